@@ -1,0 +1,110 @@
+// delta: the four concepts, as conjunctions of named atoms. Readable without any model.
+#pragma once
+
+#include <concepts>
+#include <optional>
+#include <span>
+
+#include "delta/units.hpp"
+
+namespace delta {
+
+// ---------------------------------------------------------------------------------------------
+// Storage: where bytes live, how they move, in what order.
+//
+// Semantic rules (a compiler can't check them; test/support/storage_contract.hpp does):
+//  * capacity() is hard: used() <= capacity() at every instant; blocks, workspace and both ends of
+//    copies in flight count, each rounded up by rounded().
+//  * Order between the engines is kept by the storage, per block: an operator begins after the
+//    last writer of what it reads, and after the last reader and writer of what it writes; a copy
+//    out after the last writer; a copy in after its own copy out and after the last reader and
+//    writer of its destination; memory given out again is written only after its last user is
+//    done. The caller therefore never orders anything; it waits only when it needs bytes back.
+//  * A freed block may be handed out again at once; a copy still reading it delays the next writer.
+//  * Nothing moves between begin_operator and end_operator, nor what is held.
+//  * Each engine is serial and first in, first out.
+// ---------------------------------------------------------------------------------------------
+
+/// `allocate(bytes, lifetime)` gives a block, or nullopt when there is no room for it (not an
+/// error: the manager then releases something). `bytes` may be zero.
+template <class S>
+concept allocates_blocks = requires(S& s, bytes n, lifetime l) {
+  { s.allocate(n, l) } -> std::same_as<std::optional<block>>;
+};
+
+/// `free(block&&)` and `free(slab&&)` take memory back.
+template <class S>
+concept frees_memory = requires(S& s, block&& b, slab&& h) {
+  { s.free(std::move(b)) } -> std::same_as<void>;
+  { s.free(std::move(h)) } -> std::same_as<void>;
+};
+
+/// `copy_out(block&)` queues a copy to a fresh slab. The block is moved from only on success;
+/// nullopt means that the host side is full.
+template <class S>
+concept copies_out = requires(S& s, block& b) {
+  { s.copy_out(b) } -> std::same_as<std::optional<transfer>>;
+};
+
+/// `copy_in(slab&&, block&&)` queues a copy of the slab into a block allocated before.
+template <class S>
+concept copies_in = requires(S& s, block&& b, slab&& h) {
+  { s.copy_in(std::move(h), std::move(b)) } -> std::same_as<transfer>;
+};
+
+/// `land(transfer&&)` gives block and slab back, at any time: fences order what follows. The block
+/// of a copy out stays readable throughout.
+template <class S>
+concept lands_transfers = requires(S& s, transfer&& t) {
+  { s.land(std::move(t)) } -> std::same_as<std::pair<block, slab>>;
+};
+
+/// `begin_operator(reads, writes)`: the compute engine waits for what these blocks need.
+/// `end_operator(cost)`: the operator is queued; gives its stamp. `cost` is what the caller
+/// expects the operator to take: a storage in virtual time advances by it, others ignore it.
+template <class S>
+concept brackets_operators = requires(S& s, std::span<const block* const> blocks, nanoseconds c) {
+  { s.begin_operator(blocks, blocks) } -> std::same_as<void>;
+  { s.end_operator(c) } -> std::same_as<stamp>;
+};
+
+/// `reached(stamp)` asks, `wait(stamp)` makes the host wait (in virtual time: advances the clock),
+/// `elapsed(stamp)` is an operator's or a copy's measured time: known now, later, or never.
+template <class S>
+concept orders_by_stamps = requires(S& s, stamp p) {
+  { s.reached(p) } -> std::same_as<bool>;
+  { s.wait(p) } -> std::same_as<void>;
+  { s.elapsed(p) } -> std::same_as<std::optional<nanoseconds>>;
+};
+
+/// `now()`, `rate(direction)` in bytes per second, `latency(direction)` per copy, and
+/// `backlog(direction)`: how long a copy queued now would wait before it starts.
+template <class S>
+concept tells_time_and_rates = requires(const S& s, direction d) {
+  { s.now() } -> std::same_as<nanoseconds>;
+  { s.rate(d) } -> std::same_as<double>;
+  { s.latency(d) } -> std::same_as<nanoseconds>;
+  { s.backlog(d) } -> std::same_as<nanoseconds>;
+};
+
+/// The two budgets and what is taken of them, and what a request really takes.
+template <class S>
+concept accounts_bytes = requires(const S& s, bytes n) {
+  { s.capacity() } -> std::same_as<bytes>;
+  { s.used() } -> std::same_as<bytes>;
+  { s.host_capacity() } -> std::same_as<bytes>;
+  { s.host_used() } -> std::same_as<bytes>;
+  { s.rounded(n) } -> std::same_as<bytes>;
+};
+
+/// Detected, with defaults in the manager:
+///  * `data(const block&)` -> std::byte*: the address now (default: none, bytes exist in name only);
+///  * `hold(const block&)` / `unhold(const block&)`: the block may not move in between;
+///  * `native_stream()` -> void*: what a kernel is launched on;
+///  * `waited()` -> nanoseconds: how long the host and the compute engine waited for copies.
+template <class S>
+concept Storage = allocates_blocks<S> && frees_memory<S> && copies_out<S> && copies_in<S> &&
+                  lands_transfers<S> && brackets_operators<S> && orders_by_stamps<S> &&
+                  tells_time_and_rates<S> && accounts_bytes<S>;
+
+}  // namespace delta
