@@ -1,0 +1,117 @@
+// delta executor: what delta-train is asked to do, read from the command line and checked before
+// anything is built. Nothing here trains or opens data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "delta/units.hpp"
+
+namespace delta::executor {
+
+/// A command line that can't be followed. `what()` is one line, "--flag: what is wrong; allowed:
+/// ...", without the program's name. Exit code 2.
+struct usage_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A name that --policy takes, with one line that explains it. The caller owns the list of
+/// policies, so this header knows none of them.
+struct policy_choice {
+  std::string_view name;
+  std::string_view explanation;
+};
+
+/// A model that --model takes.
+struct model_choice {
+  std::string_view name;
+  std::string_view explanation;
+  int smallest_image;  ///< pixels per side
+};
+
+/// The models, in the order in which --help lists them.
+std::span<const model_choice> known_models() noexcept;
+
+/// The device's budget: none given, a number of bytes, or a part of the unmanaged peak.
+struct budget_choice {
+  enum class kind : std::uint8_t { none, absolute, percent };
+  kind what = kind::none;
+  bytes size{};        ///< when absolute
+  double percent = 0;  ///< when percent: in (0, 100]
+
+  /// The budget in bytes for a measured (or computed) unmanaged peak, rounded down; none gives the
+  /// peak itself.
+  [[nodiscard]] bytes resolve(bytes unmanaged_peak) const noexcept;
+};
+
+/// Where the images come from.
+struct data_choice {
+  bool synthetic = true;
+  std::filesystem::path directory;  ///< of the IDX files, when not synthetic
+};
+
+/// Everything that a training run needs to know. The defaults are delta-train's.
+struct train_options {
+  std::string model = "resnet20";
+  data_choice data;
+  int image = 32;  ///< pixels per side
+  int batch = 32;  ///< images per step
+
+  std::uint64_t steps = 10;  ///< 0 when `epochs` counts
+  std::uint64_t epochs = 0;  ///< 0 when `steps` counts
+  std::string optimizer = "sgd";
+  double lr = 0.1;
+  double momentum = 0.9;
+  double weight_decay = 1e-4;
+  std::vector<std::uint64_t> lr_steps;  ///< epochs (ascending) from which on lr is lr * gamma
+  double lr_gamma = 0.1;
+  std::uint64_t seed = 1;
+  int threads = 1;        ///< parse_options sets the machine's number by default
+  bool evaluate = false;  ///< an evaluation pass at the end of every epoch and of the run
+
+  budget_choice budget;
+  std::optional<bytes> host_budget;  ///< absent: the unmanaged peak
+  std::string policy = "unmanaged";  ///< parse_options: "online" where a budget is given
+  bool strict = false;               ///< paper: throw when backward would have to release
+  bool verify = false;               ///< run the unmanaged twin and compare bit for bit
+  bool virtual_clock = false;        ///< costs from flops and bytes: decisions repeat exactly
+  double copy_rate = 0;              ///< bytes per second, each way; 0: as fast as memory copies
+
+  std::filesystem::path json;  ///< empty: none
+};
+
+/// The learning rate of an epoch (the first is 0): lr * gamma^(number of lr_steps reached).
+double learning_rate(const train_options&, std::uint64_t epoch);
+
+/// The number of steps of a run over `training_images`: whole batches only.
+std::uint64_t total_steps(const train_options&, std::size_t training_images);
+
+/// Throws usage_error when a batch is larger than the training images. Called once the data is
+/// open, before anything is built.
+void check_against_data(const train_options&, std::size_t training_images);
+
+/// A parsed command line.
+struct command {
+  enum class action : std::uint8_t {
+    train,  ///< `options` says how
+    print,  ///< print `text` (help, the policies, the version) and stop
+    table   ///< print one table of the reports in `reports`
+  };
+  action what = action::train;
+  train_options options;
+  std::string text;
+  std::vector<std::filesystem::path> reports;
+};
+
+/// Reads delta-train's command line. Throws usage_error. Also checks that the --json file can be
+/// written: creates a temporary file beside it and removes it again.
+command parse_options(int argc, const char* const* argv, std::span<const policy_choice> policies);
+
+}  // namespace delta::executor

@@ -1,0 +1,79 @@
+// delta executor: what a training run found, as JSON for programs and as a table for people.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <iosfwd>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace delta::executor {
+
+/// Bytes held at the instant of the unmanaged peak, by what they are for. The parts add up to
+/// `total`.
+struct bytes_by_class {
+  std::uint64_t total = 0;
+  std::uint64_t parameters = 0;
+  std::uint64_t gradients = 0;
+  std::uint64_t optimizer_state = 0;
+  std::uint64_t activations = 0;  ///< also batches, labels and running statistics
+  std::uint64_t workspace = 0;
+};
+
+/// The result of one run. Member names are the JSON keys; absent optionals are null there.
+struct train_report {
+  std::string model;
+  std::string device = "cpu";
+  std::string data;
+  int batch = 0;
+  int image = 0;
+  std::uint64_t seed = 0;
+  int threads = 0;
+  std::uint64_t steps = 0;
+
+  std::string policy;
+  std::uint64_t budget_bytes = 0;
+  std::uint64_t peak_bytes = 0;
+  std::optional<bytes_by_class> unmanaged_peak_bytes;
+  std::optional<std::uint64_t> host_budget_bytes;
+  std::uint64_t host_peak_bytes = 0;
+
+  double step_seconds = 0;  ///< median
+  std::optional<double> unmanaged_step_seconds;
+  double stall_seconds = 0;    ///< a step's waits for copies (mean)
+  double manager_seconds = 0;  ///< a step's wall time less kernels less waits for copies (mean)
+
+  std::vector<float> losses;  ///< one per step
+  std::string losses_digest;
+  std::string parameters_digest;
+  std::string state_digest;                 ///< optimizer state and running statistics
+  std::optional<bool> bit_identical;        ///< absent without --verify
+  std::vector<double> evaluation_accuracy;  ///< in [0, 1], one per evaluation pass
+
+  std::uint64_t evictions = 0;
+  std::uint64_t offloads = 0;
+  std::uint64_t reloads = 0;
+  std::uint64_t recomputes = 0;
+  std::uint64_t prefetches = 0;
+  std::uint64_t moves = 0;  ///< blocks moved together inside the arena
+  std::uint64_t moved_bytes = 0;
+
+  bool virtual_clock = false;
+  std::optional<double> copy_rate;  ///< bytes per second each way, where throttled
+  std::optional<std::uint64_t> smallest_budget_bytes;  ///< named by an error, where one was thrown
+};
+
+/// Writes the report to a temporary file beside `path` and renames it: a reader sees the old file
+/// or the whole new one. Throws std::runtime_error naming the path.
+void write_json(const train_report&, const std::filesystem::path& path);
+
+/// Reads a report that write_json wrote. Throws std::runtime_error naming the path.
+train_report read_json(const std::filesystem::path& path);
+
+/// One aligned line per report: model, policy, budget, peak, saving, step time ratio, counts,
+/// bit-identical. Unknown values are "-".
+void print_table(std::ostream&, std::span<const train_report>);
+
+}  // namespace delta::executor
