@@ -1,0 +1,37 @@
+// delta executor: the models, as functions that build a graph.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "builder.hpp"
+#include "graph.hpp"
+
+namespace delta::executor {
+
+struct model_options {
+  int batch = 1;
+  int image = 32;    ///< height and width in pixels
+  int channels = 3;  ///< of the image; 1 for MNIST
+  int classes = 10;
+  purpose what = purpose::training;
+  int threads = 1;  ///< of the pool that will run the graph; workspaces depend on it
+  hyper_parameters hyper = {};
+};
+
+/// CIFAR's ResNet-20 (He et al. 2016, section 4.2): 3x3 stem of 16 channels, three stages of three
+/// basic blocks with 16, 32 and 64 channels. Where a stage changes the shape, the shortcut is a 1x1
+/// convolution with batch norm (the paper's option B; its CIFAR runs used A).
+[[nodiscard]] graph resnet20(const model_options&);
+
+/// ImageNet's ResNet-50, v1.5 (the stride sits in the 3x3 convolution, as in PyTorch): 7x7 stem and
+/// 3x3 max pooling of stride 2, bottleneck blocks 3, 4, 6, 3. 25,557,032 parameters for 3 channels
+/// and 1,000 classes.
+[[nodiscard]] graph resnet50(const model_options&);
+
+/// By name: "resnet20", "resnet50". Any other throws std::invalid_argument, which lists them.
+[[nodiscard]] graph make_model(std::string_view name, const model_options&);
+[[nodiscard]] std::vector<std::string> model_names();
+
+}  // namespace delta::executor
