@@ -109,13 +109,13 @@ struct node {
   std::string name;  ///< "layer1.0.conv1.forward"; unique within the graph
   operator_type type;
   operator_shape shape;
-  std::vector<value_id> inputs, outputs, updates;
+  std::vector<value_id> inputs = {}, outputs = {}, updates = {};
   bool effect_once = false;  ///< updates are a side effect that a replay must not repeat
   bool backward = false;     ///< appended by differentiate(); sgd updates count as backward
   double flops = 0;          ///< floating-point operations, for cost priors
   double moved_bytes = 0;  ///< bytes read and written once each (updates twice), without workspace
-  std::size_t workspace = 0;                    ///< bytes; set by the backend
-  std::function<void(const kernel_args&)> run;  ///< set by the backend, e.g. bind_cpu()
+  std::size_t workspace = 0;                         ///< bytes; set by the backend
+  std::function<void(const kernel_args&)> run = {};  ///< set by the backend, e.g. bind_cpu()
 };
 
 /// Read by the sgd nodes when they run, so a schedule may change them between steps.
