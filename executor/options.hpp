@@ -97,11 +97,15 @@ std::uint64_t total_steps(const train_options&, std::size_t training_images);
 /// open, before anything is built.
 void check_against_data(const train_options&, std::size_t training_images);
 
+/// Throws usage_error when the budget (in bytes) is below the footprint of the largest operator:
+/// inputs, outputs, workspace and constants together. Called once the graph is known.
+void check_against_operator(bytes budget, bytes largest_footprint);
+
 /// A parsed command line.
 struct command {
   enum class action : std::uint8_t {
     train,  ///< `options` says how
-    print,  ///< print `text` (help, the policies, the version) and stop
+    print,  ///< print `text` (help, the policies) and stop
     table   ///< print one table of the reports in `reports`
   };
   action what = action::train;

@@ -62,7 +62,10 @@ struct train_report {
 
   bool virtual_clock = false;
   std::optional<double> copy_rate;  ///< bytes per second each way, where throttled
-  std::optional<std::uint64_t> smallest_budget_bytes;  ///< named by an error, where one was thrown
+
+  // Only of a run that a memory error ended; its figures are those of the command line then.
+  std::optional<std::string> error;                    ///< the error's line
+  std::optional<std::uint64_t> smallest_budget_bytes;  ///< that it names
 };
 
 /// Writes the report to a temporary file beside `path` and renames it: a reader sees the old file

@@ -1,0 +1,261 @@
+// The command line of delta-train. CLI11 splits it and prints --help; every value is then read
+// here, so that all errors have one form.
+#include <algorithm>
+#include <charconv>
+#include <thread>
+
+#include "command_flags.hpp"
+#include "format.hpp"
+#include "options.hpp"
+#include "output_file.hpp"
+
+namespace delta::executor {
+namespace {
+
+constexpr int largest_image = 1024;
+constexpr int largest_batch = 65'536;
+constexpr int largest_threads = 256;
+constexpr std::uint64_t largest_count = 1'000'000'000;
+
+std::string in_quotes(std::string_view text) {
+  return "'" + std::string(text) + "'";
+}
+
+template <class Range>
+std::string names_of(const Range& choices) {
+  std::string list;
+  for (const auto& choice : choices) list.append(list.empty() ? "" : ", ").append(choice.name);
+  return list;
+}
+
+std::uint64_t whole(std::string_view flag, std::string_view text, std::uint64_t least,
+                    std::uint64_t most) {
+  const std::string allowed =
+      "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range)
+    reject(flag, in_quotes(text) + " is too large", allowed);
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    const bool negative = text.size() > 1 && text[0] == '-' && text[1] >= '0' && text[1] <= '9';
+    reject(flag, in_quotes(text) + (negative ? " is negative" : " is not a whole number"), allowed);
+  }
+  if (value < least) reject(flag, in_quotes(text) + " is too small", allowed);
+  if (value > most) reject(flag, in_quotes(text) + " is too large", allowed);
+  return value;
+}
+
+int whole_int(std::string_view flag, std::string_view text, int least, int most) {
+  return static_cast<int>(
+      whole(flag, text, static_cast<std::uint64_t>(least), static_cast<std::uint64_t>(most)));
+}
+
+/// A finite number for which `fits` holds.
+template <class Predicate>
+double real(std::string_view flag, std::string_view text, std::string_view allowed,
+            Predicate fits) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    reject(flag, in_quotes(text) + " is not a number", allowed);
+  }
+  if (!fits(value)) reject(flag, in_quotes(text) + " is out of range", allowed);  // NaN never fits
+  return value;
+}
+
+bytes size_of(std::string_view flag, std::string_view text) {
+  try {
+    return parse_bytes(text);
+  } catch (const format_error& error) {
+    reject(flag, error.what(), size_forms);
+  }
+}
+
+double rate_of(std::string_view flag, std::string_view text) {
+  try {
+    return parse_rate(text);
+  } catch (const format_error& error) {
+    reject(flag, error.what(), rate_forms);
+  }
+}
+
+budget_choice budget_of(std::string_view flag, std::string_view text) {
+  budget_choice budget;
+  const std::string allowed =
+      std::string(size_forms) + ", or a part of the unmanaged peak over 0% and up to 100%";
+  if (text.ends_with('%')) {
+    budget.what = budget_choice::kind::percent;
+    const std::string_view number = text.substr(0, text.size() - 1);
+    const auto [end, error] =
+        std::from_chars(number.data(), number.data() + number.size(), budget.percent);
+    if (error != std::errc{} || end != number.data() + number.size()) {
+      reject(flag, in_quotes(text) + " is not a percentage", allowed);
+    }
+    if (!(budget.percent > 0 && budget.percent <= 100)) {
+      reject(flag, in_quotes(text) + " is out of range", allowed);
+    }
+    return budget;
+  }
+  budget.what = budget_choice::kind::absolute;
+  try {
+    budget.size = parse_bytes(text);
+  } catch (const format_error& error) {
+    reject(flag, error.what(), allowed);
+  }
+  return budget;
+}
+
+data_choice data_of(std::string_view flag, std::string_view text) {
+  constexpr std::string_view prefix = "mnist:";
+  constexpr std::string_view allowed =
+      "synthetic, or mnist:DIR with DIR the folder of MNIST's IDX files";
+  if (text == "synthetic") return {};
+  if (!text.starts_with(prefix)) reject(flag, "unknown data " + in_quotes(text), allowed);
+  if (text.size() == prefix.size()) reject(flag, in_quotes(text) + " names no folder", allowed);
+  return {false, std::filesystem::path(text.substr(prefix.size()))};
+}
+
+std::vector<std::uint64_t> epochs_of(std::string_view flag, std::string_view text) {
+  std::vector<std::uint64_t> list;
+  while (true) {
+    const auto comma = text.find(',');
+    list.push_back(whole(flag, text.substr(0, comma), 1, largest_count));
+    if (list.size() > 1 && list.back() <= list[list.size() - 2]) {
+      reject(flag, "the epochs do not ascend", "ascending epochs such as 30,60");
+    }
+    if (comma == std::string_view::npos) return list;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+void read_training(const command_flags& given, train_options& options) {
+  if (given.has("--model")) {
+    options.model = given.text("--model");
+    if (std::ranges::find(known_models(), options.model, &model_choice::name) ==
+        known_models().end()) {
+      reject("--model", "unknown model " + in_quotes(options.model), names_of(known_models()));
+    }
+  }
+  if (given.has("--data")) options.data = data_of("--data", given.text("--data"));
+  const model_choice& model =
+      *std::ranges::find(known_models(), options.model, &model_choice::name);
+  if (given.has("--image")) {
+    options.image = whole_int("--image", given.text("--image"), 1, largest_image);
+    if (options.image < model.smallest_image) {
+      reject("--image", std::to_string(options.image) + " is too small for " + options.model,
+             "a whole number from " + std::to_string(model.smallest_image) + " to " +
+                 std::to_string(largest_image));
+    }
+  }
+  if (given.has("--batch")) {
+    options.batch = whole_int("--batch", given.text("--batch"), 1, largest_batch);
+  }
+  if (given.has("--steps") && given.has("--epochs")) {
+    reject("--steps", "given together with --epochs", "one of the two");
+  }
+  if (given.has("--steps")) {
+    options.steps = whole("--steps", given.text("--steps"), 1, largest_count);
+  }
+  if (given.has("--epochs")) {
+    options.epochs = whole("--epochs", given.text("--epochs"), 1, 1'000'000);
+    options.steps = 0;
+  }
+}
+
+void read_optimizer(const command_flags& given, train_options& options) {
+  if (given.has("--optimizer") && given.text("--optimizer") != "sgd") {
+    reject("--optimizer", "unknown optimizer " + in_quotes(given.text("--optimizer")), "sgd");
+  }
+  const auto number = [&](const std::string& flag, double& value, std::string_view allowed,
+                          auto fits) {
+    if (given.has(flag)) value = real(flag, given.text(flag), allowed, fits);
+  };
+  number("--lr", options.lr, "a number over 0 and up to 1000",
+         [](double x) { return x > 0 && x <= 1000; });
+  number("--momentum", options.momentum, "a number of at least 0 and below 1",
+         [](double x) { return x >= 0 && x < 1; });
+  number("--weight-decay", options.weight_decay, "a number from 0 to 1",
+         [](double x) { return x >= 0 && x <= 1; });
+  number("--lr-gamma", options.lr_gamma, "a number over 0 and up to 1",
+         [](double x) { return x > 0 && x <= 1; });
+  if (given.has("--lr-steps")) {
+    options.lr_steps = epochs_of("--lr-steps", given.text("--lr-steps"));
+  }
+  if (given.has("--seed")) options.seed = whole("--seed", given.text("--seed"), 0, ~0ull);
+  const unsigned cores = std::thread::hardware_concurrency();
+  options.threads = std::clamp(static_cast<int>(cores), 1, largest_threads);
+  if (given.has("--threads")) {
+    options.threads = whole_int("--threads", given.text("--threads"), 1, largest_threads);
+  }
+}
+
+void read_memory(const command_flags& given, train_options& options,
+                 std::span<const policy_choice> policies) {
+  if (given.has("--budget")) {
+    options.budget = budget_of("--budget", given.text("--budget"));
+    options.policy = "online";
+  }
+  if (given.has("--host-budget")) {
+    options.host_budget = size_of("--host-budget", given.text("--host-budget"));
+  }
+  if (given.has("--policy")) {
+    options.policy = given.text("--policy");
+    if (std::ranges::find(policies, options.policy, &policy_choice::name) == policies.end()) {
+      reject("--policy", "unknown policy " + in_quotes(options.policy),
+             names_of(policies) + ", or list");
+    }
+  }
+  if (options.policy != "unmanaged" && !given.has("--budget")) {
+    reject("--policy", in_quotes(options.policy) + " without --budget has nothing to do",
+           "unmanaged without a budget, or add --budget BYTES|PERCENT%");
+  }
+  options.strict = given.has("--strict");
+  if (options.strict && options.policy != "paper") {
+    reject("--strict", "given with --policy " + options.policy, "with --policy paper only");
+  }
+  if (given.has("--copy-rate")) {
+    options.copy_rate = rate_of("--copy-rate", given.text("--copy-rate"));
+  }
+}
+
+}  // namespace
+
+command parse_options(int argc, const char* const* argv, std::span<const policy_choice> policies) {
+  const command_flags given(argc, argv);
+
+  command result;
+  if (given.has("--help")) {
+    result.what = command::action::print;
+    result.text = given.help(policies);
+    return result;
+  }
+  if (given.has("--policy") && given.text("--policy") == "list") {
+    result.what = command::action::print;
+    result.text = policy_lines(policies);
+    return result;
+  }
+  if (given.has("--table")) {
+    result.what = command::action::table;
+    result.reports.assign(given.tables().begin(), given.tables().end());
+    return result;
+  }
+
+  train_options& options = result.options;
+  read_training(given, options);
+  read_optimizer(given, options);
+  read_memory(given, options, policies);
+  options.verify = given.has("--verify");
+  options.evaluate = given.has("--evaluate");
+  options.virtual_clock = given.has("--virtual-clock");
+  if (given.has("--json")) {
+    options.json = std::filesystem::path(given.text("--json"));
+    try {
+      const output_file probe(options.json);
+    } catch (const std::runtime_error& error) {
+      reject("--json", error.what(), "a file in an existing folder that may be written to");
+    }
+  }
+  return result;
+}
+
+}  // namespace delta::executor

@@ -1,0 +1,55 @@
+#include "output_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace delta::executor {
+namespace {
+
+[[noreturn]] void fail(const std::filesystem::path& file, const std::string& why) {
+  throw std::runtime_error("'" + file.string() + "' can't be written: " + why);
+}
+
+}  // namespace
+
+output_file::output_file(std::filesystem::path destination) : destination_(std::move(destination)) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(destination_, ignored)) fail(destination_, "it is a folder");
+  if (!destination_.has_filename()) fail(destination_, "it names no file");
+
+  static std::atomic<unsigned> counter{0};
+  auto candidate = destination_;
+  candidate += "." + std::to_string(getpid()) + "-" + std::to_string(counter++) + ".tmp";
+  descriptor_ = ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail(destination_, std::strerror(errno));
+  temporary_ = std::move(candidate);
+}
+
+output_file::~output_file() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void output_file::commit(std::string_view content) {
+  while (!content.empty()) {
+    const auto written = ::write(descriptor_, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(destination_, std::strerror(errno));
+    content.remove_prefix(static_cast<std::size_t>(written));
+  }
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail(destination_, std::strerror(errno));
+  if (std::rename(temporary_.c_str(), destination_.c_str()) != 0) {
+    fail(destination_, std::strerror(errno));
+  }
+  temporary_.clear();
+}
+
+}  // namespace delta::executor

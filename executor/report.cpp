@@ -1,0 +1,184 @@
+#include "report.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <stdexcept>
+
+#include "format.hpp"
+#include "output_file.hpp"
+
+namespace delta::executor {
+namespace {
+
+/// Calls visit(key, member) for every member, in the order in which the JSON lists them: the one
+/// place where a member gets its key.
+void each_field(auto& r, auto&& visit)
+  requires requires { r.optimizer_state; }
+{
+  visit("total", r.total);
+  visit("parameters", r.parameters);
+  visit("gradients", r.gradients);
+  visit("optimizer_state", r.optimizer_state);
+  visit("activations", r.activations);
+  visit("workspace", r.workspace);
+}
+
+void each_field(auto& r, auto&& visit)
+  requires requires { r.losses_digest; }
+{
+  visit("model", r.model);
+  visit("device", r.device);
+  visit("data", r.data);
+  visit("batch", r.batch);
+  visit("image", r.image);
+  visit("seed", r.seed);
+  visit("threads", r.threads);
+  visit("steps", r.steps);
+  visit("policy", r.policy);
+  visit("budget_bytes", r.budget_bytes);
+  visit("peak_bytes", r.peak_bytes);
+  visit("unmanaged_peak_bytes", r.unmanaged_peak_bytes);
+  visit("host_budget_bytes", r.host_budget_bytes);
+  visit("host_peak_bytes", r.host_peak_bytes);
+  visit("step_seconds", r.step_seconds);
+  visit("unmanaged_step_seconds", r.unmanaged_step_seconds);
+  visit("stall_seconds", r.stall_seconds);
+  visit("manager_seconds", r.manager_seconds);
+  visit("losses", r.losses);
+  visit("losses_digest", r.losses_digest);
+  visit("parameters_digest", r.parameters_digest);
+  visit("state_digest", r.state_digest);
+  visit("bit_identical", r.bit_identical);
+  visit("evaluation_accuracy", r.evaluation_accuracy);
+  visit("evictions", r.evictions);
+  visit("offloads", r.offloads);
+  visit("reloads", r.reloads);
+  visit("recomputes", r.recomputes);
+  visit("prefetches", r.prefetches);
+  visit("moves", r.moves);
+  visit("moved_bytes", r.moved_bytes);
+  visit("virtual_clock", r.virtual_clock);
+  visit("copy_rate", r.copy_rate);
+  visit("error", r.error);
+  visit("smallest_budget_bytes", r.smallest_budget_bytes);
+}
+
+using json = nlohmann::ordered_json;
+
+template <class T>
+json to_value(const T& value) {
+  return value;
+}
+json to_value(const bytes_by_class& value) {
+  json object = json::object();
+  each_field(value, [&](const char* key, const auto& member) { object[key] = to_value(member); });
+  return object;
+}
+template <class T>
+json to_value(const std::optional<T>& value) {
+  return value ? to_value(*value) : json(nullptr);
+}
+
+template <class T>
+void from_value(const json& value, T& member) {
+  value.get_to(member);
+}
+/// JSON has no NaN: a loss that diverged is null.
+void from_value(const json& value, std::vector<float>& member) {
+  for (const json& item : value) {
+    member.push_back(item.is_null() ? std::numeric_limits<float>::quiet_NaN() : item.get<float>());
+  }
+}
+void from_value(const json& value, bytes_by_class& member) {
+  each_field(member, [&](const char* key, auto& part) { from_value(value.at(key), part); });
+}
+template <class T>
+void from_value(const json& value, std::optional<T>& member) {
+  if (value.is_null()) {
+    member.reset();
+  } else {
+    from_value(value, member.emplace());
+  }
+}
+
+}  // namespace
+
+void write_json(const train_report& report, const std::filesystem::path& path) {
+  json object = json::object();
+  each_field(report, [&](const char* key, const auto& member) { object[key] = to_value(member); });
+  output_file file(path);
+  file.commit(object.dump(2) + "\n");
+}
+
+train_report read_json(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file)
+    throw std::runtime_error(path.string() +
+                             ": can't be opened; allowed: a file that --json wrote");
+  try {
+    const json object = json::parse(file);
+    train_report report;
+    each_field(report, [&](const char* key, auto& member) { from_value(object.at(key), member); });
+    return report;
+  } catch (const json::exception&) {
+    throw std::runtime_error(path.string() + ": is no report; allowed: a file that --json wrote");
+  }
+}
+
+namespace {
+
+constexpr std::size_t columns = 11;
+using row = std::array<std::string, columns>;
+
+template <class... Values>
+std::string print(const char* form, Values... values) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), form, values...);
+  return text.data();
+}
+
+row cells(const train_report& r) {
+  const std::string unknown = "-";
+  const double whole = r.unmanaged_peak_bytes ? double(r.unmanaged_peak_bytes->total) : 0;
+  const bool timed = r.unmanaged_step_seconds && *r.unmanaged_step_seconds > 0;
+  return {r.model,
+          r.policy,
+          r.budget_bytes == 0 ? unknown : format_bytes(bytes{r.budget_bytes}),
+          format_bytes(bytes{r.peak_bytes}),
+          whole > 0 ? print("%.1f %%", 100 * (1 - double(r.peak_bytes) / whole)) : unknown,
+          timed ? print("%.2fx", r.step_seconds / *r.unmanaged_step_seconds) : unknown,
+          std::to_string(r.evictions),
+          std::to_string(r.offloads),
+          std::to_string(r.reloads),
+          std::to_string(r.recomputes),
+          r.bit_identical ? (*r.bit_identical ? "yes" : "NO") : unknown};
+}
+
+}  // namespace
+
+void print_table(std::ostream& out, std::span<const train_report> reports) {
+  std::vector<row> rows{{"model", "policy", "budget", "peak", "saving", "step time", "evictions",
+                         "offloads", "reloads", "recomputes", "bit-identical"}};
+  for (const train_report& report : reports) rows.push_back(cells(report));
+
+  std::array<std::size_t, columns> width{};
+  for (const row& r : rows) {
+    for (std::size_t c = 0; c < columns; ++c) width[c] = std::max(width[c], r[c].size());
+  }
+  for (const row& r : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < columns; ++c) {
+      const std::string gap(width[c] - r[c].size(), ' ');
+      if (c > 0) line += "  ";
+      line += c < 2 ? r[c] + gap : gap + r[c];  // names to the left, figures to the right
+    }
+    out << line << '\n';
+  }
+}
+
+}  // namespace delta::executor

@@ -1,0 +1,99 @@
+// delta-train: trains a ResNet under a byte budget and compares with the unmanaged run.
+// Results go to stdout and --json, progress and errors to stderr, errors in one line each.
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/idx.hpp"
+#include "delta/error.hpp"
+#include "options.hpp"
+#include "report.hpp"
+#include "trainer.hpp"
+
+namespace {
+
+using namespace delta::executor;
+
+constexpr int exit_failure = 1;
+constexpr int exit_usage = 2;
+constexpr int exit_memory = 3;
+
+int complain(std::string_view line, int code) {
+  std::cerr << "delta-train: " << line << std::endl;
+  return code;
+}
+
+/// What is known of a run that ended in a memory error.
+train_report failed_report(const train_options& options, const delta::budget_exceeded& error) {
+  train_report report;
+  report.model = options.model;
+  report.data = options.data.synthetic ? "synthetic" : "mnist";
+  report.batch = options.batch;
+  report.image = options.image;
+  report.seed = options.seed;
+  report.threads = options.threads;
+  report.steps = options.steps;
+  report.policy = options.policy;
+  report.budget_bytes = error.report.capacity.count;
+  report.virtual_clock = options.virtual_clock;
+  report.error = error.what();
+  report.smallest_budget_bytes = error.report.smallest_budget.count;
+  return report;
+}
+
+int run(const train_options& options) {
+  try {
+    const train_report report = train(options, std::cerr);
+    if (!options.json.empty()) write_json(report, options.json);
+    print_table(std::cout, {&report, 1});
+    if (report.bit_identical == false) {
+      return complain("--verify: the managed run differs from the unmanaged one", exit_failure);
+    }
+    return EXIT_SUCCESS;
+  } catch (const delta::budget_exceeded& error) {
+    if (!options.json.empty()) write_json(failed_report(options, error), options.json);
+    return complain(error.what(), exit_memory);
+  }
+}
+
+int print_reports(const std::vector<std::filesystem::path>& files) {
+  std::vector<train_report> reports;
+  try {
+    for (const auto& file : files) reports.push_back(read_json(file));
+  } catch (const std::runtime_error& error) {
+    throw usage_error("--table: " + std::string(error.what()));
+  }
+  print_table(std::cout, reports);
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const command wanted = parse_options(argc, argv, known_policies());
+    switch (wanted.what) {
+      case command::action::print:
+        std::cout << wanted.text;
+        return EXIT_SUCCESS;
+      case command::action::table:
+        return print_reports(wanted.reports);
+      case command::action::train:
+        return run(wanted.options);
+    }
+  } catch (const usage_error& error) {
+    return complain(error.what(), exit_usage);
+  } catch (const data_error& error) {
+    return complain(error.what(), exit_usage);
+  } catch (const std::bad_alloc&) {
+    return complain("the machine has no memory left", exit_failure);
+  } catch (const std::exception& error) {
+    return complain(error.what(), exit_failure);
+  }
+  return exit_failure;
+}
