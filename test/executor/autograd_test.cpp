@@ -1,0 +1,252 @@
+// Gradients: against central differences of a double-precision forward pass, and in structure.
+#include "autograd.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#include "builder.hpp"
+#include "interpreter.hpp"
+#include "oracle.hpp"
+
+using namespace delta::executor;
+using delta::test::interpreter;
+using delta::test::oracle;
+using delta::test::sample_batch;
+
+namespace {
+
+constexpr std::uint64_t seed = 42;
+
+// Every operator once, a residual, and a value with three readers.
+graph small_net() {
+  builder b(3);
+  const value_id images = b.images(9, 8, 3);
+  const value_id labels = b.labels();
+  value_id x = b.relu("relu1", b.batch_norm("bn1", b.conv2d("conv1", images, 5, 3, 1, 1)));
+  const value_id left = b.batch_norm("bn2", b.conv2d("conv2", x, 5, 3, 1, 1));
+  const value_id right = b.conv2d("conv3", x, 5, 1, 1, 0);
+  x = b.relu("relu2", b.add("add2", b.add("add1", left, right), x));
+  x = b.max_pool("pool", x, 3, 2, 1);
+  x = b.relu("relu3", b.batch_norm("bn3", b.conv2d("conv4", x, 7, 3, 2, 1)));
+  b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 4), labels);
+  return std::move(b).finish(2);
+}
+
+// Graph and oracle with the same inputs and parameters. Gammas and betas move off 1 and 0, so that
+// every term of bn's derivative counts.
+struct twin {
+  graph g;
+  interpreter run;
+  oracle exact;
+
+  explicit twin(graph built) : g(std::move(built)), run(g, seed), exact(g) {
+    const sample_batch batch(g, seed);
+    for (const value_id p : g.parameters) {
+      const auto data = run.floats(p);
+      if (g[p].initial.what == initial_contents::distribution::one ||
+          g[p].initial.what == initial_contents::distribution::zero) {
+        for (std::size_t i = 0; i < data.size(); ++i) data[i] += 0.05f * float(i % 7) - 0.1f;
+      }
+      exact[p].assign(data.begin(), data.end());  // before the step's sgd
+    }
+    exact[g.images].assign(batch.images.begin(), batch.images.end());
+    exact[g.labels].assign(batch.labels.begin(), batch.labels.end());
+    run.step(batch.images, batch.labels);
+  }
+
+  double numerical(value_id p, std::size_t i) {
+    constexpr double h = 1e-5;
+    double& w = exact[p][i];
+    const double at = w;
+    w = at + h;
+    const double above = exact.loss();
+    w = at - h;
+    const double below = exact.loss();
+    w = at;
+    return (above - below) / (2 * h);
+  }
+};
+
+int count(const graph& g, operator_type type) {
+  return int(std::count_if(g.nodes.begin(), g.nodes.end(),
+                           [type](const node& n) { return n.type == type; }));
+}
+
+}  // namespace
+
+TEST_CASE("the loss and every activation agree with the double-precision forward pass") {
+  twin t(small_net());
+  CHECK(double(t.run.floats(t.g.loss)[0]) == doctest::Approx(t.exact.loss()).epsilon(1e-6));
+  for (const node& n : t.g.nodes) {
+    if (n.backward || n.outputs[0] == t.g.loss) continue;
+    CAPTURE(n.name);
+    const auto got = t.run.floats(n.outputs[0]);
+    const auto& want = t.exact[n.outputs[0]];
+    REQUIRE(got.size() == want.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      worst = std::fmax(worst, std::fabs(double(got[i]) - want[i]));
+    }
+    CHECK(worst < 2e-5);
+  }
+}
+
+TEST_CASE("every element of every gradient agrees with central differences") {
+  twin t(small_net());
+  for (const value_id p : t.g.parameters) {
+    const auto gradient = t.run.floats(t.g[p].name + ".gradient");
+    double error = 0, norm = 0;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      const double want = t.numerical(p, i);
+      error += (double(gradient[i]) - want) * (double(gradient[i]) - want);
+      norm += want * want;
+    }
+    CAPTURE(t.g[p].name);
+    CAPTURE(std::sqrt(error));
+    CAPTURE(std::sqrt(norm));
+    CHECK(std::sqrt(norm) > 1e-4);  // not vacuous
+    CHECK(std::sqrt(error) < 2e-5 * std::sqrt(norm) + 2e-8);
+  }
+}
+
+TEST_CASE("sgd moves each parameter by its gradient and decay; the velocity starts at zero") {
+  twin t(small_net());
+  const auto& h = *t.g.hyper;
+  for (std::size_t k = 0; k < t.g.parameters.size(); ++k) {
+    const value_id p = t.g.parameters[k];
+    const auto gradient = t.run.floats(t.g[p].name + ".gradient");
+    const auto after = t.run.floats(p);
+    const auto velocity = t.run.floats(t.g.optimizer_states[k]);
+    CAPTURE(t.g[p].name);
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      const double before = t.exact[p][i];
+      const double v = double(gradient[i]) + double(h.decay) * before;
+      CHECK(double(velocity[i]) == doctest::Approx(v).epsilon(1e-5));
+      CHECK(double(after[i]) ==
+            doctest::Approx(before - double(h.learning_rate) * v).epsilon(1e-5));
+    }
+  }
+}
+
+TEST_CASE("the learning rate is read at run time") {
+  twin t(small_net());
+  t.g.hyper->learning_rate = 0;
+  const auto weight = t.run.floats("conv2.weight");
+  const std::vector<float> before(weight.begin(), weight.end());
+  const sample_batch batch(t.g, seed);
+  t.run.step(batch.images, batch.labels);
+  CHECK(std::equal(before.begin(), before.end(), weight.begin()));
+}
+
+TEST_CASE("a replayed operator writes the same bits and has no effect") {
+  twin t(small_net());
+  const graph& g = t.g;
+  std::vector<std::vector<float>> statistics;
+  for (const value_id v : g.running_statistics) {
+    statistics.emplace_back(t.run.floats(v).begin(), t.run.floats(v).end());
+  }
+  t.g.hyper->learning_rate = 0;  // the weights stay those of the values to replay
+  const sample_batch batch(g, seed);
+  t.run.step(batch.images, batch.labels);
+  CHECK_FALSE(std::equal(statistics[0].begin(), statistics[0].end(),
+                         t.run.floats(g.running_statistics[0]).begin()));
+  for (std::size_t i = 0; i < statistics.size(); ++i) {
+    const auto now = t.run.floats(g.running_statistics[i]);
+    statistics[i].assign(now.begin(), now.end());
+  }
+  for (const node& n : g.nodes) {
+    if (n.type == operator_type::sgd_update) continue;
+    CAPTURE(n.name);
+    std::vector<std::vector<std::byte>> before;
+    for (const value_id v : n.outputs) {
+      before.emplace_back(t.run.bytes(v).begin(), t.run.bytes(v).end());
+    }
+    t.run.run(n, true);
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const auto after = t.run.bytes(n.outputs[i]);
+      CHECK(std::memcmp(before[i].data(), after.data(), after.size()) == 0);
+    }
+  }
+  for (std::size_t i = 0; i < statistics.size(); ++i) {
+    const auto now = t.run.floats(g.running_statistics[i]);
+    CHECK(std::equal(now.begin(), now.end(), statistics[i].begin()));
+  }
+}
+
+TEST_CASE("gradients of a value with several readers are joined in reverse order of the readers") {
+  const graph g = small_net();
+  // relu1's output is read by conv2, conv3 and add2: two joins. add passes its gradient on as it
+  // is.
+  std::vector<const node*> joins;
+  for (const node& n : g.nodes) {
+    if (n.backward && n.type == operator_type::add) joins.push_back(&n);
+  }
+  REQUIRE(joins.size() == 2);
+  const auto name = [&g](value_id v) { return g[v].name; };
+  CHECK(name(joins[0]->inputs[0]) == "add2.output.gradient");
+  CHECK(name(joins[0]->inputs[1]) == "relu1.output.gradient.from.conv3.backward_data");
+  CHECK(joins[1]->inputs[0] == joins[0]->outputs[0]);
+  CHECK(name(joins[1]->inputs[1]) == "relu1.output.gradient.from.conv2.backward_data");
+  CHECK(name(joins[1]->outputs[0]) == "relu1.output.gradient");
+}
+
+TEST_CASE("only the gradients that lead to a parameter are made") {
+  const graph g = small_net();
+  CHECK(count(g, operator_type::conv_backward_filter) == 4);
+  CHECK(count(g, operator_type::conv_backward_data) == 3);  // none for the images
+  CHECK(g.find("images.gradient") == no_value);
+  CHECK(g.find("conv1.backward_data") == no_value);
+}
+
+TEST_CASE("a branch that does not reach the loss has no backward") {
+  builder b(2);
+  const value_id images = b.images(4, 4, 2);
+  const value_id labels = b.labels();
+  const value_id x = b.conv2d("conv", images, 3, 1, 1, 0);
+  b.relu("dead", x);
+  b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 3), labels);
+  const graph g = std::move(b).finish(1);
+  CHECK(count(g, operator_type::relu_backward) == 0);
+  CHECK(g.find("conv.output.gradient") != no_value);
+  CHECK(count(g, operator_type::sgd_update) == 3);
+}
+
+TEST_CASE("a value added to itself gets its gradient twice") {
+  builder b(2);
+  const value_id images = b.images(4, 4, 2);
+  const value_id labels = b.labels();
+  const value_id x = b.conv2d("conv", images, 3, 1, 1, 0);
+  const value_id y = b.global_avg_pool("avg", b.add("twice", x, x));
+  b.softmax_cross_entropy("loss", b.linear("fc", y, 3), labels);
+  twin t(std::move(b).finish(1));
+  const value_id w = t.g.find("conv.weight");
+  const auto gradient = t.run.floats("conv.weight.gradient");
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    CHECK(double(gradient[i]) == doctest::Approx(t.numerical(w, i)).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("batch norm on the images themselves: the gradient of the images dies unread") {
+  builder b(2);
+  const value_id images = b.images(4, 4, 2);
+  const value_id labels = b.labels();
+  const value_id y = b.global_avg_pool("avg", b.relu("relu", b.batch_norm("bn", images)));
+  b.softmax_cross_entropy("loss", b.linear("fc", y, 3), labels);
+  twin t(std::move(b).finish(1));
+  const value_id gamma = t.g.find("bn.weight");
+  const auto gradient = t.run.floats("bn.weight.gradient");
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    CHECK(double(gradient[i]) == doctest::Approx(t.numerical(gamma, i)).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("only the loss can be differentiated") {
+  builder b(2);
+  b.conv2d("conv", b.images(4, 4, 2), 3, 1, 1, 0);
+  CHECK_THROWS_AS(static_cast<void>(std::move(b).finish(1)), std::invalid_argument);
+}
