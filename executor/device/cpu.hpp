@@ -1,0 +1,121 @@
+// delta executor: the CPU as a device. The calling thread computes; one thread per direction
+// copies between two parts of the same memory, as fast as it goes or as slowly as asked.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "delta/storage/arena.hpp"
+#include "delta/units.hpp"
+
+namespace delta::executor {
+
+/// How copies behave.
+struct cpu_options {
+  /// Bytes per second, each way. A copy ends no earlier than latency + bytes / rate after it
+  /// started. 0: as fast as memory is; the rate is then measured, at the start and on the way.
+  double copy_rate = 0;
+  nanoseconds latency{};  ///< of every copy, when copy_rate is given
+};
+
+/// A delta::Device. Compute is whatever the caller does between begin() and end(): begin() blocks
+/// until the copies that it waits for are done, and end()'s stamp is reached when it returns. All
+/// functions are for one thread. Copies use no heap once the longest queue has been seen.
+class cpu_device {
+ public:
+  explicit cpu_device(const cpu_options& = {});
+  /// Ends the copy threads. Copies that have not ended are given up.
+  ~cpu_device();
+  cpu_device(const cpu_device&) = delete;
+  cpu_device& operator=(const cpu_device&) = delete;
+
+  /// Throw std::bad_alloc. The pages are the system's to give, when they are first touched.
+  std::byte* device_memory(bytes n) { return allocate(device_, n); }
+  std::byte* host_memory(bytes n) { return allocate(host_, n); }
+
+  stamp copy(direction d, std::byte* to, const std::byte* from, bytes n, const fence& after);
+  void begin(const fence& after);
+  stamp end();
+  void move(std::byte* to, const std::byte* from, bytes n);
+
+  [[nodiscard]] bool reached(stamp s) const noexcept;
+  void wait(stamp s);
+  /// Known for the last 64 operators, and the last 64 copies of each direction, once they are done.
+  [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) const;
+
+  /// Since the device was made.
+  [[nodiscard]] nanoseconds now() const noexcept { return clock::now() - start_; }
+  [[nodiscard]] nanoseconds waited() const noexcept { return waited_; }
+  [[nodiscard]] double rate(direction d) const;
+  [[nodiscard]] nanoseconds latency(direction d) const;
+  /// Estimated: what is queued, at the current rate.
+  [[nodiscard]] nanoseconds backlog(direction d) const;
+
+ private:
+  using clock = std::chrono::steady_clock;
+  static constexpr std::size_t remembered = 64;
+  struct job {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::size_t size = 0;
+    std::uint64_t after = 0;  ///< a point of the other direction; compute is always done
+  };
+  /// One direction: a ring of jobs (job number p waits in slot p modulo its size) and their thread.
+  struct lane {
+    std::vector<job> ring = std::vector<job>(64);
+    std::uint64_t queued = 0;            ///< the last point given
+    std::atomic<std::uint64_t> done{0};  ///< written under the mutex, asked without
+    std::uint64_t pending_bytes = 0;     ///< of jobs that have not ended
+    clock::time_point started{};         ///< of the running job
+    bool running = false;
+    double rate = 0;
+    nanoseconds latency{};
+    std::array<nanoseconds, remembered> elapsed{};
+    std::condition_variable work;
+    std::thread thread;
+  };
+  struct unmap {
+    void operator()(std::byte* p) const noexcept { ::operator delete(p, std::align_val_t{64}); }
+  };
+  using memory = std::unique_ptr<std::byte, unmap>;
+
+  static std::byte* allocate(memory& m, bytes n);
+  static constexpr direction other(direction d) noexcept {
+    return d == direction::out ? direction::in : direction::out;
+  }
+  [[nodiscard]] lane& lane_of(direction d) noexcept { return lanes_[static_cast<std::size_t>(d)]; }
+  [[nodiscard]] const lane& lane_of(direction d) const noexcept {
+    return lanes_[static_cast<std::size_t>(d)];
+  }
+  void serve(direction d);
+  void perform(const lane& l, const job& j) const;
+  bool block_until(stamp s);
+  void calibrate();
+
+  cpu_options options_;
+  clock::time_point start_ = clock::now();
+  memory device_, host_;
+  std::array<lane, 2> lanes_;
+  mutable std::mutex mutex_;
+  std::condition_variable progress_;
+  std::atomic<bool> stopping_{false};
+
+  std::uint64_t computed_ = 0;  // compute's last point
+  clock::time_point began_{};
+  std::array<nanoseconds, remembered> computing_{};
+  nanoseconds waited_{};
+};
+
+static_assert(Device<cpu_device> && Storage<arena<cpu_device>>);
+
+}  // namespace delta::executor

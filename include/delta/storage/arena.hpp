@@ -1,0 +1,261 @@
+// delta: the arena. Two regions taken from a device once, at the start, and everything in them:
+// tensors, workspace, both ends of copies in flight. So the budget can't be exceeded.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "delta/concepts.hpp"
+#include "delta/storage/simulated.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+// ---------------------------------------------------------------------------------------------
+// Device: two memories and three serial engines, what an arena needs of a machine.
+//
+// Semantic rules:
+//  * Work on one engine runs in the order in which it was queued. Nothing needs to be done when a
+//    function returns, except where it says so; fences name only work that was queued before.
+//  * A stamp's point is larger than those of all earlier stamps of its engine; 0 is never given.
+//    When a stamp is reached, all that it was ordered after is reached, too.
+//  * Once reached(s) has said yes it says so for ever. It says yes at last, without a wait.
+//  * The host may touch memory only after reached() or wait() said that its users are done; what
+//    the host did before it queues work, that work sees.
+// ---------------------------------------------------------------------------------------------
+
+/// `device_memory(bytes)`, `host_memory(bytes)` give the two memories, which the device owns and
+/// keeps. Each is called once, and may throw std::bad_alloc. Both addresses are aligned to the
+/// arena's granularity (64 unless told).
+template <class D>
+concept has_two_memories = requires(D& d, bytes n) {
+  { d.device_memory(n) } -> std::same_as<std::byte*>;
+  { d.host_memory(n) } -> std::same_as<std::byte*>;
+};
+
+/// `copy(direction, to, from, size, after)` queues a copy on that direction's engine, to start when
+/// `after` is reached. A copy of zero bytes still gives a stamp.
+template <class D>
+concept copies_both_ways =
+    requires(D& d, direction way, std::byte* to, const std::byte* from, bytes n, const fence& f) {
+      { d.copy(way, to, from, n, f) } -> std::same_as<stamp>;
+    };
+
+/// `begin(after)` makes the compute engine wait before what is queued next, `end()` gives the stamp
+/// of all that was queued on it so far. `move(to, from, size)`, between the two, moves bytes within
+/// the device on the compute engine; the ranges may overlap, as with memmove.
+template <class D>
+concept brackets_compute =
+    requires(D& d, const fence& f, std::byte* to, const std::byte* from, bytes n) {
+      { d.begin(f) } -> std::same_as<void>;
+      { d.move(to, from, n) } -> std::same_as<void>;
+      { d.end() } -> std::same_as<stamp>;
+    };
+
+/// As in Storage: `reached` asks, `wait` makes the host wait, `elapsed` may know what work took.
+template <class D>
+concept answers_for_stamps = requires(D& d, stamp s) {
+  { d.reached(s) } -> std::same_as<bool>;
+  { d.wait(s) } -> std::same_as<void>;
+  { d.elapsed(s) } -> std::same_as<std::optional<nanoseconds>>;
+};
+
+/// As in Storage; `waited` is how long the host and the compute engine waited for copies.
+template <class D>
+concept knows_time_and_rates = requires(const D& d, direction way) {
+  { d.now() } -> std::same_as<nanoseconds>;
+  { d.waited() } -> std::same_as<nanoseconds>;
+  { d.rate(way) } -> std::same_as<double>;
+  { d.latency(way) } -> std::same_as<nanoseconds>;
+  { d.backlog(way) } -> std::same_as<nanoseconds>;
+};
+
+/// Detected: `native_stream()` -> void*, what a kernel is launched on.
+template <class D>
+concept Device = has_two_memories<D> && copies_both_ways<D> && brackets_compute<D> &&
+                 answers_for_stamps<D> && knows_time_and_rates<D>;
+
+/// What an arena takes from its device.
+struct arena_options {
+  bytes capacity{};
+  bytes host_capacity{};
+  std::uint64_t granularity = 64;  ///< sizes are rounded up to it, addresses too; a power of two
+  bool moving = true;              ///< off where somebody keeps addresses without holding blocks
+  /// Set: time is modelled, and stamps, clock, rates and waits are the model's, so that decisions
+  /// repeat exactly. The data still moves through the device; where it is late, the host waits.
+  std::optional<copy_rates> virtual_clock{};
+};
+
+namespace detail {
+
+/// A device's engines as the ledger wants them: offsets instead of addresses and, with a virtual
+/// clock, the model's stamps instead of the device's.
+template <Device D>
+class device_engines {
+ public:
+  device_engines(D& device, const arena_options& o)
+      : device_(&device),
+        device_memory_(device.device_memory(o.capacity)),
+        host_memory_(device.host_memory(o.host_capacity)) {
+    if (o.virtual_clock) model_.emplace(*o.virtual_clock);
+  }
+
+  stamp copy(direction d, std::uint64_t device, std::uint64_t host, bytes n, const fence& after) {
+    std::byte* const there = device_memory_ + device;
+    std::byte* const here = host_memory_ + host;
+    const bool out = d == direction::out;
+    const stamp real = device_->copy(d, out ? here : there, out ? there : here, n, real_of(after));
+    return model_ ? note(model_->copy(d, device, host, n, after), real) : real;
+  }
+  void begin(const fence& after) {
+    device_->begin(real_of(after));
+    if (model_) model_->begin(after);
+  }
+  void move(std::uint64_t to, std::uint64_t from, std::uint64_t n) {
+    device_->move(device_memory_ + to, device_memory_ + from, bytes{n});
+  }
+  stamp end_moves(bytes n) {
+    const stamp real = device_->end();
+    return model_ ? note(model_->end_moves(n), real) : real;
+  }
+  stamp end(nanoseconds cost) {
+    const stamp real = device_->end();
+    return model_ ? note(model_->end(cost), real) : real;
+  }
+  /// By the model where there is one: its yes makes the device's true.
+  bool reached(stamp s) {
+    if (!model_) return device_->reached(s);
+    if (!model_->reached(s)) return false;
+    device_->wait(real_of(s));
+    return true;
+  }
+  void wait(stamp s) {
+    if (model_) model_->wait(s);
+    device_->wait(model_ ? real_of(s) : s);
+  }
+  std::optional<nanoseconds> elapsed(stamp s) {
+    return model_ ? model_->elapsed(s) : device_->elapsed(s);
+  }
+  [[nodiscard]] nanoseconds now() const { return model_ ? model_->now() : device_->now(); }
+  [[nodiscard]] nanoseconds waited() const { return model_ ? model_->waited() : device_->waited(); }
+  [[nodiscard]] double rate(direction d) const {
+    return model_ ? model_->rate(d) : device_->rate(d);
+  }
+  [[nodiscard]] nanoseconds latency(direction d) const {
+    return model_ ? model_->latency(d) : device_->latency(d);
+  }
+  [[nodiscard]] nanoseconds backlog(direction d) const {
+    return model_ ? model_->backlog(d) : device_->backlog(d);
+  }
+
+  [[nodiscard]] D& device() const noexcept { return *device_; }
+  [[nodiscard]] std::byte* device_memory() const noexcept { return device_memory_; }
+  [[nodiscard]] std::byte* host_memory() const noexcept { return host_memory_; }
+
+ private:
+  /// Which work of the device a point of the model stands for.
+  struct pair_of_points {
+    std::uint64_t model, real;
+  };
+  /// The pairs of one engine in order, from `first` on; the rest were reached and are cut off now
+  /// and then, so no heap is used in the long run.
+  struct track {
+    std::vector<pair_of_points> pairs;
+    std::size_t first = 0;
+  };
+
+  stamp note(stamp model, stamp real) {
+    track& t = tracks_[static_cast<std::size_t>(model.where)];
+    while (t.first < t.pairs.size() && device_->reached({model.where, t.pairs[t.first].real}))
+      ++t.first;
+    if (t.first > t.pairs.size() / 2) {
+      t.pairs.erase(t.pairs.begin(), t.pairs.begin() + static_cast<std::ptrdiff_t>(t.first));
+      t.first = 0;
+    }
+    t.pairs.push_back({model.point, real.point});
+    return model;
+  }
+  /// The last work that ends, by the model, no later than `s`. Work of no length shares its point
+  /// with the work before it; the later one is taken, which is safe.
+  [[nodiscard]] stamp real_of(stamp s) const {
+    const track& t = tracks_[static_cast<std::size_t>(s.where)];
+    const auto from = t.pairs.begin() + static_cast<std::ptrdiff_t>(t.first);
+    const auto it = std::upper_bound(
+        from, t.pairs.end(), s.point,
+        [](std::uint64_t point, const pair_of_points& p) { return point < p.model; });
+    return {s.where, it == from ? 0 : std::prev(it)->real};
+  }
+  [[nodiscard]] fence real_of(const fence& f) const {
+    if (!model_) return f;
+    fence real;
+    for (std::size_t e = 0; e < engine_count; ++e)
+      real.join(real_of(stamp{static_cast<engine>(e), f.point[e]}));
+    return real;
+  }
+
+  D* device_;
+  std::byte* device_memory_;
+  std::byte* host_memory_;
+  std::optional<virtual_engines> model_;
+  std::array<track, engine_count> tracks_;
+};
+
+}  // namespace detail
+
+/// The Storage over a device, which outlives it. Throws what the device's two memories throw.
+template <Device D>
+class arena : public detail::ledger<detail::device_engines<D>> {
+  using base = detail::ledger<detail::device_engines<D>>;
+
+ public:
+  arena(D& device, const arena_options& o)
+      : base(o.capacity, o.host_capacity, o.granularity, o.moving,
+             detail::device_engines<D>{device, o}) {}
+
+  /// Where the block is now: until something is allocated, unless the block is held. On a device
+  /// whose compute runs on, the bytes are for its engines; the host waits for a stamp first.
+  [[nodiscard]] std::byte* data(const block& b) const {
+    return this->engines().device_memory() + this->offset(b);
+  }
+  /// Where the slab is: slabs never move. Its bytes are there once its transfer is done.
+  [[nodiscard]] std::byte* data(const slab& h) const {
+    return this->engines().host_memory() + this->offset(h);
+  }
+  [[nodiscard]] void* native_stream() const
+    requires requires(D& d) {
+      { d.native_stream() } -> std::convertible_to<void*>;
+    }
+  {
+    return this->engines().device().native_stream();
+  }
+};
+
+namespace detail {
+/// The least that is a Device; declared only.
+struct device_archetype {
+  std::byte* device_memory(bytes);
+  std::byte* host_memory(bytes);
+  stamp copy(direction, std::byte*, const std::byte*, bytes, const fence&);
+  void begin(const fence&);
+  void move(std::byte*, const std::byte*, bytes);
+  stamp end();
+  bool reached(stamp);
+  void wait(stamp);
+  std::optional<nanoseconds> elapsed(stamp);
+  nanoseconds now() const;
+  nanoseconds waited() const;
+  double rate(direction) const;
+  nanoseconds latency(direction) const;
+  nanoseconds backlog(direction) const;
+};
+}  // namespace detail
+
+static_assert(Storage<arena<detail::device_archetype>>);
+
+}  // namespace delta

@@ -1,0 +1,279 @@
+// delta: who has which bytes of a memory, and what the next to use them must wait for. Addresses
+// and fences only: the bytes themselves are elsewhere, or nowhere.
+#pragma once
+
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "delta/units.hpp"
+
+namespace delta::detail {
+
+/// A stretch of a region: somebody's bytes, or a hole. A hole remembers in `written` who used it
+/// last, so that the next owner's first writer waits for them.
+struct stretch {
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+  fence written{};           ///< the last writer
+  fence read{};              ///< everybody who reads since
+  std::uint32_t before = 0;  ///< neighbours in address order
+  std::uint32_t after = 0;
+  std::uint32_t holds = 0;
+  bool used = false;
+
+  [[nodiscard]] fence users() const noexcept { return fence{written}.join(read); }
+  void write_at(stamp s) noexcept { written = fence{}.join(s), read = {}; }
+};
+
+/// The bytes [0, capacity) of one memory, tiled by stretches. Best fit: the smallest hole that
+/// holds the request; long-lived stretches from the low end, short-lived ones from the high end.
+/// O(log holes) each; no heap is used once the table has grown, and never by `release`.
+class region {
+ public:
+  static constexpr std::uint32_t none = 0xffffffffu;
+  /// The stretches from one hole to another, between which `moved` bytes are in the way.
+  struct window {
+    std::uint32_t first, last;
+    std::uint64_t moved;
+  };
+
+  explicit region(bytes capacity) : capacity_(capacity.count) {
+    if (capacity_ == 0) return;
+    head_ = fresh_row();
+    rows_[head_] = {.offset = 0, .size = capacity_, .before = none, .after = none};
+    index(head_);
+  }
+
+  [[nodiscard]] stretch& operator[](std::uint32_t i) noexcept {
+    assert(i < rows_.size() && rows_[i].used && "a token that was freed, or another storage's");
+    return rows_[i];
+  }
+  [[nodiscard]] const stretch& operator[](std::uint32_t i) const noexcept {
+    return const_cast<region&>(*this)[i];
+  }
+  [[nodiscard]] bytes capacity() const noexcept { return bytes{capacity_}; }
+  [[nodiscard]] bytes used() const noexcept { return bytes{used_}; }
+  [[nodiscard]] bytes peak() const noexcept { return bytes{peak_}; }
+  [[nodiscard]] bytes largest_hole() const noexcept {
+    return bytes{holes_.empty() ? 0 : holes_.rbegin()->size};
+  }
+
+  /// A stretch of `n` bytes (any number; rounding is the caller's), or nullopt when no hole is as
+  /// large. Nothing moves. A stretch of zero bytes has a row but no place, and always fits.
+  [[nodiscard]] std::optional<std::uint32_t> place(std::uint64_t n, lifetime life) {
+    if (n == 0) {
+      const std::uint32_t i = fresh_row();
+      rows_[i] = {.before = none, .after = none, .used = true};
+      return i;
+    }
+    auto hole = holes_.lower_bound({n, 0, none});
+    if (hole == holes_.end()) return std::nullopt;
+    const bool high = life == lifetime::transient;
+    if (high) hole = std::prev(holes_.upper_bound({hole->size, max, none}));
+    const std::uint32_t i = hole->row;
+    const std::uint32_t made = hole->size == n ? i : fresh_row();
+    unindex(i);
+    if (made != i) {
+      stretch& from = rows_[i];
+      rows_[made] = {.offset = high ? from.offset + from.size - n : from.offset, .size = n};
+      rows_[made].written = from.written;
+      if (!high) from.offset += n;
+      from.size -= n;
+      link(made, high ? i : from.before, high ? from.after : i);
+      index(i);
+    }
+    rows_[made].used = true;
+    used_ += n;
+    peak_ = std::max(peak_, used_);
+    return made;
+  }
+
+  /// Makes a hole of a stretch and joins it to the holes beside it. Does not throw.
+  void release(std::uint32_t i) noexcept {
+    stretch& r = (*this)[i];
+    assert(r.holds == 0 && "freed while held, or in use by the running operator");
+    used_ -= r.size;
+    r.written = r.users();
+    r.read = {};
+    r.used = false;
+    if (r.size == 0) return spare_rows_.push_back(i);
+    if (r.after != none && !rows_[r.after].used) absorb(i, r.after);
+    if (r.before != none && !rows_[r.before].used) {
+      const std::uint32_t left = r.before;
+      unindex(left);
+      absorb_unindexed(left, i);
+      i = left;
+    }
+    index(i);
+  }
+
+  /// The window that yields `n` free bytes for the fewest bytes moved; the lowest of equals.
+  /// `fixed(stretch&)` says what may not move. nullopt: what is fixed prevents it. O(stretches).
+  template <class Fixed>
+  [[nodiscard]] std::optional<window> cheapest_window(std::uint64_t n, Fixed&& fixed) {
+    std::optional<window> best;
+    std::uint32_t left = none;
+    std::uint64_t free = 0, moved = 0;
+    for (std::uint32_t i = head_; i != none; i = rows_[i].after) {
+      stretch& r = rows_[i];
+      if (r.used) {
+        if (left != none && fixed(r)) left = none, free = moved = 0;
+        if (left != none) moved += r.size;
+        continue;
+      }
+      if (left == none) left = i;
+      free += r.size;
+      while (free - rows_[left].size >= n) {  // what is left of the next hole need not move
+        free -= rows_[left].size;
+        for (left = rows_[left].after; rows_[left].used; left = rows_[left].after)
+          moved -= rows_[left].size;
+      }
+      if (free >= n && (!best || moved < best->moved)) best = window{left, i, moved};
+    }
+    return best;
+  }
+
+  /// Slides what is in the window together, away from the end that `life` is placed at, so that its
+  /// holes become one. `engines` begins after everybody who used the window, moves, and ends.
+  /// Gives the number of stretches moved.
+  template <class Engines>
+  std::uint64_t close(window w, lifetime life, Engines& engines) {
+    const bool down = life == lifetime::transient;
+    const std::uint32_t outside_low = rows_[w.first].before, outside_high = rows_[w.last].after;
+    const std::uint64_t begin = rows_[w.first].offset;
+    const std::uint64_t end = rows_[w.last].offset + rows_[w.last].size;
+    fence after;
+    for (std::uint32_t i = w.first; i != outside_high; i = rows_[i].after)
+      after.join(rows_[i].users());
+    engines.begin(after);
+    std::uint64_t to = down ? begin : end, count = 0;
+    for (std::uint32_t i = down ? w.first : w.last; i != (down ? outside_high : outside_low);
+         i = down ? rows_[i].after : rows_[i].before) {
+      stretch& r = rows_[i];
+      if (!r.used) continue;
+      if (!down) to -= r.size;
+      engines.move(to, r.offset, r.size);
+      r.offset = to;
+      ++count;
+      if (down) to += r.size;
+    }
+    const stamp done = engines.end_moves(bytes{w.moved});
+    for (std::uint32_t i = w.first, next; i != outside_high; i = next) {
+      next = rows_[i].after;
+      rows_[i].write_at(done);
+      if (rows_[i].used) continue;
+      unindex(i);
+      unlink(i);
+      if (i != w.first) spare_rows_.push_back(i);
+    }
+    const std::uint64_t hole_begin = down ? to : begin;
+    rows_[w.first].offset = hole_begin;
+    rows_[w.first].size = (down ? end : to) - hole_begin;
+    if (down) {
+      const std::uint32_t low = outside_high == none ? tail_ : rows_[outside_high].before;
+      link(w.first, low, outside_high);
+    } else {
+      link(w.first, outside_low, outside_low == none ? head_ : rows_[outside_low].after);
+    }
+    index(w.first);
+    return count;
+  }
+
+  /// Empty when all is well, else what is not: the stretches tile the region, holes are joined and
+  /// indexed, used() is the sum. O(stretches).
+  [[nodiscard]] std::string_view check() const noexcept {
+    std::uint64_t at = 0, used = 0, holes = 0;
+    std::uint32_t before = none;
+    for (std::uint32_t i = head_; i != none; before = i, i = rows_[i].after) {
+      const stretch& r = rows_[i];
+      if (r.offset != at) return "stretches do not tile the region";
+      if (r.size == 0) return "an empty stretch is in the list";
+      if (r.before != before) return "the list of stretches is broken";
+      if (!r.used && before != none && !rows_[before].used) return "two holes are not joined";
+      if (!r.used && !holes_.contains({r.size, r.offset, i})) return "a hole is not in the index";
+      at += r.size;
+      (r.used ? used : holes) += r.used ? r.size : 1;
+    }
+    if (at != capacity_ || tail_ != before) return "stretches do not reach the end of the region";
+    if (holes != holes_.size()) return "the index names a hole that is none";
+    return used == used_ ? "" : "used() is not the sum of what is used";
+  }
+
+ private:
+  static constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
+  struct hole_key {
+    std::uint64_t size, offset;
+    std::uint32_t row;
+    bool operator<(const hole_key& o) const noexcept {
+      return size != o.size ? size < o.size : offset < o.offset;
+    }
+  };
+  using index_type = std::set<hole_key>;
+
+  /// A row to fill in. Each row brings the index node that it may need as a hole, so that neither
+  /// splitting nor releasing asks the heap.
+  std::uint32_t fresh_row() {
+    if (spare_rows_.empty()) {
+      const auto i = static_cast<std::uint32_t>(rows_.size());
+      if (rows_.size() == rows_.capacity()) {
+        const std::size_t n = std::max<std::size_t>(64, rows_.size() * 2);
+        spare_rows_.reserve(n);
+        spare_nodes_.reserve(n);
+        rows_.reserve(n);
+      }
+      index_type one{{0, 0, none}};
+      spare_nodes_.push_back(one.extract(one.begin()));
+      rows_.emplace_back();
+      return i;
+    }
+    const std::uint32_t i = spare_rows_.back();
+    spare_rows_.pop_back();
+    return i;
+  }
+  void index(std::uint32_t i) noexcept {
+    auto node = std::move(spare_nodes_.back());
+    spare_nodes_.pop_back();
+    node.value() = {rows_[i].size, rows_[i].offset, i};
+    holes_.insert(std::move(node));
+  }
+  void unindex(std::uint32_t i) noexcept {
+    spare_nodes_.push_back(holes_.extract(hole_key{rows_[i].size, rows_[i].offset, i}));
+  }
+  void link(std::uint32_t i, std::uint32_t before, std::uint32_t after) noexcept {
+    rows_[i].before = before, rows_[i].after = after;
+    (before == none ? head_ : rows_[before].after) = i;
+    (after == none ? tail_ : rows_[after].before) = i;
+  }
+  void unlink(std::uint32_t i) noexcept {
+    const auto [before, after] = std::pair{rows_[i].before, rows_[i].after};
+    (before == none ? head_ : rows_[before].after) = after;
+    (after == none ? tail_ : rows_[after].before) = before;
+  }
+  void absorb(std::uint32_t i, std::uint32_t hole) noexcept {
+    unindex(hole);
+    absorb_unindexed(i, hole);
+  }
+  void absorb_unindexed(std::uint32_t i, std::uint32_t right) noexcept {
+    rows_[i].size += rows_[right].size;
+    rows_[i].written.join(rows_[right].written);
+    unlink(right);
+    spare_rows_.push_back(right);
+  }
+
+  std::uint64_t capacity_, used_ = 0, peak_ = 0;
+  std::vector<stretch> rows_;
+  std::vector<std::uint32_t> spare_rows_;
+  std::uint32_t head_ = none, tail_ = none;
+  index_type holes_;  // by size, then address
+  std::vector<index_type::node_type> spare_nodes_;
+};
+
+}  // namespace delta::detail
