@@ -94,12 +94,13 @@ class idx_file {
   byte_source source_;
 };
 
-/// The file of one kind, in the first of its spellings that exists; empty when there is none.
-std::filesystem::path find(const std::filesystem::path& directory, const std::string& part,
-                           const std::string& kind) {
+/// The file named `stem`-`type` or `stem`.`type`, plain or with .gz: the first that exists, or
+/// none.
+std::filesystem::path find(const std::filesystem::path& directory, const std::string& stem,
+                           const std::string& type) {
   for (const char* separator : {"-", "."}) {
     for (const char* ending : {"", ".gz"}) {
-      auto path = directory / (part + separator + kind + ending);
+      auto path = directory / (stem + separator + type + ending);
       std::error_code ignored;
       if (std::filesystem::is_regular_file(path, ignored)) return path;
     }
@@ -153,8 +154,8 @@ mnist::mnist(const std::filesystem::path& directory) {
     throw data_error(directory, "there is no such folder", "a folder with MNIST's IDX files");
   }
   for (const std::string part : {"train", "t10k"}) {
-    const auto images_path = find(directory, part, "images-idx3-ubyte");
-    const auto labels_path = find(directory, part, "labels-idx1-ubyte");
+    const auto images_path = find(directory, part + "-images", "idx3-ubyte");
+    const auto labels_path = find(directory, part + "-labels", "idx1-ubyte");
     if (images_path.empty() && labels_path.empty()) continue;
     if (images_path.empty() || labels_path.empty()) {
       const auto& present = images_path.empty() ? labels_path : images_path;

@@ -22,9 +22,7 @@ struct conv_shape {
   [[nodiscard]] constexpr std::size_t out_size() const { return std::size_t(n) * oh() * ow() * k; }
   [[nodiscard]] constexpr std::size_t filter_size() const { return std::size_t(k) * kh * kw * c; }
   /// Multiply-adds times two of one pass.
-  [[nodiscard]] constexpr double flops() const {
-    return 2.0 * double(out_size()) * kh * kw * c;
-  }
+  [[nodiscard]] constexpr double flops() const { return 2.0 * double(out_size()) * kh * kw * c; }
 };
 
 /// Workspace in bytes; depends on the shape and the pool's number of threads only.
@@ -56,11 +54,10 @@ void bn_forward(thread_pool&, const bn_shape&, const float* x, const float* gamm
                 float* running_mean, float* running_var, std::byte* workspace);
 /// Inference: normalises by the running statistics.
 void bn_inference(thread_pool&, const bn_shape&, const float* x, const float* gamma,
-                  const float* beta, const float* running_mean, const float* running_var,
-                  float* y);
-void bn_backward(thread_pool&, const bn_shape&, const float* x, const float* dy,
-                 const float* gamma, const float* save_mean, const float* save_invstd, float* dx,
-                 float* dgamma, float* dbeta, std::byte* workspace);
+                  const float* beta, const float* running_mean, const float* running_var, float* y);
+void bn_backward(thread_pool&, const bn_shape&, const float* x, const float* dy, const float* gamma,
+                 const float* save_mean, const float* save_invstd, float* dx, float* dgamma,
+                 float* dbeta, std::byte* workspace);
 
 void relu_forward(thread_pool&, std::size_t n, const float* x, float* y);
 /// dx = dy where y > 0, else 0.
@@ -78,8 +75,8 @@ struct pool_shape {
 };
 void max_pool_forward(thread_pool&, const pool_shape&, const float* x, float* y,
                       std::uint8_t* argmax);
-void max_pool_backward(thread_pool&, const pool_shape&, const float* dy,
-                       const std::uint8_t* argmax, float* dx);
+void max_pool_backward(thread_pool&, const pool_shape&, const float* dy, const std::uint8_t* argmax,
+                       float* dx);
 /// y[n][c] = mean over `pixels` of x[n][pixel][c].
 void global_avg_pool_forward(thread_pool&, int n, int pixels, int c, const float* x, float* y);
 void global_avg_pool_backward(thread_pool&, int n, int pixels, int c, const float* dy, float* dx);

@@ -1,0 +1,318 @@
+// The command line: what each good flag gives, and the whole text of every refusal.
+#include "options.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "temporary_folder.hpp"
+
+using namespace delta::executor;
+using delta::bytes;
+
+namespace {
+
+constexpr std::array<policy_choice, 3> policies{{{"unmanaged", "keeps everything"},
+                                                 {"paper", "the paper's algorithm"},
+                                                 {"online", "the cheaper way out"}}};
+
+command parse(const std::vector<std::string>& words) {
+  std::vector<const char*> argv{"delta-train"};
+  for (const auto& word : words) argv.push_back(word.c_str());
+  return parse_options(static_cast<int>(argv.size()), argv.data(), policies);
+}
+
+train_options options(const std::vector<std::string>& words) {
+  const command parsed = parse(words);
+  CHECK(parsed.what == command::action::train);
+  return parsed.options;
+}
+
+std::string refusal(const std::vector<std::string>& words) {
+  try {
+    (void)parse(words);
+  } catch (const usage_error& error) {
+    const std::string line = error.what();
+    CHECK_MESSAGE(line.find_first_of("\n\r") == std::string::npos, line);
+    return line;
+  }
+  return "no error";
+}
+
+const std::string a_size =
+    "a size of at least 1 byte such as 65536, 512KiB, 300MiB or 1.5GiB "
+    "(units B, KB, MB, GB, KiB, MiB, GiB)";
+const std::string a_budget = a_size + ", or a part of the unmanaged peak over 0% and up to 100%";
+
+}  // namespace
+
+TEST_CASE("nothing given: the defaults that --help states") {
+  const train_options o = options({});
+  CHECK(o.model == "resnet20");
+  CHECK(o.data.synthetic);
+  CHECK(o.image == 32);
+  CHECK(o.batch == 32);
+  CHECK(o.steps == 10);
+  CHECK(o.epochs == 0);
+  CHECK(o.lr == 0.1);
+  CHECK(o.momentum == 0.9);
+  CHECK(o.weight_decay == 1e-4);
+  CHECK(o.lr_gamma == 0.1);
+  CHECK(o.lr_steps.empty());
+  CHECK(o.seed == 1);
+  CHECK(o.threads >= 1);
+  CHECK(o.budget.what == budget_choice::kind::none);
+  CHECK_FALSE(o.host_budget.has_value());
+  CHECK(o.policy == "unmanaged");
+  CHECK_FALSE(o.verify);
+  CHECK_FALSE(o.evaluate);
+  CHECK_FALSE(o.virtual_clock);
+  CHECK(o.copy_rate == 0);
+  CHECK(o.json.empty());
+}
+
+TEST_CASE("every flag arrives") {
+  const delta::test::temporary_folder folder;
+  const auto json = folder / "out.json";
+  const train_options o = options({"--model",        "resnet50",
+                                   "--data",         "mnist:some/where",
+                                   "--image",        "64",
+                                   "--batch",        "128",
+                                   "--epochs",       "3",
+                                   "--optimizer",    "sgd",
+                                   "--lr",           "0.05",
+                                   "--momentum",     "0",
+                                   "--weight-decay", "0.001",
+                                   "--lr-steps",     "1,2",
+                                   "--lr-gamma",     "0.5",
+                                   "--seed",         "7",
+                                   "--threads",      "3",
+                                   "--evaluate",     "--budget",
+                                   "1.5GiB",         "--host-budget",
+                                   "300MiB",         "--policy",
+                                   "paper",          "--strict",
+                                   "--verify",       "--virtual-clock",
+                                   "--copy-rate",    "2GB/s",
+                                   "--json",         json.string()});
+  CHECK(o.model == "resnet50");
+  CHECK_FALSE(o.data.synthetic);
+  CHECK(o.data.directory == "some/where");
+  CHECK(o.image == 64);
+  CHECK(o.batch == 128);
+  CHECK(o.epochs == 3);
+  CHECK(o.steps == 0);
+  CHECK(o.lr == 0.05);
+  CHECK(o.momentum == 0);
+  CHECK(o.weight_decay == 0.001);
+  CHECK(o.lr_steps == std::vector<std::uint64_t>{1, 2});
+  CHECK(o.lr_gamma == 0.5);
+  CHECK(o.seed == 7);
+  CHECK(o.threads == 3);
+  CHECK(o.evaluate);
+  CHECK(o.budget.what == budget_choice::kind::absolute);
+  CHECK(o.budget.size == bytes{(3ull << 30) / 2});
+  CHECK(o.host_budget == bytes{300u << 20});
+  CHECK(o.policy == "paper");
+  CHECK(o.strict);
+  CHECK(o.verify);
+  CHECK(o.virtual_clock);
+  CHECK(o.copy_rate == 2e9);
+  CHECK(o.json == json);
+  CHECK(std::filesystem::is_empty(folder.path()));  // the probe left nothing behind
+}
+
+TEST_CASE("other forms that are good") {
+  CHECK(options({"--batch=8"}).batch == 8);
+  CHECK(options({"--batch", "8", "--batch", "9"}).batch == 9);
+  CHECK(options({"--budget", "40%"}).policy == "online");
+  CHECK(options({"--budget", "40%"}).budget.percent == 40);
+  CHECK(options({"--budget", "12.5%"}).budget.percent == 12.5);
+  CHECK(options({"--budget", "100%"}).budget.percent == 100);
+  CHECK(options({"--budget", "65536"}).budget.size == bytes{65536});
+  CHECK(options({"--budget", "40%", "--policy", "unmanaged"}).policy == "unmanaged");
+  CHECK(options({"--seed", "18446744073709551615"}).seed == 18446744073709551615u);
+  CHECK(options({"--lr", "1e-3"}).lr == 1e-3);
+  CHECK(options({"--image", "8"}).image == 8);
+  CHECK(options({"--model", "resnet50", "--image", "32"}).image == 32);
+}
+
+TEST_CASE("budgets resolve against the peak, rounded down") {
+  CHECK(options({"--budget", "40%"}).budget.resolve(bytes{1000}) == bytes{400});
+  CHECK(options({"--budget", "40%"}).budget.resolve(bytes{1001}) == bytes{400});
+  CHECK(options({"--budget", "100%"}).budget.resolve(bytes{7}) == bytes{7});
+  CHECK(options({"--budget", "64KiB"}).budget.resolve(bytes{7}) == bytes{65536});
+  CHECK(options({}).budget.resolve(bytes{7}) == bytes{7});
+}
+
+TEST_CASE("the learning rate falls at the epochs given") {
+  const train_options o = options({"--lr", "1", "--lr-steps", "2,5", "--lr-gamma", "0.5"});
+  CHECK(learning_rate(o, 0) == 1);
+  CHECK(learning_rate(o, 1) == 1);
+  CHECK(learning_rate(o, 2) == 0.5);
+  CHECK(learning_rate(o, 4) == 0.5);
+  CHECK(learning_rate(o, 5) == 0.25);
+  CHECK(learning_rate(o, 500) == 0.25);
+}
+
+TEST_CASE("steps: given, or whole batches of every epoch") {
+  CHECK(total_steps(options({"--steps", "7"}), 9000) == 7);
+  CHECK(total_steps(options({"--epochs", "3", "--batch", "64"}), 9000) == 3 * 140);
+}
+
+TEST_CASE("flags that do not exist or stand wrong are refused") {
+  const std::string unknown = refusal({"--foo"});
+  CHECK(unknown.starts_with("--foo: unknown flag; allowed: --model, --data, "));
+  CHECK(refusal({"--foo=3"}).starts_with("--foo: unknown flag; allowed: "));
+  CHECK(refusal({"-x"}).starts_with("-x: unknown flag; allowed: "));
+  CHECK(
+      refusal({"word"}) ==
+      "'word': no flag that takes it stands before it; allowed: flags, each followed by its value "
+      "where it takes one; see --help");
+  CHECK(refusal({"--lr"}) ==
+        "--lr: needs a value; allowed: the flag followed by its value, see --help");
+  CHECK(refusal({"--json="}) ==
+        "--json: needs a value; allowed: the flag followed by its value, see --help");
+  CHECK(refusal({"--verify=maybe"}) == "--verify: takes no value; allowed: the flag alone");
+  CHECK(refusal({"--model", "a\nb"}) ==
+        "--model: unknown model 'a?b'; allowed: resnet20, resnet50");
+}
+
+TEST_CASE("values that are unknown, or no numbers, or out of range are refused") {
+  CHECK(refusal({"--model", "vgg"}) == "--model: unknown model 'vgg'; allowed: resnet20, resnet50");
+  const std::string data = "synthetic, or mnist:DIR with DIR the folder of MNIST's IDX files";
+  CHECK(refusal({"--data", "cifar"}) == "--data: unknown data 'cifar'; allowed: " + data);
+  CHECK(refusal({"--data", "mnist:"}) == "--data: 'mnist:' names no folder; allowed: " + data);
+  CHECK(refusal({"--image", "7"}) ==
+        "--image: 7 is too small for resnet20; allowed: a whole number from 8 to 1024");
+  CHECK(refusal({"--image", "31", "--model", "resnet50"}) ==
+        "--image: 31 is too small for resnet50; allowed: a whole number from 32 to 1024");
+  CHECK(refusal({"--image", "1025"}) ==
+        "--image: '1025' is too large; allowed: a whole number from 1 to 1024");
+  const std::string batch = "a whole number from 1 to 65536";
+  CHECK(refusal({"--batch", "0"}) == "--batch: '0' is too small; allowed: " + batch);
+  CHECK(refusal({"--batch", "-3"}) == "--batch: '-3' is negative; allowed: " + batch);
+  CHECK(refusal({"--batch", "3.5"}) == "--batch: '3.5' is not a whole number; allowed: " + batch);
+  CHECK(refusal({"--batch", "8x"}) == "--batch: '8x' is not a whole number; allowed: " + batch);
+  CHECK(refusal({"--batch", "99999999999999999999"}) ==
+        "--batch: '99999999999999999999' is too large; allowed: " + batch);
+  CHECK(refusal({"--steps", "0"}) ==
+        "--steps: '0' is too small; allowed: a whole number from 1 to 1000000000");
+  CHECK(refusal({"--epochs", "0"}) ==
+        "--epochs: '0' is too small; allowed: a whole number from 1 to 1000000");
+  CHECK(refusal({"--steps", "1", "--epochs", "1"}) ==
+        "--steps: given together with --epochs; allowed: one of the two");
+  CHECK(refusal({"--optimizer", "adam"}) == "--optimizer: unknown optimizer 'adam'; allowed: sgd");
+  const std::string lr = "a number over 0 and up to 1000";
+  CHECK(refusal({"--lr", "fast"}) == "--lr: 'fast' is not a number; allowed: " + lr);
+  CHECK(refusal({"--lr", "0"}) == "--lr: '0' is out of range; allowed: " + lr);
+  CHECK(refusal({"--lr", "-1"}) == "--lr: '-1' is out of range; allowed: " + lr);
+  CHECK(refusal({"--lr", "nan"}) == "--lr: 'nan' is out of range; allowed: " + lr);
+  CHECK(refusal({"--lr", "inf"}) == "--lr: 'inf' is out of range; allowed: " + lr);
+  CHECK(refusal({"--momentum", "1"}) ==
+        "--momentum: '1' is out of range; allowed: a number of at least 0 and below 1");
+  CHECK(refusal({"--weight-decay", "2"}) ==
+        "--weight-decay: '2' is out of range; allowed: a number from 0 to 1");
+  CHECK(refusal({"--lr-gamma", "0"}) ==
+        "--lr-gamma: '0' is out of range; allowed: a number over 0 and up to 1");
+  CHECK(refusal({"--lr-steps", "3,2"}) ==
+        "--lr-steps: the epochs do not ascend; allowed: ascending epochs such as 30,60");
+  CHECK(refusal({"--lr-steps", "3,"}) ==
+        "--lr-steps: '' is not a whole number; allowed: a whole number from 1 to 1000000000");
+  CHECK(refusal({"--seed", "-1"}) ==
+        "--seed: '-1' is negative; allowed: a whole number from 0 to 18446744073709551615");
+  CHECK(refusal({"--threads", "0"}) ==
+        "--threads: '0' is too small; allowed: a whole number from 1 to 256");
+}
+
+TEST_CASE("memory: sizes, parts, rates and policies are refused") {
+  CHECK(refusal({"--budget", "0"}) == "--budget: '0' is less than one byte; allowed: " + a_budget);
+  CHECK(refusal({"--budget", "-1GiB"}) == "--budget: '-1GiB' is negative; allowed: " + a_budget);
+  CHECK(refusal({"--budget", "99999999999GiB"}) ==
+        "--budget: '99999999999GiB' is too large; allowed: " + a_budget);
+  CHECK(refusal({"--budget", "1.5XiB"}) ==
+        "--budget: '1.5XiB' has an unknown unit 'XiB'; allowed: " + a_budget);
+  CHECK(refusal({"--budget", "0%"}) == "--budget: '0%' is out of range; allowed: " + a_budget);
+  CHECK(refusal({"--budget", "-5%"}) == "--budget: '-5%' is out of range; allowed: " + a_budget);
+  CHECK(refusal({"--budget", "101%"}) == "--budget: '101%' is out of range; allowed: " + a_budget);
+  CHECK(refusal({"--budget", "nan%"}) == "--budget: 'nan%' is out of range; allowed: " + a_budget);
+  CHECK(refusal({"--budget", "half%"}) ==
+        "--budget: 'half%' is not a percentage; allowed: " + a_budget);
+  CHECK(refusal({"--host-budget", "40%"}) ==
+        "--host-budget: '40%' has an unknown unit '%'; allowed: " + a_size);
+  CHECK(refusal({"--policy", "best", "--budget", "40%"}) ==
+        "--policy: unknown policy 'best'; allowed: unmanaged, paper, online, or list");
+  CHECK(refusal({"--policy", "online"}) ==
+        "--policy: 'online' without --budget has nothing to do; allowed: unmanaged without a "
+        "budget, or add --budget BYTES|PERCENT%");
+  CHECK(refusal({"--strict", "--budget", "40%"}) ==
+        "--strict: given with --policy online; allowed: with --policy paper only");
+  CHECK(refusal({"--copy-rate", "2GB"}) ==
+        "--copy-rate: '2GB' lacks the unit's '/s'; allowed: a rate of at least 1 B/s such as 2GB/s "
+        "or 1.5GiB/s (units B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)");
+}
+
+TEST_CASE("a --json that can't be written is found before anything else happens") {
+  const delta::test::temporary_folder folder;
+  const std::string allowed = "; allowed: a file in an existing folder that may be written to";
+  const std::string nowhere = (folder / "missing" / "out.json").string();
+  CHECK(refusal({"--json", nowhere}) ==
+        "--json: '" + nowhere + "' can't be written: No such file or directory" + allowed);
+  const std::string itself = folder.path().string();
+  CHECK(refusal({"--json", itself}) ==
+        "--json: '" + itself + "' can't be written: it is a folder" + allowed);
+  delta::test::write_file(folder / "file", {1});
+  const std::string below = (folder / "file" / "out.json").string();
+  CHECK(refusal({"--json", below}) ==
+        "--json: '" + below + "' can't be written: Not a directory" + allowed);
+
+  // An earlier result is not touched by the check.
+  delta::test::write_file(folder / "old.json", {1, 2, 3});
+  (void)options({"--json", (folder / "old.json").string()});
+  CHECK(delta::test::read_file(folder / "old.json") == std::vector<std::uint8_t>{1, 2, 3});
+}
+
+TEST_CASE("what only the data or the graph can tell") {
+  const train_options o = options({"--batch", "128"});
+  CHECK_NOTHROW(check_against_data(o, 128));
+  CHECK_THROWS_WITH_AS(check_against_data(o, 127),
+                       "--batch: 128 images are more than the data has for training; allowed: 1 to "
+                       "127",
+                       usage_error);
+  CHECK_NOTHROW(check_against_operator(bytes{2048}, bytes{2048}));
+  CHECK_THROWS_WITH_AS(check_against_operator(bytes{2047}, bytes{2048}),
+                       "--budget: 2047 bytes are less than the largest operator needs; allowed: at "
+                       "least 2048 bytes (2.00 KiB)",
+                       usage_error);
+}
+
+TEST_CASE("help, the list of policies and the table are actions of their own") {
+  const command help = parse({"--help"});
+  CHECK(help.what == command::action::print);
+  for (const char* part : {"--model", "--budget", "--copy-rate", "--lr-steps", "--strict",
+                           "Units:", "Examples:", "Policies:", "keeps everything",
+                           "Exit codes:", "1.5GiB", "resnet50"}) {
+    CHECK_MESSAGE(help.text.find(part) != std::string::npos, part);
+  }
+  std::size_t longest = 0;
+  for (std::size_t at = 0; at < help.text.size();) {
+    const std::size_t end = std::min(help.text.find('\n', at), help.text.size());
+    longest = std::max(longest, end - at);
+    at = end + 1;
+  }
+  CHECK(longest <= 110);
+
+  const command list = parse({"--policy", "list"});
+  CHECK(list.what == command::action::print);
+  CHECK(list.text ==
+        "  unmanaged  keeps everything\n"
+        "  paper      the paper's algorithm\n"
+        "  online     the cheaper way out\n");
+
+  const command table = parse({"--table", "a.json", "b.json"});
+  CHECK(table.what == command::action::table);
+  CHECK(table.reports == std::vector<std::filesystem::path>{"a.json", "b.json"});
+}

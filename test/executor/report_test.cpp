@@ -1,0 +1,176 @@
+#include "report.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "digest.hpp"
+#include "output_file.hpp"
+#include "temporary_folder.hpp"
+
+using namespace delta::executor;
+
+namespace {
+
+train_report sample() {
+  train_report r;
+  r.model = "resnet50";
+  r.data = "synthetic";
+  r.batch = 128;
+  r.image = 64;
+  r.seed = 18446744073709551615u;
+  r.threads = 2;
+  r.steps = 2;
+  r.policy = "online";
+  r.budget_bytes = 400u << 20;
+  r.peak_bytes = 399u << 20;
+  r.unmanaged_peak_bytes = bytes_by_class{1000u << 20, 1, 2, 3, 4, 5};
+  r.step_seconds = 1.25;
+  r.unmanaged_step_seconds = 1.0;
+  r.losses = {2.30258512f, 0.1f};
+  r.losses_digest = "00ff";
+  r.bit_identical = true;
+  r.evictions = 12;
+  r.recomputes = 34;
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("a report survives writing and reading, bit for bit") {
+  const delta::test::temporary_folder folder;
+  const train_report r = sample();
+  write_json(r, folder / "r.json");
+  const train_report back = read_json(folder / "r.json");
+  CHECK(back.model == r.model);
+  CHECK(back.seed == r.seed);
+  CHECK(back.losses == r.losses);
+  CHECK(back.step_seconds == r.step_seconds);
+  REQUIRE(back.unmanaged_peak_bytes.has_value());
+  CHECK(back.unmanaged_peak_bytes->total == r.unmanaged_peak_bytes->total);
+  CHECK(back.unmanaged_peak_bytes->workspace == 5);
+  CHECK(back.bit_identical == true);
+  CHECK_FALSE(back.host_budget_bytes.has_value());
+  CHECK_FALSE(back.error.has_value());
+
+  const auto text = delta::test::read_file(folder / "r.json");
+  const std::string json(text.begin(), text.end());
+  for (const char* key : {"model",
+                          "device",
+                          "batch",
+                          "image",
+                          "policy",
+                          "budget_bytes",
+                          "peak_bytes",
+                          "unmanaged_peak_bytes",
+                          "parameters",
+                          "gradients",
+                          "optimizer_state",
+                          "activations",
+                          "workspace",
+                          "host_peak_bytes",
+                          "step_seconds",
+                          "unmanaged_step_seconds",
+                          "losses",
+                          "losses_digest",
+                          "parameters_digest",
+                          "state_digest",
+                          "bit_identical",
+                          "evictions",
+                          "offloads",
+                          "reloads",
+                          "recomputes",
+                          "prefetches",
+                          "stall_seconds",
+                          "manager_seconds",
+                          "smallest_budget_bytes",
+                          "moves",
+                          "moved_bytes",
+                          "copy_rate",
+                          "virtual_clock"}) {
+    CHECK_MESSAGE(json.find('"' + std::string(key) + '"') != std::string::npos, key);
+  }
+}
+
+TEST_CASE("a loss that diverged is null, and NaN again when read") {
+  const delta::test::temporary_folder folder;
+  train_report r = sample();
+  r.losses = {1.0f, std::numeric_limits<float>::quiet_NaN()};
+  write_json(r, folder / "r.json");
+  const auto losses = read_json(folder / "r.json").losses;
+  REQUIRE(losses.size() == 2);
+  CHECK(losses[0] == 1.0f);
+  CHECK(std::isnan(losses[1]));
+}
+
+TEST_CASE("what is no report is refused by name") {
+  const delta::test::temporary_folder folder;
+  const auto missing = folder / "none.json";
+  CHECK_THROWS_WITH_AS(
+      read_json(missing),
+      (missing.string() + ": can't be opened; allowed: a file that --json wrote").c_str(),
+      std::runtime_error);
+  for (const std::string content : {"", "{", "{}", "[1]", "3", "{\"model\": 3}"}) {
+    const auto file = folder / "bad.json";
+    delta::test::write_file(file, {content.begin(), content.end()});
+    CHECK_THROWS_WITH_AS(
+        read_json(file),
+        (file.string() + ": is no report; allowed: a file that --json wrote").c_str(),
+        std::runtime_error);
+  }
+}
+
+TEST_CASE("an output file appears whole or not at all") {
+  const delta::test::temporary_folder folder;
+  { const output_file dropped(folder / "x"); }
+  CHECK(std::filesystem::is_empty(folder.path()));
+
+  delta::test::write_file(folder / "x", {'o', 'l', 'd'});
+  output_file file(folder / "x");
+  CHECK(delta::test::read_file(folder / "x").size() == 3);  // the old one until commit
+  file.commit("newer");
+  CHECK(delta::test::read_file(folder / "x") == std::vector<std::uint8_t>{'n', 'e', 'w', 'e', 'r'});
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+
+  // Somebody takes the folder away while the run goes on: a line, not a crash.
+  const auto below = folder / "below";
+  std::filesystem::create_directory(below);
+  output_file orphan(below / "y");
+  std::filesystem::remove_all(below);
+  CHECK_THROWS_AS(orphan.commit("text"), std::runtime_error);
+}
+
+TEST_CASE("the table is aligned and says what is unknown") {
+  train_report bare;
+  bare.model = "resnet20";
+  bare.policy = "unmanaged";
+  bare.peak_bytes = 5u << 20;
+  train_report differs = sample();
+  differs.bit_identical = false;
+  const std::array<train_report, 3> reports{sample(), bare, differs};
+  std::ostringstream out;
+  print_table(out, reports);
+  CHECK(out.str() ==
+        "model     policy      budget      peak  saving  step time  evictions  offloads  reloads  "
+        "recomputes  bit-identical\n"
+        "resnet50  online     400 MiB   399 MiB  60.1 %      1.25x         12         0        0  "
+        "        34            yes\n"
+        "resnet20  unmanaged        -  5.00 MiB       -          -          0         0        0  "
+        "         0              -\n"
+        "resnet50  online     400 MiB   399 MiB  60.1 %      1.25x         12         0        0  "
+        "        34             NO\n");
+}
+
+TEST_CASE("digests: known values, and every bit counts") {
+  CHECK(digest{}.hex() == "cbf29ce484222325");
+  const std::array<char, 6> foobar{'f', 'o', 'o', 'b', 'a', 'r'};
+  CHECK(digest{}.add(std::span<const char>(foobar)).hex() == "85944171f73967e8");
+  const std::array<float, 2> zeros{0.0f, 0.0f};
+  const std::array<float, 2> signs{0.0f, -0.0f};
+  CHECK(digest{}.add(std::span<const float>(zeros)).hex() !=
+        digest{}.add(std::span<const float>(signs)).hex());
+}
