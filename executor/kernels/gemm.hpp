@@ -1,0 +1,17 @@
+// delta executor: the one door to oneDNN. Internal to the kernels.
+#pragma once
+
+#include <cstddef>
+
+namespace delta::executor {
+
+enum class op : char { plain = 'N', transposed = 'T' };
+
+/// c = op(a) * op(b) + beta * c on the calling thread, all row-major: op(a) is m x k, op(b) k x n,
+/// c m x n; `ld*` are the lengths of the stored rows in floats. With beta = 0, c is only written.
+/// Bits depend on the arguments' sizes alone. Throws std::runtime_error if oneDNN refuses.
+void gemm(op op_a, op op_b, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, const float* a,
+          std::ptrdiff_t lda, const float* b, std::ptrdiff_t ldb, float beta, float* c,
+          std::ptrdiff_t ldc);
+
+}  // namespace delta::executor
