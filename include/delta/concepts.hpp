@@ -5,9 +5,119 @@
 #include <optional>
 #include <span>
 
+#include "delta/context.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
+
+/// How a tensor leaves the device; `keep`: not now (not judged again in this reservation).
+enum class action : std::uint8_t { evict, offload, keep };
+/// How it comes back.
+enum class restoration : std::uint8_t { recompute, reload };
+
+// ---------------------------------------------------------------------------------------------
+// Heuristic: which tensor leaves first (the paper's F_h, Algorithm 2). One of two forms.
+//
+// Semantic rules:
+//  * Lower scores leave first; equal scores are broken by the lower id.
+//  * Neither form allocates or throws; both depend on nothing but the context.
+//  * `weight(context, t)` stands for the score 1 / (weight x staleness). It does not depend on the
+//    current tick, so a tensor's rank among equals changes only when it is touched or its weight
+//    changes. A weight is not negative; weight 0 leaves last.
+//  * A tensor that the program has dropped, and that can be made again, leaves before all others,
+//    unasked.
+// ---------------------------------------------------------------------------------------------
+
+/// `score(context, tensor)` -> double: anything at all.
+template <class H>
+concept scores_tensor = requires(const H& h, const context& c, tensor_id t) {
+  { h.score(c, t) } -> std::convertible_to<double>;
+};
+/// `weight(context, tensor)` -> double: the score is 1 / (weight x staleness).
+template <class H>
+concept weighs_tensor = requires(const H& h, const context& c, tensor_id t) {
+  { h.weight(c, t) } -> std::convertible_to<double>;
+};
+template <class H>
+concept Heuristic = scores_tensor<H> || weighs_tensor<H>;
+
+// ---------------------------------------------------------------------------------------------
+// Decider: how the chosen tensor leaves (the paper's F_decision, Algorithm 3), and how one that is
+// needed comes back.
+//
+// Semantic rules:
+//  * `judge` is asked about a resident tensor that can leave in at least one way. An action that is
+//    impossible for it is taken for the other one where that is possible, else for keep.
+//  * A clean tensor needs no copy: it simply goes, whichever action was chosen.
+//
+// Detected, with a default:
+//  * `restore(context, t)` -> restoration: of a tensor on the host (default: the cheaper);
+//  * `rather_wait(context, t, nanoseconds)` -> bool: copies under way will free enough after that
+//    time; wait for them rather than release t (default: when waiting is cheaper);
+//  * `evicts`, `offloads`: static constexpr bool (default true): false promises that it never
+//    answers so, and spares the manager the records.
+// ---------------------------------------------------------------------------------------------
+
+/// `judge(context, tensor)` -> action.
+template <class D>
+concept judges_tensor = requires(D& d, const context& c, tensor_id t) {
+  { d.judge(c, t) } -> std::same_as<action>;
+};
+template <class D>
+concept Decider = judges_tensor<D>;
+
+template <class D>
+concept chooses_restoration = requires(D& d, const context& c, tensor_id t) {
+  { d.restore(c, t) } -> std::same_as<restoration>;
+};
+template <class D>
+concept weighs_waiting = requires(D& d, const context& c, tensor_id t, double wait) {
+  { d.rather_wait(c, t, wait) } -> std::same_as<bool>;
+};
+template <class D>
+consteval bool evicts() {
+  if constexpr (requires { D::evicts; }) return D::evicts;
+  return true;
+}
+template <class D>
+consteval bool offloads() {
+  if constexpr (requires { D::offloads; }) return D::offloads;
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Prefetcher: what the copy engines do while nobody waits (Algorithm 4 and the early start).
+//
+// Semantic rules:
+//  * Asked after every operator, until it answers none or something that does not fit.
+//  * `next` names a tensor out of `context.offloaded()`.
+//
+// Detected, default nothing:
+//  * `ahead(context)` -> double: bytes to release early (the Filter says which); soft: it never
+//    waits, and stops without candidates;
+//  * `wasted(context, t)`: a tensor brought back early left again unused.
+// ---------------------------------------------------------------------------------------------
+
+/// `next(context)` -> tensor_id to reload now, or tensor_id::none.
+template <class P>
+concept names_next_reload = requires(P& p, const context& c) {
+  { p.next(c) } -> std::same_as<tensor_id>;
+};
+template <class P>
+concept Prefetcher = names_next_reload<P>;
+
+template <class P>
+concept starts_early = requires(P& p, const context& c) {
+  { p.ahead(c) } -> std::convertible_to<double>;
+};
+template <class P>
+concept learns_of_waste = requires(P& p, const context& c, tensor_id t) { p.wasted(c, t); };
+
+/// All policies, detected: `end_of_operator(context)` and `end_of_step(context)`.
+template <class P>
+concept follows_operators = requires(P& p, const context& c) { p.end_of_operator(c); };
+template <class P>
+concept follows_steps = requires(P& p, const context& c) { p.end_of_step(c); };
 
 // ---------------------------------------------------------------------------------------------
 // Storage: where bytes live, how they move, in what order.
@@ -98,13 +208,14 @@ concept accounts_bytes = requires(const S& s, bytes n) {
 };
 
 /// Detected, with defaults in the manager:
-///  * `data(const block&)` -> std::byte*: the address now (default: none, bytes exist in name only);
+///  * `data(const block&)` -> std::byte*: the address now (default: none, bytes exist in name
+///  only);
 ///  * `hold(const block&)` / `unhold(const block&)`: the block may not move in between;
 ///  * `native_stream()` -> void*: what a kernel is launched on;
 ///  * `waited()` -> nanoseconds: how long the host and the compute engine waited for copies.
 template <class S>
-concept Storage = allocates_blocks<S> && frees_memory<S> && copies_out<S> && copies_in<S> &&
-                  lands_transfers<S> && brackets_operators<S> && orders_by_stamps<S> &&
-                  tells_time_and_rates<S> && accounts_bytes<S>;
+concept Storage =
+    allocates_blocks<S> && frees_memory<S> && copies_out<S> && copies_in<S> && lands_transfers<S> &&
+    brackets_operators<S> && orders_by_stamps<S> && tells_time_and_rates<S> && accounts_bytes<S>;
 
 }  // namespace delta

@@ -22,13 +22,13 @@ struct bytes {
   constexpr bytes& operator-=(bytes o) noexcept { return count -= o.count, *this; }
   friend constexpr bytes operator+(bytes a, bytes b) noexcept { return a += b; }
   friend constexpr bytes operator-(bytes a, bytes b) noexcept { return a -= b; }
-  friend constexpr bytes operator*(bytes a, std::uint64_t n) noexcept {
-    return bytes{a.count * n};
-  }
+  friend constexpr bytes operator*(bytes a, std::uint64_t n) noexcept { return bytes{a.count * n}; }
 };
 
 /// `a - b`, or zero where that would be negative.
-constexpr bytes saturating_sub(bytes a, bytes b) noexcept { return a > b ? a - b : bytes{}; }
+constexpr bytes saturating_sub(bytes a, bytes b) noexcept {
+  return a > b ? a - b : bytes{};
+}
 
 /// `n` rounded up to a multiple of `granularity` (which is a power of two).
 constexpr bytes round_up(bytes n, std::uint64_t granularity) noexcept {
@@ -36,10 +36,18 @@ constexpr bytes round_up(bytes n, std::uint64_t granularity) noexcept {
 }
 
 inline namespace literals {
-constexpr bytes operator""_B(unsigned long long n) noexcept { return bytes{n}; }
-constexpr bytes operator""_KiB(unsigned long long n) noexcept { return bytes{n << 10}; }
-constexpr bytes operator""_MiB(unsigned long long n) noexcept { return bytes{n << 20}; }
-constexpr bytes operator""_GiB(unsigned long long n) noexcept { return bytes{n << 30}; }
+constexpr bytes operator""_B(unsigned long long n) noexcept {
+  return bytes{n};
+}
+constexpr bytes operator""_KiB(unsigned long long n) noexcept {
+  return bytes{n << 10};
+}
+constexpr bytes operator""_MiB(unsigned long long n) noexcept {
+  return bytes{n << 20};
+}
+constexpr bytes operator""_GiB(unsigned long long n) noexcept {
+  return bytes{n << 30};
+}
 }  // namespace literals
 
 /// Time, measured or virtual. Policies compute in double (ns); clocks and records keep integers.
@@ -55,8 +63,12 @@ enum class tensor_id : std::uint32_t { none = 0xffffffffu };
 /// An operator record: who made which tensors from what.
 enum class operator_id : std::uint32_t { none = 0xffffffffu };
 
-constexpr std::uint32_t index(tensor_id t) noexcept { return static_cast<std::uint32_t>(t); }
-constexpr std::uint32_t index(operator_id o) noexcept { return static_cast<std::uint32_t>(o); }
+constexpr std::uint32_t index(tensor_id t) noexcept {
+  return static_cast<std::uint32_t>(t);
+}
+constexpr std::uint32_t index(operator_id o) noexcept {
+  return static_cast<std::uint32_t>(o);
+}
 
 /// The three serial engines of a device. They run side by side; order between them is by stamps.
 enum class engine : std::uint8_t { compute, copy_out, copy_in };

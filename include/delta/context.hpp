@@ -1,0 +1,195 @@
+// delta: what a policy may see. One concrete class, so that the concepts check against the real
+// thing. All quantities are doubles: bytes, nanoseconds, ticks; "can't" is infinity.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "delta/graph.hpp"
+#include "delta/tensor.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+inline constexpr double never = std::numeric_limits<double>::infinity();
+
+/// The state of the machine, refreshed by the manager before it asks a policy.
+struct conditions {
+  tick now = 0;
+  bool backward = false;  ///< between manager::backward() and end_of_step()
+  bool may_evict = true;  ///< the decider's traits
+  bool may_offload = true;
+  bytes budget{}, used{};  ///< used includes both ends of copies in flight
+  bytes leaving{};         ///< of used: blocks that are free when their copy out is done
+  bytes host_free{};
+  bytes coming_need{};  ///< what the last operator had to allocate: a guess at the next one's
+  std::array<double, 2> rate{1, 1};  ///< bytes per second, by direction
+  std::array<double, 2> latency{};   ///< ns per copy
+  std::array<double, 2> backlog{};   ///< ns until a copy queued now would start
+  std::uint32_t recompute_cap = 0;   ///< replays of one operator per step (repairs P-26)
+};
+
+/// Read-only view of the tensors for heuristics, deciders and prefetchers.
+class context {
+ public:
+  context(const graph& g, const conditions& c) noexcept : graph_(&g), conditions_(&c) {}
+
+  /// m: the bytes that leave when it does.
+  [[nodiscard]] double bytes(tensor_id t) const noexcept {
+    return static_cast<double>(at(t).footprint.count);
+  }
+  /// s: ticks since an operator touched it, at least one (repairs P-16, P-17).
+  [[nodiscard]] double staleness(tensor_id t) const noexcept {
+    const tick used = at(t).last_use;
+    return conditions_->now > used ? static_cast<double>(conditions_->now - used) : 1.0;
+  }
+  /// c_r, in ns: its operator and every operator that must run before it because an input is gone;
+  /// an ancestor on the host counts as its reload (or its own operator, where that is cheaper and
+  /// its inputs are here). Infinite where it can't be recomputed. The walk stops after 256 records
+  /// and then gives what it has: a lower bound (repairs P-12). O(closure).
+  [[nodiscard]] double recompute_cost(tensor_id t) const {
+    return can_recompute(t) ? walk(t, false) : never;
+  }
+  /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the evicted descendants.
+  [[nodiscard]] double neighbourhood_cost(tensor_id t) const {
+    return can_recompute(t) ? walk(t, true) : never;
+  }
+  /// One copy of it, in ns, without waiting for the queue.
+  [[nodiscard]] double copy_cost(tensor_id t, direction d) const noexcept {
+    const auto i = static_cast<std::size_t>(d);
+    return conditions_->latency[i] + 1e9 * bytes(t) / conditions_->rate[i];
+  }
+  /// c_s, in ns: out and in again; out is 0 when a clean host copy exists. Infinite where it can't
+  /// be offloaded (repairs P-14, P-16).
+  [[nodiscard]] double swap_cost(tensor_id t) const noexcept {
+    if (!can_offload(t)) return never;
+    return (is_clean(t) ? 0.0 : copy_cost(t, direction::out)) + copy_cost(t, direction::in);
+  }
+  /// c_s and the wait for the copy-out queue: what of a swap nothing hides when it starts now.
+  [[nodiscard]] double exposed_swap_cost(tensor_id t) const noexcept {
+    return swap_cost(t) + (is_clean(t) ? 0.0 : backlog(direction::out));
+  }
+  /// What bringing it back from the host costs from now, in ns; infinite without a host copy.
+  [[nodiscard]] double reload_cost(tensor_id t) const noexcept {
+    return at(t).host ? backlog(direction::in) + copy_cost(t, direction::in) : never;
+  }
+  /// What getting it back would cost if it left the cheaper way; 0 if nobody wants it back.
+  [[nodiscard]] double release_cost(tensor_id t) const {
+    return is_released(t) ? 0.0 : std::min(recompute_cost(t), exposed_swap_cost(t));
+  }
+
+  [[nodiscard]] double backlog(direction d) const noexcept {
+    return conditions_->backlog[static_cast<std::size_t>(d)];
+  }
+  /// Bytes per second.
+  [[nodiscard]] double rate(direction d) const noexcept {
+    return conditions_->rate[static_cast<std::size_t>(d)];
+  }
+
+  /// Is a valid copy of it on the host?
+  [[nodiscard]] bool is_clean(tensor_id t) const noexcept { return bool(at(t).host); }
+  /// The program has dropped it, and it can be made again: letting it go costs nothing.
+  [[nodiscard]] bool is_released(tensor_id t) const noexcept {
+    const tensor& r = at(t);
+    return r.references == 0 && r.wanted == 0 && r.producer != operator_id::none;
+  }
+  /// Could it be computed again, whatever the policy thinks of that?
+  [[nodiscard]] bool can_recompute(tensor_id t) const noexcept {
+    return at(t).producer != operator_id::none;
+  }
+  [[nodiscard]] bool can_evict(tensor_id t) const noexcept {
+    const tensor& r = at(t);
+    return conditions_->may_evict && r.producer != operator_id::none && !r.persistent &&
+           !covers(r.pinned, pin::evict) &&
+           (r.references == 0 || (*graph_)[r.producer].replays < conditions_->recompute_cap);
+  }
+  [[nodiscard]] bool can_offload(tensor_id t) const noexcept {
+    const tensor& r = at(t);
+    return conditions_->may_offload && !covers(r.pinned, pin::offload) &&
+           (r.host || r.footprint <= conditions_->host_free);
+  }
+  [[nodiscard]] residency where(tensor_id t) const noexcept { return at(t).where; }
+
+  [[nodiscard]] tick now() const noexcept { return conditions_->now; }
+  [[nodiscard]] bool backward() const noexcept { return conditions_->backward; }
+  /// Bytes: the budget, what is taken of it, what will be free when the copies under way are done,
+  /// and what the coming operator is likely to ask for.
+  [[nodiscard]] double budget() const noexcept { return count(conditions_->budget); }
+  [[nodiscard]] double used() const noexcept { return count(conditions_->used); }
+  [[nodiscard]] double leaving() const noexcept { return count(conditions_->leaving); }
+  [[nodiscard]] double coming_need() const noexcept { return count(conditions_->coming_need); }
+  /// Tensors on the host alone, in the order in which they were offloaded.
+  [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
+  void set_offloaded(std::span<const tensor_id> list) noexcept { offloaded_ = list; }
+
+ private:
+  static constexpr std::size_t walk_limit = 256;
+
+  static double count(delta::bytes b) noexcept { return static_cast<double>(b.count); }
+  const tensor& at(tensor_id t) const noexcept { return (*graph_)[t]; }
+
+  [[nodiscard]] bool missing(tensor_id t) const noexcept {
+    return !on_device(at(t).where) && at(t).where != residency::host;
+  }
+  /// Does a plan reload this host ancestor rather than recompute it?
+  [[nodiscard]] bool reloads(tensor_id t) const noexcept {
+    const tensor& r = at(t);
+    if (r.producer == operator_id::none) return true;
+    const operator_record& o = (*graph_)[r.producer];
+    return static_cast<double>(o.cost.count()) >= reload_cost(t) ||
+           std::any_of(o.inputs.begin(), o.inputs.end(),
+                       [&](tensor_id i) { return !on_device(at(i).where); });
+  }
+
+  /// Sums the costs of the evicted neighbourhood, each operator and each reload once.
+  double walk(tensor_id t, bool descendants) const {
+    stack_.clear();
+    const std::uint64_t mark = graph_->next_mark();
+    double cost = 0;
+    const auto visit = [&](operator_id o) {
+      if (o == operator_id::none || stack_.size() >= walk_limit) return;
+      const operator_record& r = (*graph_)[o];
+      if (std::exchange(r.mark, mark) == mark) return;
+      stack_.push_back(o);
+      cost += static_cast<double>(r.cost.count());
+    };
+    visit(at(t).producer);
+    for (std::size_t i = 0; i < stack_.size(); ++i)
+      for (tensor_id in : (*graph_)[stack_[i]].inputs) {
+        const tensor& r = at(in);
+        if (missing(in))
+          visit(r.producer);
+        else if (r.where == residency::host && !reloads(in))
+          visit(r.producer);
+        else if (r.where == residency::host && std::exchange(r.mark, mark) != mark)
+          cost += reload_cost(in);
+      }
+    if (descendants) {
+      std::size_t i = stack_.size();
+      for (operator_id c : at(t).consumers) visit_missing_outputs(c, visit);
+      for (; i < stack_.size(); ++i)
+        for (tensor_id out : (*graph_)[stack_[i]].outputs)
+          if (missing(out))
+            for (operator_id c : at(out).consumers) visit_missing_outputs(c, visit);
+    }
+    return cost;
+  }
+  template <class Visit>
+  void visit_missing_outputs(operator_id c, const Visit& visit) const {
+    const auto& outs = (*graph_)[c].outputs;
+    if (std::any_of(outs.begin(), outs.end(),
+                    [&](tensor_id o) { return missing(o) && at(o).references > 0; }))
+      visit(c);
+  }
+  const graph* graph_;
+  const conditions* conditions_;
+  std::span<const tensor_id> offloaded_;
+  mutable std::vector<operator_id> stack_;  // kept for its capacity
+};
+
+}  // namespace delta

@@ -1,0 +1,61 @@
+// delta: deciders, the Director's rule: how a tensor leaves, and how it comes back.
+#pragma once
+
+#include "delta/concepts.hpp"
+#include "delta/context.hpp"
+
+namespace delta {
+
+/// The paper's Algorithm 3: evict when F = h_r / h_o = c_r / c_s <= 1 (equation 4; m and s cancel,
+/// repairs P-15), with c_s = m / (0.35 b) as equation (6) and the text have it (P-14). A tensor on
+/// the host that can be recomputed is recomputed (Algorithm 1, lines 5 and 6; P-11).
+struct paper_ratio {
+  /// Assumption 2 to the letter: nothing is released in the backward pass, so that a run which
+  /// would have to release there fails (P-7).
+  bool strict = false;
+
+  action judge(const context& c, tensor_id t) const {
+    if (strict && c.backward() && !c.is_released(t)) return action::keep;
+    if (!c.can_evict(t)) return action::offload;
+    if (!c.can_offload(t)) return action::evict;
+    const double swap = 1e9 * c.bytes(t) / (used_share * c.rate(direction::out));
+    return c.recompute_cost(t) / swap <= 1.0 ? action::evict : action::offload;
+  }
+  restoration restore(const context& c, tensor_id t) const noexcept {
+    return c.can_recompute(t) ? restoration::recompute : restoration::reload;
+  }
+
+ private:
+  static constexpr double used_share = 0.35;
+};
+
+/// The cheaper of recomputing and of swapping behind the copies already queued.
+struct cheaper {
+  action judge(const context& c, tensor_id t) const {
+    return c.recompute_cost(t) <= c.exposed_swap_cost(t) ? action::evict : action::offload;
+  }
+};
+
+/// Recomputation only, as DTR does. Variables therefore stay.
+struct evict_only {
+  static constexpr bool offloads = false;
+  action judge(const context&, tensor_id) const noexcept { return action::evict; }
+};
+
+/// Swapping only, as vDNN and its kin do.
+struct offload_only {
+  static constexpr bool evicts = false;
+  action judge(const context&, tensor_id) const noexcept { return action::offload; }
+};
+
+/// The null model: nothing leaves. The baseline.
+struct never_release {
+  static constexpr bool evicts = false;
+  static constexpr bool offloads = false;
+  action judge(const context&, tensor_id) const noexcept { return action::keep; }
+};
+
+static_assert(Decider<paper_ratio> && Decider<cheaper> && Decider<evict_only> &&
+              Decider<offload_only> && Decider<never_release>);
+
+}  // namespace delta

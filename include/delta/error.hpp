@@ -1,0 +1,133 @@
+// delta: what can go wrong, as types that carry data. None of them needs the heap to be thrown.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+
+#include "delta/units.hpp"
+
+namespace delta {
+
+/// Base of all errors. `what()` is one line, kept in the object.
+class error : public std::exception {
+ public:
+  [[nodiscard]] const char* what() const noexcept override { return text_.data(); }
+
+ protected:
+  template <class... Values>
+  void print(const char* format, Values... values) noexcept {
+    const int n = std::snprintf(text_.data() + used_, text_.size() - used_, format, values...);
+    if (n > 0) used_ = std::min(used_ + static_cast<std::size_t>(n), text_.size() - 1);
+  }
+  void print(const char* text) noexcept { print("%s", text); }
+
+ private:
+  std::array<char, 1280> text_{};
+  std::size_t used_ = 0;
+};
+
+/// An id that names no living tensor: never given out, or dropped already.
+class unknown_tensor : public error {
+ public:
+  explicit unknown_tensor(tensor_id t) noexcept : tensor(t) {
+    print("tensor %u is not known: it was dropped, or never created", index(t));
+  }
+  tensor_id tensor;
+};
+
+/// A call that the interface forbids; `what()` says which.
+class misuse : public error {
+ public:
+  explicit misuse(const char* why) noexcept { print(why); }
+};
+
+/// An earlier failure of a storage left the records and the memory in disagreement.
+class poisoned : public error {
+ public:
+  poisoned() noexcept {
+    print("the manager is unusable: its storage failed in the middle of an earlier operation");
+  }
+};
+
+/// Why a tensor could not leave.
+enum class obstacle : std::uint8_t {
+  pinned,         ///< a constant, or pinned by the user
+  locked,         ///< in use: an input or output of the operator at hand, or held by a view
+  no_way_out,     ///< can't be recomputed, and the policy doesn't offload
+  host_full,      ///< can't be recomputed, and the host arena has no room
+  decider_keeps,  ///< the decider said keep
+  recompute_cap   ///< recomputed too often in this step, and can't be offloaded
+};
+
+constexpr const char* name(obstacle o) noexcept {
+  constexpr std::array<const char*, 6> names{"pinned",
+                                             "in use",
+                                             "can't be recomputed and the policy doesn't offload",
+                                             "can't be recomputed and the host is full",
+                                             "kept by the decider",
+                                             "recomputed too often in this step"};
+  return names[static_cast<std::size_t>(o)];
+}
+
+/// A tensor that stayed when room was needed.
+struct holder {
+  tensor_id tensor = tensor_id::none;
+  bytes size{};
+  obstacle why = obstacle::pinned;
+};
+
+/// Who holds the memory: the report that a failed reservation carries (all numbers in bytes).
+struct memory_report {
+  bytes requested{};  ///< the reservation at hand: outputs, workspace, what must come back
+  bytes capacity{};   ///< the budget
+  bytes used{};       ///< taken when it failed
+  bytes immovable{};  ///< of that, what could not leave
+  bytes host_capacity{};
+  bytes host_used{};
+  /// The smallest budget with which the operators seen so far would have gone on.
+  bytes smallest_budget{};
+  const char* operation = "";       ///< the operator that asked
+  std::array<holder, 6> biggest{};  ///< the biggest that stayed, largest first
+  std::size_t holders = 0;
+};
+
+/// The budget can't hold what one operator needs, even with everything else released
+/// (repairs P-4: instead of the paper's loop without an exit).
+class budget_exceeded : public error {
+ public:
+  explicit budget_exceeded(const memory_report& r) noexcept : budget_exceeded(r, "") {}
+
+  memory_report report;
+
+ protected:
+  budget_exceeded(const memory_report& r, const char* prefix) noexcept : report(r) {
+    const auto n = [](bytes b) { return static_cast<unsigned long long>(b.count); };
+    print(prefix);
+    print("operator '%s' needs %llu more bytes, but %llu of the budget's %llu can't leave",  //
+          r.operation, n(r.requested), n(r.immovable), n(r.capacity));
+    for (std::size_t i = 0; i < r.holders; ++i) {
+      const auto& h = r.biggest[i];
+      print("%s tensor %u (%llu bytes, %s)", i == 0 ? "; biggest:" : ",", index(h.tensor),
+            n(h.size), name(h.why));
+    }
+    if (r.host_capacity.count > 0)
+      print("; host %llu of %llu bytes", n(r.host_used), n(r.host_capacity));
+    print("; smallest budget that would work: %llu bytes", n(r.smallest_budget));
+  }
+};
+
+/// Recomputation got out of hand: the cap on replays was reached without the operator's inputs
+/// ever being together (repairs P-26).
+class thrash : public budget_exceeded {
+ public:
+  thrash(const memory_report& r, std::uint64_t replays_, std::uint64_t cap_) noexcept
+      : budget_exceeded(r, "recomputation thrashes: "), replays(replays_), cap(cap_) {}
+  std::uint64_t replays;  ///< done for the operator at hand
+  std::uint64_t cap;
+};
+
+}  // namespace delta

@@ -1,0 +1,51 @@
+// delta: heuristics, the Filter's scores. Lower leaves first.
+#pragma once
+
+#include <algorithm>
+
+#include "delta/concepts.hpp"
+#include "delta/context.hpp"
+
+namespace delta {
+
+/// The paper's equation (1): 1 / (m s). Big and stale leaves first.
+struct base {
+  double weight(const context& c, tensor_id t) const noexcept { return c.bytes(t); }
+};
+
+/// The paper's equation (2): 1 / s. Least recently used.
+struct lru {
+  double weight(const context&, tensor_id) const noexcept { return 1.0; }
+};
+
+/// The paper's equation (3): 1 / m. The biggest leaves first.
+struct greedy {
+  double score(const context& c, tensor_id t) const noexcept { return 1.0 / c.bytes(t); }
+};
+
+/// DTR's h (Kirisame et al. 2020): c / (m s), c the cost of the evicted neighbourhood, ancestors
+/// and descendants.
+struct dtr {
+  double weight(const context& c, tensor_id t) const {
+    return c.bytes(t) / std::max(c.neighbourhood_cost(t), 1.0);
+  }
+};
+
+/// Capuchin's memory saving per second (Peng et al. 2020), turned round so that lower leaves first:
+/// c_r / m.
+struct msps {
+  double score(const context& c, tensor_id t) const { return c.recompute_cost(t) / c.bytes(t); }
+};
+
+/// Both ways out weighed (repairs, "Filter choice on real traces"): min(c_r, exposed c_s) / (m s),
+/// where the exposed swap waits for the copies queued before it.
+struct joint {
+  double weight(const context& c, tensor_id t) const {
+    return c.bytes(t) / std::max(c.release_cost(t), 1.0);
+  }
+};
+
+static_assert(Heuristic<base> && Heuristic<lru> && Heuristic<greedy> && Heuristic<dtr> &&
+              Heuristic<msps> && Heuristic<joint>);
+
+}  // namespace delta

@@ -1,0 +1,309 @@
+// delta: the ledger: where every tensor's bytes are, and the moves between those places. Mechanics
+// only: it never chooses. What may happen is in tensor.hpp's table; who decides is in room.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/concepts.hpp"
+#include "delta/context.hpp"
+#include "delta/graph.hpp"
+#include "delta/observer.hpp"
+
+namespace delta {
+
+/// Tensors, records, and their bytes in a storage. Every change of residency passes through here.
+template <class Storage>
+class ledger {
+ public:
+  explicit ledger(Storage& s) : storage_(&s) {}
+
+  graph tensors;
+  conditions now;
+  counters counts;
+
+  [[nodiscard]] Storage& storage() noexcept { return *storage_; }
+  [[nodiscard]] const Storage& storage() const noexcept { return *storage_; }
+  [[nodiscard]] bytes free_bytes() const {
+    return saturating_sub(storage_->capacity(), storage_->used());
+  }
+  /// Bytes that will be free when the copies out under way are done.
+  [[nodiscard]] bytes leaving() const noexcept { return leaving_; }
+  [[nodiscard]] bool copying() const noexcept { return !flights_.empty(); }
+  /// Resident, unlocked, unpinned: what a policy may choose from.
+  [[nodiscard]] std::span<const tensor_id> candidates() const noexcept { return candidates_; }
+  [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
+
+  /// Refreshes what policies see.
+  void look() {
+    now.budget = storage_->capacity();
+    now.used = storage_->used();
+    now.leaving = leaving_;
+    now.host_free = saturating_sub(storage_->host_capacity(), storage_->host_used());
+    for (const direction d : {direction::out, direction::in}) {
+      const auto i = static_cast<std::size_t>(d);
+      now.rate[i] = storage_->rate(d);
+      now.latency[i] = static_cast<double>(storage_->latency(d).count());
+      now.backlog[i] = static_cast<double>(storage_->backlog(d).count());
+    }
+  }
+
+  // --- bytes come -------------------------------------------------------------------------------
+
+  /// A tensor of the program whose bytes are here.
+  tensor_id admit(bytes size, block&& b, bool persistent, pin pinned) {
+    const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
+    tensor& r = tensors[t];
+    r.device = std::move(b);
+    r.persistent = persistent;
+    r.pinned = pinned;
+    r.last_use = now.now;
+    become(t, residency::resident);
+    return t;
+  }
+  /// The bytes of a replayed output. A host copy, if there is one, stays valid: a replay gives the
+  /// same bits.
+  void recomputed(tensor_id t, block&& b) {
+    if (tensors[t].where == residency::host) std::erase(offloaded_, t);
+    tensors[t].device = std::move(b);
+    tensors[t].last_use = now.now;
+    become(t, residency::resident);
+  }
+  /// Starts a copy in to `b`. On demand the tensor is usable at once: the storage orders the
+  /// operator behind the copy. Early, it is `reloading` until the copy is done or it is used.
+  void reload(tensor_id t, block&& b, bool early) {
+    tensor& r = tensors[t];
+    std::erase(offloaded_, t);
+    transfer moving = storage_->copy_in(std::move(r.host), std::move(b));
+    ++counts.reloads;
+    counts.bytes_in += r.footprint.count;
+    become(t, residency::reloading);
+    if (early) {
+      ++counts.prefetches;
+      r.fresh = true;
+      flights_.push_back({t, std::move(moving)});
+    } else {
+      land(t, std::move(moving));
+    }
+  }
+
+  // --- bytes go ---------------------------------------------------------------------------------
+
+  /// Drops the bytes; the producer can make them again (or nobody wants them).
+  void evict(tensor_id t) {
+    tensor& r = tensors[t];
+    storage_->free(std::move(r.device));
+    if (r.references > 0) ++counts.evictions;
+    become(t, r.references > 0 ? residency::evicted : residency::dead);
+  }
+  /// Drops the bytes of a clean tensor: its host copy is it now.
+  void drop_clean(tensor_id t) {
+    storage_->free(std::move(tensors[t].device));
+    ++counts.clean_drops;
+    become(t, residency::host);
+    offloaded_.push_back(t);
+  }
+  /// Starts a copy out, after which the device bytes go. False: the host is full.
+  bool offload(tensor_id t) {
+    tensor& r = tensors[t];
+    auto moving = storage_->copy_out(r.device);
+    if (!moving) return false;
+    ++counts.offloads;
+    counts.bytes_out += r.footprint.count;
+    leaving_ += r.footprint;
+    flights_.push_back({t, std::move(*moving)});
+    become(t, residency::offloading);
+    return true;
+  }
+  /// Gives up a host copy: stale after an update, or host room is needed.
+  void forget_host_copy(tensor_id t) {
+    if (tensors[t].host) storage_->free(std::move(tensors[t].host));
+  }
+
+  // --- copies under way -------------------------------------------------------------------------
+
+  /// Takes note of copies that are done: frees the blocks of those that went out.
+  void harvest() {
+    for (std::size_t i = 0; i < flights_.size();)
+      if (storage_->reached(flights_[i].moving.done()))
+        arrive(i);
+      else
+        ++i;
+  }
+  /// Waits for the oldest copy out under way, or with none for the oldest copy in. False: none.
+  bool wait_for_copy() {
+    if (flights_.empty()) return false;
+    auto oldest = std::find_if(flights_.begin(), flights_.end(), [](const flight& f) {
+      return f.moving.done().where == engine::copy_out;
+    });
+    if (oldest == flights_.end()) oldest = flights_.begin();
+    ++counts.waits;
+    storage_->wait(oldest->moving.done());
+    arrive(static_cast<std::size_t>(oldest - flights_.begin()));
+    return true;
+  }
+  /// The tensor is needed: ends its copy's claim on it. One on its way out stays, and is clean.
+  void settle(tensor_id t) {
+    const residency where = tensors[t].where;
+    if (where != residency::offloading && where != residency::reloading) return;
+    const auto at = std::find_if(flights_.begin(), flights_.end(),
+                                 [&](const flight& f) { return f.tensor == t; });
+    transfer moving = std::move(at->moving);
+    flights_.erase(at);
+    if (where == residency::offloading) {
+      leaving_ -= tensors[t].footprint;
+      ++counts.revivals;
+    }
+    land(t, std::move(moving));
+  }
+
+  // --- use
+  // ----------------------------------------------------------------------------------------
+
+  void lock(tensor_id t) {
+    ++tensors[t].locks;
+    delist(t);
+  }
+  void unlock(tensor_id t) {
+    tensor& r = tensors[t];
+    if (--r.locks > 0) return;
+    if (r.references == 0)
+      abandon(t);
+    else
+      enlist(t);
+  }
+  void touch(tensor_id t) noexcept {
+    tensors[t].last_use = now.now;
+    tensors[t].fresh = false;
+  }
+
+  // --- the end
+  // ------------------------------------------------------------------------------------
+
+  /// One reference less; at none the bytes go, unless something can only be recomputed from them.
+  void drop(tensor_id t) {
+    if (--tensors[t].references == 0 && tensors[t].locks == 0) abandon(t);
+  }
+  /// Takes a record away (its outputs can't be computed any more) and whatever that makes useless.
+  void sever(operator_id o) {
+    tensors.disconnect(o, orphans_);
+    sweep();
+  }
+  /// Severs every record that reads `t`, and on through dropped tensors, which nobody can compute
+  /// any more.
+  void sever_consumers(tensor_id t) {
+    broken_.assign(tensors[t].consumers.begin(), tensors[t].consumers.end());
+    while (!broken_.empty()) {
+      const operator_id o = broken_.back();
+      broken_.pop_back();
+      if (!tensors[o].in_use) continue;
+      for (const tensor_id out : tensors[o].outputs)
+        if (const tensor& r = tensors[out]; r.references == 0 && r.locks == 0)
+          broken_.insert(broken_.end(), r.consumers.begin(), r.consumers.end());
+      sever(o);
+    }
+  }
+  /// Takes all records away and frees what nobody references.
+  void close_step() {
+    for (std::uint32_t i = 0; i < tensors.record_slots(); ++i)
+      if (const auto o = static_cast<operator_id>(i); tensors[o].in_use) sever(o);
+  }
+  /// Gives every block and slab back to the storage.
+  void release_all() {
+    for (std::uint32_t i = 0; i < tensors.tensor_slots(); ++i)
+      if (const auto t = static_cast<tensor_id>(i); tensors[t].in_use) bury(t);
+  }
+  /// A tensor nobody references: frees its bytes unless it is a source that living records need;
+  /// recycles its record, and the records of operators that nobody needs any more.
+  void abandon(tensor_id t) {
+    orphans_.push_back(t);
+    sweep();
+  }
+
+ private:
+  struct flight {
+    tensor_id tensor;
+    transfer moving;
+  };
+
+  void become(tensor_id t, residency to) {
+    tensor& r = tensors[t];
+    assert(legal(r.where, to));
+    r.where = to;
+    to == residency::resident ? enlist(t) : delist(t);
+  }
+  void enlist(tensor_id t) {
+    tensor& r = tensors[t];
+    if (r.place != tensor::nowhere || r.locks > 0 || r.where != residency::resident ||
+        r.pinned == pin::both || r.footprint.count == 0)
+      return;
+    r.place = static_cast<std::uint32_t>(candidates_.size());
+    candidates_.push_back(t);
+  }
+  void delist(tensor_id t) {
+    tensor& r = tensors[t];
+    if (r.place == tensor::nowhere) return;
+    tensors[candidates_.back()].place = r.place;
+    candidates_[r.place] = candidates_.back();
+    candidates_.pop_back();
+    r.place = tensor::nowhere;
+  }
+  void land(tensor_id t, transfer&& moving) {
+    auto [b, s] = storage_->land(std::move(moving));
+    tensors[t].device = std::move(b);
+    tensors[t].host = std::move(s);
+    become(t, residency::resident);
+  }
+  void arrive(std::size_t i) {
+    flight f = std::move(flights_[i]);
+    flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (tensors[f.tensor].where == residency::reloading) return land(f.tensor, std::move(f.moving));
+    auto [b, s] = storage_->land(std::move(f.moving));
+    leaving_ -= tensors[f.tensor].footprint;
+    storage_->free(std::move(b));
+    tensors[f.tensor].host = std::move(s);
+    become(f.tensor, residency::host);
+    offloaded_.push_back(f.tensor);
+  }
+  /// Frees whatever an unreferenced tensor still has.
+  void bury(tensor_id t) {
+    settle(t);
+    tensor& r = tensors[t];
+    if (r.device) storage_->free(std::move(r.device));
+    if (r.where == residency::host) std::erase(offloaded_, t);
+    forget_host_copy(t);
+    if (r.where != residency::dead) become(t, residency::dead);
+  }
+  void sweep() {
+    while (!orphans_.empty()) {
+      const tensor_id t = orphans_.back();
+      orphans_.pop_back();
+      tensor& r = tensors[t];
+      if (!r.in_use || r.references > 0 || r.locks > 0) continue;
+      const bool source = r.producer == operator_id::none && !r.consumers.empty();
+      if (source || r.wanted > 0) {  // retained: it may still be released under pressure
+        enlist(t);
+        continue;
+      }
+      bury(t);
+      if (r.producer == operator_id::none)
+        tensors.recycle(t);
+      else if (tensors.useless(r.producer))
+        tensors.disconnect(r.producer, orphans_);
+    }
+  }
+
+  Storage* storage_;
+  std::vector<tensor_id> candidates_, offloaded_, orphans_;
+  std::vector<operator_id> broken_;
+  std::vector<flight> flights_;
+  bytes leaving_{};
+};
+
+}  // namespace delta

@@ -1,0 +1,250 @@
+// delta: how missing tensors come back. A plan is made as a whole, with a peak known before it
+// runs; nothing recurses (repairs P-13).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <queue>
+#include <span>
+#include <vector>
+
+#include "delta/graph.hpp"
+#include "delta/tensor.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+/// One step of a plan: replay an operator, reload a tensor, or let a tensor go.
+struct plan_step {
+  enum class kind : std::uint8_t { replay, reload, evict } what;
+  operator_id op = operator_id::none;
+  tensor_id tensor = tensor_id::none;
+};
+
+/// A topological closure of what is missing: every operator once, inputs before consumers,
+/// temporaries dropped at their last use.
+struct plan {
+  /// A tensor that the plan reads; it stays until its last use.
+  struct row {
+    tensor_id tensor;
+    std::uint32_t uses;   ///< left; a target counts one for the operator that asked
+    bool locked = false;  ///< by the plan
+  };
+  std::vector<plan_step> steps;
+  std::vector<row> rows;
+  bytes peak{};  ///< the most that the plan adds to what is on the device when it starts
+
+  void clear() noexcept { steps.clear(), rows.clear(), peak = {}; }
+};
+
+/// Memory that a replay takes: the outputs that are missing, scratch for those that are not (a
+/// kernel writes all of them), and workspace.
+inline bytes replay_need(const graph& g, operator_id o, bytes workspace_footprint) {
+  bytes need = workspace_footprint;
+  for (tensor_id t : g[o].outputs) need += g[t].footprint;
+  return need;
+}
+
+/// Builds closures. Keeps its buffers.
+class planner {
+ public:
+  /// The closure that makes all `targets` resident. `reload(t)` says whether a tensor on the host
+  /// is reloaded (else recomputed); `rounded(bytes)` is the storage's; `tail` is what the operator
+  /// that asked will allocate once all targets are there. The plan is valid until the next call,
+  /// and `tensor::planned` is the caller's to reset (`forget`). O(closure).
+  template <class Reload, class Rounded>
+  plan& closure(graph& g, std::span<const tensor_id> targets, bytes tail, const Reload& reload,
+                const Rounded& rounded) {
+    plan_.clear();
+    order(g, targets, reload);
+    const auto use = [&](tensor_id t) {
+      tensor& r = g[t];
+      if (r.planned == tensor::nowhere) {
+        r.planned = static_cast<std::uint32_t>(plan_.rows.size());
+        plan_.rows.push_back({t, 0});
+      }
+      ++plan_.rows[r.planned].uses;
+    };
+    for (const plan_step& s : plan_.steps)
+      if (s.what == plan_step::kind::replay)
+        for (tensor_id t : g[s.op].inputs) use(t);
+    for (tensor_id t : targets) use(t);
+    measure(g, tail, rounded);
+    return plan_;
+  }
+
+  /// Ends the plan: the tensors forget their rows.
+  void forget(graph& g) noexcept {
+    for (const plan::row& r : plan_.rows) g[r.tensor].planned = tensor::nowhere;
+    plan_.clear();
+  }
+
+ private:
+  /// Post-order over what is missing, with an explicit stack.
+  template <class Reload>
+  void order(graph& g, std::span<const tensor_id> targets, const Reload& reload) {
+    const std::uint64_t mark = g.next_mark();
+    stack_.assign(targets.rbegin(), targets.rend());
+    while (!stack_.empty()) {
+      const tensor_id t = stack_.back();
+      const tensor& r = g[t];
+      if (r.mark == mark || on_device(r.where)) {
+        stack_.pop_back();
+        continue;
+      }
+      if (r.where == residency::host && (r.producer == operator_id::none || reload(t))) {
+        r.mark = mark;
+        plan_.steps.push_back({plan_step::kind::reload, operator_id::none, t});
+        continue;
+      }
+      const operator_record& o = g[r.producer];
+      bool ready = true;
+      for (auto in = o.inputs.rbegin(); in != o.inputs.rend(); ++in)
+        if (!on_device(g[*in].where) && g[*in].mark != mark) stack_.push_back(*in), ready = false;
+      if (!ready) continue;
+      for (tensor_id out : o.outputs) g[out].mark = mark;
+      plan_.steps.push_back({plan_step::kind::replay, r.producer, tensor_id::none});
+    }
+  }
+
+  /// Walks the plan with its use counts and finds the peak of what it adds.
+  template <class Rounded>
+  void measure(graph& g, bytes tail, const Rounded& rounded) {
+    left_.clear();
+    for (const plan::row& r : plan_.rows) left_.push_back(r.uses);
+    bytes live{};
+    const auto came = [&](tensor_id t) {  // stays while the plan reads it
+      if (g[t].planned != tensor::nowhere && left_[g[t].planned] > 0 && !on_device(g[t].where))
+        live += g[t].footprint;
+    };
+    for (const plan_step& s : plan_.steps) {
+      if (s.what == plan_step::kind::reload) {
+        came(s.tensor);
+        plan_.peak = std::max(plan_.peak, live);
+        continue;
+      }
+      const operator_record& o = g[s.op];
+      plan_.peak = std::max(plan_.peak, live + replay_need(g, s.op, rounded(o.workspace)));
+      for (tensor_id t : o.outputs) came(t);
+      for (tensor_id t : o.inputs)
+        if (--left_[g[t].planned] == 0 && !on_device(g[t].where)) live -= g[t].footprint;
+    }
+    plan_.peak = std::max(plan_.peak, live + tail);
+  }
+
+  plan plan_;
+  std::vector<tensor_id> stack_;
+  std::vector<std::uint32_t> left_;
+};
+
+/// The cheapest schedule of replays and evictions that brings `targets` together within
+/// `available` bytes: exact, by Dijkstra's algorithm over the sets of tensors that are here. For
+/// closures of at most `limit` tensors; the pebbling problem is too hard beyond. O(2^n n).
+class exact_search {
+ public:
+  static constexpr std::size_t limit = 14;
+
+  /// The tensors that matter: targets and all their ancestors that can be recomputed. Nullopt when
+  /// there are more than `limit`.
+  std::optional<std::span<const tensor_id>> closure(const graph& g,
+                                                    std::span<const tensor_id> targets) {
+    tensors_.clear();
+    const std::uint64_t mark = g.next_mark();
+    const auto visit = [&](tensor_id t) {
+      if (g[t].producer != operator_id::none && std::exchange(g[t].mark, mark) != mark)
+        tensors_.push_back(t);
+    };
+    for (tensor_id t : targets) visit(t);
+    for (std::size_t i = 0; i < tensors_.size() && tensors_.size() <= limit; ++i)
+      for (tensor_id in : g[g[tensors_[i]].producer].inputs) visit(in);
+    if (tensors_.size() > limit) return std::nullopt;
+    return std::span<const tensor_id>(tensors_);
+  }
+
+  /// Steps from what is on the device now, for the tensors of the last `closure`; nullopt: there is
+  /// no such schedule. `available`: bytes for these tensors, duplicates and workspace; `tail`:
+  /// needed beside the targets at the end. `may_go(t)`: t can be evicted.
+  template <class MayGo, class Rounded>
+  std::optional<std::vector<plan_step>> schedule(const graph& g, std::span<const tensor_id> targets,
+                                                 bytes available, bytes tail, const MayGo& may_go,
+                                                 const Rounded& rounded) {
+    using mask = std::uint32_t;
+    const std::size_t n = tensors_.size();
+    const auto bit = [&](tensor_id t) -> mask {
+      const auto at = std::find(tensors_.begin(), tensors_.end(), t);
+      return at == tensors_.end() ? 0u : mask{1} << (at - tensors_.begin());
+    };
+    mask start = 0, goal = 0;
+    for (std::size_t i = 0; i < n; ++i)
+      if (on_device(g[tensors_[i]].where)) start |= mask{1} << i;
+    for (tensor_id t : targets) goal |= bit(t);
+    struct move {
+      operator_id op;
+      mask needs, gives;
+      std::uint64_t bytes;
+      std::int64_t cost;
+    };
+    std::vector<move> moves;
+    for (tensor_id t : tensors_) {
+      const operator_id o = g[t].producer;
+      if (std::any_of(moves.begin(), moves.end(), [&](const move& m) { return m.op == o; }))
+        continue;
+      move m{o, 0, 0, replay_need(g, o, rounded(g[o].workspace)).count,
+             std::max<std::int64_t>(g[o].cost.count(), 1)};
+      for (tensor_id in : g[o].inputs) m.needs |= bit(in);
+      for (tensor_id out : g[o].outputs) m.gives |= bit(out);
+      moves.push_back(m);
+    }
+    const auto held = [&](mask m) {
+      std::uint64_t sum = 0;
+      for (std::size_t i = 0; i < n; ++i)
+        if ((m >> i & 1u) != 0) sum += g[tensors_[i]].footprint.count;
+      return sum;
+    };
+    struct origin {
+      std::int64_t cost = -1;
+      mask before = 0;
+      plan_step step{};
+    };
+    std::vector<origin> best(std::size_t{1} << n);
+    using entry = std::pair<std::int64_t, mask>;
+    std::priority_queue<entry, std::vector<entry>, std::greater<>> open;
+    const auto reach = [&](mask to, std::int64_t cost, mask from, plan_step step) {
+      if (best[to].cost >= 0 && best[to].cost <= cost) return;
+      best[to] = {cost, from, step};
+      open.emplace(cost, to);
+    };
+    reach(start, 0, start, {});
+    while (!open.empty()) {
+      const auto [cost, at] = open.top();
+      open.pop();
+      if (cost != best[at].cost) continue;
+      const std::uint64_t here = held(at);
+      if ((at & goal) == goal && here + tail.count <= available.count) return path(best, start, at);
+      for (std::size_t i = 0; i < n; ++i)
+        if ((at >> i & 1u) != 0 && may_go(tensors_[i]))
+          reach(at & ~(mask{1} << i), cost, at,
+                {plan_step::kind::evict, operator_id::none, tensors_[i]});
+      for (const move& m : moves)
+        if ((at & m.needs) == m.needs && (at & m.gives) != m.gives &&
+            here + m.bytes <= available.count)
+          reach(at | m.gives, cost + m.cost, at, {plan_step::kind::replay, m.op, tensor_id::none});
+    }
+    return std::nullopt;
+  }
+
+ private:
+  template <class Origins>
+  static std::vector<plan_step> path(const Origins& best, std::uint32_t start, std::uint32_t at) {
+    std::vector<plan_step> steps;
+    for (; at != start; at = best[at].before) steps.push_back(best[at].step);
+    std::reverse(steps.begin(), steps.end());
+    return steps;
+  }
+
+  std::vector<tensor_id> tensors_;
+};
+
+}  // namespace delta

@@ -1,0 +1,59 @@
+// delta: named compositions of the four roles.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "delta/decider.hpp"
+#include "delta/heuristic.hpp"
+#include "delta/manager.hpp"
+#include "delta/prefetcher.hpp"
+
+namespace delta {
+
+/// A preset's name and what it is, in one line.
+struct preset {
+  std::string_view name;
+  std::string_view explanation;
+};
+
+inline constexpr std::array<preset, 4> presets{{
+    {"unmanaged", "nothing leaves the device; tensors go at their last use (the baseline)"},
+    {"paper",
+     "DELTA as published: 1/(m s), evict when c_r <= c_s, release from 3/4 of the budget on, "
+     "FIFO prefetch; recomputes whatever it can"},
+    {"dtr", "recomputation only, as DTR: cost of the evicted neighbourhood / (m s)"},
+    {"online",
+     "the cheaper of recomputing and swapping behind the queue, per tensor, by measured "
+     "costs"},
+}};
+
+/// Nothing leaves.
+inline policy<base, never_release, no_prefetch> unmanaged() {
+  return {};
+}
+/// The paper's composition. `strict` keeps its Assumption 2: nothing is released in backward.
+inline policy<base, paper_ratio, fifo_prefetch> paper(bool strict = false) {
+  return {{}, {strict}, {}};
+}
+/// DTR's composition: its h, evictions only.
+inline policy<dtr, evict_only, no_prefetch> recompute_only() {
+  return {};
+}
+/// The default until something has been learned: joint cost, the cheaper way out and back.
+inline policy<joint, cheaper, no_prefetch> online() {
+  return {};
+}
+
+/// Calls `f` with the preset of that name; false when there is none.
+template <class F>
+bool with_preset(std::string_view name, F&& f, bool strict = false) {
+  if (name == "unmanaged") return std::forward<F>(f)(unmanaged()), true;
+  if (name == "paper") return std::forward<F>(f)(paper(strict)), true;
+  if (name == "dtr") return std::forward<F>(f)(recompute_only()), true;
+  if (name == "online") return std::forward<F>(f)(online()), true;
+  return false;
+}
+
+}  // namespace delta

@@ -1,0 +1,349 @@
+// delta: restoring. Brings the inputs of an operator together on the device: by a plan whose peak
+// is known before it runs, else by an exact search where the closure is small, else on demand.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/concepts.hpp"
+#include "delta/graph.hpp"
+#include "delta/ledger.hpp"
+#include "delta/plan.hpp"
+#include "delta/room.hpp"
+
+namespace delta {
+
+/// Carries out plans (repairs P-6, P-11, P-13), and runs operators: first runs and replays alike.
+template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O>
+class restorer {
+ public:
+  restorer(ledger<S>& l, room<H, D, P, S, O>& r) : book_(&l), room_(&r) {}
+
+  /// Makes all of `targets` resident and locks each once (a tensor named twice: twice). `tail`:
+  /// what the caller will allocate beside them. Throws budget_exceeded or thrash; nothing stays
+  /// locked.
+  void bring(std::span<const tensor_id> targets, bytes tail, const char* operation) {
+    for (const tensor_id t : targets) book_->settle(t);
+    if (std::none_of(targets.begin(), targets.end(), [&](tensor_id t) { return missing(t); }))
+      return lock(targets);
+    book_->look();
+    if (by_plan(targets, tail, operation)) return;
+    if (!book_->now.may_offload && by_search(targets, tail, operation)) return;
+    on_demand(targets, operation);
+    lock(targets);
+  }
+
+  void lock(std::span<const tensor_id> list) {
+    for (const tensor_id t : list) book_->lock(t);
+  }
+  void unlock(std::span<const tensor_id> list) {
+    for (const tensor_id t : list) book_->unlock(t);
+  }
+
+  /// Runs a kernel on the device: inputs and updates must be resident and locked, `outputs` are
+  /// blocks in order. An exception from the kernel leaves the storage's bracket closed. The stamp
+  /// says when it is done.
+  template <class Kernel>
+  stamp launch(Kernel& body, std::span<const tensor_id> inputs, std::span<const tensor_id> updates,
+               std::span<const block* const> outputs, const block& workspace,
+               std::uint64_t sequence, bool replaying, nanoseconds cost) {
+    graph& g = book_->tensors;
+    S& s = book_->storage();
+    reads_.clear(), writes_.assign(outputs.begin(), outputs.end());
+    for (const tensor_id t : inputs) reads_.push_back(&g[t].device);
+    if (!replaying)
+      for (const tensor_id t : updates) writes_.push_back(&g[t].device);
+    if (workspace) writes_.push_back(&workspace);
+    s.begin_operator(reads_, writes_);
+    pointers_.clear();
+    for (const tensor_id t : inputs) pointers_.push_back(address(g[t].device));
+    for (const block* b : outputs) pointers_.push_back(address(*b));
+    for (const tensor_id t : updates)
+      pointers_.push_back(replaying ? nullptr : address(g[t].device));
+    const call::addresses all(pointers_);
+    void* stream = nullptr;
+    if constexpr (requires {
+                    { s.native_stream() } -> std::convertible_to<void*>;
+                  })
+      stream = s.native_stream();
+    call c(all.first(inputs.size()), all.subspan(inputs.size(), outputs.size()),
+           all.last(updates.size()), workspace ? address(workspace) : nullptr, stream, sequence,
+           replaying);
+    try {
+      body(c);
+    } catch (...) {
+      kernel_failed_ = true;
+      s.end_operator(nanoseconds{});
+      throw;
+    }
+    return s.end_operator(cost);
+  }
+  /// Was the exception under way a kernel's? Asked once.
+  [[nodiscard]] bool kernel_failed() noexcept { return std::exchange(kernel_failed_, false); }
+
+  /// Where a block's bytes are now; null where the storage keeps none.
+  [[nodiscard]] std::byte* address(const block& b) {
+    if constexpr (requires(S& s) {
+                    { s.data(b) } -> std::same_as<std::byte*>;
+                  })
+      return book_->storage().data(b);
+    else
+      return nullptr;
+  }
+
+  /// Runs a recorded operator again. Its inputs must be resident and locked. All outputs that were
+  /// missing come back; those that were not get scratch, as a kernel writes all of them.
+  void replay(operator_id o) {
+    graph& g = book_->tensors;
+    operator_record& r = g[o];
+    room_->make(replay_need(g, o, book_->storage().rounded(r.workspace)), r.name);
+    std::vector<block> fresh = std::exchange(spare_blocks_, {});
+    block workspace;
+    const auto give_back = [&] {
+      for (block& b : fresh)
+        if (b) book_->storage().free(std::move(b));
+      if (workspace) book_->storage().free(std::move(workspace));
+      fresh.clear();
+      spare_blocks_ = std::move(fresh);
+    };
+    try {
+      for (const tensor_id t : r.outputs)
+        fresh.push_back(room_->obtain(g[t].size, lifetime::transient));
+      if (r.workspace.count > 0) workspace = room_->obtain(r.workspace, lifetime::transient);
+      outputs_.clear();
+      for (const block& b : fresh) outputs_.push_back(&b);
+      const stamp done =
+          launch(r.replay, r.inputs, r.updates, outputs_, workspace, r.sequence, true, r.cost);
+      if (const auto took = book_->storage().elapsed(done)) {
+        r.cost = *took;
+        book_->counts.recompute_time += *took;
+      }
+    } catch (...) {
+      give_back();
+      throw;
+    }
+    ++r.replays;
+    ++book_->counts.recomputes;
+    room_->tell(happening::recompute, r.outputs.empty() ? tensor_id::none : r.outputs.front());
+    for (std::size_t i = 0; i < r.outputs.size(); ++i)
+      if (!on_device(g[r.outputs[i]].where)) book_->recomputed(r.outputs[i], std::move(fresh[i]));
+    give_back();
+  }
+
+ private:
+  [[nodiscard]] bool missing(tensor_id t) const {
+    return book_->tensors[t].where != residency::resident;
+  }
+  [[nodiscard]] auto rounded() const {
+    return [this](bytes n) { return book_->storage().rounded(n); };
+  }
+  void reload(tensor_id t, const char* operation) {
+    room_->make(book_->tensors[t].footprint, operation);
+    book_->reload(t, room_->obtain(book_->tensors[t].size, room_->lifetime_of(t)), false);
+    room_->tell(happening::reload, t);
+  }
+  /// A replay brought back more than anybody waits for: what the program has dropped goes again.
+  void drop_unneeded(operator_id o) {
+    spared_.assign(book_->tensors[o].outputs.begin(), book_->tensors[o].outputs.end());
+    for (const tensor_id t : spared_)
+      if (const tensor& r = book_->tensors[t];
+          r.in_use && r.references == 0 && r.locks == 0 && r.wanted == 0)
+        book_->abandon(t);
+  }
+
+  /// The closure as a whole. False: its peak does not fit, or it came to that on the way.
+  bool by_plan(std::span<const tensor_id> targets, bytes tail, const char* operation) {
+    graph& g = book_->tensors;
+    plan& p = planner_.closure(
+        g, targets, tail, [&](tensor_id t) { return room_->reloads(t); }, rounded());
+    for (plan::row& r : p.rows)
+      if (on_device(g[r.tensor].where))
+        book_->settle(r.tensor), book_->lock(r.tensor), r.locked = true;
+    const auto let_go = [&] {
+      for (plan::row& r : p.rows)
+        if (std::exchange(r.locked, false)) book_->unlock(r.tensor);
+      planner_.forget(g);
+    };
+    try {
+      if (p.peak > book_->free_bytes() && p.peak > room_->reachable()) return let_go(), false;
+      const auto hold = [&](tensor_id t) {
+        if (g[t].planned == tensor::nowhere) return;
+        plan::row& r = p.rows[g[t].planned];
+        if (r.uses > 0 && !std::exchange(r.locked, true)) book_->lock(t);
+      };
+      for (const plan_step& s : p.steps) {
+        if (s.what == plan_step::kind::reload) {
+          reload(s.tensor, operation);
+          hold(s.tensor);
+          continue;
+        }
+        replay(s.op);
+        for (const tensor_id t : g[s.op].outputs) hold(t);
+        used_.assign(g[s.op].inputs.begin(), g[s.op].inputs.end());
+        drop_unneeded(s.op);
+        for (const tensor_id t : used_) {
+          plan::row& r = p.rows[g[t].planned];
+          if (--r.uses == 0 && std::exchange(r.locked, false)) book_->unlock(t);
+        }
+      }
+      lock(targets);
+    } catch (const budget_exceeded&) {
+      return let_go(), false;  // copies or holes stood in the way: on demand needs less at once
+    } catch (...) {
+      let_go();
+      throw;
+    }
+    let_go();
+    return true;
+  }
+
+  /// The cheapest schedule of a small closure; true when it ran. Throws budget_exceeded when it
+  /// proves that there is none.
+  bool by_search(std::span<const tensor_id> targets, bytes tail, const char* operation) {
+    graph& g = book_->tensors;
+    const auto small = search_.closure(g, targets);
+    if (!small) return false;
+    const std::vector<tensor_id> ours(small->begin(), small->end());
+    for (const tensor_id t : ours)
+      if (on_device(g[t].where)) book_->lock(t);
+    bytes available = room_->reachable();
+    for (const tensor_id t : ours)
+      if (on_device(g[t].where)) available += g[t].footprint;
+    const auto let_go = [&] {
+      for (const tensor_id t : ours)
+        if (g[t].in_use && g[t].locks > 0 && on_device(g[t].where)) book_->unlock(t);
+    };
+    const context c = room_->view();
+    const auto steps = search_.schedule(
+        g, targets, available, tail,
+        [&](tensor_id t) { return g[t].locks <= 1 && (g[t].references == 0 || c.can_evict(t)); },
+        rounded());
+    try {
+      if (!steps) throw budget_exceeded(room_->report(tail, operation));
+      for (const plan_step& s : *steps) {
+        if (s.what == plan_step::kind::evict) {
+          --g[s.tensor].locks;
+          book_->evict(s.tensor);
+          continue;
+        }
+        before_.clear();
+        for (const tensor_id t : g[s.op].outputs) before_.push_back(on_device(g[t].where));
+        replay(s.op);
+        for (std::size_t i = 0; i < before_.size(); ++i)
+          if (const tensor_id t = g[s.op].outputs[i]; !before_[i])
+            std::find(ours.begin(), ours.end(), t) != ours.end() ? book_->lock(t)
+                                                                 : book_->abandon(t);
+      }
+      lock(targets);
+    } catch (...) {
+      let_go();
+      throw;
+    }
+    let_go();
+    return true;
+  }
+
+  /// Depth first with an explicit stack, one operator's footprint at a time. What waits for a
+  /// sibling stays if it can, and may be taken if it must (to the host where possible), so that a
+  /// chain never locks more than one operator's inputs. A cap on replays bounds it.
+  void on_demand(std::span<const tensor_id> targets, const char* operation) {
+    graph& g = book_->tensors;
+    frames_.assign(1, operator_id::none);
+    const auto inputs = [&](operator_id o) -> std::span<const tensor_id> {
+      return o == operator_id::none ? targets : std::span<const tensor_id>(g[o].inputs);
+    };
+    const auto want = [&](operator_id o) {
+      for (const tensor_id t : inputs(o)) ++g[t].wanted;
+    };
+    const auto unwant = [&](operator_id o) {
+      wanted_.assign(inputs(o).begin(), inputs(o).end());
+      for (const tensor_id t : wanted_) --g[t].wanted;
+      for (const tensor_id t : wanted_)
+        if (g[t].in_use && g[t].wanted == 0 && g[t].references == 0 && g[t].locks == 0 &&
+            std::find(targets.begin(), targets.end(), t) == targets.end())
+          book_->abandon(t);
+    };
+    std::uint64_t replays = 0;
+    const std::uint64_t cap = 10 * (g.live_records() + 1);
+    want(operator_id::none);
+    try {
+      for (;;) {
+        const operator_id o = frames_.back();
+        const auto ins = inputs(o);
+        for (const tensor_id t : ins) book_->settle(t);
+        auto next = std::find_if(ins.begin(), ins.end(), [&](tensor_id t) {
+          return missing(t) && g[t].where != residency::host;
+        });
+        if (next != ins.end()) {
+          frames_.push_back(g[*next].producer);
+          want(frames_.back());
+          continue;
+        }
+        guard here(*this, ins);  // locks those that are here; reloads the others one by one
+        for (const tensor_id t : ins)
+          if (missing(t)) reload(t, operation), here.add(t);
+        if (o == operator_id::none) break;
+        if (++replays > cap) throw thrash(room_->report({}, operation), replays, cap);
+        replay(o);
+        here.release();
+        drop_unneeded(o);
+        unwant(o);
+        frames_.pop_back();
+      }
+    } catch (...) {
+      while (!frames_.empty()) {
+        unwant(frames_.back());
+        frames_.pop_back();
+      }
+      throw;
+    }
+    // The caller locks the targets next; until then nothing may abandon them.
+    for (const tensor_id t : targets) --g[t].wanted;
+    frames_.clear();
+  }
+
+  /// Locks on an operator's inputs while they gather.
+  class guard {
+   public:
+    guard(restorer& r, std::span<const tensor_id> list) : owner_(&r) {
+      r.gathered_.clear();
+      for (const tensor_id t : list)
+        if (!r.missing(t)) add(t);
+    }
+    ~guard() { release(); }
+    guard(const guard&) = delete;
+    guard& operator=(const guard&) = delete;
+    void add(tensor_id t) {
+      owner_->book_->lock(t);
+      owner_->gathered_.push_back(t);
+    }
+    void release() {
+      while (!owner_->gathered_.empty()) {
+        const tensor_id t = owner_->gathered_.back();
+        owner_->gathered_.pop_back();
+        owner_->book_->unlock(t);
+      }
+    }
+
+   private:
+    restorer* owner_;
+  };
+
+  ledger<S>* book_;
+  room<H, D, P, S, O>* room_;
+  planner planner_;
+  exact_search search_;
+  std::vector<operator_id> frames_;
+  std::vector<tensor_id> used_, wanted_, gathered_, spared_;
+  std::vector<bool> before_;
+  std::vector<const block*> reads_, writes_, outputs_;
+  std::vector<block> spare_blocks_;
+  std::vector<std::byte*> pointers_;
+  bool kernel_failed_ = false;
+};
+
+}  // namespace delta

@@ -1,0 +1,330 @@
+// delta: making room. The loop of Algorithm 1 (lines 11 to 19) around Filter and Director, with the
+// exit that the paper's has not (repairs P-4).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "delta/concepts.hpp"
+#include "delta/context.hpp"
+#include "delta/error.hpp"
+#include "delta/filter.hpp"
+#include "delta/ledger.hpp"
+#include "delta/observer.hpp"
+
+namespace delta {
+
+/// Releases tensors until a reservation fits. Every step of a reservation frees bytes, passes a
+/// candidate over, or ends one of finitely many copies, so it ends.
+template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O>
+class room {
+ public:
+  room(ledger<S>& l, H h, D d, P p, O o)
+      : book_(&l),
+        filter_(std::move(h)),
+        decider_(std::move(d)),
+        prefetcher_(std::move(p)),
+        observer_(std::move(o)) {
+    l.now.may_evict = evicts<D>();
+    l.now.may_offload = offloads<D>();
+  }
+
+  /// Makes `need` bytes free. Throws budget_exceeded, and then nothing more can leave.
+  void make(bytes need, const char* operation) {
+    ++reservation_;
+    operation_ = operation;
+    book_->harvest();
+    while (book_->free_bytes() < need) release_something(need);
+  }
+
+  /// A block of `n` bytes, which `make` has made room for. Where copies under way stand between
+  /// free bytes and one hole, waits for them; where held blocks do, releases more.
+  block obtain(bytes n, lifetime l) {
+    for (;;) {
+      if (auto b = book_->storage().allocate(n, l)) return std::move(*b);
+      if (!book_->wait_for_copy() && !release_any()) throw budget_exceeded(report(n, operation_));
+    }
+  }
+
+  /// The bytes that could be made free with patience, `except` nothing that a plan has locked.
+  [[nodiscard]] bytes reachable() {
+    book_->harvest();
+    book_->look();
+    bytes sum = book_->free_bytes() + book_->leaving();
+    const context c = view();
+    for (const tensor_id t : book_->candidates())
+      if (leavable(c, t)) sum += book_->tensors[t].footprint;
+    return sum;
+  }
+
+  /// The early start and the prefetcher's reloads: what nobody waits for. Never throws for lack of
+  /// memory.
+  void while_nobody_waits() {
+    ++reservation_;
+    book_->harvest();
+    book_->look();
+    if constexpr (starts_early<P>) {
+      for (double target = prefetcher_.ahead(view()); target > 0;) {
+        const double before = book_->now.used.count - double(book_->leaving().count);
+        if (!release_one(tier::idle)) break;
+        book_->look();
+        target -= before - (double(book_->now.used.count) - double(book_->leaving().count));
+      }
+    }
+    for (;;) {
+      const context c = view();
+      const tensor_id t = prefetcher_.next(c);
+      if (t == tensor_id::none || book_->tensors[t].where != residency::host) break;
+      if (book_->tensors[t].footprint > book_->free_bytes()) break;
+      auto b = book_->storage().allocate(book_->tensors[t].size, lifetime_of(t));
+      if (!b) break;
+      book_->reload(t, std::move(*b), true);
+      tell(happening::prefetch, t);
+      book_->look();
+    }
+    const context c = view();
+    if constexpr (follows_operators<P>) prefetcher_.end_of_operator(c);
+    if constexpr (follows_operators<H>) filter_.heuristic().end_of_operator(c);
+    if constexpr (follows_operators<D>) decider_.end_of_operator(c);
+  }
+  void end_of_step() {
+    const context c = view();
+    if constexpr (follows_steps<P>) prefetcher_.end_of_step(c);
+    if constexpr (follows_steps<H>) filter_.heuristic().end_of_step(c);
+    if constexpr (follows_steps<D>) decider_.end_of_step(c);
+  }
+
+  /// Should this tensor on the host be reloaded? (Decider::restore; default: the cheaper.)
+  [[nodiscard]] bool reloads(tensor_id t) {
+    const context c = view();
+    if (!c.can_recompute(t)) return true;
+    if constexpr (chooses_restoration<D>)
+      return decider_.restore(c, t) == restoration::reload;
+    else
+      return c.reload_cost(t) <= c.recompute_cost(t);
+  }
+
+  [[nodiscard]] context view() const {
+    context c(book_->tensors, book_->now);
+    c.set_offloaded(book_->offloaded());
+    return c;
+  }
+  [[nodiscard]] std::uint64_t evaluations() const noexcept { return filter_.evaluations(); }
+  [[nodiscard]] O& observer() noexcept { return observer_; }
+  [[nodiscard]] lifetime lifetime_of(tensor_id t) const {
+    return book_->tensors[t].persistent ? lifetime::persistent : lifetime::transient;
+  }
+  void tell(happening what, tensor_id t) {
+    if constexpr (!std::is_same_v<O, no_observer>)
+      observer_.on(
+          {what, t, operation_, t == tensor_id::none ? bytes{} : book_->tensors[t].size, {}});
+  }
+
+  /// Who holds the memory, for an error about `need` more bytes. O(tensors).
+  [[nodiscard]] memory_report report(bytes need, const char* operation) {
+    book_->look();
+    const context c = view();
+    memory_report r;
+    r.requested = need;
+    r.capacity = book_->storage().capacity();
+    r.used = book_->storage().used();
+    r.host_capacity = book_->storage().host_capacity();
+    r.host_used = book_->storage().host_used();
+    r.operation = operation;
+    bytes tensors_here{};
+    for (std::uint32_t i = 0; i < book_->tensors.tensor_slots(); ++i) {
+      const auto t = static_cast<tensor_id>(i);
+      const tensor& x = book_->tensors[t];
+      if (!x.in_use || !on_device(x.where)) continue;
+      tensors_here += x.footprint;
+      obstacle why = obstacle::pinned;
+      if (x.pinned == pin::both)
+        why = obstacle::pinned;
+      else if (x.locks > 0)
+        why = obstacle::locked;
+      else if (!leavable(c, t))
+        why = !book_->now.may_offload ? (x.producer == operator_id::none ? obstacle::no_way_out
+                                                                         : obstacle::recompute_cap)
+                                      : obstacle::host_full;
+      else if (x.passed_over == reservation_)
+        why = obstacle::decider_keeps;
+      else
+        continue;
+      r.immovable += x.footprint;
+      r.biggest[r.holders == r.biggest.size() ? r.holders - 1 : r.holders++] = {t, x.size, why};
+      for (std::size_t k = r.holders; k-- > 1 && r.biggest[k].size > r.biggest[k - 1].size;)
+        std::swap(r.biggest[k], r.biggest[k - 1]);
+    }
+    r.immovable += saturating_sub(r.used, tensors_here);  // workspace, scratch, outputs to come
+    r.smallest_budget = std::max(floor_, r.immovable + need);
+    return r;
+  }
+  /// Remembers the largest need seen: every error names at least that.
+  void raise_floor(bytes need) noexcept { floor_ = std::max(floor_, need); }
+
+  /// Lets one tensor go, by the first way that is open to it.
+  bool release(tensor_id t, action a) {
+    const context c = view();
+    tensor& r = book_->tensors[t];
+    if (r.fresh) {
+      if constexpr (learns_of_waste<P>) prefetcher_.wasted(c, t);
+      r.fresh = false;
+    }
+    if (c.is_released(t)) return book_->evict(t), true;
+    if (book_->now.backward) ++book_->counts.backward_releases;
+    if (c.is_clean(t)) {
+      tell(happening::clean_drop, t);
+      return book_->drop_clean(t), true;
+    }
+    if (a == action::evict && !c.can_evict(t)) a = action::offload;
+    if (a == action::offload && c.can_offload(t) && book_->offload(t)) {
+      tell(happening::offload, t);
+      return true;
+    }
+    if (a != action::keep && c.can_evict(t)) {
+      tell(happening::evict, t);
+      return book_->evict(t), true;
+    }
+    r.passed_over = reservation_;
+    return true;
+  }
+
+ private:
+  /// How badly room is needed: who else may be asked to leave.
+  enum class tier : std::uint8_t {
+    idle,   ///< what nothing waits for
+    fresh,  ///< also what came back early and was not used yet (repairs P-26)
+    wanted  ///< also what a restore under way will read: it comes back again
+  };
+
+  [[nodiscard]] bool leavable(const context& c, tensor_id t) const {
+    return c.is_released(t) || c.is_clean(t) || c.can_evict(t) || c.can_offload(t);
+  }
+  [[nodiscard]] tensor_id choose(const context& c, tier up_to) {
+    return filter_.select(c, book_->candidates(), [&](tensor_id t) {
+      const tensor& r = book_->tensors[t];
+      return r.passed_over != reservation_ && (!r.fresh || up_to >= tier::fresh) &&
+             (r.wanted == 0 || up_to >= tier::wanted) && leavable(c, t);
+    });
+  }
+
+  bool release_one(tier up_to) {
+    book_->look();
+    const context c = view();
+    const tensor_id t = choose(c, up_to);
+    if (t == tensor_id::none) return false;
+    ++book_->counts.decisions;
+    // What a restore waits for goes to the host where it can: recomputing it could go in circles.
+    const bool circles = book_->tensors[t].wanted > 0 && c.can_offload(t);
+    return release(t, circles ? action::offload : decider_.judge(c, t));
+  }
+
+  /// One step towards `need` free bytes.
+  void release_something(bytes need) {
+    if (book_->leaving().count > 0 && book_->free_bytes() + book_->leaving() >= need) {
+      if (!release_instead_of_waiting()) wait();
+      return;
+    }
+    if (!release_any())
+      throw budget_exceeded(report(saturating_sub(need, book_->free_bytes()), operation_));
+  }
+  /// One more tensor on its way, or one copy less under way; false: nothing more can leave.
+  bool release_any() {
+    if (release_one(tier::idle)) return true;
+    if (book_->copying()) return wait(), true;
+    return release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host() ||
+           give_up_a_source();
+  }
+  void wait() {
+    tell(happening::wait, tensor_id::none);
+    book_->wait_for_copy();
+  }
+  /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
+  bool release_instead_of_waiting() {
+    book_->look();
+    const context c = view();
+    const tensor_id t = choose(c, tier::idle);
+    if (t == tensor_id::none) return false;
+    const double waiting = c.backlog(direction::out);
+    bool rather_wait;
+    if constexpr (weighs_waiting<D>)
+      rather_wait = decider_.rather_wait(c, t, waiting);
+    else
+      rather_wait = waiting <= c.release_cost(t);
+    if (rather_wait) return false;
+    ++book_->counts.decisions;
+    if (!c.is_clean(t) && !c.is_released(t) && decider_.judge(c, t) != action::evict) return false;
+    return release(t, action::evict);
+  }
+  /// The host is full and something could leave if it were not: host copies of resident tensors are
+  /// a convenience.
+  bool reclaim_host() {
+    bool any = false;
+    if (!book_->now.may_offload) return false;
+    for (const tensor_id t : book_->candidates()) {
+      any = any || book_->tensors[t].host;
+      book_->forget_host_copy(t);
+    }
+    return any;
+  }
+  /// The last resort: a tensor that the program has dropped, kept because something can only be
+  /// recomputed from it, goes when all that hangs on it has its bytes.
+  bool give_up_a_source() {
+    for (const tensor_id t : book_->candidates()) {
+      tensor& r = book_->tensors[t];
+      if (r.references > 0 || r.producer != operator_id::none || r.wanted > 0) continue;
+      if (!nothing_hangs_on(t)) continue;
+      book_->sever_consumers(t);
+      return true;
+    }
+    return false;
+  }
+
+ public:
+  /// Could every tensor that is referenced, and that would lose its producer if `t` went, do
+  /// without? `visit(u)` is told of each that could not. O(descendants).
+  template <class Visit>
+  void for_each_dependent(tensor_id t, const Visit& visit) {
+    const graph& g = book_->tensors;
+    const std::uint64_t mark = g.next_mark();
+    walk_.assign(g[t].consumers.begin(), g[t].consumers.end());
+    while (!walk_.empty()) {
+      const operator_id o = walk_.back();
+      walk_.pop_back();
+      if (std::exchange(g[o].mark, mark) == mark) continue;
+      for (const tensor_id out : g[o].outputs) {
+        const tensor& r = g[out];
+        if (r.references == 0)
+          walk_.insert(walk_.end(), r.consumers.begin(), r.consumers.end());
+        else if (!on_device(r.where) && r.where != residency::host)
+          visit(out);
+      }
+    }
+  }
+
+ private:
+  bool nothing_hangs_on(tensor_id t) {
+    bool nothing = true;
+    for_each_dependent(t, [&](tensor_id) { nothing = false; });
+    // A consumer's output that is dropped but locked belongs to a restore under way.
+    for (const operator_id o : book_->tensors[t].consumers)
+      for (const tensor_id out : book_->tensors[o].outputs)
+        nothing = nothing && (book_->tensors[out].references > 0 || book_->tensors[out].locks == 0);
+    return nothing;
+  }
+
+  ledger<S>* book_;
+  filter<H> filter_;
+  [[no_unique_address]] D decider_;
+  [[no_unique_address]] P prefetcher_;
+  [[no_unique_address]] O observer_;
+  std::vector<operator_id> walk_;
+  std::uint64_t reservation_ = 0;
+  bytes floor_{};
+  const char* operation_ = "";
+};
+
+}  // namespace delta

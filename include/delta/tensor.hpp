@@ -1,0 +1,86 @@
+// delta: the tensor record and the one state that says where its bytes are.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "delta/units.hpp"
+
+namespace delta {
+
+/// Where a tensor's bytes are. One state instead of the paper's flags evicted, onGPU and swapout,
+/// which can contradict each other (repairs P-21). "Clean" (a valid host copy exists beside the
+/// device's) is resident with a slab.
+enum class residency : std::uint8_t {
+  resident,    ///< on the device
+  offloading,  ///< on the device, a copy out under way, after which the device bytes go
+  host,        ///< on the host only
+  reloading,   ///< on the host, a copy in under way
+  evicted,     ///< nowhere; its producer can make it again
+  dead         ///< nowhere and not wanted; its record stays while something is recomputed from it
+};
+inline constexpr std::size_t residency_count = 6;
+
+constexpr std::string_view name(residency r) noexcept {
+  constexpr std::array<std::string_view, residency_count> names{"resident",  "offloading", "host",
+                                                                "reloading", "evicted",    "dead"};
+  return names[static_cast<std::size_t>(r)];
+}
+
+/// The legal transitions; everything else is a bug in the manager.
+///   from \ to     resident   offloading host       reloading  evicted    dead
+inline constexpr std::array<std::array<bool, residency_count>, residency_count> legal_transitions{{
+    /* resident   */ {false, true, true, false, true, true},  // offload, drop of a clean one, evict
+    /* offloading */ {true, false, true, false, false, true},   // used meanwhile, done, dropped
+    /* host       */ {true, false, false, true, true, true},    // reload on demand or recompute
+    /* reloading  */ {true, false, false, false, false, true},  // arrived
+    /* evicted    */ {true, false, false, false, false, true},  // recomputed
+    /* dead       */ {true, false, false, false, false, false}  // recomputed for a descendant
+}};
+
+constexpr bool legal(residency from, residency to) noexcept {
+  return legal_transitions[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+}
+
+/// What may not happen to a tensor, by the user's word (the paper's evict_pinned and
+/// offload_pinned; both: it stays, repairs P-2).
+enum class pin : std::uint8_t { none = 0, evict = 1, offload = 2, both = 3 };
+
+constexpr bool covers(pin p, pin what) noexcept {
+  return (static_cast<unsigned>(p) & static_cast<unsigned>(what)) == static_cast<unsigned>(what);
+}
+
+/// The record of one managed tensor: one storage's bytes, shared by its views (repairs P-19).
+struct tensor {
+  static constexpr std::uint32_t nowhere = 0xffffffffu;
+
+  bytes size{};       ///< as asked for
+  bytes footprint{};  ///< as the storage counts it
+  block device;       ///< while resident (a copy under way owns it otherwise)
+  slab host;          ///< while host, or clean
+  operator_id producer = operator_id::none;  ///< none: uncomputable (a variable, or closure lost)
+  std::uint32_t references = 0;              ///< the program's: handles and views
+  std::uint32_t locks = 0;                   ///< operators, plans and views that use it now
+  std::uint32_t wanted = 0;                  ///< restores under way that will read it
+  std::uint32_t place = nowhere;             ///< among the candidates
+  tick last_use = 0;                         ///< tick of the last operator that touched it
+  std::uint64_t passed_over = 0;             ///< reservation in which it must not be judged again
+  std::uint32_t planned = nowhere;           ///< its row in the plan under way
+  mutable std::uint64_t mark = 0;            ///< last walk that visited it
+  residency where = residency::dead;
+  pin pinned = pin::none;
+  bool in_use = false;      ///< the record stands for a tensor (else it waits to be recycled)
+  bool persistent = false;  ///< a variable: lives across steps
+  bool fresh = false;       ///< came back early and was not used yet (repairs P-26)
+  std::vector<operator_id> consumers;  ///< records that read it: strong edges (repairs P-20)
+};
+
+/// Does the device hold its bytes (perhaps with a copy of them under way)?
+constexpr bool on_device(residency r) noexcept {
+  return r == residency::resident || r == residency::offloading || r == residency::reloading;
+}
+
+}  // namespace delta
