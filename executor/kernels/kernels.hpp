@@ -3,7 +3,12 @@
 // All tensors are float32, dense, NHWC ("pixels by channels"); filters are OHWI: [out][kh][kw][in].
 // Every function writes each element of its outputs, whatever they held before, allocates nothing,
 // and gives the same bits for any number of threads: work is split into blocks whose size depends
-// on shapes alone, and partial sums are joined in block order.
+// on shapes alone, and partial sums are joined in block order. Inputs and outputs may not overlap.
+// A workspace is aligned to 64 bytes; its contents matter neither before nor after; null will do
+// where its size is zero.
+//
+// "Allocates nothing" is said of our code: oneDNN's sgemm takes packing buffers from the heap and
+// gives them back within the call (see gemm.hpp).
 #pragma once
 
 #include <cstddef>
