@@ -1,0 +1,25 @@
+# Installs delta from DELTA_BINARY_DIR to a prefix beside it, then configures, builds and runs the
+# consumer in each of three ways. Stops at the first failure.
+set(work ${DELTA_BINARY_DIR}/consumer)
+file(REMOVE_RECURSE ${work})
+
+function(run_step)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE text ERROR_VARIABLE text)
+  if(NOT code EQUAL 0)
+    list(JOIN ARGN " " line)
+    message(FATAL_ERROR "${line}\nfailed (${code}):\n${text}")
+  endif()
+endfunction()
+
+run_step(${CMAKE_COMMAND} --install ${DELTA_BINARY_DIR} --prefix ${work}/prefix)
+file(STRINGS ${DELTA_SOURCE_DIR}/CMakeLists.txt version REGEX "^project\\(delta VERSION ")
+string(REGEX REPLACE "^project\\(delta VERSION ([0-9.]+).*" "\\1" version "${version}")
+
+foreach(way find_package subdirectory include_path)
+  run_step(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${work}/${way} -G ${GENERATOR}
+    -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${work}/prefix -DCONSUME=${way}
+    -DDELTA_SOURCE_DIR=${DELTA_SOURCE_DIR} -DDELTA_VERSION=${version})
+  run_step(${CMAKE_COMMAND} --build ${work}/${way})
+  run_step(${work}/${way}/consumer)
+  message(STATUS "consumed by ${way}: builds and runs")
+endforeach()
