@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# delta: one command each for the demo, the tests and the benchmarks. Each sets up first.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+export CXX=${CXX:-g++}
+
+usage() {
+  cat <<'TEXT'
+usage: ./run.sh COMMAND
+
+  demo [--short]     train ResNet-20 and ResNet-50 under 40 % of the memory that they take
+                     otherwise, compare bit for bit, and print a table (--short: fewer steps)
+  test               build everything and run every test; tests on real images run when
+                     DELTA_DATA names a folder with data/mnist, and say so when it does not
+  bench [FLAG...]    build and run the benchmarks; flags go to Google Benchmark
+  setup [PACKAGE...] only install what is missing (and these Debian packages)
+  help               print this text
+
+On Debian and Ubuntu, what is missing is installed with apt-get. Everything is built in
+build/release; the tools are then in build/release/bin.
+TEXT
+}
+
+say() { printf '\n== %s\n' "$*"; }
+die() {
+  printf 'run.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+# --- what is needed ------------------------------------------------------------------------------
+
+# at_least FOUND WANTED: compares versions.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+has_compiler() { command -v g++ >/dev/null && at_least "$(g++ -dumpfullversion)" 12; }
+has_cmake() {
+  command -v cmake >/dev/null && at_least "$(cmake --version | sed -n '1s/[^0-9]*//p')" 3.25
+}
+has_header() { command -v g++ >/dev/null && echo "#include <$1>" | g++ -E -x c++ - >/dev/null 2>&1; }
+
+# The Debian packages that are missing, one per line.
+missing_packages() {
+  has_compiler || echo g++
+  has_cmake || echo cmake
+  command -v ninja >/dev/null || echo ninja-build
+  has_header dnnl.h || echo libdnnl-dev
+  has_header doctest/doctest.h || echo doctest-dev
+  has_header benchmark/benchmark.h || echo libbenchmark-dev
+  has_header nlohmann/json.hpp || echo nlohmann-json3-dev
+  has_header CLI/App.hpp || echo libcli11-dev
+  has_header zlib.h || echo zlib1g-dev
+  local tool
+  for tool in "$@"; do
+    command -v "$tool" >/dev/null || echo "$tool"
+  done
+}
+
+# setup [TOOL...]: installs what is missing, or stops with one line that says what to install.
+setup() {
+  local missing
+  missing=$(missing_packages "$@" | tr '\n' ' ')
+  [ -n "$missing" ] || return 0
+  command -v apt-get >/dev/null || die "this system has no apt-get; please install what Debian calls" \
+    "$missing(g++ 12 or newer, CMake 3.25 or newer, Ninja, oneDNN, doctest, Google Benchmark," \
+    "nlohmann-json, CLI11, zlib) and start again"
+
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null ||
+      die "packages are missing and there is no sudo; as root: apt-get install -y $missing"
+    as_root=(sudo)
+  fi
+  say "installing $missing"
+  local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
+  "${install[@]}" update || die "apt-get update failed"
+  # shellcheck disable=SC2086 # one word per package
+  "${install[@]}" install --no-install-recommends $missing || die "apt-get could not install $missing"
+
+  missing=$(missing_packages "$@" | tr '\n' ' ')
+  [ -z "$missing" ] || die "still missing or too old after the installation: $missing(g++ 12 and" \
+    "CMake 3.25 are the oldest that do)"
+}
+
+# build TARGET...: configures the release preset and builds.
+build() {
+  say "configuring"
+  cmake --preset release -DDELTA_DATA="${DELTA_DATA:-}"
+  say "building ${*:-everything}"
+  cmake --build --preset release ${1:+--target "$@"}
+}
+
+# --- commands ------------------------------------------------------------------------------------
+
+demo() {
+  local steps=5 batch50=32
+  case "${1:-}" in
+    "") ;;
+    --short) steps=2 batch50=16 ;;
+    *) die "demo: unknown flag '$1'; allowed: --short" ;;
+  esac
+  setup
+  build delta-train
+  local results=build/demo train=build/release/bin/delta-train status=0
+  mkdir -p "$results"
+  rm -f "$results"/*.json
+
+  local common=(--data synthetic --image 64 --steps "$steps" --budget 40% --policy online --verify)
+  say "ResNet-20, 64x64, batch 32, $steps steps: unmanaged, then under 40 % of its peak"
+  "$train" --model resnet20 --batch 32 "${common[@]}" --json "$results/resnet20.json" >/dev/null ||
+    status=$?
+  say "ResNet-50, 64x64, batch $batch50, $steps steps: unmanaged, then under 40 % of its peak"
+  "$train" --model resnet50 --batch "$batch50" "${common[@]}" --json "$results/resnet50.json" \
+    >/dev/null || status=$?
+
+  say "trained under 40 % of the memory (step time: managed / unmanaged)"
+  "$train" --table "$results"/*.json
+  [ "$status" -eq 0 ] || die "the demo failed, see above"
+}
+
+run_tests() {
+  setup
+  build
+  say "testing"
+  local status=0
+  ctest --preset release || status=$?
+  # ctest shows what a test prints only when it fails; what was skipped should be seen.
+  grep -h '^SKIPPED' build/release/Testing/Temporary/LastTest.log || true
+  return "$status"
+}
+
+bench() {
+  setup
+  build
+  local source program
+  for source in bench/*_bench.cpp; do
+    program=build/release/bin/$(basename "$source" .cpp)
+    [ -x "$program" ] || die "there are no benchmarks yet"
+    say "$(basename "$program")"
+    "$program" "$@"
+  done
+}
+
+command=${1:-help}
+[ $# -eq 0 ] || shift
+case "$command" in
+  demo) demo "$@" ;;
+  test) run_tests ;;
+  bench) bench "$@" ;;
+  setup) setup "$@" ;;
+  help | -h | --help) usage ;;
+  *) die "unknown command '$command'; allowed: demo, test, bench, setup, help" ;;
+esac
