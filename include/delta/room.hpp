@@ -67,11 +67,10 @@ class room {
     book_->harvest();
     book_->look();
     if constexpr (starts_early<P>) {
-      for (double target = prefetcher_.ahead(view()); target > 0;) {
-        const double before = book_->now.used.count - double(book_->leaving().count);
-        if (!release_one(tier::idle)) break;
-        book_->look();
-        target -= before - (double(book_->now.used.count) - double(book_->leaving().count));
+      const auto staying = [&] { return book_->storage().used() - book_->leaving(); };
+      const double target = prefetcher_.ahead(view());
+      for (const bytes before = staying();
+           static_cast<double>((before - staying()).count) < target && release_one(tier::idle);) {
       }
     }
     for (;;) {

@@ -1,0 +1,83 @@
+#include "feasibility.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+#include "runner.hpp"
+
+namespace delta::executor {
+namespace {
+
+simulated_options machine(const trial& t) {
+  const double rate = t.copy_rate > 0 ? t.copy_rate : default_copy_rate;
+  return {.capacity = t.budget,
+          .host_capacity = t.host_budget,
+          .rate_out = rate,
+          .rate_in = rate,
+          .granularity = granularity};
+}
+
+std::unique_ptr<session> open(const graph& g, const trial& t, simulated& storage) {
+  std::unique_ptr<session> made;
+  with_preset(
+      t.policy, [&](auto p) { made = make_session(g, std::move(p), storage, nullptr); }, t.strict);
+  return made;
+}
+
+}  // namespace
+
+bool passes(const graph& g, const trial& t) {
+  simulated storage(machine(t));
+  try {
+    const auto s = open(g, t, storage);
+    s->create(0);
+    for (int i = 0; i < t.steps; ++i) s->train(nullptr);
+  } catch (const budget_exceeded&) {
+    return false;
+  }
+  return true;
+}
+
+bytes_by_class unmanaged_peak(const graph& g) {
+  const trial t{.policy = "unmanaged", .budget = bytes{std::uint64_t{1} << 62}, .steps = 1};
+  simulated storage(machine(t));
+  const auto s = open(g, t, storage);
+  s->create(0);
+  s->train(nullptr);
+  return s->peak_by_class();
+}
+
+bytes largest_footprint(const graph& g) {
+  bytes largest{};
+  for (const node& n : g.nodes) {
+    std::set<value_id> touched(n.inputs.begin(), n.inputs.end());
+    touched.insert(n.outputs.begin(), n.outputs.end());
+    touched.insert(n.updates.begin(), n.updates.end());
+    bytes sum = round_up(bytes{n.workspace}, granularity);
+    for (const value_id v : touched) sum += round_up(bytes{g[v].bytes}, granularity);
+    largest = std::max(largest, sum);
+  }
+  return largest;
+}
+
+std::optional<bytes> smallest_budget(const graph& g, trial t) {
+  bytes low = largest_footprint(g);
+  bytes high{unmanaged_peak(g).total};
+  const auto works = [&](bytes budget) {
+    t.budget = budget;
+    return passes(g, t);
+  };
+  if (works(low)) return low;
+  if (!works(high)) return std::nullopt;
+  const std::uint64_t precision = std::max<std::uint64_t>(high.count / 1000, granularity);
+  while (high.count - low.count > precision) {
+    const bytes middle = round_up(bytes{low.count + (high.count - low.count) / 2}, granularity);
+    (works(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace delta::executor

@@ -1,0 +1,43 @@
+// delta executor: what a budget would do, asked of the simulated storage: no memory, no kernels.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "delta/units.hpp"
+#include "graph.hpp"
+#include "report.hpp"
+
+namespace delta::executor {
+
+/// A machine and a policy to try a graph's steps on, in virtual time.
+struct trial {
+  std::string_view policy = "online";
+  bool strict = false;
+  bytes budget{};
+  bytes host_budget{};
+  double copy_rate = 0;  ///< bytes per second each way; 0: default_copy_rate
+  int steps = 3;
+};
+
+/// The virtual clock's copy rate where none is given, bytes per second each way.
+inline constexpr double default_copy_rate = 8e9;
+/// What blocks are rounded up to, on the device and on the host.
+inline constexpr std::uint64_t granularity = 64;
+
+/// Does the trial run to its end?
+[[nodiscard]] bool passes(const graph&, const trial&);
+
+/// The unmanaged peak, exactly as a run would measure it, by class. O(nodes).
+[[nodiscard]] bytes_by_class unmanaged_peak(const graph&);
+
+/// Inputs, outputs, updates and workspace of the largest operator, rounded: no policy can do with
+/// less.
+[[nodiscard]] bytes largest_footprint(const graph&);
+
+/// The smallest budget (to 0.1 %) found to pass between the largest operator's footprint and the
+/// unmanaged peak; nullopt when even that does not. Some 12 trials: seconds at most.
+[[nodiscard]] std::optional<bytes> smallest_budget(const graph&, trial);
+
+}  // namespace delta::executor

@@ -1,0 +1,261 @@
+// delta executor: runs a graph's steps through a delta::manager. The same code trains on the CPU's
+// arena and, without kernels, asks the simulated storage what a budget would do.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/manager.hpp"
+#include "graph.hpp"
+#include "initialise.hpp"
+#include "report.hpp"
+
+namespace delta::executor {
+
+/// What an operator costs on the virtual clock: by its flops or by the bytes that it moves,
+/// whichever takes longer, and a fixed part. The rates are those of two cores with AVX-512.
+[[nodiscard]] nanoseconds modelled_cost(const node&) noexcept;
+
+/// Where a step's time went, in ns; the parts exclude making the images.
+struct step_times {
+  nanoseconds wall{};     ///< the whole step
+  nanoseconds kernels{};  ///< in kernels, replays included
+};
+
+/// Writes a batch: images (NHWC floats) and labels.
+class batch_source {
+ public:
+  virtual ~batch_source() = default;
+  virtual void fill(float* images, std::int32_t* labels) = 0;
+};
+
+/// A model in a memory, whatever the policy and the storage behind it.
+class session {
+ public:
+  virtual ~session() = default;
+  /// Makes the persistent values of the training graph and fills them from a seed.
+  virtual void create(std::uint64_t seed) = 0;
+  /// One training step; gives the loss. `batch` may be null where there are no kernels.
+  virtual float train(batch_source* batch) = 0;
+  /// One inference step over a graph that shares the names of persistent values; the probabilities
+  /// (batch x classes) are copied out.
+  virtual void infer(const graph& inference, batch_source* batch, std::span<float> probabilities) = 0;
+  /// The bytes of a persistent value of the training graph.
+  virtual void read(value_id v, std::span<std::byte> to) = 0;
+  [[nodiscard]] virtual const counters& counts() const = 0;
+  [[nodiscard]] virtual step_times times() const = 0;  ///< of the last step
+  /// Bytes at the instant of the peak so far, by what they are for. Exact when nothing leaves.
+  [[nodiscard]] virtual bytes_by_class peak_by_class() const = 0;
+};
+
+/// The session over one manager type.
+template <class H, class D, class P, class S>
+class runner final : public session {
+ public:
+  /// The graph, the storage and the pool outlive the runner. Over a storage without bytes `pool` and
+  /// the batches may be null.
+  runner(const graph& training, policy<H, D, P> p, S& storage, thread_pool* pool)
+      : pool_(pool), storage_(&storage), manager_(std::move(p), storage), training_(training) {
+    persistent_.resize(training.values.size(), tensor_id::none);
+  }
+
+  void create(std::uint64_t seed) override {
+    const graph& g = *training_.what;
+    for (value_id v = 0; v < value_id(g.values.size()); ++v) {
+      if (!g[v].persistent()) continue;
+      const tensor_id t = manager_.variable(bytes{g[v].bytes});
+      training_.ids[std::size_t(v)] = persistent_[std::size_t(v)] = t;
+      note(g[v], +1);
+      if constexpr (has_bytes)
+        initialise(g, v, seed, reinterpret_cast<float*>(manager_.acquire(t, access::write).data()));
+    }
+  }
+
+  float train(batch_source* batch) override {
+    const auto began = clock::now();
+    times_ = {};
+    const nanoseconds filling = feed(training_, batch);
+    execute(training_);
+    const graph& g = *training_.what;
+    float loss = 0;
+    copy(training_.ids[std::size_t(g.loss)], std::as_writable_bytes(std::span(&loss, 1)));
+    finish(training_);
+    times_.wall = clock::now() - began - filling;
+    return loss;
+  }
+
+  void infer(const graph& inference, batch_source* batch, std::span<float> probabilities) override {
+    auto at = std::find_if(inference_.begin(), inference_.end(),
+                           [&](const auto& known) { return known->what == &inference; });
+    if (at == inference_.end())
+      at = inference_.insert(at, std::make_unique<program>(inference));
+    program& p = **at;
+    for (value_id v = 0; v < value_id(inference.values.size()); ++v)
+      if (inference[v].persistent())
+        p.ids[std::size_t(v)] = persistent_[std::size_t(training_.what->find(inference[v].name))];
+    feed(p, batch);
+    execute(p);
+    copy(p.ids[std::size_t(inference.probabilities)], std::as_writable_bytes(probabilities));
+    finish(p);
+  }
+
+  void read(value_id v, std::span<std::byte> to) override {
+    copy(persistent_[std::size_t(v)], to);
+  }
+
+  [[nodiscard]] const counters& counts() const override { return manager_.counts(); }
+  [[nodiscard]] step_times times() const override { return times_; }
+  [[nodiscard]] bytes_by_class peak_by_class() const override { return peak_; }
+
+ private:
+  using clock = std::chrono::steady_clock;
+  /// A simulated storage counts bytes and keeps none: then nothing is computed, filled or read.
+  static constexpr bool has_bytes = requires(S& s, const block& b) { s.data(b); };
+
+  void copy(tensor_id from, [[maybe_unused]] std::span<std::byte> to) {
+    const auto view = manager_.acquire(from);
+    if constexpr (has_bytes) std::memcpy(to.data(), view.data(), to.size());
+  }
+
+  /// A graph made ready: lists in delta's terms, so that a step allocates nothing.
+  struct program {
+    struct step {
+      std::vector<bytes> outputs;
+      nanoseconds cost{};
+    };
+    const graph* what;
+    std::vector<tensor_id> ids;  ///< by value
+    std::vector<step> steps;     ///< by node
+    std::vector<std::vector<value_id>> dying;
+
+    explicit program(const graph& g)
+        : what(&g), ids(g.values.size(), tensor_id::none), dying(last_uses(g)) {
+      for (const node& n : g.nodes) {
+        step s{{}, modelled_cost(n)};
+        for (const value_id v : n.outputs) s.outputs.emplace_back(g[v].bytes);
+        steps.push_back(std::move(s));
+      }
+    }
+  };
+
+  /// Fresh images and labels; gives what filling them took.
+  nanoseconds feed(program& p, [[maybe_unused]] batch_source* batch) {
+    const graph& g = *p.what;
+    for (const value_id v : g.inputs) {
+      p.ids[std::size_t(v)] = manager_.variable(bytes{g[v].bytes});
+      note(g[v], +1);
+    }
+    const auto began = clock::now();
+    if constexpr (has_bytes) {
+      auto images = manager_.acquire(p.ids[std::size_t(g.images)], access::write);
+      auto labels = manager_.acquire(p.ids[std::size_t(g.labels)], access::write);
+      batch->fill(reinterpret_cast<float*>(images.data()),
+                  reinterpret_cast<std::int32_t*>(labels.data()));
+    }
+    return clock::now() - began;
+  }
+
+  void execute(program& p) {
+    const graph& g = *p.what;
+    bool backward = false;
+    for (std::size_t i = 0; i < g.nodes.size(); ++i) {
+      const node& n = g.nodes[i];
+      if (n.backward && !std::exchange(backward, true)) manager_.backward();
+      gather(p, n.inputs, inputs_);
+      gather(p, n.updates, updates_);
+      outputs_.resize(n.outputs.size());
+      manager_.run(operation_span{.inputs = inputs_,
+                                  .outputs = p.steps[i].outputs,
+                                  .updates = updates_,
+                                  .workspace = bytes{n.workspace},
+                                  .traits = n.effect_once ? trait::effect_once : trait::pure,
+                                  .cost = p.steps[i].cost,
+                                  .name = n.name.c_str()},
+                   outputs_, [this, &n](call& c) { compute(n, c); });
+      for (std::size_t k = 0; k < outputs_.size(); ++k) {
+        p.ids[std::size_t(n.outputs[k])] = outputs_[k];
+        note(g[n.outputs[k]], +1);
+      }
+      note_peak(n);
+      for (const value_id v : p.dying[i]) let_go(p, v);
+    }
+  }
+
+  /// What the step leaves behind goes: the loss, the probabilities.
+  void finish(program& p) {
+    const graph& g = *p.what;
+    for (const value_id v : {g.loss, g.probabilities, g.logits})
+      if (v != no_value && p.ids[std::size_t(v)] != tensor_id::none) let_go(p, v);
+    for (const value_id v : g.inputs)
+      if (p.ids[std::size_t(v)] != tensor_id::none) let_go(p, v);
+    manager_.end_of_step();
+  }
+
+  void compute(const node& n, call& c) {
+    if constexpr (!has_bytes) return;
+    std::array<const std::byte*, most> in{};
+    std::array<std::byte*, most> out{}, update{};
+    for (std::size_t i = 0; i < n.inputs.size(); ++i) in[i] = c.in(i);
+    for (std::size_t i = 0; i < n.outputs.size(); ++i) out[i] = c.out(i);
+    for (std::size_t i = 0; i < n.updates.size(); ++i) update[i] = c.update(i);
+    const auto began = clock::now();
+    n.run({in.data(), out.data(), update.data(), c.workspace(), c.replaying(), *pool_});
+    times_.kernels += clock::now() - began;
+  }
+
+  static void gather(const program& p, const std::vector<value_id>& values,
+                     std::vector<tensor_id>& to) {
+    to.clear();
+    for (const value_id v : values) to.push_back(p.ids[std::size_t(v)]);
+  }
+  void let_go(program& p, value_id v) {
+    manager_.drop(std::exchange(p.ids[std::size_t(v)], tensor_id::none));
+    note((*p.what)[v], -1);
+  }
+  /// Keeps the sum of the program's tensors by class.
+  void note(const value& v, int sign) {
+    const auto size = std::int64_t(storage_->rounded(bytes{v.bytes}).count) * sign;
+    const auto add = [&](std::uint64_t& to) { to = std::uint64_t(std::int64_t(to) + size); };
+    add(held_.total);
+    switch (v.what) {
+      case value_class::parameter: return add(held_.parameters);
+      case value_class::gradient: return add(held_.gradients);
+      case value_class::optimizer_state: return add(held_.optimizer_state);
+      default: return add(held_.activations);
+    }
+  }
+  void note_peak(const node& n) {
+    const std::uint64_t workspace = storage_->rounded(bytes{n.workspace}).count;
+    if (held_.total + workspace <= peak_.total) return;
+    peak_ = held_;
+    peak_.total += workspace;
+    peak_.workspace = workspace;
+  }
+
+  static constexpr std::size_t most = 8;  ///< entries in one list of a node
+
+  thread_pool* pool_;
+  S* storage_;
+  manager<H, D, P, S> manager_;
+  program training_;
+  std::vector<std::unique_ptr<program>> inference_;  // kept: an evaluation has many batches
+  std::vector<tensor_id> persistent_, inputs_, updates_, outputs_;
+  step_times times_;
+  bytes_by_class held_, peak_;
+};
+
+/// Makes a session of a policy, a graph and a storage.
+template <class H, class D, class P, class S>
+std::unique_ptr<session> make_session(const graph& g, policy<H, D, P> p, S& s, thread_pool* pool) {
+  return std::make_unique<runner<H, D, P, S>>(g, std::move(p), s, pool);
+}
+
+}  // namespace delta::executor
