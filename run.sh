@@ -92,10 +92,10 @@ build() {
 # --- commands ------------------------------------------------------------------------------------
 
 demo() {
-  local steps=5 batch50=32
+  local steps=8 batch=128
   case "${1:-}" in
     "") ;;
-    --short) steps=2 batch50=16 ;;
+    --short) steps=2 batch=32 ;;
     *) die "demo: unknown flag '$1'; allowed: --short" ;;
   esac
   setup
@@ -104,13 +104,13 @@ demo() {
   mkdir -p "$results"
   rm -f "$results"/*.json
 
-  local common=(--data synthetic --image 64 --steps "$steps" --budget 40% --policy online --verify)
-  say "ResNet-20, 64x64, batch 32, $steps steps: unmanaged, then under 40 % of its peak"
-  "$train" --model resnet20 --batch 32 "${common[@]}" --json "$results/resnet20.json" >/dev/null ||
-    status=$?
-  say "ResNet-50, 64x64, batch $batch50, $steps steps: unmanaged, then under 40 % of its peak"
-  "$train" --model resnet50 --batch "$batch50" "${common[@]}" --json "$results/resnet50.json" \
-    >/dev/null || status=$?
+  local model
+  for model in resnet20 resnet50; do
+    say "$model, 64x64, batch $batch, $steps steps: unmanaged, then under 40 % of its peak"
+    "$train" --model "$model" --data synthetic --image 64 --batch "$batch" --steps "$steps" \
+      --lr 0.005 --budget 40% --policy online --verify --json "$results/$model.json" >/dev/null ||
+      status=$?
+  done
 
   say "trained under 40 % of the memory (step time: managed / unmanaged)"
   "$train" --table "$results"/*.json
