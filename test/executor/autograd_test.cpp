@@ -10,6 +10,7 @@
 #include <string>
 
 #include "builder.hpp"
+#include "cpu_backend.hpp"
 #include "interpreter.hpp"
 #include "oracle.hpp"
 
@@ -201,6 +202,54 @@ TEST_CASE("only the gradients that lead to a parameter are made") {
   CHECK(count(g, operator_type::conv_backward_data) == 3);  // none for the images
   CHECK(g.find("images.gradient") == no_value);
   CHECK(g.find("conv1.backward_data") == no_value);
+}
+
+TEST_CASE("relu's derivative needs its output alone, so its input may die") {
+  const graph g = small_net();
+  for (const node& n : g.nodes) {
+    if (n.type != operator_type::relu_backward) continue;
+    const auto maker = std::ranges::find_if(
+        g.nodes, [&n](const node& m) { return std::ranges::count(m.outputs, n.inputs[0]) > 0; });
+    CHECK(maker->type == operator_type::relu_forward);
+  }
+}
+
+TEST_CASE("a weight that two layers share is updated once, by the sum of both gradients") {
+  graph g;  // by hand: the builder makes a weight per layer
+  const auto start = initial_contents{initial_contents::distribution::normal, 0.5};
+  const auto make = [&g](const char* name, std::vector<int> shape, value_class what) {
+    std::size_t bytes = sizeof(float);
+    for (const int extent : shape) bytes *= std::size_t(extent);
+    return g.add_value({name, std::move(shape), bytes, what});
+  };
+  g.batch = 2;
+  g.images = make("images", {2, 3}, value_class::input);
+  g.labels = make("labels", {2}, value_class::input);
+  const value_id w = make("weight", {3, 3}, value_class::parameter);
+  const value_id b = make("bias", {3}, value_class::parameter);
+  g.values[std::size_t(w)].initial = start;
+  const value_id x = make("first", {2, 3}, value_class::activation);
+  g.logits = make("logits", {2, 3}, value_class::activation);
+  g.loss = make("loss", {1}, value_class::activation);
+  g.probabilities = make("probabilities", {2, 3}, value_class::activation);
+  const linear_shape s{2, 3, 3};
+  g.append({"first.forward", operator_type::linear_forward, s, {g.images, w, b}, {x}});
+  g.append({"second.forward", operator_type::linear_forward, s, {x, w, b}, {g.logits}});
+  g.append({"loss.forward",
+            operator_type::softmax_cross_entropy_forward,
+            s,
+            {g.logits, g.labels},
+            {g.loss, g.probabilities}});
+  differentiate(g, g.loss);
+  bind_cpu(g, 1);
+  CHECK_NOTHROW(validate(g));
+  CHECK(count(g, operator_type::sgd_update) == 2);
+
+  twin t(std::move(g));
+  const auto gradient = t.run.floats("weight.gradient");
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    CHECK(double(gradient[i]) == doctest::Approx(t.numerical(w, i)).epsilon(1e-4));
+  }
 }
 
 TEST_CASE("a branch that does not reach the loss has no backward") {
