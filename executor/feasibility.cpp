@@ -17,7 +17,8 @@ simulated_options machine(const trial& t) {
           .host_capacity = t.host_budget,
           .rate_out = rate,
           .rate_in = rate,
-          .granularity = granularity};
+          .granularity = granularity,
+          .rate_move = default_copy_rate};
 }
 
 std::unique_ptr<session> open(const graph& g, const trial& t, simulated& storage) {

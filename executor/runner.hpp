@@ -47,7 +47,8 @@ class session {
   virtual float train(batch_source* batch) = 0;
   /// One inference step over a graph that shares the names of persistent values; the probabilities
   /// (batch x classes) are copied out.
-  virtual void infer(const graph& inference, batch_source* batch, std::span<float> probabilities) = 0;
+  virtual void infer(const graph& inference, batch_source* batch,
+                     std::span<float> probabilities) = 0;
   /// The bytes of a persistent value of the training graph.
   virtual void read(value_id v, std::span<std::byte> to) = 0;
   [[nodiscard]] virtual const counters& counts() const = 0;
@@ -60,8 +61,8 @@ class session {
 template <class H, class D, class P, class S>
 class runner final : public session {
  public:
-  /// The graph, the storage and the pool outlive the runner. Over a storage without bytes `pool` and
-  /// the batches may be null.
+  /// The graph, the storage and the pool outlive the runner. Over a storage without bytes `pool`
+  /// and the batches may be null.
   runner(const graph& training, policy<H, D, P> p, S& storage, thread_pool* pool)
       : pool_(pool), storage_(&storage), manager_(std::move(p), storage), training_(training) {
     persistent_.resize(training.values.size(), tensor_id::none);
@@ -95,8 +96,7 @@ class runner final : public session {
   void infer(const graph& inference, batch_source* batch, std::span<float> probabilities) override {
     auto at = std::find_if(inference_.begin(), inference_.end(),
                            [&](const auto& known) { return known->what == &inference; });
-    if (at == inference_.end())
-      at = inference_.insert(at, std::make_unique<program>(inference));
+    if (at == inference_.end()) at = inference_.insert(at, std::make_unique<program>(inference));
     program& p = **at;
     for (value_id v = 0; v < value_id(inference.values.size()); ++v)
       if (inference[v].persistent())
@@ -107,9 +107,7 @@ class runner final : public session {
     finish(p);
   }
 
-  void read(value_id v, std::span<std::byte> to) override {
-    copy(persistent_[std::size_t(v)], to);
-  }
+  void read(value_id v, std::span<std::byte> to) override { copy(persistent_[std::size_t(v)], to); }
 
   [[nodiscard]] const counters& counts() const override { return manager_.counts(); }
   [[nodiscard]] step_times times() const override { return times_; }
@@ -226,10 +224,14 @@ class runner final : public session {
     const auto add = [&](std::uint64_t& to) { to = std::uint64_t(std::int64_t(to) + size); };
     add(held_.total);
     switch (v.what) {
-      case value_class::parameter: return add(held_.parameters);
-      case value_class::gradient: return add(held_.gradients);
-      case value_class::optimizer_state: return add(held_.optimizer_state);
-      default: return add(held_.activations);
+      case value_class::parameter:
+        return add(held_.parameters);
+      case value_class::gradient:
+        return add(held_.gradients);
+      case value_class::optimizer_state:
+        return add(held_.optimizer_state);
+      default:
+        return add(held_.activations);
     }
   }
   void note_peak(const node& n) {

@@ -92,9 +92,9 @@ double evaluate(const setting& s, session& trainee, listed_batch& batch) {
   std::vector<std::uint32_t> indices(range.count);
   std::iota(indices.begin(), indices.end(), std::uint32_t(range.first));
   const auto classes = std::size_t(s.data.classes());
-  std::vector<float> probabilities, ignored(std::size_t(s.options.image) *
-                                            std::size_t(s.options.image) *
-                                            std::size_t(s.data.channels()));
+  std::vector<float> probabilities,
+      ignored(std::size_t(s.options.image) * std::size_t(s.options.image) *
+              std::size_t(s.data.channels()));
   std::size_t right = 0;
   for (std::size_t first = 0; first < indices.size();) {
     const graph* g = &s.inference.front();
@@ -122,10 +122,11 @@ outcome train_once(const setting& s, std::string_view policy, bytes budget, byte
                    std::uint64_t steps, std::string_view title) {
   const train_options& o = s.options;
   cpu_device device({.copy_rate = o.copy_rate});
-  arena_options memory{.capacity = budget, .host_capacity = host_budget, .granularity = granularity};
+  arena_options memory{
+      .capacity = budget, .host_capacity = host_budget, .granularity = granularity};
   if (o.virtual_clock) {
     const double rate = o.copy_rate > 0 ? o.copy_rate : default_copy_rate;
-    memory.virtual_clock = copy_rates{.out = rate, .in = rate};
+    memory.virtual_clock = copy_rates{.out = rate, .in = rate, .move = default_copy_rate};
   }
   arena<cpu_device> storage(device, memory);
   std::unique_ptr<session> trainee;

@@ -207,12 +207,25 @@ concept accounts_bytes = requires(const S& s, bytes n) {
   { s.rounded(n) } -> std::same_as<bytes>;
 };
 
+/// `largest_hole()`; `bytes_to_move(n)` for `n` bytes in one piece (nullopt: it can't be done now);
+/// `move_rate()` in bytes per second (0: takes no time); `walk_blocks(f)`: `f(row, size, used)` for
+/// blocks (`row` is the token's index) and holes in address order.
+template <class S>
+concept shows_its_holes = requires(S& s, bytes n, void (*f)(std::uint32_t, bytes, bool)) {
+  { s.largest_hole() } -> std::same_as<bytes>;
+  { s.bytes_to_move(n) } -> std::same_as<std::optional<bytes>>;
+  { s.move_rate() } -> std::same_as<double>;
+  s.walk_blocks(f);
+};
+
 /// Detected, with defaults in the manager:
 ///  * `data(const block&)` -> std::byte*: the address now (default: none, bytes exist in name
 ///  only);
 ///  * `hold(const block&)` / `unhold(const block&)`: the block may not move in between;
 ///  * `native_stream()` -> void*: what a kernel is launched on;
-///  * `waited()` -> nanoseconds: how long the host and the compute engine waited for copies.
+///  * `waited()` -> nanoseconds: how long the host and the compute engine waited for copies;
+///  * `shows_its_holes`: together these let the manager weigh moving blocks against releasing a
+///    window of neighbours where free bytes lie scattered (default: it does not ask).
 template <class S>
 concept Storage =
     allocates_blocks<S> && frees_memory<S> && copies_out<S> && copies_in<S> && lands_transfers<S> &&

@@ -40,6 +40,12 @@ class ledger {
   [[nodiscard]] std::span<const tensor_id> candidates() const noexcept { return candidates_; }
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
 
+  /// Whose bytes a block is, by the token's index; none for scratch.
+  [[nodiscard]] tensor_id owner(std::uint32_t row) const noexcept {
+    if (row >= owners_.size() || owners_[row] == tensor_id::none) return tensor_id::none;
+    return tensors[owners_[row]].device.index() == row ? owners_[row] : tensor_id::none;
+  }
+
   /// Refreshes what policies see.
   void look() {
     now.budget = storage_->capacity();
@@ -60,7 +66,7 @@ class ledger {
   tensor_id admit(bytes size, block&& b, bool persistent, pin pinned) {
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
-    r.device = std::move(b);
+    own(t, std::move(b));
     r.persistent = persistent;
     r.pinned = pinned;
     r.last_use = now.now;
@@ -71,7 +77,7 @@ class ledger {
   /// same bits.
   void recomputed(tensor_id t, block&& b) {
     if (tensors[t].where == residency::host) std::erase(offloaded_, t);
-    tensors[t].device = std::move(b);
+    own(t, std::move(b));
     tensors[t].last_use = now.now;
     become(t, residency::resident);
   }
@@ -238,6 +244,11 @@ class ledger {
     r.where = to;
     to == residency::resident ? enlist(t) : delist(t);
   }
+  void own(tensor_id t, block&& b) {
+    if (b.index() >= owners_.size()) owners_.resize(b.index() + 1u, tensor_id::none);
+    owners_[b.index()] = t;
+    tensors[t].device = std::move(b);
+  }
   void enlist(tensor_id t) {
     tensor& r = tensors[t];
     if (r.place != tensor::nowhere || r.locks > 0 || r.where != residency::resident ||
@@ -256,7 +267,7 @@ class ledger {
   }
   void land(tensor_id t, transfer&& moving) {
     auto [b, s] = storage_->land(std::move(moving));
-    tensors[t].device = std::move(b);
+    own(t, std::move(b));
     tensors[t].host = std::move(s);
     become(t, residency::resident);
   }
@@ -301,6 +312,7 @@ class ledger {
 
   Storage* storage_;
   std::vector<tensor_id> candidates_, offloaded_, orphans_;
+  std::vector<tensor_id> owners_;  // by row of the storage's table; checked when asked
   std::vector<operator_id> broken_;
   std::vector<flight> flights_;
   bytes leaving_{};

@@ -40,10 +40,12 @@ class room {
     while (book_->free_bytes() < need) release_something(need);
   }
 
-  /// A block of `n` bytes, which `make` has made room for. Where copies under way stand between
-  /// free bytes and one hole, waits for them; where held blocks do, releases more.
+  /// A block of `n` bytes, which `make` has made room for. Where free bytes lie scattered, the
+  /// cheaper of moving blocks together and releasing a window of neighbours; where copies under way
+  /// are between the holes, waits for them.
   block obtain(bytes n, lifetime l) {
     for (;;) {
+      if constexpr (shows_its_holes<S>) clear_window(n);
       if (auto b = book_->storage().allocate(n, l)) return std::move(*b);
       if (!book_->wait_for_copy() && !release_any()) throw budget_exceeded(report(n, operation_));
     }
@@ -315,12 +317,71 @@ class room {
     return nothing;
   }
 
+  /// One stretch of the device's memory, in address order: a hole, a tensor that may leave, or
+  /// something that stays.
+  struct neighbour {
+    tensor_id tensor;
+    bytes size;
+    double cost;  ///< ns to get it back; 0: a hole; infinite: stays
+  };
+
+  /// Releases the window of neighbours that is cheapest to get back, if that is cheaper than moving
+  /// what lies between the holes (Coop's contiguous release, weighed against compaction).
+  /// O(blocks).
+  void clear_window(bytes n) {
+    S& s = book_->storage();
+    const bytes size = s.rounded(n);
+    if (s.largest_hole() >= size) return;
+    const auto in_the_way = s.bytes_to_move(n);
+    const double moving = !in_the_way         ? never
+                          : s.move_rate() > 0 ? 1e9 * double(in_the_way->count) / s.move_rate()
+                                              : 0.0;
+    if (moving <= worth_asking_ns) return;
+    book_->look();
+    const context c = view();
+    strip_.clear();
+    s.walk_blocks([&](std::uint32_t row, bytes stretch, bool used) {
+      const tensor_id t = used ? book_->owner(row) : tensor_id::none;
+      strip_.push_back({t, stretch, used ? cost_to_leave(c, t) : 0.0});
+    });
+    std::size_t best_first = 0, best_end = 0, first = 0;
+    double best = moving, cost = 0;
+    bytes sum{};
+    for (std::size_t i = 0; i < strip_.size(); ++i) {
+      if (strip_[i].cost == never) {
+        first = i + 1, cost = 0, sum = {};
+        continue;
+      }
+      cost += strip_[i].cost, sum += strip_[i].size;
+      for (; sum - strip_[first].size >= size; ++first)
+        cost -= strip_[first].cost, sum -= strip_[first].size;
+      if (sum >= size && cost < best) best = cost, best_first = first, best_end = i + 1;
+    }
+    for (std::size_t i = best_first; i < best_end; ++i)
+      if (const tensor_id t = strip_[i].tensor; t != tensor_id::none) {
+        ++book_->counts.decisions;
+        release(t, decider_.judge(c, t));
+      }
+    if (best_end > 0)
+      while (s.largest_hole() < size && book_->leaving().count > 0) wait();
+  }
+  [[nodiscard]] double cost_to_leave(const context& c, tensor_id t) const {
+    if (t == tensor_id::none) return never;
+    const tensor& r = book_->tensors[t];
+    const bool may = r.place != tensor::nowhere && r.wanted == 0 && !r.fresh &&
+                     r.passed_over != reservation_ && leavable(c, t);
+    return may ? c.release_cost(t) : never;
+  }
+
+  static constexpr double worth_asking_ns = 20'000;  ///< what weighing itself may cost
+
   ledger<S>* book_;
   filter<H> filter_;
   [[no_unique_address]] D decider_;
   [[no_unique_address]] P prefetcher_;
   [[no_unique_address]] O observer_;
   std::vector<operator_id> walk_;
+  std::vector<neighbour> strip_;
   std::uint64_t reservation_ = 0;
   bytes floor_{};
   const char* operation_ = "";

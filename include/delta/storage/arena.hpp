@@ -94,7 +94,7 @@ struct arena_options {
 
 namespace detail {
 
-/// A device's engines as the ledger wants them: offsets instead of addresses and, with a virtual
+/// A device's engines as storage_rules wants them: offsets instead of addresses and, with a virtual
 /// clock, the model's stamps instead of the device's.
 template <Device D>
 class device_engines {
@@ -146,6 +146,13 @@ class device_engines {
   [[nodiscard]] nanoseconds waited() const { return model_ ? model_->waited() : device_->waited(); }
   [[nodiscard]] double rate(direction d) const {
     return model_ ? model_->rate(d) : device_->rate(d);
+  }
+  /// The device's word where it gives one; else what one core of a current machine reaches.
+  [[nodiscard]] double move_rate() const {
+    if (model_) return model_->move_rate();
+    if constexpr (requires(const D& d) { { d.move_rate() } -> std::convertible_to<double>; })
+      return device_->move_rate();
+    return 8e9;
   }
   [[nodiscard]] nanoseconds latency(direction d) const {
     return model_ ? model_->latency(d) : device_->latency(d);
@@ -210,8 +217,8 @@ class device_engines {
 
 /// The Storage over a device, which outlives it. Throws what the device's two memories throw.
 template <Device D>
-class arena : public detail::ledger<detail::device_engines<D>> {
-  using base = detail::ledger<detail::device_engines<D>>;
+class arena : public detail::storage_rules<detail::device_engines<D>> {
+  using base = detail::storage_rules<detail::device_engines<D>>;
 
  public:
   arena(D& device, const arena_options& o)

@@ -187,6 +187,12 @@ class region {
     return count;
   }
 
+  /// Calls `f(row, stretch)` for every stretch in address order.
+  template <class F>
+  void walk(F&& f) const {
+    for (std::uint32_t i = head_; i != none; i = rows_[i].after) f(i, rows_[i]);
+  }
+
   /// Empty when all is well, else what is not: the stretches tile the region, holes are joined and
   /// indexed, used() is the sum. O(stretches).
   [[nodiscard]] std::string_view check() const noexcept {

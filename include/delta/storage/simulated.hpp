@@ -115,10 +115,10 @@ namespace detail {
 ///  4 a copy in follows all former users of         no "current stream" to be captured too late
 ///    its destination                            8 packing is an operator like any other: rule 1
 template <class Engines>
-class ledger {
+class storage_rules {
  public:
-  ledger(const ledger&) = delete;
-  ledger& operator=(const ledger&) = delete;
+  storage_rules(const storage_rules&) = delete;
+  storage_rules& operator=(const storage_rules&) = delete;
 
   /// A block of rounded(n) bytes; zero bytes take none and always fit. nullopt: no room, or room
   /// only between blocks that can't move now (held, being copied, or an operator runs). Otherwise
@@ -223,6 +223,22 @@ class ledger {
   [[nodiscard]] bytes host_peak() const noexcept { return host_.peak(); }
   [[nodiscard]] bytes rounded(bytes n) const noexcept { return round_up(n, granularity_); }
   [[nodiscard]] bytes largest_hole() const noexcept { return device_.largest_hole(); }
+  /// How many bytes would have to move for `n` bytes in one piece; nullopt: what can't move now
+  /// prevents it. O(blocks).
+  [[nodiscard]] std::optional<bytes> bytes_to_move(bytes n) {
+    if (!moving_ || running_) return std::nullopt;
+    const auto window = device_.cheapest_window(
+        rounded(n).count, [&](stretch& r) { return r.holds || copying(r); });
+    return window ? std::optional(bytes{window->moved}) : std::nullopt;
+  }
+  /// Bytes per second at which blocks move together; 0: moving takes no time.
+  [[nodiscard]] double move_rate() const { return engines_.move_rate(); }
+  /// Calls `f(row, size, used)` for every stretch in address order: blocks (used, `row` is the
+  /// token's index) and the holes between them. O(blocks).
+  template <class F>
+  void walk_blocks(F&& f) const {
+    device_.walk([&](std::uint32_t row, const stretch& r) { f(row, bytes{r.size}, r.used); });
+  }
   /// How many blocks were moved to make room, and how many bytes these were.
   [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
   [[nodiscard]] bytes moved_bytes() const noexcept { return moved_; }
@@ -233,14 +249,14 @@ class ledger {
   }
 
  protected:
-  ledger(bytes capacity, bytes host_capacity, std::uint64_t granularity, bool moving,
+  storage_rules(bytes capacity, bytes host_capacity, std::uint64_t granularity, bool moving,
          Engines engines)
       : granularity_(granularity),
         moving_(moving),
         device_(round_down(capacity)),
         host_(round_down(host_capacity)),
         engines_(std::move(engines)) {}
-  ~ledger() = default;
+  ~storage_rules() = default;
 
   [[nodiscard]] Engines& engines() noexcept { return engines_; }
   [[nodiscard]] const Engines& engines() const noexcept { return engines_; }
@@ -304,6 +320,7 @@ class virtual_engines {
   [[nodiscard]] nanoseconds now() const noexcept { return time_.now(); }
   [[nodiscard]] nanoseconds waited() const noexcept { return time_.waited(); }
   [[nodiscard]] double rate(direction d) const noexcept { return rates_.of(d); }
+  [[nodiscard]] double move_rate() const noexcept { return rates_.move; }
   [[nodiscard]] nanoseconds latency(direction) const noexcept { return rates_.latency; }
   [[nodiscard]] nanoseconds backlog(direction d) const noexcept {
     return time_.backlog(engine_of(d));
@@ -332,10 +349,10 @@ struct simulated_options {
 /// end_operator(cost) returns when the operator is done, so now() is then its completion; a begin
 /// that waits for copies advances now() to the operator's start, and waited() by as much. Blocks
 /// have places as in an arena, so both say yes and no to the same requests and read the same clock.
-class simulated : public detail::ledger<detail::virtual_engines> {
+class simulated : public detail::storage_rules<detail::virtual_engines> {
  public:
   explicit simulated(const simulated_options& o)
-      : ledger(o.capacity, o.host_capacity, o.granularity, o.moving,
+      : storage_rules(o.capacity, o.host_capacity, o.granularity, o.moving,
                detail::virtual_engines{{o.rate_out, o.rate_in, o.rate_move, o.latency}}) {}
 };
 
