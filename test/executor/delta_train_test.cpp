@@ -1,0 +1,117 @@
+// delta-train as a process: exit codes, one line per error, nothing half-written, and the same
+// digests from two processes of which one is managed.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "report.hpp"
+#include "temporary_folder.hpp"
+
+using namespace delta::executor;
+using delta::test::temporary_folder;
+
+namespace {
+
+struct outcome {
+  int code;
+  std::string out, err;
+};
+
+/// Runs delta-train with `flags`, as a shell splits them.
+outcome run(const std::string& flags) {
+  const temporary_folder folder;
+  const auto out = folder / "out";
+  const auto err = folder / "err";
+  const std::string line = DELTA_BINARY_DIR "/bin/delta-train " + flags + " >" + out.string() +
+                           " 2>" + err.string() + " </dev/null";
+  const int status = std::system(line.c_str());
+  REQUIRE(WIFEXITED(status));
+  const auto text = [](const std::filesystem::path& file) {
+    const auto bytes = delta::test::read_file(file);
+    return std::string(bytes.begin(), bytes.end());
+  };
+  return {WEXITSTATUS(status), text(out), text(err)};
+}
+
+bool is_one_line(const std::string& text) {
+  return text.ends_with('\n') && std::ranges::count(text, '\n') == 1;
+}
+
+const std::string tiny = "--image 8 --batch 4 --steps 2 --threads 2 ";
+
+}  // namespace
+
+TEST_CASE("bad input: exit code 2, one line, no file") {
+  const temporary_folder folder;
+  delta::test::write_file(folder / "t10k-images-idx3-ubyte", {0, 0, 8, 3, 0, 0});
+  delta::test::write_file(folder / "t10k-labels-idx1-ubyte", {0, 0, 8, 1, 0, 0});
+  const auto json = folder / "out.json";
+  for (const std::string flags :
+       {"--model vgg", "--policy best --budget 40%", "--budget 0", "--budget -3MiB", "--batch 0",
+        "--batch 9001", "--frobnicate", "--steps 1 --epochs 1", "--data mnist:/does/not/exist"}) {
+    const outcome o = run(flags + " --json " + json.string());
+    CHECK_MESSAGE(o.code == 2, flags);
+    CHECK_MESSAGE(is_one_line(o.err), o.err);
+    CHECK(o.err.starts_with("delta-train: "));
+    CHECK(o.err.find("allowed: ") != std::string::npos);
+    CHECK(o.out.empty());
+    CHECK_FALSE(std::filesystem::exists(json));
+  }
+  const outcome truncated = run("--data mnist:" + folder.path().string());
+  CHECK(truncated.code == 2);
+  CHECK(truncated.err ==
+        "delta-train: " + (folder / "t10k-images-idx3-ubyte").string() +
+            ": truncated in its header; allowed: a whole IDX file, gzip or plain\n");
+  const outcome unwritable = run("--json /does/not/exist/out.json");
+  CHECK(unwritable.code == 2);
+  CHECK(is_one_line(unwritable.err));
+}
+
+TEST_CASE("a budget below the largest operator: exit code 2, the bound named, no file") {
+  const temporary_folder folder;
+  const auto json = folder / "out.json";
+  const outcome o = run(tiny + "--budget 1KiB --json " + json.string());
+  CHECK(o.code == 2);
+  const auto line = o.err.find("delta-train: --budget: 1024 bytes are less than the largest ");
+  REQUIRE(line != std::string::npos);
+  CHECK(is_one_line(o.err.substr(line)));
+  CHECK(o.err.find("allowed: at least ", line) != std::string::npos);
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("help and the list of policies: exit code 0, nothing on stderr") {
+  for (const std::string flags : {"--help", "--policy list"}) {
+    const outcome o = run(flags);
+    CHECK(o.code == 0);
+    CHECK(o.err.empty());
+    CHECK(o.out.find("online") != std::string::npos);
+  }
+}
+
+TEST_CASE("two processes, one managed: the same digests; one table of both") {
+  const temporary_folder folder;
+  const auto plain = (folder / "plain.json").string();
+  const auto managed = (folder / "managed.json").string();
+  const outcome first = run(tiny + "--json " + plain);
+  CHECK_MESSAGE(first.code == 0, first.err);
+  const outcome second = run(tiny + "--budget 60% --policy online --json " + managed);
+  CHECK_MESSAGE(second.code == 0, second.err);
+  const train_report a = read_json(plain);
+  const train_report b = read_json(managed);
+  CHECK(a.policy == "unmanaged");
+  CHECK(b.policy == "online");
+  CHECK(a.losses.size() == 2);
+  CHECK(a.losses_digest == b.losses_digest);
+  CHECK(a.parameters_digest == b.parameters_digest);
+  CHECK(a.state_digest == b.state_digest);
+  CHECK(b.peak_bytes <= b.budget_bytes);
+  CHECK(b.peak_bytes < a.peak_bytes);
+
+  const outcome table = run("--table " + plain + " " + managed);
+  CHECK(table.code == 0);
+  CHECK(std::ranges::count(table.out, '\n') == 3);
+}
