@@ -150,7 +150,9 @@ class device_engines {
   /// The device's word where it gives one; else what one core of a current machine reaches.
   [[nodiscard]] double move_rate() const {
     if (model_) return model_->move_rate();
-    if constexpr (requires(const D& d) { { d.move_rate() } -> std::convertible_to<double>; })
+    if constexpr (requires(const D& d) {
+                    { d.move_rate() } -> std::convertible_to<double>;
+                  })
       return device_->move_rate();
     return 8e9;
   }

@@ -47,7 +47,7 @@ class region {
 
   explicit region(bytes capacity) : capacity_(capacity.count) {
     if (capacity_ == 0) return;
-    head_ = fresh_row();
+    head_ = tail_ = fresh_row();
     rows_[head_] = {.offset = 0, .size = capacity_, .before = none, .after = none};
     index(head_);
   }
@@ -119,6 +119,7 @@ class region {
   /// `fixed(stretch&)` says what may not move. nullopt: what is fixed prevents it. O(stretches).
   template <class Fixed>
   [[nodiscard]] std::optional<window> cheapest_window(std::uint64_t n, Fixed&& fixed) {
+    assert(n > 0);
     std::optional<window> best;
     std::uint32_t left = none;
     std::uint64_t free = 0, moved = 0;

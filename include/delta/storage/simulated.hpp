@@ -226,9 +226,10 @@ class storage_rules {
   /// How many bytes would have to move for `n` bytes in one piece; nullopt: what can't move now
   /// prevents it. O(blocks).
   [[nodiscard]] std::optional<bytes> bytes_to_move(bytes n) {
+    if (n == bytes{}) return n;
     if (!moving_ || running_) return std::nullopt;
-    const auto window = device_.cheapest_window(
-        rounded(n).count, [&](stretch& r) { return r.holds || copying(r); });
+    const auto window = device_.cheapest_window(rounded(n).count,
+                                                [&](stretch& r) { return r.holds || copying(r); });
     return window ? std::optional(bytes{window->moved}) : std::nullopt;
   }
   /// Bytes per second at which blocks move together; 0: moving takes no time.
@@ -250,7 +251,7 @@ class storage_rules {
 
  protected:
   storage_rules(bytes capacity, bytes host_capacity, std::uint64_t granularity, bool moving,
-         Engines engines)
+                Engines engines)
       : granularity_(granularity),
         moving_(moving),
         device_(round_down(capacity)),
@@ -353,7 +354,7 @@ class simulated : public detail::storage_rules<detail::virtual_engines> {
  public:
   explicit simulated(const simulated_options& o)
       : storage_rules(o.capacity, o.host_capacity, o.granularity, o.moving,
-               detail::virtual_engines{{o.rate_out, o.rate_in, o.rate_move, o.latency}}) {}
+                      detail::virtual_engines{{o.rate_out, o.rate_in, o.rate_move, o.latency}}) {}
 };
 
 static_assert(Storage<simulated>);

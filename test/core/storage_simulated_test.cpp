@@ -1,0 +1,117 @@
+// The storage contract on the models that need headers only, and the virtual clock in numbers.
+#include "storage_contract.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+TYPE_TO_STRING(simulated_subject);
+TYPE_TO_STRING(adversary_subject<false>);
+TYPE_TO_STRING(adversary_subject<true>);
+DELTA_TEST_STORAGE_CONTRACT(simulated_subject, adversary_subject<false>, adversary_subject<true>);
+
+namespace {
+constexpr nanoseconds ns(std::int64_t n) {
+  return nanoseconds{n};
+}
+}  // namespace
+
+TEST_CASE("timeline: three engines side by side, each in order") {
+  timeline t;
+  const stamp a = t.queue(engine::compute, ns(100), {});
+  const stamp b = t.queue(engine::copy_out, ns(40), fence{}.join(a));
+  const stamp c = t.queue(engine::copy_out, ns(10), {});
+  const stamp d = t.queue(engine::copy_in, ns(70), {});
+  CHECK(a.point == 100);
+  CHECK(b.point == 140);
+  CHECK(c.point == 150);  // behind b, although it waits for nothing
+  CHECK(d.point == 70);
+  CHECK(t.backlog(engine::copy_out) == ns(150));
+  CHECK(t.reached(stamp{}));
+  CHECK_FALSE(t.reached(d));
+  t.advance(ns(30));
+  CHECK(t.waited() == ns(0));
+  CHECK(t.backlog(engine::copy_in) == ns(40));
+  t.wait(d);
+  CHECK(t.now() == ns(70));
+  CHECK(t.waited() == ns(40));
+  t.wait(d);
+  CHECK(t.waited() == ns(40));
+  t.begin(fence{}.join(b));  // compute itself is busy until 100: only 40 are the copy's
+  CHECK(t.now() == ns(140));
+  CHECK(t.waited() == ns(80));
+  CHECK(t.elapsed(b) == ns(40));
+  for (int i = 0; i < 64; ++i) t.queue(engine::copy_in, ns(1), {});
+  CHECK_FALSE(t.elapsed(b));  // long ago
+}
+
+TEST_CASE("simulated: a copy costs its latency and its bytes, rounded up") {
+  const copy_rates r{.out = 3e9, .in = 1e9, .latency = ns(5)};
+  CHECK(r.cost(direction::out, 10_B) == ns(5 + 4));
+  CHECK(r.cost(direction::in, 10_B) == ns(5 + 10));
+  CHECK(r.move_cost(1_GiB) == ns(0));
+}
+
+TEST_CASE("simulated: compute waits for copies, and what it waited is told") {
+  simulated s({.capacity = 128_B,
+               .host_capacity = 128_B,
+               .rate_out = 1e9,
+               .rate_in = 1e9,
+               .latency = ns(10)});
+  auto a = made(s, 100_B);
+  const block* uses[] = {&a};
+  s.begin_operator({}, uses);
+  CHECK(s.end_operator(ns(100)).point == 100);
+  CHECK(s.now() == ns(100));
+  auto t = s.copy_out(a);
+  REQUIRE(t);
+  CHECK(t->done().point == 210);
+  CHECK(s.backlog(direction::out) == ns(110));
+  CHECK(s.elapsed(t->done()) == ns(110));
+  auto [b, h] = s.land(std::move(*t));
+  const block* again[] = {&b};
+  s.begin_operator(again, {});  // reading goes on beside the copy
+  CHECK(s.now() == ns(100));
+  s.end_operator(ns(30));
+  s.begin_operator({}, again);  // writing waits for it
+  CHECK(s.now() == ns(210));
+  CHECK(s.waited() == ns(80));
+  CHECK(s.end_operator(ns(1)).point == 211);
+  s.free(std::move(b));
+  auto in = s.copy_in(std::move(h), made(s, 100_B));  // after the operator that wrote there
+  CHECK(in.done().point == 211 + 110);
+  CHECK_FALSE(s.reached(in.done()));
+  s.wait(in.done());
+  CHECK(s.now() == ns(321));
+  CHECK(s.waited() == ns(190));
+}
+
+TEST_CASE("simulated: moving blocks takes the compute engine's time") {
+  simulated s({.capacity = 192_B, .host_capacity = 0_B, .granularity = 64, .rate_move = 1e9});
+  auto a = made(s, 64_B);
+  const auto between = made(s, 64_B);
+  auto c = made(s, 64_B);
+  s.free(std::move(a));
+  s.free(std::move(c));
+  CHECK(s.bytes_to_move(128_B) == 64_B);
+  CHECK(s.bytes_to_move(64_B) == 0_B);
+  CHECK(s.bytes_to_move(0_B) == 0_B);
+  CHECK(made(s, 128_B));
+  CHECK(between);
+  CHECK(s.now() == ns(64));
+  CHECK(s.waited() == ns(0));
+}
+
+TEST_CASE("regions: long-lived blocks from the low end, short-lived ones from the high end") {
+  detail::region r{1000_B};
+  const auto a = *r.place(100, lifetime::persistent);
+  const auto b = *r.place(100, lifetime::transient);
+  const auto c = *r.place(50, lifetime::persistent);
+  CHECK(r[a].offset == 0);
+  CHECK(r[b].offset == 900);
+  CHECK(r[c].offset == 100);
+  const auto d = *r.place(50, lifetime::transient);
+  CHECK(r[d].offset == 850);
+  r.release(a);
+  CHECK(r[*r.place(60, lifetime::transient)].offset == 40);  // the smallest hole that holds it
+  CHECK(r.check() == "");
+}

@@ -1,0 +1,309 @@
+// delta tests: a device that does everything as late and in as odd an order as its fences allow,
+// and reports each pair of accesses that nothing orders.
+#pragma once
+
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "delta/storage/arena.hpp"
+
+namespace delta::test {
+
+/// The waits that an arena asks a device for, one per reason. The number is that of the transfer
+/// rule. Rules 7 (stream captured too late) and 8 (staging before the snapshot) can't be broken
+/// here: stamps are explicit, and staging is an operator, so rule 1.
+enum class wait_reason : std::uint8_t {
+  copy_out_after_writer,            ///< 1: the source's last operator or copy in
+  operator_after_copy_out,          ///< 2: an operator writes what is still copied out
+  copy_in_after_copy_out_of_block,  ///< 2 and 4: a copy in writes what is still copied out
+  copy_in_after_own_copy_out,       ///< 3: the slab is still being filled
+  copy_in_after_operator,           ///< 4: the destination is still computed with
+  operator_after_copy_in,           ///< 5: what it touches is still copied in
+  copy_out_after_copy_in_of_slab,   ///< 6: the slab is still being read
+  move_after_copy_out,              ///< 2, where the arena itself writes
+  move_after_copy_in,               ///< 5, where the arena itself reads or writes
+  none
+};
+inline constexpr std::size_t wait_reasons = static_cast<std::size_t>(wait_reason::none);
+inline constexpr const char* name_of(wait_reason w) {
+  constexpr const char* names[] = {"copy out after writer",
+                                   "operator after copy out",
+                                   "copy in after the block's copy out",
+                                   "copy in after its own copy out",
+                                   "copy in after operator",
+                                   "operator after copy in",
+                                   "copy out after the slab's copy in",
+                                   "move after copy out",
+                                   "move after copy in",
+                                   "none"};
+  return names[static_cast<std::size_t>(w)];
+}
+
+/// Bytes that work touches.
+struct range {
+  std::byte* begin = nullptr;
+  std::size_t size = 0;
+};
+
+/// A Device, single-threaded and repeatable: all that it does follows from the seed and the calls.
+/// Work of all three engines is queued and run only when somebody waits, or by whim. Each task has
+/// a vector clock, which on serial engines is a fence: everything that it is ordered after.
+class adversary {
+ public:
+  explicit adversary(std::uint64_t seed, wait_reason ignored = wait_reason::none)
+      : random_(seed), ignored_(ignored) {}
+  adversary(const adversary&) = delete;
+  adversary& operator=(const adversary&) = delete;
+
+  std::byte* device_memory(bytes n) { return device_.reserve(n, "device"); }
+  std::byte* host_memory(bytes n) { return host_.reserve(n, "host"); }
+
+  /// Queues an operator's work between begin() and end(): `work` touches no more than it says.
+  void launch(std::vector<range> reads, std::vector<range> writes, std::function<void()> work) {
+    launch_as("operator", false, std::move(reads), std::move(writes), std::move(work));
+  }
+
+  stamp copy(direction d, std::byte* to, const std::byte* from, bytes n, const fence& after) {
+    const range source{const_cast<std::byte*>(from), n.count}, target{to, n.count};
+    fence f = after;
+    auto& other = f.point[at(d == direction::out ? engine::copy_in : engine::copy_out)];
+    auto& compute = f.point[at(engine::compute)];
+    if (d == direction::out) {
+      if (ignored_ == wait_reason::copy_out_after_writer) compute = 0;
+      while (other != 0 &&
+             ignores(other, engine::copy_in, source, target, wait_reason::copy_out_after_writer,
+                     wait_reason::copy_out_after_copy_in_of_slab))
+        --other;
+    } else {
+      if (ignored_ == wait_reason::copy_in_after_operator) compute = 0;
+      while (other != 0 && ignores(other, engine::copy_out, source, target,
+                                   wait_reason::copy_in_after_own_copy_out,
+                                   wait_reason::copy_in_after_copy_out_of_block))
+        --other;
+    }
+    const stamp s = submit(engine_of(d), d == direction::out ? "copy out" : "copy in", f, {source},
+                           {target}, [=] { std::memcpy(to, from, n.count); });
+    whim();
+    return s;
+  }
+  void begin(const fence& after) { pending_.join(after); }
+  void move(std::byte* to, const std::byte* from, bytes n) {
+    launch_as("move", true, {{const_cast<std::byte*>(from), n.count}}, {{to, n.count}},
+              [=] { std::memmove(to, from, n.count); });
+  }
+  stamp end() {
+    launch_as("end", false, {}, {}, [] {});
+    whim();
+    return {engine::compute, lane_of(engine::compute).tasks.size()};
+  }
+
+  bool reached(stamp s) {
+    run_some();
+    auto& told = told_.point[at(s.where)];
+    if (s.point <= told) return true;
+    if (lane_of(s.where).done < s.point || chance(2)) return false;
+    told = s.point;
+    host_clock_.join(task_at(s).clock);
+    return true;
+  }
+  void wait(stamp s) {
+    if (s.point == 0) return;
+    while (lane_of(s.where).done < s.point) run_some();
+    told_.join(s);
+    host_clock_.join(task_at(s).clock);
+  }
+  /// Everything runs to its end.
+  void drain() {
+    for (const engine e : {engine::compute, engine::copy_out, engine::copy_in})
+      wait({e, lane_of(e).tasks.size()});
+  }
+
+  /// The host itself touches memory, now.
+  void host_access(range r, bool write) { check_and_mark("host", {}, host_clock_, r, write); }
+
+  [[nodiscard]] std::optional<nanoseconds> elapsed(stamp) { return std::nullopt; }
+  [[nodiscard]] nanoseconds now() const {
+    std::uint64_t done = 0;
+    for (const lane& l : lanes_) done += l.done;
+    return nanoseconds{static_cast<std::int64_t>(done) * 1000};
+  }
+  [[nodiscard]] nanoseconds waited() const { return {}; }
+  [[nodiscard]] double rate(direction) const { return 1e9; }
+  [[nodiscard]] nanoseconds latency(direction) const { return nanoseconds{1000}; }
+  [[nodiscard]] nanoseconds backlog(direction d) const {
+    const lane& l = lanes_[at(engine_of(d))];
+    return nanoseconds{static_cast<std::int64_t>(l.tasks.size() - l.done) * 1000};
+  }
+  [[nodiscard]] void* native_stream() { return this; }
+
+  /// Each names two accesses, at least one of them a write, that nothing orders.
+  [[nodiscard]] const std::vector<std::string>& violations() const { return violations_; }
+
+ private:
+  static constexpr std::size_t cell_bytes = 8;  // the detector's grain
+  struct task {
+    const char* name;
+    fence after;  ///< what it waits for
+    fence clock;  ///< what is ordered before it, itself included
+    std::vector<range> reads, writes;
+    std::function<void()> work;
+  };
+  struct lane {
+    std::vector<task> tasks;  ///< number p is at p - 1
+    std::uint64_t done = 0;
+  };
+  struct cell {
+    stamp writer;  ///< the last; point 0: nobody
+    fence readers;
+  };
+  struct memory {
+    std::byte* reserve(bytes n, const char* what) {
+      assert(storage.empty());
+      name = what;
+      storage.resize(n.count + 64);
+      cells.resize(n.count / cell_bytes + 1);
+      begin = storage.data() + (64 - reinterpret_cast<std::uintptr_t>(storage.data()) % 64) % 64;
+      return begin;
+    }
+    [[nodiscard]] bool contains(range r) const {
+      return r.begin >= begin && r.begin + r.size <= storage.data() + storage.size();
+    }
+    std::vector<std::byte> storage;
+    std::byte* begin = nullptr;
+    std::vector<cell> cells;
+    const char* name = "";
+  };
+
+  static constexpr std::size_t at(engine e) { return static_cast<std::size_t>(e); }
+  static bool overlap(range a, range b) {
+    return a.size && b.size && a.begin < b.begin + b.size && b.begin < a.begin + a.size;
+  }
+  lane& lane_of(engine e) { return lanes_[at(e)]; }
+  task& task_at(stamp s) { return lane_of(s.where).tasks[s.point - 1]; }
+  bool chance(unsigned one_in) { return random_() % one_in == 0; }
+
+  /// Whether the wait of a copy for that task of the other copy engine is switched off: by the
+  /// reason for waiting before reading the source, or before writing the target.
+  bool ignores(std::uint64_t point, engine e, range source, range target, wait_reason for_source,
+               wait_reason for_target) {
+    if (ignored_ != for_source && ignored_ != for_target) return false;
+    const task& t = task_at({e, point});
+    const bool source_needs = overlap(t.writes[0], source);
+    const bool target_needs = overlap(t.reads[0], target) || overlap(t.writes[0], target);
+    return (ignored_ == for_source && source_needs) || (ignored_ == for_target && target_needs);
+  }
+
+  void launch_as(const char* name, bool move, std::vector<range> reads, std::vector<range> writes,
+                 std::function<void()> work) {
+    fence f = std::exchange(pending_, {});
+    const auto ignore = [&](wait_reason w, engine e) {
+      if (ignored_ == w) f.point[at(e)] = 0;
+    };
+    ignore(move ? wait_reason::move_after_copy_out : wait_reason::operator_after_copy_out,
+           engine::copy_out);
+    ignore(move ? wait_reason::move_after_copy_in : wait_reason::operator_after_copy_in,
+           engine::copy_in);
+    submit(engine::compute, name, f, std::move(reads), std::move(writes), std::move(work));
+  }
+
+  stamp submit(engine e, const char* name, const fence& after, std::vector<range> reads,
+               std::vector<range> writes, std::function<void()> work) {
+    lane& l = lane_of(e);
+    fence clock = host_clock_;
+    if (!l.tasks.empty()) clock.join(l.tasks.back().clock);
+    for (std::size_t i = 0; i < engine_count; ++i) {
+      const stamp s{static_cast<engine>(i), after.point[i]};
+      assert(s.point <= lane_of(s.where).tasks.size() && "a fence names work not queued yet");
+      if (s.point != 0) clock.join(task_at(s).clock);
+    }
+    const stamp self{e, l.tasks.size() + 1};
+    const fence before = clock;
+    clock.join(self);
+    for (const range r : reads) check_and_mark(name, self, before, r, false);
+    for (const range r : writes) check_and_mark(name, self, before, r, true);
+    l.tasks.push_back({name, after, clock, std::move(reads), std::move(writes), std::move(work)});
+    return self;
+  }
+
+  /// Reports who touched the range before and is not in `clock`; then `self` (or the host, which
+  /// needs no mark: whatever is queued later comes after it) is the last to have touched it.
+  void check_and_mark(const char* name, stamp self, const fence& clock, range r, bool write) {
+    if (r.size == 0) return;
+    memory& m = device_.contains(r) ? device_ : host_;
+    assert(m.contains(r) && "an access outside of both memories");
+    const auto first = static_cast<std::size_t>(r.begin - m.begin) / cell_bytes;
+    const auto last = (static_cast<std::size_t>(r.begin - m.begin) + r.size - 1) / cell_bytes;
+    bool reported = false;
+    for (std::size_t i = first; i <= last; ++i) {
+      cell& c = m.cells[i];
+      const auto check = [&](stamp s, bool writes) {
+        if (s == self || s.point <= clock.point[at(s.where)] || reported) return;
+        reported = true;
+        report(name, self, write, task_at(s).name, s, writes, m, i * cell_bytes);
+      };
+      check(c.writer, true);
+      if (write)
+        for (std::size_t e = 0; e < engine_count; ++e)
+          check({static_cast<engine>(e), c.readers.point[e]}, false);
+      if (self.point == 0) continue;
+      if (write)
+        c.writer = self, c.readers = {};
+      else
+        c.readers.join(self);
+    }
+  }
+  void report(const char* name, stamp self, bool write, const char* other, stamp s, bool writes,
+              const memory& m, std::size_t where) {
+    violations_.push_back(
+        std::string(name) + " #" + std::to_string(self.point) + (write ? " writes " : " reads ") +
+        m.name + " byte " + std::to_string(where) + ", which " + other + " #" +
+        std::to_string(s.point) + (writes ? " writes" : " reads") + "; nothing orders the two");
+  }
+
+  [[nodiscard]] bool ready(const lane& l) const {
+    if (l.done == l.tasks.size()) return false;
+    const fence& f = l.tasks[l.done].after;
+    for (std::size_t e = 0; e < engine_count; ++e)
+      if (lanes_[e].done < f.point[e]) return false;
+    return true;
+  }
+  /// Runs a few tasks of one engine that can go on. One of them always can: the task queued first.
+  void run_some() {
+    const std::size_t from = random_() % engine_count;
+    for (std::size_t i = 0; i < engine_count; ++i) {
+      lane& l = lanes_[(from + i) % engine_count];
+      if (!ready(l)) continue;
+      do {
+        auto work = std::move(l.tasks[l.done].work);
+        work();
+        ++l.done;
+      } while (chance(2) && ready(l));
+      return;
+    }
+  }
+  void whim() {
+    if (chance(8)) run_some();
+  }
+
+  std::mt19937_64 random_;
+  wait_reason ignored_;
+  memory device_, host_;
+  std::array<lane, engine_count> lanes_;
+  fence pending_;     // what compute waits for next
+  fence told_;        // what reached() has said yes to
+  fence host_clock_;  // what the host knows to be done
+  std::vector<std::string> violations_;
+};
+
+static_assert(Device<adversary> && Storage<arena<adversary>>);
+
+}  // namespace delta::test
