@@ -77,17 +77,18 @@ void turn_filter(thread_pool& pool, const conv_shape& s, const float* filter, fl
   });
 }
 
-/// A step is a tap.
+/// Taps gathered at a time.
+index taps_per_step(const conv_shape& s, const phase& f) {
+  return turns_filter(s) ? std::clamp<index>(1152 / s.k, 1, std::max<index>(f.taps(), 1)) : 1;
+}
 row_blocks cut_phase(const conv_shape& s, const phase& f) {
-  const index rows = s.n * f.v.pixels * f.u.pixels;
-  return cut_rows(rows, s.c, std::max<index>(f.taps(), 1), s.k,
-                  turns_filter(s) ? 1152 / index(s.k) : 1);
+  return cut_rows(s.n * f.v.pixels * f.u.pixels, s.c, taps_per_step(s, f) * s.k, !f.is_identity(s));
 }
 
 /// Gathered rows, then (with a stride) the result before it is spread over its pixels.
 index gathered_floats(const conv_shape& s, const phase& f) {
-  const auto b = cut_phase(s, f);
-  return f.taps() == 0 || f.is_identity(s) ? 0 : b.rows * b.steps * s.k;
+  if (f.taps() == 0 || f.is_identity(s)) return 0;
+  return cut_phase(s, f).rows * taps_per_step(s, f) * s.k;
 }
 std::size_t worker_scratch(const conv_shape& s) {
   index most = 0;
@@ -142,8 +143,8 @@ void spread(const conv_shape& s, const phase& f, const row_block& b, const float
 }
 
 /// One block of one phase. `weights` is the turned filter, or the filter itself.
-void compute_block(const conv_shape& s, const phase& f, const row_blocks& cut, const row_block& b,
-                   const float* dy, const float* weights, float* gathered, float* dx) {
+void compute_block(const conv_shape& s, const phase& f, const row_block& b, const float* dy,
+                   const float* weights, float* gathered, float* dx) {
   float* result = gathered + gathered_floats(s, f);
   index result_width = b.columns;
   if (s.stride == 1) {
@@ -152,8 +153,9 @@ void compute_block(const conv_shape& s, const phase& f, const row_blocks& cut, c
   }
   const bool turned = turns_filter(s);
   const index weights_width = turned ? index(s.c) : index(s.kh) * s.kw * s.c;
-  for (index t = 0; t < f.taps(); t += cut.steps) {
-    const index end = std::min(t + cut.steps, f.taps()), depth = (end - t) * s.k;
+  const index step = taps_per_step(s, f);
+  for (index t = 0; t < f.taps(); t += step) {
+    const index end = std::min(t + step, f.taps()), depth = (end - t) * s.k;
     const float* rows = dy + b.row * s.k;
     if (!f.is_identity(s)) {
       gather_gradient(s, f, dy, b.row, b.rows, t, end, gathered);
@@ -188,7 +190,7 @@ void conv_backward_data(thread_pool& pool, const conv_shape& s, const float* dy,
   each_phase(s, [&](const phase& f) {
     const auto cut = cut_phase(s, f);
     pool.parallel_for(cut.tasks(), [&](std::size_t task, int worker) {
-      compute_block(s, f, cut, row_block(cut, task), dy, weights,
+      compute_block(s, f, row_block(cut, task), dy, weights,
                     reinterpret_cast<float*>(workspace + std::size_t(worker) * scratch), dx);
     });
   });

@@ -87,7 +87,7 @@ void conv_backward_filter(thread_pool& pool, const conv_shape& s, const float* x
           const index rows = std::min(b.rows, end - row);
           const float* input = x + row * depth;
           if (!is_matrix_product(s)) {
-            gather_input(s, x, row, rows, ky, ky_end, gathered);
+            gather_input(s, x, row, rows, {ky, ky_end, 0, s.kw}, gathered);
             input = gathered;
           }
           gemm(op::transposed, op::plain, channels, width, rows, dy + row * s.k + channel, s.k,

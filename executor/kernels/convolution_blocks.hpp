@@ -39,13 +39,12 @@ constexpr index even_part(index total, index limit, index unit) noexcept {
 /// Floats of gathered rows per worker: what leaves room in a second-level cache of 1 MiB.
 inline constexpr index scratch_floats = 192 * 1024;
 
-/// A cut of result = gathered * weights: rows and columns of the result per task, and how many of
-/// the contracted dimension's steps (filter rows, or taps) are gathered at a time.
+/// A cut of result = gathered * weights into tasks of `rows` by `columns`.
 struct row_blocks {
-  index all_rows, all_columns;
-  index rows, columns, steps;
-  [[nodiscard]] index row_tasks() const { return divide_up(all_rows, rows); }
-  [[nodiscard]] std::size_t tasks() const {
+  index all_rows = 0, all_columns = 0;
+  index rows = 0, columns = 0;
+  [[nodiscard]] constexpr index row_tasks() const { return divide_up(all_rows, rows); }
+  [[nodiscard]] constexpr std::size_t tasks() const {
     return std::size_t(row_tasks() * divide_up(all_columns, columns));
   }
 };
@@ -60,20 +59,46 @@ struct row_block {
         columns(std::min(b.columns, b.all_columns - column)) {}
 };
 
-/// The cut for `steps` steps of `depth` contracted elements each, `most` steps at a time.
-constexpr row_blocks cut_rows(index all_rows, index all_columns, index steps, index depth,
-                              index most) noexcept {
-  row_blocks b{all_rows, all_columns, 0, 0, 0};
-  b.steps = std::clamp<index>(most, 1, steps);
+/// The cut where `depth` contracted elements are gathered at a time. A filter is packed anew for
+/// every block of rows, so rows are many, and where they run out for eight tasks columns are split:
+/// gathering the same rows twice is the lesser cost. `gathered` is false where the rows lie in
+/// memory already, so that scratch sets no limit.
+constexpr row_blocks cut_rows(index all_rows, index all_columns, index depth,
+                              bool gathered) noexcept {
+  row_blocks b{all_rows, all_columns, 0, 0};
+  const index fitting = gathered ? std::clamp<index>(scratch_floats / depth, 48, 1024) : 1024;
+  b.rows = even_part(all_rows, std::min(fitting, std::max<index>(all_rows / 2, 96)), 1);
   b.columns = even_part(all_columns, 512, 16);
-  const index fitting = std::clamp<index>(scratch_floats / (b.steps * depth), 48, 1024);
-  b.rows = even_part(all_rows, std::min(fitting, std::max<index>(all_rows / 4, 96)), 1);
+  while (b.tasks() < 8 && b.columns > 128) b.columns = even_part(b.columns, b.columns / 2, 16);
   return b;
 }
 
-/// Rows [first, first + rows) of the matrix whose row r holds, for filter rows [ky0, ky1), the
-/// input pixels under output pixel r; zero where the window leaves the image.
-void gather_input(const conv_shape& s, const float* x, index first, index rows, index ky0,
-                  index ky1, float* to);
+/// A part of the filter's window: rows [ky, ky_end) by columns [kx, kx_end).
+struct window_part {
+  index ky, ky_end, kx, kx_end;
+  [[nodiscard]] constexpr index taps() const { return (ky_end - ky) * (kx_end - kx); }
+};
+
+/// Windows are taken apart in steps: whole filter rows, as many as come near `depth` contracted
+/// elements, or single taps where one filter row is longer than that.
+struct window_steps {
+  index rows, columns;
+  window_steps(const conv_shape& s, index depth)
+      : rows(std::clamp<index>(depth / (index(s.kw) * s.c), 1, s.kh)),
+        columns(index(s.kw) * s.c > depth ? 1 : s.kw) {}
+  [[nodiscard]] index count(const conv_shape& s) const {
+    return divide_up(s.kh, rows) * divide_up(s.kw, columns);
+  }
+  [[nodiscard]] window_part part(const conv_shape& s, index step) const {
+    const index across = divide_up(s.kw, columns);
+    const index ky = step / across * rows, kx = step % across * columns;
+    return {ky, std::min<index>(ky + rows, s.kh), kx, std::min<index>(kx + columns, s.kw)};
+  }
+};
+
+/// Rows [first, first + rows) of the matrix whose row r holds, for a part of the window, the input
+/// pixels under output pixel r; zero where the window leaves the image.
+void gather_input(const conv_shape& s, const float* x, index first, index rows,
+                  const window_part& part, float* to);
 
 }  // namespace delta::executor::convolution
