@@ -3,6 +3,7 @@
 
 #include "device/cpu.hpp"
 #include "storage_contract.hpp"
+#include "storage_program.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -35,6 +36,31 @@ struct pair_of_memories {
 TYPE_TO_STRING(cpu_subject<false>);
 TYPE_TO_STRING(cpu_subject<true>);
 DELTA_TEST_STORAGE_CONTRACT(cpu_subject<false>, cpu_subject<true>);
+
+TEST_CASE("cpu arena: random programs keep data and bytes") {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    CAPTURE(seed);
+    cpu_subject<false> it({.capacity = 2_KiB, .host_capacity = 1_KiB});
+    storage_program program(it, seed);
+    program.run(200);
+    CHECK(it.wrong() == 0);
+  }
+}
+
+TEST_CASE("cpu arena: with a virtual clock it decides and times as the simulated storage does") {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    CAPTURE(seed);
+    const subject_sizes sizes{.capacity = 2_KiB, .host_capacity = 1_KiB};
+    simulated_subject expected(sizes);
+    storage_program first(expected, seed);
+    first.run(200);
+    cpu_subject<true> it(sizes);
+    storage_program second(it, seed);
+    second.run(200);
+    CHECK(it.wrong() == 0);
+    CHECK(second.trace() == first.trace());
+  }
+}
 
 TEST_CASE("cpu device: a throttled copy takes its latency and its bytes, and is waited for") {
   using namespace std::chrono_literals;

@@ -191,15 +191,16 @@ class adversary {
   task& task_at(stamp s) { return lane_of(s.where).tasks[s.point - 1]; }
   bool chance(unsigned one_in) { return random_() % one_in == 0; }
 
-  /// Whether the wait of a copy for that task of the other copy engine is switched off: by the
-  /// reason for waiting before reading the source, or before writing the target.
+  /// Whether the wait of a copy for that task of the other copy engine is switched off: it has one
+  /// reason before reading the source, another before writing the target, and the one that is
+  /// ignored is the only one.
   bool ignores(std::uint64_t point, engine e, range source, range target, wait_reason for_source,
                wait_reason for_target) {
     if (ignored_ != for_source && ignored_ != for_target) return false;
     const task& t = task_at({e, point});
     const bool source_needs = overlap(t.writes[0], source);
     const bool target_needs = overlap(t.reads[0], target) || overlap(t.writes[0], target);
-    return (ignored_ == for_source && source_needs) || (ignored_ == for_target && target_needs);
+    return source_needs != target_needs && ignored_ == (source_needs ? for_source : for_target);
   }
 
   void launch_as(const char* name, bool move, std::vector<range> reads, std::vector<range> writes,

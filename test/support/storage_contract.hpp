@@ -4,8 +4,8 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -236,13 +236,13 @@ TEST_CASE_TEMPLATE_DEFINE("storage: free bytes fit, whatever lies between them",
     all.push_back(made(s, 64_B, i % 2 ? lifetime::transient : lifetime::persistent));
     it.write(s, all.back(), i);
   }
-  for (std::size_t i : {2, 3, 6, 7, 10, 11, 14, 15}) s.free(std::move(all[i]));
+  for (std::size_t i : {2u, 3u, 6u, 7u, 10u, 11u, 14u, 15u}) s.free(std::move(all[i]));
   CHECK(s.largest_hole() < 512_B);
   auto large = made(s, 512_B);
   CHECK(s.moves() > 0);
   CHECK(s.moved_bytes() <= 512_B);
   it.write(s, large, 99);
-  for (std::size_t i : {0, 1, 4, 5, 8, 9, 12, 13}) it.expect(s, all[i], i);
+  for (std::size_t i : {0u, 1u, 4u, 5u, 8u, 9u, 12u, 13u}) it.expect(s, all[i], i);
   it.expect(s, large, 99);
   finish(it);
 }
