@@ -101,6 +101,29 @@ TEST_CASE("simulated: moving blocks takes the compute engine's time") {
   CHECK(s.waited() == ns(0));
 }
 
+TEST_CASE_TEMPLATE("virtual clock: what is being copied stays until the copy is done", Subject,
+                   simulated_subject, adversary_subject<true>) {
+  Subject it({.capacity = 192_B, .host_capacity = 64_B});
+  auto& s = it.storage;
+  auto a = made(s, 64_B);
+  auto b = made(s, 64_B);
+  auto c = made(s, 64_B);
+  s.free(std::move(a));
+  s.free(std::move(c));
+  auto t = s.copy_out(b);
+  REQUIRE(t);
+  const stamp done = t->done();
+  CHECK_FALSE(s.allocate(128_B, lifetime::transient));  // a move would make compute wait
+  auto [d, h] = landed(s, std::move(t));
+  CHECK_FALSE(s.allocate(128_B, lifetime::transient));  // landed, but not done
+  CHECK_FALSE(s.bytes_to_move(128_B));
+  s.wait(done);
+  CHECK(s.allocate(128_B, lifetime::transient));
+  CHECK(s.moves() == 1);
+  CHECK(d);
+  CHECK(h);
+}
+
 TEST_CASE("regions: long-lived blocks from the low end, short-lived ones from the high end") {
   detail::region r{1000_B};
   const auto a = *r.place(100, lifetime::persistent);

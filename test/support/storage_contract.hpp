@@ -278,6 +278,31 @@ TEST_CASE_TEMPLATE_DEFINE("storage: what is held, or in an operator, stays where
   finish(it);
 }
 
+TEST_CASE_TEMPLATE_DEFINE("storage: the host may read a slab when it has waited", Subject,
+                          storage_host_reads) {
+  using namespace delta;
+  using namespace delta::test;
+  Subject it;
+  auto& s = it.storage;
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    auto b = made(s, 256_B);
+    it.write(s, b, round);
+    auto t = s.copy_out(b);
+    REQUIRE(t);
+    const stamp done = t->done();
+    auto [c, h] = landed(s, std::move(t));
+    s.wait(done);
+    if constexpr (requires { s.data(h); }) {
+      if constexpr (requires { it.device.host_access(range{}, false); })
+        it.device.host_access({s.data(h), 256}, false);
+      for (std::size_t i = 0; i < 256; ++i) CHECK(s.data(h)[i] == pattern(round, i));
+    }
+    s.free(std::move(c));
+    s.free(std::move(h));
+  }
+  finish(it);
+}
+
 /// Runs the whole contract on the given subjects.
 #define DELTA_TEST_STORAGE_CONTRACT(...)                       \
   TEST_CASE_TEMPLATE_INVOKE(storage_counts, __VA_ARGS__);      \
@@ -288,4 +313,5 @@ TEST_CASE_TEMPLATE_DEFINE("storage: what is held, or in an operator, stays where
   TEST_CASE_TEMPLATE_INVOKE(storage_host_full, __VA_ARGS__);   \
   TEST_CASE_TEMPLATE_INVOKE(storage_stamps, __VA_ARGS__);      \
   TEST_CASE_TEMPLATE_INVOKE(storage_moves, __VA_ARGS__);       \
-  TEST_CASE_TEMPLATE_INVOKE(storage_holds, __VA_ARGS__)
+  TEST_CASE_TEMPLATE_INVOKE(storage_holds, __VA_ARGS__);       \
+  TEST_CASE_TEMPLATE_INVOKE(storage_host_reads, __VA_ARGS__)
