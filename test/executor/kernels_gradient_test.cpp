@@ -69,7 +69,8 @@ TEST_CASE("convolution: kernels, strides, padding and odd sizes") {
     for (const int stride : {1, 2, 3})
       for (const int pad : {0, 1, 3}) {
         if (pad > kernel) continue;
-        check_convolution({2, 8, 7, 3, 5, kernel, kernel, stride, pad});
+        // Fewer output channels under 49 taps: the reference is slow.
+        check_convolution({2, 8, 7, 3, kernel == 7 ? 2 : 5, kernel, kernel, stride, pad});
       }
 }
 
