@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,8 @@ class ledger {
   }
   /// Bytes that will be free when the copies out under way are done.
   [[nodiscard]] bytes leaving() const noexcept { return leaving_; }
+  /// Bytes of constants: they are part of every operator's need.
+  [[nodiscard]] bytes constants() const noexcept { return constants_; }
   [[nodiscard]] bool copying() const noexcept { return !flights_.empty(); }
   /// Resident, unlocked, unpinned: what a policy may choose from.
   [[nodiscard]] std::span<const tensor_id> candidates() const noexcept { return candidates_; }
@@ -70,6 +73,7 @@ class ledger {
     r.persistent = persistent;
     r.pinned = pinned;
     r.last_use = now.now;
+    if (pinned == pin::both) constants_ += r.footprint;
     become(t, residency::resident);
     return t;
   }
@@ -153,6 +157,18 @@ class ledger {
     storage_->wait(oldest->moving.done());
     arrive(static_cast<std::size_t>(oldest - flights_.begin()));
     return true;
+  }
+  /// Waits for the copies of tensors that are in use already: until then their blocks can't be
+  /// moved together with others. False: there are none.
+  bool wait_for_landings() {
+    bool waited = false;
+    for (stamp& s : landings_)
+      if (const stamp last = std::exchange(s, stamp{});
+          last.point != 0 && !storage_->reached(last)) {
+        storage_->wait(last);
+        waited = true;
+      }
+    return waited;
   }
   /// The tensor is needed: ends its copy's claim on it. One on its way out stays, and is clean.
   void settle(tensor_id t) {
@@ -266,6 +282,8 @@ class ledger {
     r.place = tensor::nowhere;
   }
   void land(tensor_id t, transfer&& moving) {
+    stamp& last = landings_[moving.done().where == engine::copy_in];
+    if (moving.done().point > last.point) last = moving.done();
     auto [b, s] = storage_->land(std::move(moving));
     own(t, std::move(b));
     tensors[t].host = std::move(s);
@@ -288,6 +306,7 @@ class ledger {
     tensor& r = tensors[t];
     if (r.device) storage_->free(std::move(r.device));
     if (r.where == residency::host) std::erase(offloaded_, t);
+    if (r.pinned == pin::both) constants_ -= r.footprint;
     forget_host_copy(t);
     if (r.where != residency::dead) become(t, residency::dead);
   }
@@ -315,7 +334,8 @@ class ledger {
   std::vector<tensor_id> owners_;  // by row of the storage's table; checked when asked
   std::vector<operator_id> broken_;
   std::vector<flight> flights_;
-  bytes leaving_{};
+  std::array<stamp, 2> landings_{};  // of the last copies that landed before their end
+  bytes leaving_{}, constants_{};
 };
 
 }  // namespace delta

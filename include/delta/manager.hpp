@@ -113,7 +113,7 @@ class manager {
   void forbid(tensor_id t, pin ways) {
     tensor& r = book_.tensors.checked(t);
     book_.lock(t);
-    r.pinned = static_cast<pin>(static_cast<unsigned>(r.pinned) | static_cast<unsigned>(ways));
+    r.pinned = r.pinned | ways;
     book_.unlock(t);
   }
 
@@ -144,12 +144,13 @@ class manager {
     book_.tensors.checked(t);
     return guarded([&] {
       const std::array<tensor_id, 1> one{t};
-      restorer_.bring(one, {}, "acquire");
-      locks held(restorer_, one);
-      if (how == access::write) new_versions(one, "acquire");
-      const auto nothing = [](call&) {};
       const std::span<const tensor_id> list(one);
       const bool writes = how == access::write;
+      const protection dependents(*this, list.first(writes ? 1 : 0), "acquire");
+      restorer_.bring(one, {}, "acquire");
+      locks held(restorer_, one);
+      if (writes) new_versions(one);
+      const auto nothing = [](call&) {};
       book_.storage().wait(restorer_.launch(nothing, writes ? list.first(0) : list,
                                             writes ? list : list.first(0), {}, block{}, 0, false,
                                             nanoseconds{}));
@@ -187,9 +188,10 @@ class manager {
       learn_costs();
       ++book_.now.now;
       const bytes need = reserve(op);
+      const protection dependents(*this, op.updates, op.name);
       restorer_.bring(touched_, need, op.name);
       locks held(restorer_, touched_);
-      new_versions(op.updates, op.name);
+      new_versions(op.updates);
       room_.make(need, op.name);
       allocation fresh(*this, op);
       if (!worth_recording(op)) {
@@ -339,27 +341,61 @@ class manager {
     bytes need = book_.storage().rounded(op.workspace);
     for (const bytes size : op.outputs) need += book_.storage().rounded(size);
     book_.now.coming_need = need;
-    bytes all = need;
+    bytes all = need + book_.constants();
     for (std::size_t i = 0; i < touched_.size(); ++i)
       if (std::find(touched_.begin(), touched_.begin() + std::ptrdiff_t(i), touched_[i]) ==
-          touched_.begin() + std::ptrdiff_t(i))
+              touched_.begin() + std::ptrdiff_t(i) &&
+          book_.tensors[touched_[i]].pinned != pin::both)
         all += book_.tensors[touched_[i]].footprint;
     room_.raise_floor(all);
     return need;
   }
 
-  /// In-place updates: what was computed from the old version can't be computed again. Evicted
-  /// tensors that need it come back first; host copies of it are stale (repairs P-19).
-  void new_versions(std::span<const tensor_id> updates, const char* name) {
+  /// In-place updates: what was computed from the old version can't be computed again (repairs
+  /// P-19). Before: what is evicted and depends on it comes back, one after the other, and while
+  /// this lives nothing that depends on it is evicted.
+  class protection {
+   public:
+    protection(manager& m, std::span<const tensor_id> updates, const char* name) : owner_(m) {
+      auto& list = m.dependents_;
+      graph& g = m.book_.tensors;
+      list.clear();
+      for (const tensor_id t : updates)
+        m.room_.for_each_dependent(t, [&](tensor_id d) {
+          if (covers(g[d].pinned, pin::evict)) return;
+          g[d].pinned = g[d].pinned | pin::evict;
+          list.push_back(d);
+        });
+      try {
+        for (const tensor_id d : list) {
+          if (g[d].where != residency::evicted) continue;
+          const std::array<tensor_id, 1> one{d};
+          m.restorer_.bring(one, {}, name);
+          m.restorer_.unlock(one);
+        }
+      } catch (...) {
+        end();
+        throw;
+      }
+    }
+    protection(const protection&) = delete;
+    protection& operator=(const protection&) = delete;
+    ~protection() { end(); }
+
+   private:
+    void end() noexcept {
+      for (const tensor_id d : owner_.dependents_) {
+        pin& p = owner_.book_.tensors[d].pinned;
+        p = p & pin::offload;
+      }
+      owner_.dependents_.clear();
+    }
+    manager& owner_;
+  };
+  /// The new version: nothing can be recomputed from the old one, host copies of it are stale.
+  void new_versions(std::span<const tensor_id> updates) {
     for (const tensor_id t : updates) {
-      dependents_.clear();
-      room_.for_each_dependent(t, [&](tensor_id d) {
-        if (std::find(dependents_.begin(), dependents_.end(), d) == dependents_.end())
-          dependents_.push_back(d);
-      });
-      if (!dependents_.empty()) restorer_.bring(dependents_, {}, name);
       book_.sever_consumers(t);
-      restorer_.unlock(dependents_);
       book_.forget_host_copy(t);
     }
   }

@@ -82,29 +82,34 @@ class planner {
   }
 
  private:
-  /// Post-order over what is missing, with an explicit stack.
+  /// Post-order over what is missing, with an explicit stack. What is in the plan already is marked
+  /// in a table of the planner's own: asking `reload` walks the graph too.
   template <class Reload>
   void order(graph& g, std::span<const tensor_id> targets, const Reload& reload) {
-    const std::uint64_t mark = g.next_mark();
+    ++round_;
+    in_plan_.resize(std::max(in_plan_.size(), g.tensor_slots()), 0);
+    const auto here = [&](tensor_id t) {
+      return on_device(g[t].where) || in_plan_[index(t)] == round_;
+    };
     stack_.assign(targets.rbegin(), targets.rend());
     while (!stack_.empty()) {
       const tensor_id t = stack_.back();
       const tensor& r = g[t];
-      if (r.mark == mark || on_device(r.where)) {
+      if (here(t)) {
         stack_.pop_back();
         continue;
       }
       if (r.where == residency::host && (r.producer == operator_id::none || reload(t))) {
-        r.mark = mark;
+        in_plan_[index(t)] = round_;
         plan_.steps.push_back({plan_step::kind::reload, operator_id::none, t});
         continue;
       }
       const operator_record& o = g[r.producer];
-      bool ready = true;
+      const std::size_t before = stack_.size();
       for (auto in = o.inputs.rbegin(); in != o.inputs.rend(); ++in)
-        if (!on_device(g[*in].where) && g[*in].mark != mark) stack_.push_back(*in), ready = false;
-      if (!ready) continue;
-      for (tensor_id out : o.outputs) g[out].mark = mark;
+        if (!here(*in)) stack_.push_back(*in);
+      if (stack_.size() > before) continue;
+      for (const tensor_id out : o.outputs) in_plan_[index(out)] = round_;
       plan_.steps.push_back({plan_step::kind::replay, r.producer, tensor_id::none});
     }
   }
@@ -137,6 +142,8 @@ class planner {
   plan plan_;
   std::vector<tensor_id> stack_;
   std::vector<std::uint32_t> left_;
+  std::vector<std::uint64_t> in_plan_;  // by tensor: the round that put it there
+  std::uint64_t round_ = 0;
 };
 
 /// The cheapest schedule of replays and evictions that brings `targets` together within

@@ -47,7 +47,8 @@ class room {
     for (;;) {
       if constexpr (shows_its_holes<S>) clear_window(n);
       if (auto b = book_->storage().allocate(n, l)) return std::move(*b);
-      if (!book_->wait_for_copy() && !release_any()) throw budget_exceeded(report(n, operation_));
+      if (!book_->wait_for_copy() && !book_->wait_for_landings() && !release_any())
+        throw budget_exceeded(report(n, operation_));
     }
   }
 
@@ -285,8 +286,9 @@ class room {
   }
 
  public:
-  /// Could every tensor that is referenced, and that would lose its producer if `t` went, do
-  /// without? `visit(u)` is told of each that could not. O(descendants).
+  /// Calls `visit(u)` for every referenced tensor that is computed from `t` directly, or through
+  /// tensors that the program has dropped: what could not be computed again without `t`.
+  /// O(descendants).
   template <class Visit>
   void for_each_dependent(tensor_id t, const Visit& visit) {
     const graph& g = book_->tensors;
@@ -296,24 +298,24 @@ class room {
       const operator_id o = walk_.back();
       walk_.pop_back();
       if (std::exchange(g[o].mark, mark) == mark) continue;
-      for (const tensor_id out : g[o].outputs) {
-        const tensor& r = g[out];
-        if (r.references == 0)
-          walk_.insert(walk_.end(), r.consumers.begin(), r.consumers.end());
-        else if (!on_device(r.where) && r.where != residency::host)
+      for (const tensor_id out : g[o].outputs)
+        if (const tensor& r = g[out]; r.references > 0)
           visit(out);
-      }
+        else
+          walk_.insert(walk_.end(), r.consumers.begin(), r.consumers.end());
     }
   }
 
  private:
   bool nothing_hangs_on(tensor_id t) {
+    const graph& g = book_->tensors;
     bool nothing = true;
-    for_each_dependent(t, [&](tensor_id) { nothing = false; });
+    for_each_dependent(t,
+                       [&](tensor_id d) { nothing = nothing && g[d].where != residency::evicted; });
     // A consumer's output that is dropped but locked belongs to a restore under way.
-    for (const operator_id o : book_->tensors[t].consumers)
-      for (const tensor_id out : book_->tensors[o].outputs)
-        nothing = nothing && (book_->tensors[out].references > 0 || book_->tensors[out].locks == 0);
+    for (const operator_id o : g[t].consumers)
+      for (const tensor_id out : g[o].outputs)
+        nothing = nothing && (g[out].references > 0 || g[out].locks == 0);
     return nothing;
   }
 

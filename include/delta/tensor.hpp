@@ -49,6 +49,12 @@ constexpr bool legal(residency from, residency to) noexcept {
 /// offload_pinned; both: it stays, repairs P-2).
 enum class pin : std::uint8_t { none = 0, evict = 1, offload = 2, both = 3 };
 
+constexpr pin operator|(pin a, pin b) noexcept {
+  return static_cast<pin>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+constexpr pin operator&(pin a, pin b) noexcept {
+  return static_cast<pin>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
+}
 constexpr bool covers(pin p, pin what) noexcept {
   return (static_cast<unsigned>(p) & static_cast<unsigned>(what)) == static_cast<unsigned>(what);
 }

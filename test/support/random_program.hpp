@@ -1,0 +1,252 @@
+// Random training-like programs, made from a seed, and what they compute: every tensor's contents
+// are a function of its operator's inputs, so a byte that was lost, stale or torn shows.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "delta/manager.hpp"
+
+namespace delta::test {
+
+inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t x = a * 0x9e3779b97f4a7c15u + (b ^ (b >> 29)) * 0xbf58476d1ce4e5b9u + 1;
+  return x ^ (x >> 31);
+}
+/// Contents of a tensor that stand for `value`: every byte depends on it.
+inline void expand(std::uint64_t value, std::span<std::byte> to) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = std::byte(mix(value, i) >> 24);
+}
+inline std::uint64_t hash(std::span<const std::byte> data) {
+  std::uint64_t h = 0xcbf29ce484222325u;
+  for (const std::byte b : data) h = (h ^ std::uint64_t(b)) * 0x100000001b3u;
+  return h;
+}
+
+struct program {
+  struct op {
+    std::vector<int> inputs, updates;
+    std::vector<std::uint32_t> outputs;  ///< sizes; they become the next values
+    std::uint32_t workspace = 0;
+    trait traits = trait::pure;
+    std::int64_t cost = 1;
+    std::vector<int> drops;  ///< after it
+    bool backward = false;   ///< mark before it
+    bool step = false;       ///< end_of_step after it
+  };
+  std::vector<std::uint32_t> constants, variables;  ///< sizes; values 0, 1, ... in this order
+  std::vector<op> ops;
+
+  [[nodiscard]] int sources() const { return int(constants.size() + variables.size()); }
+};
+
+struct program_shape {
+  int operators = 24;
+  int steps = 2;
+  std::uint32_t largest = 64;  ///< bytes of a tensor, at least 8
+  bool updates = true, effects = true, several_outputs = true;
+};
+
+/// A program that drops everything it makes, mostly in backward order.
+inline program random_program(std::uint64_t seed, const program_shape& shape = {}) {
+  std::mt19937_64 rng(seed);
+  const auto below = [&](std::uint64_t n) { return n == 0 ? 0 : rng() % n; };
+  const auto size = [&] { return std::uint32_t(8 + below(shape.largest - 7)); };
+  program p;
+  for (std::uint64_t i = below(3); i-- > 0;) p.constants.push_back(size());
+  for (std::uint64_t i = 1 + below(4); i-- > 0;) p.variables.push_back(size());
+  int next = p.sources();
+  const int first_variable = int(p.constants.size());
+  for (int step = 0; step < shape.steps; ++step) {
+    std::vector<int> live;
+    const int n = shape.operators / 2 + int(below(std::uint64_t(shape.operators / 2 + 1)));
+    for (int i = 0; i < n; ++i) {
+      program::op o;
+      o.backward = i == n / 2;
+      o.cost = 1 + std::int64_t(below(20));
+      o.workspace = below(3) == 0 ? size() : 0;
+      const auto pick = [&] {
+        if (!live.empty() && below(4) != 0) {  // the second half looks back, newest first
+          const auto near = std::min<std::uint64_t>(live.size(), 4);
+          return i < n / 2 ? live[live.size() - 1 - below(near)] : live[below(live.size())];
+        }
+        return int(below(std::uint64_t(p.sources())));
+      };
+      for (std::uint64_t k = below(4); k-- > 0;) o.inputs.push_back(pick());
+      if (shape.updates && below(6) == 0) {
+        const int v = first_variable + int(below(p.variables.size()));
+        o.updates.push_back(v);
+        std::erase(o.inputs, v);
+      }
+      if (o.updates.empty() || below(2) == 0)
+        for (std::uint64_t k = shape.several_outputs ? 1 + below(3) / 2 : 1; k-- > 0;)
+          o.outputs.push_back(size());
+      if (!o.updates.empty() && !o.outputs.empty() && shape.effects && below(2) == 0)
+        o.traits = o.traits | trait::effect_once;
+      if (below(5) == 0) o.traits = o.traits | trait::random;
+      for (std::size_t k = 0; k < o.outputs.size(); ++k) live.push_back(next++);
+      for (std::uint64_t k = i < n / 2 ? (below(5) == 0 ? 1u : 0u) : below(3); k-- > 0;) {
+        if (live.size() < 2) break;
+        const auto at = live.begin() + std::ptrdiff_t(i < n / 2 ? below(live.size() - 1)
+                                                                : live.size() - 1 - below(2));
+        o.drops.push_back(*at);
+        live.erase(at);
+      }
+      if (i + 1 == n) {
+        if (below(2) == 0 && !live.empty()) live.erase(live.begin());  // it lives on as a variable
+        o.drops.insert(o.drops.end(), live.begin(), live.end());
+        live.clear();
+        o.step = true;
+      }
+      p.ops.push_back(std::move(o));
+    }
+  }
+  return p;
+}
+
+/// What every value holds at the end of the program (those never dropped), by plain evaluation.
+inline std::map<int, std::uint64_t> evaluate(const program& p) {
+  std::map<int, std::vector<std::byte>> live;
+  int next = 0;
+  const auto make = [&](int id, std::size_t size, std::uint64_t value) {
+    live[id].resize(size);
+    expand(value, live[id]);
+  };
+  for (const auto n : p.constants) make(next, n, std::uint64_t(next)), ++next;
+  for (const auto n : p.variables) make(next, n, std::uint64_t(next)), ++next;
+  std::uint64_t sequence = 0;
+  for (const program::op& o : p.ops) {
+    std::uint64_t h = ++sequence;
+    for (const int v : o.inputs) h = mix(h, hash(live.at(v)));
+    const bool reads_updates = !has(o.traits, trait::effect_once);
+    if (reads_updates)
+      for (const int v : o.updates) h = mix(h, hash(live.at(v)));
+    for (std::size_t k = 0; k < o.outputs.size(); ++k) make(next++, o.outputs[k], mix(h, k));
+    for (const int v : o.updates) expand(mix(h, hash(live.at(v))), live.at(v));
+    for (const int v : o.drops) live.erase(v);
+  }
+  std::map<int, std::uint64_t> result;
+  for (const auto& [v, data] : live) result[v] = hash(data);
+  return result;
+}
+
+/// The largest operator: inputs, outputs, updates, workspace, and all constants.
+inline bytes largest_footprint(const program& p, std::uint64_t granularity = 1) {
+  std::vector<std::uint32_t> sizes(p.constants);
+  sizes.insert(sizes.end(), p.variables.begin(), p.variables.end());
+  for (const auto& o : p.ops) sizes.insert(sizes.end(), o.outputs.begin(), o.outputs.end());
+  const auto rounded = [&](std::uint64_t n) { return round_up(bytes{n}, granularity).count; };
+  std::uint64_t pinned = 0, most = 0;
+  for (const auto n : p.constants) pinned += rounded(n);
+  for (const auto n : p.variables) most = std::max(most, rounded(n));
+  for (const auto& o : p.ops) {
+    std::vector<int> touched(o.inputs);
+    touched.insert(touched.end(), o.updates.begin(), o.updates.end());
+    std::sort(touched.begin(), touched.end());
+    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+    std::uint64_t sum = rounded(o.workspace);
+    for (const int v : touched)
+      if (v >= int(p.constants.size())) sum += rounded(sizes[std::size_t(v)]);
+    for (const auto n : o.outputs) sum += rounded(n);
+    most = std::max(most, sum);
+  }
+  return bytes{pinned + most};
+}
+
+/// Runs kernels at once: for storages whose compute is done at return.
+struct run_now {
+  template <class F>
+  void operator()(std::span<const std::span<std::byte>>, std::span<const std::span<std::byte>>,
+                  F&& body) const {
+    body();
+  }
+};
+
+/// Runs the program through a manager. `launch(reads, writes, body)` queues a kernel's body.
+/// `check()` is called after every operator. Gives the contents left at the end, as `evaluate`
+/// does (none where the storage keeps no bytes).
+template <class Manager, class Launch, class Check>
+std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Launch& launch,
+                                         const Check& check) {
+  std::vector<tensor_id> ids;
+  std::map<int, std::uint32_t> live;
+  const auto source = [&](std::uint32_t size, bool pinned) {
+    const tensor_id t = pinned ? m.constant(bytes{size}) : m.variable(bytes{size});
+    if (auto view = m.acquire(t, access::write); view.data() != nullptr)
+      expand(ids.size(), {view.data(), size});
+    live[int(ids.size())] = size;
+    ids.push_back(t);
+  };
+  for (const auto n : p.constants) source(n, true);
+  for (const auto n : p.variables) source(n, false);
+  std::vector<tensor_id> inputs, updates, outputs;
+  std::vector<bytes> sizes;
+  for (const program::op& o : p.ops) {
+    if (o.backward) m.backward();
+    inputs.clear(), updates.clear(), sizes.clear();
+    std::vector<std::uint32_t> in_sizes, update_sizes;
+    for (const int v : o.inputs)
+      inputs.push_back(ids[std::size_t(v)]), in_sizes.push_back(live.at(v));
+    for (const int v : o.updates)
+      updates.push_back(ids[std::size_t(v)]), update_sizes.push_back(live.at(v));
+    for (const auto n : o.outputs) sizes.emplace_back(n);
+    outputs.resize(sizes.size());
+    const auto* spec = &o;
+    m.run(operation_span{.inputs = inputs,
+                         .outputs = sizes,
+                         .updates = updates,
+                         .workspace = bytes{o.workspace},
+                         .traits = o.traits,
+                         .cost = nanoseconds{o.cost},
+                         .name = "random operator"},
+          outputs, [spec, in_sizes, update_sizes, launch](call& c) {
+            std::vector<std::span<std::byte>> reads, writes, changed;
+            for (std::size_t i = 0; i < in_sizes.size(); ++i)
+              if (c.in(i) != nullptr) reads.emplace_back(c.in(i), in_sizes[i]);
+            for (std::size_t i = 0; i < spec->outputs.size(); ++i)
+              if (c.out(i) != nullptr) writes.emplace_back(c.out(i), spec->outputs[i]);
+            for (std::size_t i = 0; i < update_sizes.size(); ++i)
+              if (c.update(i) != nullptr) changed.emplace_back(c.update(i), update_sizes[i]);
+            if (writes.size() != spec->outputs.size() || reads.size() != in_sizes.size()) return;
+            std::vector<std::span<std::byte>> all(writes);
+            all.insert(all.end(), changed.begin(), changed.end());
+            if (c.workspace() != nullptr) all.emplace_back(c.workspace(), spec->workspace);
+            launch(
+                reads, all,
+                [reads, writes, changed, spec, sequence = c.sequence(), scratch = c.workspace()] {
+                  std::uint64_t h = sequence;
+                  for (const auto& r : reads) h = mix(h, hash(r));
+                  if (!has(spec->traits, trait::effect_once))
+                    for (const auto& u : changed) h = mix(h, hash(u));
+                  if (scratch != nullptr) expand(~h, {scratch, spec->workspace});
+                  for (std::size_t k = 0; k < writes.size(); ++k) expand(mix(h, k), writes[k]);
+                  for (const auto& u : changed) expand(mix(h, hash(u)), u);
+                });
+          });
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      live[int(ids.size())] = o.outputs[k];
+      ids.push_back(outputs[k]);
+    }
+    for (const int v : o.drops) {
+      m.drop(ids[std::size_t(v)]);
+      live.erase(v);
+    }
+    if (o.step) m.end_of_step();
+    check();
+  }
+  std::map<int, std::uint64_t> result;
+  for (const auto& [v, size] : live)
+    if (const auto view = m.acquire(ids[std::size_t(v)]); view.data() != nullptr)
+      result[v] = hash({view.data(), size});
+  return result;
+}
+
+}  // namespace delta::test
