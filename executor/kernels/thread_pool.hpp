@@ -17,10 +17,11 @@ namespace delta::executor {
 /// Tasks are handed out in ascending order, each to whoever is free, so a kernel's result may not
 /// depend on which worker ran a task: only scratch memory goes by worker.
 ///
-/// Idle threads sleep after a short bounded spin, so a pool is harmless on a busy machine; a loop
-/// never waits for a thread that has not taken a task yet. Every thread of the pool, the caller
-/// included, has its OpenMP thread count set to one, because oneDNN's sgemm would otherwise start
-/// a team of its own inside each task.
+/// Idle threads look for work for a tenth of a millisecond, yielding, and then sleep, so that a
+/// pool is harmless on a busy machine and quick between the small operators of a step; a loop never
+/// waits for a thread that has not taken a task yet. Every thread of the pool, the caller included,
+/// has its OpenMP thread count set to one, because oneDNN's sgemm would otherwise start a team of
+/// its own inside each task.
 class thread_pool {
  public:
   /// Starts `threads - 1` threads. Throws std::invalid_argument if `threads` < 1.
