@@ -23,10 +23,10 @@ namespace delta {
 
 /// An operator whose lists are known at run time. The spans must live until `run` returns.
 struct operation_span {
-  std::span<const tensor_id> inputs;   ///< read
-  std::span<const bytes> outputs;      ///< sizes; the kernel writes every byte
-  std::span<const tensor_id> updates;  ///< changed in place: a new version of the same tensor
-  bytes workspace{};                   ///< scratch, for the time of the kernel
+  std::span<const tensor_id> inputs = {};   ///< read
+  std::span<const bytes> outputs = {};      ///< sizes; the kernel writes every byte
+  std::span<const tensor_id> updates = {};  ///< changed in place: a new version of the same tensor
+  bytes workspace{};                        ///< scratch, for the time of the kernel
   trait traits = trait::pure;
   nanoseconds cost{};             ///< what it is expected to take; 0: unknown
   const char* name = "operator";  ///< for errors and timelines; outlives the record
