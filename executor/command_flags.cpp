@@ -81,7 +81,8 @@ struct command_flags::parser {
           "PERCENT% is of the unmanaged peak, measured first in the same run\n"
           "(default: no budget)");
     value("--host-budget", "BYTES",
-          "host memory for tensors copied out (default: the unmanaged peak)");
+          "host memory for tensors copied out (default: as much as the\n"
+          "unmanaged peak); needs --budget");
     value("--policy", "NAME",
           "what leaves and how it comes back (default online with a budget,\n"
           "unmanaged without); 'list' explains each in a line");
@@ -90,7 +91,8 @@ struct command_flags::parser {
     group = "Comparing and measuring";
     flag("--verify",
          "run the unmanaged twin too, and compare every loss and the final\n"
-         "parameters, optimizer state and running statistics bit for bit");
+         "parameters, optimizer state and running statistics bit for bit;\n"
+         "needs --budget");
     value("--copy-rate", "RATE", "slow copies down to RATE each way, to imitate a PCIe link");
     flag("--virtual-clock",
          "take times from flops and bytes instead of the clock: the same\n"
@@ -166,6 +168,7 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
       "--verify shows it.\n";
   std::string flags = parser_->app.help();
   while (flags.find("\n\n\n") != std::string::npos) flags.erase(flags.find("\n\n\n"), 1);
+  while (flags.ends_with("\n\n")) flags.pop_back();
   text += "\n" + flags;
   text += "\nModels:\n";
   for (const auto& model : known_models()) {
@@ -174,6 +177,8 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
   }
   text += "\nPolicies:\n" + policy_lines(policies);
   text +=
+      "  (m: bytes, s: operators since the last use, c_r: what computing it again costs,\n"
+      "  c_s: what copying it out and back costs)\n"
       "\n"
       "Units:\n"
       "  sizes  65536, 512KiB, 300MiB, 1.5GiB; KB, MB and GB are powers of 1000\n"
@@ -186,7 +191,8 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
       "  delta-train --table first.json second.json\n"
       "\n"
       "Exit codes: 0 done (with --verify: and equal), 1 a failure, or not equal under --verify,\n"
-      "2 a flag or a file that can't be used, 3 a budget that nothing fits.\n";
+      "2 a flag or a file that can't be used, 3 the policy can't keep to the budget; the message\n"
+      "names one that works.\n";
   return text;
 }
 

@@ -51,10 +51,13 @@ void check_against_data(const train_options& options, std::size_t training_image
 
 void check_against_operator(bytes budget, bytes largest_footprint) {
   if (budget >= largest_footprint) return;
-  throw usage_error("--budget: " + std::to_string(budget.count) +
+  const std::string number = std::to_string(budget.count);
+  const bool meant_percent = budget.count <= 100;
+  throw usage_error("--budget: " + number +
                     " bytes are less than the largest operator needs; allowed: at least " +
                     std::to_string(largest_footprint.count) + " bytes (" +
-                    format_bytes(largest_footprint) + ")");
+                    format_bytes(largest_footprint) + ")" +
+                    (meant_percent ? ", or " + number + "% of the unmanaged peak" : ""));
 }
 
 }  // namespace delta::executor

@@ -245,6 +245,11 @@ command parse_options(int argc, const char* const* argv, std::span<const policy_
   read_optimizer(given, options);
   read_memory(given, options, policies);
   options.verify = given.has("--verify");
+  for (const char* flag : {"--verify", "--host-budget"}) {
+    if (given.has(flag) && !given.has("--budget")) {
+      reject(flag, "without --budget has nothing to do", "with --budget BYTES|PERCENT%");
+    }
+  }
   options.evaluate = given.has("--evaluate");
   options.virtual_clock = given.has("--virtual-clock");
   if (given.has("--json")) {
