@@ -159,16 +159,16 @@ class ledger {
     return true;
   }
   /// Waits for the copies of tensors that are in use already: until then their blocks can't be
-  /// moved together with others. False: there are none.
+  /// moved together with others. False: there were none since the last call. (One that ended after
+  /// the blocks were looked at counts: it may be what was in the way.)
   bool wait_for_landings() {
-    bool waited = false;
+    bool any = false;
     for (stamp& s : landings_)
-      if (const stamp last = std::exchange(s, stamp{});
-          last.point != 0 && !storage_->reached(last)) {
+      if (const stamp last = std::exchange(s, stamp{}); last.point != 0) {
         storage_->wait(last);
-        waited = true;
+        any = true;
       }
-    return waited;
+    return any;
   }
   /// The tensor is needed: ends its copy's claim on it. One on its way out stays, and is clean.
   void settle(tensor_id t) {

@@ -1,0 +1,164 @@
+// The whole manager against the adversary: random programs with real bytes, at tight budgets, where
+// all that may be late is late. What is left at the end is what plain evaluation leaves.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <span>
+#include <string>
+
+#include "adversary.hpp"
+#include "delta/presets.hpp"
+#include "random_program.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+namespace {
+
+/// Seeds to run: DELTA_TEST_SEEDS, else 1,000, or 100 in a build with assertions or sanitizers.
+std::uint64_t seeds() {
+  if (const char* asked = std::getenv("DELTA_TEST_SEEDS")) return std::strtoull(asked, nullptr, 10);
+#ifdef NDEBUG
+  return 1000;
+#else
+  return 100;
+#endif
+}
+
+/// Queues a kernel's body on the adversary.
+struct launch_late {
+  adversary* device;
+  template <class F>
+  void operator()(std::span<const std::span<std::byte>> reads,
+                  std::span<const std::span<std::byte>> writes, F&& body) const {
+    const auto ranges = [](std::span<const std::span<std::byte>> list) {
+      std::vector<range> r;
+      for (const auto& s : list) r.push_back({s.data(), s.size()});
+      return r;
+    };
+    device->launch(ranges(reads), ranges(writes), std::forward<F>(body));
+  }
+};
+
+struct outcome {
+  bool passed = false;
+  std::string error;
+  counters counts;
+};
+
+/// Checks everything that can be checked of one run; only a failure for want of memory is left to
+/// the caller.
+template <class Policy>
+outcome race(std::uint64_t seed, const program& p, const std::map<int, std::uint64_t>& expected,
+             Policy policy, bytes budget, bytes host) {
+  adversary device(seed);
+  arena<adversary> storage(device, {.capacity = budget, .host_capacity = host});
+  outcome result;
+  {
+    manager m{std::move(policy), storage};
+    try {
+      const auto left = run_program(m, p, launch_late{&device}, [&] {
+        CHECK(storage.used() <= storage.capacity());
+        CHECK(storage.host_used() <= storage.host_capacity());
+        CHECK(storage.check_invariants() == "");
+      });
+      device.drain();
+      CHECK(left == expected);
+      result.passed = true;
+    } catch (const budget_exceeded& e) {
+      result.error = e.what();
+    }
+    result.counts = m.counts();
+  }
+  device.drain();
+  CHECK(storage.used() == bytes{});
+  CHECK(storage.host_used() == bytes{});
+  CHECK(storage.largest_hole() == storage.capacity());
+  CHECK(storage.check_invariants() == "");
+  for (const auto& text : device.violations()) FAIL_CHECK(text);
+  return result;
+}
+
+/// What all seeds of one test did together: a policy that never had to act tests nothing.
+struct total {
+  std::uint64_t evictions = 0, offloads = 0, reloads = 0, prefetches = 0, recomputes = 0;
+  std::uint64_t revivals = 0, passed = 0, failed = 0;
+  void add(const outcome& o) {
+    evictions += o.counts.evictions, offloads += o.counts.offloads, reloads += o.counts.reloads;
+    prefetches += o.counts.prefetches, recomputes += o.counts.recomputes;
+    revivals += o.counts.revivals;
+    ++(o.passed ? passed : failed);
+  }
+};
+
+template <class Policy>
+total races(Policy policy, bytes host, bool always_passes) {
+  total sum;
+  for (std::uint64_t seed = 1; seed <= seeds(); ++seed) {
+    const program p = random_program(seed, {.largest = 200});
+    const auto expected = evaluate(p);
+    const bytes least = largest_footprint(p, 64);
+    for (const std::uint64_t percent : {100u, 130u, 200u}) {
+      const bytes budget = round_up(bytes{least.count * percent / 100}, 64);
+      CAPTURE(seed);
+      CAPTURE(percent);
+      const outcome o = race(seed, p, expected, policy, budget, host);
+      INFO(o.error);
+      if (always_passes) CHECK(o.passed);
+      sum.add(o);
+    }
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("races: online") {
+  const total sum = races(online(), 1_MiB, true);
+  CHECK(sum.evictions > 0);
+  CHECK(sum.offloads > 0);
+  CHECK(sum.reloads > 0);
+  CHECK(sum.recomputes > 0);
+  CHECK(sum.revivals > 0);
+}
+
+TEST_CASE("races: paper") {
+  const total sum = races(paper(), 1_MiB, true);
+  CHECK(sum.evictions > 0);
+  CHECK(sum.offloads > 0);
+  CHECK(sum.prefetches > 0);
+  CHECK(sum.recomputes > 0);
+}
+
+TEST_CASE("races: recomputation only") {
+  const total sum = races(recompute_only(), bytes{}, false);
+  CHECK(sum.evictions > 0);
+  CHECK(sum.recomputes > 0);
+  CHECK(sum.offloads == 0);
+  CHECK(sum.passed > 0);
+  CHECK(sum.failed > 0);
+}
+
+TEST_CASE("races: offloading only, least recently used first") {
+  const total sum = races(policy<lru, offload_only, no_prefetch>{}, 1_MiB, true);
+  CHECK(sum.evictions == 0);
+  CHECK(sum.offloads > 0);
+  CHECK(sum.reloads > 0);
+  CHECK(sum.revivals > 0);
+}
+
+TEST_CASE("races: the cheaper way out, last in first out back") {
+  const total sum = races(policy<joint, cheaper, lifo_prefetch>{}, 1_MiB, true);
+  CHECK(sum.evictions > 0);
+  CHECK(sum.offloads > 0);
+  CHECK(sum.prefetches > 0);
+}
+
+TEST_CASE("races: a host that is nearly full") {
+  const total sum = races(policy<lru, cheaper, lifo_prefetch>{}, 512_B, false);
+  CHECK(sum.evictions > 0);
+  CHECK(sum.offloads > 0);
+  CHECK(sum.passed > 0);
+}
