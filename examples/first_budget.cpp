@@ -18,18 +18,17 @@ std::span<float> floats(std::byte* p) {
 // Odd layers are dear, even ones cheap.
 constexpr auto apply = [](std::size_t i, float x) { return i % 2 ? std::sin(x) : x / 2; };
 constexpr auto slope = [](std::size_t i, float x) { return i % 2 ? std::cos(x) : 0.5f; };
+delta::tensor_id ones(auto& manager) {
+  const delta::tensor_id t = manager.variable(size);  // no operator makes it
+  std::ranges::fill(floats(manager.acquire(t, delta::access::write).data()), 1.0f);
+  return t;
+}
 
 int main() {
   plain_memory machine;
   delta::arena storage{machine, {.capacity = 6_MiB, .host_capacity = 12_MiB}};
   delta::manager manager{delta::online(), storage};
-
-  const auto ones = [&] {
-    const delta::tensor_id t = manager.variable(size);  // no operator made it
-    std::ranges::fill(floats(manager.acquire(t, delta::access::write).data()), 1.0f);
-    return t;
-  };
-  std::array<delta::tensor_id, layers + 1> x{ones()};
+  std::array<delta::tensor_id, layers + 1> x{ones(manager)};
   for (std::size_t i = 0; i < layers; ++i) {
     const auto forward = [i](delta::call& c) {
       for (std::size_t k = 0; k < count; ++k) floats(c.out(0))[k] = apply(i, floats(c.in(0))[k]);
@@ -37,7 +36,7 @@ int main() {
     const std::chrono::nanoseconds cost = i % 2 ? 3ms : 100us;  // what it should take
     x[i + 1] = manager.run({.inputs = {x[i]}, .outputs = {size}, .cost = cost}, forward);
   }
-  delta::tensor_id dy = ones();
+  delta::tensor_id dy = ones(manager);
   for (std::size_t i = layers; i-- > 0;) {
     const auto backward = [i](delta::call& c) {
       for (std::size_t k = 0; k < count; ++k)
@@ -49,8 +48,8 @@ int main() {
   }
 
   std::array<float, layers + 1> plain{1};  // the same for one number, without delta
-  float wanted = 1;
   for (std::size_t i = 0; i < layers; ++i) plain[i + 1] = apply(i, plain[i]);
+  float wanted = 1;
   for (std::size_t i = layers; i-- > 0;) wanted *= slope(i, plain[i]);
   const bool equal = std::ranges::count(floats(manager.acquire(dy).data()), wanted) == count;
   const delta::counters& n = manager.counts();
