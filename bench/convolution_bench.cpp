@@ -117,8 +117,19 @@ struct pair_of_times {
   }
 };
 
-/// Both, run in turn. Between the two there is a pause, in which the other library's
-/// idle threads stop spinning.
+/// Runs for some milliseconds, so that threads are awake and on processors of their own, as within
+/// a training step; then once more, measured.
+template <class F>
+double warm_seconds(const options& o, const F& run) {
+  using clock = std::chrono::steady_clock;
+  const auto end = clock::now() + std::chrono::milliseconds(10);
+  do {
+    run();
+  } while (clock::now() < end);
+  return seconds(o, run);
+}
+
+/// Both, run in turn. Before ours there is a pause, in which oneDNN's idle threads stop spinning.
 template <class Ours, class Theirs>
 pair_of_times compare(const options& o, const Ours& ours, const Theirs& theirs) {
   using namespace std::chrono_literals;
@@ -126,11 +137,9 @@ pair_of_times compare(const options& o, const Ours& ours, const Theirs& theirs) 
   for (int i = 0; i <= o.repetitions; ++i) {
     omp_set_num_threads(1);
     std::this_thread::sleep_for(15ms);
-    ours();
-    const double mine = seconds(o, ours);
+    const double mine = warm_seconds(o, ours);
     omp_set_num_threads(o.threads);
-    theirs();
-    const double other = seconds(o, theirs);
+    const double other = warm_seconds(o, theirs);
     if (i == 0) continue;  // both warm up
     a.push_back(mine);
     b.push_back(other);

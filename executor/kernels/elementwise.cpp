@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 #include "kernels/kernels.hpp"
 #include "kernels/vectorise.hpp"
@@ -13,7 +15,11 @@ DELTA_VECTORISE void relu_range(std::size_t n, const float* __restrict x, float*
 
 DELTA_VECTORISE void relu_backward_range(std::size_t n, const float* __restrict y,
                                          const float* __restrict dy, float* __restrict dx) {
-  for (std::size_t i = 0; i < n; ++i) dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+  for (std::size_t i = 0; i < n; ++i) {
+    // By bits, or the compiler makes dy a masked load, which is a third slower.
+    const std::uint32_t mask = y[i] > 0.0f ? ~0u : 0u;
+    dx[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(dy[i]) & mask);
+  }
 }
 
 DELTA_VECTORISE void add_range(std::size_t n, const float* __restrict a, const float* __restrict b,
