@@ -30,16 +30,16 @@ std::unique_ptr<session> open(const graph& g, const trial& t, simulated& storage
 
 }  // namespace
 
-bool passes(const graph& g, const trial& t) {
+std::optional<counters> rehearse(const graph& g, const trial& t) {
   simulated storage(machine(t));
   try {
     const auto s = open(g, t, storage);
     s->create(0);
     for (int i = 0; i < t.steps; ++i) s->train(nullptr);
+    return s->counts();
   } catch (const budget_exceeded&) {
-    return false;
+    return std::nullopt;
   }
-  return true;
 }
 
 bytes_by_class unmanaged_peak(const graph& g) {
@@ -69,7 +69,7 @@ std::optional<bytes> smallest_budget(const graph& g, trial t) {
   bytes high{unmanaged_peak(g).total};
   const auto works = [&](bytes budget) {
     t.budget = budget;
-    return passes(g, t);
+    return rehearse(g, t).has_value();
   };
   if (works(low)) return low;
   if (!works(high)) return std::nullopt;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "delta/observer.hpp"
 #include "delta/units.hpp"
 #include "graph.hpp"
 #include "report.hpp"
@@ -26,8 +27,9 @@ inline constexpr double default_copy_rate = 8e9;
 /// What blocks are rounded up to, on the device and on the host.
 inline constexpr std::uint64_t granularity = 64;
 
-/// Does the trial run to its end?
-[[nodiscard]] bool passes(const graph&, const trial&);
+/// What the trial's policy decides; nullopt: the budget is too small. A training run with a virtual
+/// clock, the same steps and the same budgets decides the same.
+[[nodiscard]] std::optional<counters> rehearse(const graph&, const trial&);
 
 /// The unmanaged peak, exactly as a run would measure it, by class. O(nodes).
 [[nodiscard]] bytes_by_class unmanaged_peak(const graph&);

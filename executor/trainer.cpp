@@ -267,7 +267,12 @@ train_report train(const train_options& o, std::ostream& progress) {
   }
   const bytes peak{r.unmanaged_peak_bytes->total};
   const bytes budget = managed ? o.budget.resolve(peak) : expected_peak + expected_peak;
-  if (managed) check_against_operator(budget, largest_footprint(training));
+  const trial rehearsal{
+      .policy = o.policy, .strict = o.strict, .host_budget = host_budget, .copy_rate = o.copy_rate};
+  if (const bytes least = largest_footprint(training); managed && budget < least) {
+    // Where even that is too little for the policy, what the line allows must be enough.
+    check_against_operator(budget, smallest_budget(training, rehearsal).value_or(least));
+  }
 
   outcome run;
   try {
@@ -276,12 +281,7 @@ train_report train(const train_options& o, std::ostream& progress) {
     run = train_once(s, o.policy, budget, o.policy == "unmanaged" ? bytes{} : host_budget, steps,
                      title);
   } catch (const budget_exceeded& e) {
-    rethrow_with_budget(e, training,
-                        {.policy = o.policy,
-                         .strict = o.strict,
-                         .host_budget = host_budget,
-                         .copy_rate = o.copy_rate},
-                        progress);
+    rethrow_with_budget(e, training, rehearsal, progress);
   }
   if (!managed) r.unmanaged_step_seconds = run.step_seconds;
   r.budget_bytes = managed ? budget.count : run.peak.count;
