@@ -1,0 +1,68 @@
+// A budget changes no bit: ResNet-20 under every policy, from 80 % of the unmanaged peak down to
+// what its largest operator needs.
+#include "bit_identity.hpp"
+
+#include "feasibility.hpp"
+
+using namespace delta::test;
+using namespace delta::executor;
+
+namespace {
+
+const workload small{.model = "resnet20", .image = 32, .batch = 16, .steps = 4};
+
+/// With the virtual clock decisions repeat exactly, so a budget that the error names must work.
+const twin& repeatable() {
+  static const twin t = [] {
+    train_options o = unmanaged(small);
+    o.virtual_clock = true;
+    return twin(o);
+  }();
+  return t;
+}
+
+}  // namespace
+
+TEST_CASE("dtr and online: 80, 60, 50 and 40 %; paper: 80 and 60 %, verified by the run itself") {
+  const twin t(unmanaged(small));
+  for (const std::string_view policy : {"dtr", "online", "paper"})
+    for (const double part : {80, 60, 50, 40}) {
+      if (policy == "paper" && part < 60) continue;
+      CAPTURE(policy);
+      CAPTURE(part);
+      train_options o = managed(t.options, policy, percent(part));
+      o.verify = true;
+      const train_report r = train(o);
+      CHECK(r.bit_identical == true);
+      CHECK(r.evictions + r.offloads > 0);
+      check_equal(r, t);
+    }
+}
+
+TEST_CASE("below: equal, or a budget is named that works") {
+  for (const std::string_view policy : {"dtr", "online", "paper"})
+    for (const int part : {50, 40, 30, 20, 10, 1}) {
+      CAPTURE(policy);
+      CAPTURE(part);
+      check_passes_or_names_a_budget(repeatable(), policy, repeatable().part(part));
+    }
+}
+
+TEST_CASE("the budget that an error names does for more steps than were rehearsed") {
+  workload longer = small;
+  longer.steps = 16;
+  train_options o = unmanaged(longer);
+  o.virtual_clock = true;
+  const twin t(o);
+  for (const std::string_view policy : {"dtr", "online", "paper"})
+    check_passes_or_names_a_budget(t, policy, t.part(10));
+}
+
+TEST_CASE("online and paper do with what the largest operator needs") {
+  const std::uint64_t least = largest_footprint(graph_of(repeatable().options)).count;
+  check_passes(repeatable(), "online", least);
+  check_passes(repeatable(), "online", least * 13 / 10);
+  const twin real(unmanaged(small));
+  check_passes(real, "online", least);
+  check_passes(real, "online", least * 13 / 10);
+}
