@@ -186,7 +186,7 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
       "\n"
       "Examples:\n"
       "  delta-train --model resnet50 --image 64 --batch 16 --lr 0.005 --budget 40% --verify\n"
-      "  delta-train --data mnist:data/mnist --batch 64 --epochs 3 --evaluate --budget 40%\n"
+      "  delta-train --data mnist:data/mnist --epochs 3 --lr-steps 2 --evaluate --budget 40%\n"
       "  delta-train --budget 24MiB --copy-rate 2GB/s --json result.json\n"
       "  delta-train --table first.json second.json\n"
       "\n"
