@@ -168,6 +168,9 @@ class graph {
   }
   /// Throws unknown_tensor.
   tensor& checked(tensor_id t) {
+    return const_cast<tensor&>(static_cast<const graph&>(*this).checked(t));
+  }
+  [[nodiscard]] const tensor& checked(tensor_id t) const {
     if (index(t) >= tensors_.size() || !(*this)[t].in_use || (*this)[t].references == 0)
       throw unknown_tensor(t);
     return (*this)[t];

@@ -90,7 +90,7 @@ class ledger {
   void reload(tensor_id t, block&& b, bool early) {
     tensor& r = tensors[t];
     std::erase(offloaded_, t);
-    transfer moving = storage_->copy_in(std::move(r.host), std::move(b));
+    transfer moving = queue_copy_in(r, std::move(b));
     ++counts.reloads;
     counts.bytes_in += r.footprint.count;
     become(t, residency::reloading);
@@ -172,22 +172,24 @@ class ledger {
   }
   /// The tensor is needed: ends its copy's claim on it. One on its way out stays, and is clean.
   void settle(tensor_id t) {
-    const residency where = tensors[t].where;
-    if (where != residency::offloading && where != residency::reloading) return;
-    const auto at = std::find_if(flights_.begin(), flights_.end(),
-                                 [&](const flight& f) { return f.tensor == t; });
-    transfer moving = std::move(at->moving);
-    flights_.erase(at);
-    if (where == residency::offloading) {
-      leaving_ -= tensors[t].footprint;
-      ++counts.revivals;
-    }
-    land(t, std::move(moving));
+    if (tensors[t].where == residency::offloading) ++counts.revivals;
+    end_flight(t);
   }
 
-  // --- use
-  // ----------------------------------------------------------------------------------------
+  // --- use --------------------------------------------------------------------------------------
 
+  /// Forbids ways out. What has none left is part of every operator's need.
+  void forbid(tensor_id t, pin ways) {
+    tensor& r = tensors[t];
+    if (r.pinned != pin::both && (r.pinned | ways) == pin::both) constants_ += r.footprint;
+    r.pinned = r.pinned | ways;
+    refile(t);
+  }
+  /// Files a tensor among the candidates anew, after its pins changed.
+  void refile(tensor_id t) {
+    delist(t);
+    enlist(t);
+  }
   void lock(tensor_id t) {
     ++tensors[t].locks;
     delist(t);
@@ -205,8 +207,7 @@ class ledger {
     tensors[t].fresh = false;
   }
 
-  // --- the end
-  // ------------------------------------------------------------------------------------
+  // --- the end ----------------------------------------------------------------------------------
 
   /// One reference less; at none the bytes go, unless something can only be recomputed from them.
   void drop(tensor_id t) {
@@ -217,10 +218,11 @@ class ledger {
     tensors.disconnect(o, orphans_);
     sweep();
   }
-  /// Severs every record that reads `t`, and on through dropped tensors, which nobody can compute
-  /// any more.
-  void sever_consumers(tensor_id t) {
+  /// Severs the record that made `t` and every one that reads it, and on through dropped tensors,
+  /// which nobody can compute any more.
+  void sever_around(tensor_id t) {
     broken_.assign(tensors[t].consumers.begin(), tensors[t].consumers.end());
+    if (tensors[t].producer != operator_id::none) broken_.push_back(tensors[t].producer);
     while (!broken_.empty()) {
       const operator_id o = broken_.back();
       broken_.pop_back();
@@ -281,6 +283,26 @@ class ledger {
     candidates_.pop_back();
     r.place = tensor::nowhere;
   }
+  transfer queue_copy_in(tensor& r, block&& b) {
+    try {
+      return storage_->copy_in(std::move(r.host), std::move(b));
+    } catch (...) {
+      if (b) storage_->free(std::move(b));
+      throw;
+    }
+  }
+  /// Ends a copy's claim on the tensor. (It has none left if the storage failed while it landed.)
+  void end_flight(tensor_id t) {
+    const residency where = tensors[t].where;
+    if (where != residency::offloading && where != residency::reloading) return;
+    const auto at = std::find_if(flights_.begin(), flights_.end(),
+                                 [&](const flight& f) { return f.tensor == t; });
+    if (at == flights_.end()) return;
+    transfer moving = std::move(at->moving);
+    flights_.erase(at);
+    if (where == residency::offloading) leaving_ -= tensors[t].footprint;
+    land(t, std::move(moving));
+  }
   void land(tensor_id t, transfer&& moving) {
     stamp& last = landings_[moving.done().where == engine::copy_in];
     if (moving.done().point > last.point) last = moving.done();
@@ -302,7 +324,7 @@ class ledger {
   }
   /// Frees whatever an unreferenced tensor still has.
   void bury(tensor_id t) {
-    settle(t);
+    end_flight(t);
     tensor& r = tensors[t];
     if (r.device) storage_->free(std::move(r.device));
     if (r.where == residency::host) std::erase(offloaded_, t);

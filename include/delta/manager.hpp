@@ -91,8 +91,7 @@ class manager {
   /// Replays of one operator in one step, after which its outputs are offloaded or stay (P-26).
   static constexpr std::uint32_t recompute_cap = 256;
 
-  // --- tensors
-  // ------------------------------------------------------------------------------------
+  // --- tensors ----------------------------------------------------------------------------------
 
   /// A tensor that no operator made and that may not leave. Contents are whatever the memory held.
   [[nodiscard]] tensor_id constant(bytes size) { return source(size, pin::both); }
@@ -111,10 +110,8 @@ class manager {
   }
   /// Forbids ways out (a constant has both forbidden).
   void forbid(tensor_id t, pin ways) {
-    tensor& r = book_.tensors.checked(t);
-    book_.lock(t);
-    r.pinned = r.pinned | ways;
-    book_.unlock(t);
+    book_.tensors.checked(t);
+    book_.forbid(t, ways);
   }
 
   /// The bytes of a tensor, resident and in place while the view lives.
@@ -162,8 +159,7 @@ class manager {
     });
   }
 
-  // --- operators
-  // ----------------------------------------------------------------------------------
+  // --- operators --------------------------------------------------------------------------------
 
   /// Runs an operator with one output.
   template <class F>
@@ -206,6 +202,7 @@ class manager {
         record(op, ids, std::move(stored), done);
       }
       ++book_.counts.operators;
+      room_.tell(happening::run, ids.empty() ? tensor_id::none : ids.front());
       for (const tensor_id t : touched_) book_.touch(t);
       held.release();
       fresh.give_back();
@@ -213,8 +210,7 @@ class manager {
     });
   }
 
-  // --- marks
-  // --------------------------------------------------------------------------------------
+  // --- marks ------------------------------------------------------------------------------------
 
   /// The backward pass begins. Only the paper's policy and traces need it.
   void backward() noexcept { book_.now.backward = true; }
@@ -239,15 +235,15 @@ class manager {
     });
   }
 
-  // --- what happened
-  // ------------------------------------------------------------------------------
+  // --- what happened ----------------------------------------------------------------------------
 
   [[nodiscard]] const counters& counts() const noexcept { return book_.counts; }
   /// Scores computed by the Filter.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return room_.evaluations(); }
   [[nodiscard]] std::size_t live_tensors() const noexcept { return book_.tensors.live_tensors(); }
   [[nodiscard]] std::size_t live_records() const noexcept { return book_.tensors.live_records(); }
-  [[nodiscard]] residency where(tensor_id t) const { return book_.tensors[t].where; }
+  /// Throws unknown_tensor.
+  [[nodiscard]] residency where(tensor_id t) const { return book_.tensors.checked(t).where; }
   [[nodiscard]] O& observer() noexcept { return room_.observer(); }
 
  private:
@@ -311,6 +307,7 @@ class manager {
       bool& inside;
       ~leave() { inside = false; }
     } leaving{inside_};
+    restorer_.forget_failure();
     try {
       return body();
     } catch (const error&) {
@@ -387,22 +384,28 @@ class manager {
       for (const tensor_id d : owner_.dependents_) {
         pin& p = owner_.book_.tensors[d].pinned;
         p = p & pin::offload;
+        owner_.book_.refile(d);
       }
       owner_.dependents_.clear();
     }
     manager& owner_;
   };
-  /// The new version: nothing can be recomputed from the old one, host copies of it are stale.
+  /// The new version: nothing can be recomputed from the old one, nor can what made that one make
+  /// this; host copies are stale.
   void new_versions(std::span<const tensor_id> updates) {
     for (const tensor_id t : updates) {
-      book_.sever_consumers(t);
+      book_.sever_around(t);
       book_.forget_host_copy(t);
     }
   }
 
+  /// Could a replay make the same outputs? Not from an input that the operator itself has changed.
   [[nodiscard]] static bool worth_recording(const operation_span& op) noexcept {
-    return evicts<D>() && !op.outputs.empty() && !has(op.traits, trait::never_replay) &&
-           (op.updates.empty() || has(op.traits, trait::effect_once));
+    if (!evicts<D>() || op.outputs.empty() || has(op.traits, trait::never_replay)) return false;
+    if (op.updates.empty()) return true;
+    return has(op.traits, trait::effect_once) &&
+           std::find_first_of(op.inputs.begin(), op.inputs.end(), op.updates.begin(),
+                              op.updates.end()) == op.inputs.end();
   }
   void admit(const operation_span& op, std::span<tensor_id> ids, allocation& fresh) {
     for (std::size_t i = 0; i < ids.size(); ++i)
@@ -411,9 +414,11 @@ class manager {
   void record(const operation_span& op, std::span<const tensor_id> ids, kernel&& body, stamp done) {
     const operator_id o = book_.tensors.add_record();
     operator_record& r = book_.tensors[o];
-    r.inputs.assign(op.inputs.begin(), op.inputs.end());
+    // Not from `op`: the ids may have been written over its lists.
+    const auto updates = touched_.begin() + std::ptrdiff_t(op.inputs.size());
+    r.inputs.assign(touched_.begin(), updates);
     r.outputs.assign(ids.begin(), ids.end());
-    r.updates.assign(op.updates.begin(), op.updates.end());
+    r.updates.assign(updates, touched_.end());
     r.replay = std::move(body);
     r.workspace = op.workspace;
     r.sequence = book_.now.now;

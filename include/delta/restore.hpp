@@ -76,14 +76,15 @@ class restorer {
     try {
       body(c);
     } catch (...) {
-      kernel_failed_ = true;
       s.end_operator(nanoseconds{});
+      kernel_failed_ = true;
       throw;
     }
     return s.end_operator(cost);
   }
-  /// Was the exception under way a kernel's? Asked once.
-  [[nodiscard]] bool kernel_failed() noexcept { return std::exchange(kernel_failed_, false); }
+  /// Was the exception under way a kernel's?
+  [[nodiscard]] bool kernel_failed() const noexcept { return kernel_failed_; }
+  void forget_failure() noexcept { kernel_failed_ = false; }
 
   /// Where a block's bytes are now; null where the storage keeps none.
   [[nodiscard]] std::byte* address(const block& b) {

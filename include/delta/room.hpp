@@ -142,21 +142,12 @@ class room {
       const tensor& x = book_->tensors[t];
       if (!x.in_use || !on_device(x.where)) continue;
       tensors_here += x.footprint;
-      obstacle why = obstacle::pinned;
-      if (x.pinned == pin::both)
-        why = obstacle::pinned;
-      else if (x.locks > 0)
-        why = obstacle::locked;
-      else if (!leavable(c, t))
-        why = !book_->now.may_offload ? (x.producer == operator_id::none ? obstacle::no_way_out
-                                                                         : obstacle::recompute_cap)
-                                      : obstacle::host_full;
-      else if (x.passed_over == reservation_)
-        why = obstacle::decider_keeps;
-      else
-        continue;
+      const auto why = why_it_stays(c, t);
+      if (!why) continue;
       r.immovable += x.footprint;
-      r.biggest[r.holders == r.biggest.size() ? r.holders - 1 : r.holders++] = {t, x.size, why};
+      const bool full = r.holders == r.biggest.size();
+      if (full && x.size <= r.biggest.back().size) continue;
+      r.biggest[full ? r.holders - 1 : r.holders++] = {t, x.size, *why};
       for (std::size_t k = r.holders; k-- > 1 && r.biggest[k].size > r.biggest[k - 1].size;)
         std::swap(r.biggest[k], r.biggest[k - 1]);
     }
@@ -176,6 +167,7 @@ class room {
       r.fresh = false;
     }
     if (c.is_released(t)) return book_->evict(t), true;
+    if (a == action::keep) return book_->tensors[t].passed_over = reservation_, true;
     if (book_->now.backward) ++book_->counts.backward_releases;
     if (c.is_clean(t)) {
       tell(happening::clean_drop, t);
@@ -186,7 +178,7 @@ class room {
       tell(happening::offload, t);
       return true;
     }
-    if (a != action::keep && c.can_evict(t)) {
+    if (c.can_evict(t)) {
       tell(happening::evict, t);
       return book_->evict(t), true;
     }
@@ -202,6 +194,18 @@ class room {
     wanted  ///< also what a restore under way will read: it comes back again
   };
 
+  /// Nothing: it may leave.
+  [[nodiscard]] std::optional<obstacle> why_it_stays(const context& c, tensor_id t) const {
+    const tensor& x = book_->tensors[t];
+    if (x.pinned == pin::both) return obstacle::pinned;
+    if (x.locks > 0) return obstacle::locked;
+    if (leavable(c, t))
+      return x.passed_over == reservation_ ? std::optional(obstacle::decider_keeps) : std::nullopt;
+    if (book_->now.may_offload && !covers(x.pinned, pin::offload)) return obstacle::host_full;
+    if (covers(x.pinned, pin::evict)) return obstacle::pinned;
+    if (x.producer != operator_id::none) return obstacle::recompute_cap;
+    return book_->now.may_offload ? obstacle::pinned : obstacle::no_way_out;
+  }
   [[nodiscard]] bool leavable(const context& c, tensor_id t) const {
     return c.is_released(t) || c.is_clean(t) || c.can_evict(t) || c.can_offload(t);
   }
@@ -219,9 +223,10 @@ class room {
     const tensor_id t = choose(c, up_to);
     if (t == tensor_id::none) return false;
     ++book_->counts.decisions;
+    action a = decider_.judge(c, t);
     // What a restore waits for goes to the host where it can: recomputing it could go in circles.
-    const bool circles = book_->tensors[t].wanted > 0 && c.can_offload(t);
-    return release(t, circles ? action::offload : decider_.judge(c, t));
+    if (a == action::evict && book_->tensors[t].wanted > 0 && c.can_offload(t)) a = action::offload;
+    return release(t, a);
   }
 
   /// One step towards `need` free bytes.
@@ -230,8 +235,7 @@ class room {
       if (!release_instead_of_waiting()) wait();
       return;
     }
-    if (!release_any())
-      throw budget_exceeded(report(saturating_sub(need, book_->free_bytes()), operation_));
+    if (!release_any()) throw budget_exceeded(report(need, operation_));
   }
   /// One more tensor on its way, or one copy less under way; false: nothing more can leave.
   bool release_any() {
@@ -258,18 +262,21 @@ class room {
       rather_wait = waiting <= c.release_cost(t);
     if (rather_wait) return false;
     ++book_->counts.decisions;
-    if (!c.is_clean(t) && !c.is_released(t) && decider_.judge(c, t) != action::evict) return false;
-    return release(t, action::evict);
+    const action a = c.is_released(t) ? action::evict : decider_.judge(c, t);
+    if (a == action::keep || (a == action::offload && !c.is_clean(t))) return false;
+    return release(t, a);
   }
-  /// The host is full and something could leave if it were not: host copies of resident tensors are
-  /// a convenience.
+  /// The host is full and something could leave if it were not: host copies of tensors that are on
+  /// the device, in use, are a convenience. O(tensors).
   bool reclaim_host() {
     bool any = false;
     if (!book_->now.may_offload) return false;
-    for (const tensor_id t : book_->candidates()) {
-      any = any || book_->tensors[t].host;
-      book_->forget_host_copy(t);
-    }
+    for (std::uint32_t i = 0; i < book_->tensors.tensor_slots(); ++i)
+      if (const auto t = static_cast<tensor_id>(i);
+          book_->tensors[t].host && book_->tensors[t].where != residency::host) {
+        book_->forget_host_copy(t);
+        any = true;
+      }
     return any;
   }
   /// The last resort: a tensor that the program has dropped, kept because something can only be
@@ -279,7 +286,7 @@ class room {
       tensor& r = book_->tensors[t];
       if (r.references > 0 || r.producer != operator_id::none || r.wanted > 0) continue;
       if (!nothing_hangs_on(t)) continue;
-      book_->sever_consumers(t);
+      book_->sever_around(t);
       return true;
     }
     return false;
@@ -287,13 +294,14 @@ class room {
 
  public:
   /// Calls `visit(u)` for every referenced tensor that is computed from `t` directly, or through
-  /// tensors that the program has dropped: what could not be computed again without `t`.
-  /// O(descendants).
+  /// tensors that the program has dropped: what could not be computed again without `t`. The same
+  /// for the record that made `t`, if there is one: `t` itself and its siblings. O(descendants).
   template <class Visit>
   void for_each_dependent(tensor_id t, const Visit& visit) {
     const graph& g = book_->tensors;
     const std::uint64_t mark = g.next_mark();
     walk_.assign(g[t].consumers.begin(), g[t].consumers.end());
+    if (g[t].producer != operator_id::none) walk_.push_back(g[t].producer);
     while (!walk_.empty()) {
       const operator_id o = walk_.back();
       walk_.pop_back();

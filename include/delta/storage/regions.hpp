@@ -155,18 +155,21 @@ class region {
     for (std::uint32_t i = w.first; i != outside_high; i = rows_[i].after)
       after.join(rows_[i].users());
     engines.begin(after);
-    std::uint64_t to = down ? begin : end, count = 0;
-    for (std::uint32_t i = down ? w.first : w.last; i != (down ? outside_high : outside_low);
-         i = down ? rows_[i].after : rows_[i].before) {
-      stretch& r = rows_[i];
-      if (!r.used) continue;
-      if (!down) to -= r.size;
-      engines.move(to, r.offset, r.size);
-      r.offset = to;
-      ++count;
-      if (down) to += r.size;
-    }
+    std::uint64_t to = 0, count = 0;
+    const auto slide = [&](const auto& place) {
+      to = down ? begin : end;
+      for (std::uint32_t i = down ? w.first : w.last; i != (down ? outside_high : outside_low);
+           i = down ? rows_[i].after : rows_[i].before) {
+        stretch& r = rows_[i];
+        if (!r.used) continue;
+        if (!down) to -= r.size;
+        place(r);
+        if (down) to += r.size;
+      }
+    };
+    slide([&](const stretch& r) { engines.move(to, r.offset, r.size); });
     const stamp done = engines.end_moves(bytes{w.moved});
+    slide([&](stretch& r) { r.offset = to, ++count; });  // only now: the device may throw
     for (std::uint32_t i = w.first, next; i != outside_high; i = next) {
       next = rows_[i].after;
       rows_[i].write_at(done);

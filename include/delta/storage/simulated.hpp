@@ -191,10 +191,12 @@ class storage_rules {
   }
   stamp end_operator(nanoseconds cost) {
     assert(running_ && "no operator has begun");
-    const stamp done = engines_.end(cost);
     running_ = false;
-    for (auto i : reads_) --device_[i].holds, device_[i].read.join(done);
-    for (auto i : writes_) --device_[i].holds, device_[i].write_at(done);
+    for (auto i : reads_) --device_[i].holds;
+    for (auto i : writes_) --device_[i].holds;
+    const stamp done = engines_.end(cost);  // if it throws, the blocks can be freed all the same
+    for (auto i : reads_) device_[i].read.join(done);
+    for (auto i : writes_) device_[i].write_at(done);
     return done;
   }
 

@@ -1,0 +1,245 @@
+// What is thrown, when, and what it says: texts are part of the interface.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <stdexcept>
+#include <string>
+
+#include "delta/presets.hpp"
+#include "machine.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+namespace {
+policy<lru, obedient, no_prefetch> obeying(const action& word) {
+  return {{}, {&word}, {}};
+}
+
+template <class Error, class F>
+std::string text_of(const F& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+template <class F>
+memory_report report_of(const F& f) {
+  try {
+    f();
+  } catch (const budget_exceeded& e) {
+    return e.report;
+  }
+  FAIL("nothing was thrown");
+  return {};
+}
+}  // namespace
+
+TEST_CASE("errors: budget_exceeded says who holds what, and what budget would do") {
+  machine it(8, 2);
+  manager m{obeying(says_offload), it.storage};
+  const tensor_id c = m.constant(unit * 2);
+  const tensor_id v = m.variable(unit * 3);
+  const tensor_id w = m.variable(50_B);
+  const auto go = [&] {
+    m.run<1>({.inputs = {w}, .outputs = {unit * 4}, .workspace = unit, .name = "convolution"},
+             [](call&) {});
+  };
+  CHECK(text_of<budget_exceeded>(go) ==
+        "operator 'convolution' needs 320 more bytes, but 384 of the budget's 512 can't leave; "
+        "biggest: tensor 1 (192 bytes, can't be recomputed and the host is full), tensor 0 (128 "
+        "bytes, pinned), tensor 2 (50 bytes, in use); host 0 of 128 bytes; smallest budget that "
+        "would work: 704 bytes");
+  const memory_report r = report_of(go);
+  CHECK(r.requested == unit * 5);
+  CHECK(r.capacity == unit * 8);
+  CHECK(r.used == unit * 6);
+  CHECK(r.immovable == unit * 6);
+  CHECK(r.host_capacity == unit * 2);
+  CHECK(r.host_used == bytes{});
+  CHECK(r.smallest_budget == unit * 11);
+  REQUIRE(r.holders == 3);
+  CHECK(r.biggest[0].tensor == v);
+  CHECK(r.biggest[0].why == obstacle::host_full);
+  CHECK(r.biggest[1].tensor == c);
+  CHECK(r.biggest[1].why == obstacle::pinned);
+  CHECK(r.biggest[2].tensor == w);
+  CHECK(r.biggest[2].why == obstacle::locked);
+  // The manager goes on.
+  m.drop(v);
+  go();
+}
+
+TEST_CASE("errors: the smallest budget named is just enough") {
+  for (const std::uint64_t units : {10u, 11u}) {
+    machine it(units, 0);
+    manager m{online(), it.storage};
+    (void)m.constant(unit * 6);
+    const auto ask = [&] { (void)m.variable(unit * 5); };
+    if (units == 11) {
+      ask();
+    } else {
+      CHECK(report_of(ask).smallest_budget == unit * 11);
+      CHECK(text_of<budget_exceeded>(ask) ==
+            "operator 'variable' needs 320 more bytes, but 384 of the budget's 640 can't leave; "
+            "biggest: tensor 0 (384 bytes, pinned); smallest budget that would work: 704 bytes");
+    }
+  }
+}
+
+TEST_CASE("errors: each obstacle has its name") {
+  const auto why = [](const memory_report& r) {
+    REQUIRE(r.holders > 0);
+    return r.biggest[0].why;
+  };
+  {
+    machine it(4, 4);
+    manager m{recompute_only(), it.storage};
+    (void)m.variable(unit);
+    CHECK(why(report_of([&] { squeeze(m, 4); })) == obstacle::no_way_out);
+  }
+  {
+    machine it(4, 4);
+    manager m{obeying(says_keep), it.storage};
+    (void)m.variable(unit);
+    CHECK(why(report_of([&] { squeeze(m, 4); })) == obstacle::decider_keeps);
+  }
+  {
+    machine it(4, 4);
+    manager m{online(), it.storage};
+    m.forbid(m.variable(unit), pin::offload);
+    CHECK(why(report_of([&] { squeeze(m, 4); })) == obstacle::pinned);
+  }
+  {
+    machine it(4, 4);
+    manager m{recompute_only(), it.storage};
+    const tensor_id y = m.run({.outputs = {unit}}, gives(1));
+    for (std::uint32_t i = 0;
+         i < manager<dtr, evict_only, no_prefetch, arena<immediate>>::recompute_cap; ++i) {
+      squeeze(m, 4);
+      CHECK(read(m, y) == 1);
+    }
+    CHECK(why(report_of([&] { squeeze(m, 4); })) == obstacle::recompute_cap);
+  }
+  CHECK(std::string(name(obstacle::pinned)) == "pinned");
+  CHECK(std::string(name(obstacle::locked)) == "in use");
+  CHECK(std::string(name(obstacle::no_way_out)) ==
+        "can't be recomputed and the policy doesn't offload");
+  CHECK(std::string(name(obstacle::host_full)) == "can't be recomputed and the host is full");
+  CHECK(std::string(name(obstacle::decider_keeps)) == "kept by the decider");
+  CHECK(std::string(name(obstacle::recompute_cap)) == "recomputed too often in this step");
+}
+
+TEST_CASE("errors: a tensor that was pinned and dropped is in no later report") {
+  machine it(4, 4);
+  manager m{online(), it.storage};
+  const tensor_id v = m.variable(unit);
+  m.forbid(v, pin::both);
+  CHECK(report_of([&] { squeeze(m, 4); }).smallest_budget == unit * 5);
+  m.drop(v);
+  const tensor_id w = m.variable(unit);
+  m.forbid(w, pin::evict);
+  m.forbid(w, pin::offload);
+  m.forbid(w, pin::both);
+  m.drop(w);
+  machine other(4, 4);
+  manager n{online(), other.storage};
+  n.forbid(n.variable(unit), pin::evict);
+  CHECK(report_of([&] { squeeze(m, 6); }).smallest_budget == unit * 6);
+}
+
+TEST_CASE("errors: the texts of the others") {
+  CHECK(std::string(unknown_tensor(tensor_id{7}).what()) ==
+        "tensor 7 is not known: it was dropped, or never created");
+  CHECK(std::string(misuse("because").what()) == "because");
+  CHECK(std::string(poisoned().what()) ==
+        "the manager is unusable: its storage failed in the middle of an earlier operation");
+  memory_report r;
+  r.operation = "x";
+  r.requested = 1_B, r.capacity = 2_B, r.immovable = 3_B, r.smallest_budget = 4_B;
+  CHECK(std::string(thrash(r, 5, 6).what()) ==
+        "recomputation thrashes: operator 'x' needs 1 more bytes, but 3 of the budget's 2 can't "
+        "leave; smallest budget that would work: 4 bytes");
+  CHECK(thrash(r, 5, 6).replays == 5);
+  CHECK(thrash(r, 5, 6).cap == 6);
+  const std::string endless(5000, 'x');  // the text is cut, the error stays an error
+  r.operation = endless.c_str();
+  CHECK(std::string(budget_exceeded(r).what()).size() == 1279);
+}
+
+TEST_CASE("errors: ids that name nothing") {
+  machine it(4, 4);
+  manager m{online(), it.storage};
+  const tensor_id v = m.variable(unit);
+  m.drop(v);
+  const auto nothing = [](call&) {};
+  for (const tensor_id bad : {v, tensor_id{99}, tensor_id::none}) {
+    CHECK_THROWS_AS(m.drop(bad), unknown_tensor);
+    CHECK_THROWS_AS(m.share(bad), unknown_tensor);
+    CHECK_THROWS_AS(m.forbid(bad, pin::both), unknown_tensor);
+    CHECK_THROWS_AS((void)m.acquire(bad), unknown_tensor);
+    CHECK_THROWS_AS((void)m.acquire(bad, access::write), unknown_tensor);
+    CHECK_THROWS_AS((void)m.where(bad), unknown_tensor);
+    CHECK_THROWS_AS(m.run<0>({.inputs = {bad}}, nothing), unknown_tensor);
+    CHECK_THROWS_AS(m.run<0>({.updates = {bad}}, nothing), unknown_tensor);
+  }
+  CHECK(m.counts().operators == 0);
+}
+
+TEST_CASE("errors: misuse") {
+  machine it(8, 4);
+  manager m{online(), it.storage};
+  const tensor_id y = m.run({.outputs = {unit}}, gives(1));
+  CHECK(text_of<misuse>([&] { (void)m.acquire(y, access::write); }) ==
+        "acquire for writing: only a variable or a constant can be written");
+  const std::array<bytes, 1> sizes{unit};
+  CHECK(text_of<misuse>([&] { m.run(operation_span{.outputs = sizes}, {}, [](call&) {}); }) ==
+        "run: one id per output is needed");
+  const std::string from_within = "the manager was called from within a kernel or a policy";
+  CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { (void)m.variable(unit); }); }) ==
+        from_within);
+  CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { m.drop(y); }); }) == from_within);
+  CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { m.end_of_step(); }); }) == from_within);
+  CHECK(read(m, y) == 1);
+  CHECK(it.storage.used() == unit);
+}
+
+TEST_CASE("views hold what they show, even if it is dropped meanwhile") {
+  machine it(4, 4);
+  manager m{online(), it.storage};
+  const tensor_id v = variable_of(m, 3);
+  {
+    auto view = m.acquire(v);
+    CHECK(view.size() == unit);
+    CHECK_THROWS_AS(squeeze(m, 4), budget_exceeded);
+    auto second = m.acquire(v, access::write);
+    put(second.data(), 4);
+    const auto moved = std::move(view);
+    CHECK(number(moved.data()) == 4);
+    m.drop(v);
+    CHECK_THROWS_AS((void)m.acquire(v), unknown_tensor);
+    CHECK(it.storage.used() == unit);
+    CHECK(number(moved.data()) == 4);
+  }
+  CHECK(it.storage.used() == bytes{});
+  CHECK(m.live_tensors() == 0);
+}
+
+TEST_CASE("an exception from a kernel leaves no outputs and no locks") {
+  machine it(4, 4);
+  manager m{online(), it.storage};
+  const tensor_id v = variable_of(m, 3);
+  const auto fails = [](call& c) {
+    put(c.update(0), 8);
+    throw std::runtime_error("kernel");
+  };
+  CHECK_THROWS_WITH_AS((void)m.run({.outputs = {unit}, .updates = {v}, .workspace = unit}, fails),
+                       "kernel", std::runtime_error);
+  CHECK(it.storage.used() == unit);
+  CHECK(m.live_tensors() == 1);
+  CHECK(m.live_records() == 0);
+  CHECK(read(m, v) == 8);  // as the kernel left it
+  squeeze(m, 4);
+}

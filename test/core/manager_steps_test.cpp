@@ -1,0 +1,195 @@
+// Steps, marks, counters, and the paper's way of releasing and bringing back.
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+#include "machine.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+namespace {
+policy<lru, obedient, no_prefetch> obeying(const action& word) {
+  return {{}, {&word}, {}};
+}
+const auto nothing = [](call&) {};
+}  // namespace
+
+TEST_CASE("the end of a step: what is referenced becomes a variable, all records go") {
+  machine it(8, 8);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id a = m.run({.outputs = {unit}}, gives(1));
+  const tensor_id b = m.run({.inputs = {a}, .outputs = {unit}}, sums(1, 10));
+  const tensor_id c = m.run({.inputs = {b}, .outputs = {unit}}, sums(1, 100));
+  m.drop(b);
+  squeeze(m, 8);
+  CHECK(m.where(c) == residency::evicted);
+  CHECK(m.live_records() == 3);
+  m.backward();
+  m.end_of_step();
+  CHECK(m.live_records() == 0);
+  CHECK(m.live_tensors() == 2);
+  CHECK(m.where(a) == residency::resident);
+  CHECK(m.where(c) == residency::resident);
+  squeeze(m, 8);  // variables now: offloaded, although the decider says evict
+  CHECK(m.where(a) == residency::host);
+  CHECK(m.where(c) == residency::host);
+  put(m.acquire(a, access::write).data(), 50);
+  CHECK(read(m, a) == 50);
+  CHECK(read(m, c) == 111);
+}
+
+TEST_CASE("parameters that are new tensors in each step keep no step alive") {
+  machine it(8, 8);
+  manager m{obeying(says_evict), it.storage};
+  tensor_id w = variable_of(m, 0);
+  std::size_t slots = 0;
+  for (int step = 1; step <= 50; ++step) {
+    std::vector<tensor_id> activations{w};
+    for (int i = 0; i < 6; ++i)
+      activations.push_back(m.run({.inputs = {activations.back()}, .outputs = {unit}}, sums(1, 1)));
+    const tensor_id next =
+        m.run({.inputs = {w, activations.back()}, .outputs = {unit}},
+              [](call& c) { put(c.out(0), number(c.in(0)) + number(c.in(1)) % 2 + 1); });
+    CHECK(m.live_records() <= 14);
+    for (const tensor_id t : activations) m.drop(t);
+    w = next;
+    m.end_of_step();
+    CHECK(m.live_records() == 0);
+    CHECK(m.live_tensors() == 1);
+    if (step == 2) slots = m.live_tensors();
+  }
+  CHECK(slots == 1);
+  CHECK(read(m, w) >= 50);
+}
+
+TEST_CASE("a step that ends with something held, or on its way") {
+  machine it(8, 8, copy_rates{.out = 1e6, .in = 1e6});
+  manager m{obeying(says_offload), it.storage};
+  const tensor_id a = m.run({.outputs = {unit}}, gives(1));
+  const tensor_id b = m.run({.outputs = {unit}}, gives(2));
+  squeeze(m, 7);
+  {
+    const auto view = m.acquire(b);
+    m.drop(b);
+    m.end_of_step();
+    CHECK(number(view.data()) == 2);
+  }
+  CHECK(m.live_tensors() == 1);
+  CHECK(read(m, a) == 1);
+}
+
+TEST_CASE("counters count") {
+  machine it(4, 4);
+  action word = action::offload;
+  manager m{obeying(word), it.storage};
+  const tensor_id a = m.run({.outputs = {unit}, .cost = nanoseconds{1000}}, gives(1));
+  squeeze(m, 4);
+  read(m, a);
+  word = action::evict;
+  m.run<0>({.updates = {}}, nothing);
+  m.backward();
+  squeeze(m, 4);
+  read(m, a);
+  const counters& n = m.counts();
+  CHECK(n.operators == 4);
+  CHECK(n.offloads == 1);
+  CHECK(n.clean_drops == 1);
+  CHECK(n.evictions == 0);
+  CHECK(n.reloads == 2);
+  CHECK(n.prefetches == 0);
+  CHECK(n.recomputes == 0);
+  CHECK(n.backward_releases == 1);
+  CHECK(n.decisions == 2);
+  CHECK(n.bytes_out == 64);
+  CHECK(n.bytes_in == 128);
+  CHECK(m.evaluations() == 2);
+}
+
+TEST_CASE("an observer hears of everything, in order") {
+  struct recorder {
+    std::vector<happening>* heard;
+    void on(const event& e) const { heard->push_back(e.what); }
+  };
+  machine it(4, 4);
+  std::vector<happening> heard;
+  action word = action::offload;
+  manager m{lru{}, obedient{&word}, no_prefetch{}, it.storage, recorder{&heard}};
+  const tensor_id a = m.run({.outputs = {unit}, .cost = nanoseconds{1000}}, gives(1));
+  squeeze(m, 4);
+  read(m, a);
+  squeeze(m, 4);
+  const tensor_id b = m.run({.outputs = {unit}}, gives(2));
+  word = action::evict;
+  squeeze(m, 4);
+  read(m, b);
+  using enum happening;
+  std::erase(heard, wait);
+  CHECK(heard == std::vector<happening>{run, offload, run, reload, clean_drop, run, run, evict, run,
+                                        recompute});
+}
+
+TEST_CASE("paper: early release in forward, reload ahead in backward") {
+  // Ten units; from 7.5 on something leaves.
+  simulated storage({.capacity = unit * 10,
+                     .host_capacity = unit * 10,
+                     .rate_out = 64e9,
+                     .rate_in = 64e9,
+                     .granularity = 64});
+  manager m{paper(), storage};
+  std::vector<tensor_id> kept;
+  for (int i = 0; i < 9; ++i)
+    kept.push_back(m.run({.outputs = {unit}, .cost = nanoseconds{100}}, nothing));
+  CHECK(m.counts().offloads > 0);  // recomputing costs more than copying
+  CHECK(m.counts().waits == 0);
+  CHECK(storage.used() < unit * 10);
+  CHECK(m.where(kept[0]) != residency::resident);
+  CHECK(m.counts().prefetches == 0);
+  m.backward();
+  m.drop(kept.back());
+  kept.pop_back();
+  m.drop(kept.back());
+  kept.pop_back();
+  m.run<0>({.cost = nanoseconds{1}}, nothing);
+  CHECK(m.counts().prefetches > 0);
+  CHECK(on_device(m.where(kept[0])));  // first in, first out
+  CHECK(m.counts().backward_releases == 0);
+  m.end_of_step();
+}
+
+TEST_CASE("paper, strict: nothing is released in backward") {
+  for (const bool strict : {false, true}) {
+    machine it(4, 4);
+    manager m{paper(strict), it.storage};
+    const tensor_id a = m.run({.outputs = {unit * 2}}, gives(1));
+    m.backward();
+    if (strict) {
+      CHECK_THROWS_AS(squeeze(m, 4), budget_exceeded);
+      CHECK(read(m, a) == 1);
+      m.end_of_step();  // and a new forward pass
+      squeeze(m, 4);
+    } else {
+      squeeze(m, 4);
+      CHECK(m.counts().backward_releases == 1);
+    }
+    CHECK(read(m, a) == 1);
+  }
+}
+
+TEST_CASE("presets are found by name") {
+  for (const preset& p : presets) {
+    int called = 0;
+    CHECK(with_preset(p.name, [&](auto rules) {
+      ++called;
+      machine it(4, 4);
+      manager m{std::move(rules), it.storage};
+      const tensor_id a = m.run({.outputs = {unit}}, gives(1));
+      CHECK(read(m, a) == 1);
+    }));
+    CHECK(called == 1);
+    CHECK(!p.explanation.empty());
+  }
+  CHECK(!with_preset("no such preset", [](auto) { FAIL("called"); }));
+}
