@@ -1,0 +1,266 @@
+// Plans: in order, complete, each operator once, and a peak that is never less than what running
+// them takes; the exact search against brute force.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "delta/plan.hpp"
+
+using namespace delta;
+
+namespace {
+
+/// A random graph: some sources, operators on what came before, some tensors gone.
+struct sample {
+  graph g;
+  std::vector<tensor_id> tensors;
+  std::vector<tensor_id> targets;
+  bytes tail{};
+
+  sample(std::uint64_t seed, int operators, bool one_output, bool with_host) {
+    std::mt19937_64 rng(seed);
+    const auto below = [&](std::uint64_t n) { return rng() % n; };
+    const auto add = [&] {
+      const bytes n{1 + below(20)};
+      tensors.push_back(g.add_tensor(n, n));
+      return tensors.back();
+    };
+    for (std::uint64_t i = 1 + below(2); i-- > 0;) g[add()].where = residency::resident;
+    for (int i = 0; i < operators; ++i) {
+      const operator_id o = g.add_record();
+      for (std::uint64_t k = below(4); k-- > 0;)
+        g[o].inputs.push_back(tensors[below(tensors.size())]);
+      for (std::uint64_t k = one_output ? 1 : 1 + below(3); k-- > 0;) {
+        const tensor_id t = add();
+        g[o].outputs.push_back(t);
+        const auto dice = below(8);
+        g[t].where = dice < 2                 ? residency::resident
+                     : dice == 2 && with_host ? residency::host
+                     : dice < 5               ? residency::dead
+                                              : residency::evicted;
+        g[t].references = g[t].where == residency::dead ? 0 : 1;
+      }
+      g[o].workspace = bytes{below(3) == 0 ? below(10) : 0};
+      g[o].cost = nanoseconds{1 + std::int64_t(below(9))};
+      g.connect(o);
+    }
+    for (std::uint64_t k = 1 + below(3); k-- > 0;)
+      targets.push_back(
+          tensors[tensors.size() - 1 - below(std::min<std::size_t>(4, tensors.size()))]);
+    tail = bytes{below(20)};
+  }
+};
+
+constexpr auto as_is = [](bytes n) { return n; };
+
+/// What running the plan adds at its worst moment, by the rules alone: a replay takes its outputs
+/// (scratch for those that are here) and workspace; what it read for the last time goes.
+std::uint64_t really_added(const sample& s, const plan& p) {
+  const graph& g = s.g;
+  std::multiset<tensor_id> uses(s.targets.begin(), s.targets.end());
+  for (const auto& step : p.steps)
+    if (step.what == plan_step::kind::replay)
+      uses.insert(g[step.op].inputs.begin(), g[step.op].inputs.end());
+  std::set<tensor_id> here;
+  for (const tensor_id t : s.tensors)
+    if (on_device(g[t].where)) here.insert(t);
+  std::uint64_t live = 0, peak = 0;
+  const auto come = [&](tensor_id t) {
+    if (uses.contains(t) && here.insert(t).second) live += g[t].footprint.count;
+  };
+  for (const auto& step : p.steps) {
+    if (step.what == plan_step::kind::reload) {
+      CHECK(g[step.tensor].where == residency::host);
+      CHECK(!here.contains(step.tensor));
+      come(step.tensor);
+      peak = std::max(peak, live);
+      continue;
+    }
+    const operator_record& o = g[step.op];
+    for (const tensor_id in : o.inputs) CHECK(here.contains(in));
+    std::uint64_t more = o.workspace.count;
+    for (const tensor_id out : o.outputs) more += g[out].footprint.count;
+    peak = std::max(peak, live + more);
+    for (const tensor_id out : o.outputs) come(out);
+    for (const tensor_id in : o.inputs) {
+      uses.erase(uses.find(in));
+      if (!uses.contains(in) && !on_device(g[in].where) && here.erase(in) > 0)
+        live -= g[in].footprint.count;
+    }
+  }
+  for (const tensor_id t : s.targets) CHECK(here.contains(t));
+  return std::max(peak, live + s.tail.count);
+}
+
+}  // namespace
+
+TEST_CASE("a plan is in order, complete, runs each operator once, and knows its peak") {
+  int steps = 0, exact = 0;
+  for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+    for (const bool one_output : {true, false}) {
+      CAPTURE(seed);
+      CAPTURE(one_output);
+      sample s(seed, 14, one_output, true);
+      std::mt19937_64 rng(seed);
+      std::vector<bool> reloads;
+      for (std::size_t i = 0; i < s.tensors.size(); ++i) reloads.push_back(rng() % 2 == 0);
+      planner maker;
+      const plan& p = maker.closure(
+          s.g, s.targets, s.tail, [&](tensor_id t) { return bool(reloads[index(t)]); }, as_is);
+      std::set<operator_id> run;
+      for (const auto& step : p.steps)
+        if (step.what == plan_step::kind::replay) CHECK(run.insert(step.op).second);
+      const std::uint64_t added = really_added(s, p);
+      CHECK(p.peak.count >= added);
+      if (one_output) CHECK(p.peak.count == added);
+      exact += p.peak.count == added;
+      steps += int(p.steps.size());
+      for (const auto& r : p.rows) CHECK(s.g[r.tensor].planned != tensor::nowhere);
+      maker.forget(s.g);
+      for (const tensor_id t : s.tensors) CHECK(s.g[t].planned == tensor::nowhere);
+    }
+  }
+  CHECK(steps > 10'000);
+  CHECK(exact > 5'000);
+}
+
+TEST_CASE("a plan ten thousand operators deep needs no stack") {
+  graph g;
+  tensor_id last = g.add_tensor(bytes{1}, bytes{1});
+  g[last].where = residency::resident;
+  for (int i = 0; i < 10'000; ++i) {
+    const operator_id o = g.add_record();
+    g[o].inputs = {last};
+    last = g.add_tensor(bytes{1}, bytes{1});
+    g[o].outputs = {last};
+    g.connect(o);
+    g[last].where = residency::evicted;
+  }
+  planner maker;
+  const std::vector<tensor_id> targets{last};
+  const plan& p = maker.closure(
+      g, targets, bytes{}, [](tensor_id) { return true; }, as_is);
+  CHECK(p.steps.size() == 10'000);
+  CHECK(p.peak == bytes{2});
+}
+
+namespace {
+
+/// The cheapest way by relaxing every edge until nothing changes.
+std::optional<std::int64_t> brute_force(const sample& s, std::span<const tensor_id> ours,
+                                        std::uint64_t available) {
+  using here = std::set<tensor_id>;
+  here start;
+  for (const tensor_id t : ours)
+    if (on_device(s.g[t].where)) start.insert(t);
+  std::map<here, std::int64_t> cost{{start, 0}};
+  const auto bytes_of = [&](const here& h) {
+    std::uint64_t sum = 0;
+    for (const tensor_id t : h) sum += s.g[t].footprint.count;
+    return sum;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    const auto known = cost;
+    const auto relax = [&](const here& h, std::int64_t c) {
+      const auto [at, fresh] = cost.try_emplace(h, c);
+      if (!fresh && at->second <= c) return;
+      at->second = c;
+      changed = true;
+    };
+    for (const auto& [h, c] : known) {
+      for (const tensor_id t : h) {
+        here less = h;
+        less.erase(t);
+        relax(less, c);
+      }
+      for (const tensor_id t : ours) {
+        const operator_record& o = s.g[s.g[t].producer];
+        std::uint64_t need = o.workspace.count;
+        bool ready = true, useful = false;
+        here more = h;
+        for (const tensor_id in : o.inputs)
+          ready = ready && (h.contains(in) || s.g[in].producer == operator_id::none);
+        for (const tensor_id out : o.outputs) {
+          need += s.g[out].footprint.count;
+          if (std::find(ours.begin(), ours.end(), out) != ours.end())
+            useful = more.insert(out).second || useful;
+        }
+        if (ready && useful && bytes_of(h) + need <= available) relax(more, c + o.cost.count());
+      }
+    }
+  }
+  std::optional<std::int64_t> best;
+  for (const auto& [h, c] : cost) {
+    const bool done = std::all_of(s.targets.begin(), s.targets.end(), [&](tensor_id t) {
+      return h.contains(t) || s.g[t].producer == operator_id::none;
+    });
+    if (done && bytes_of(h) + s.tail.count <= available && (!best || c < *best)) best = c;
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("the exact search is as cheap as brute force, and its steps can be taken") {
+  int possible = 0, impossible = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    sample s(seed, 5, seed % 2 == 0, false);
+    exact_search search;
+    const auto small = search.closure(s.g, s.targets);
+    if (!small || small->size() > 6) continue;
+    const std::vector<tensor_id> ours(small->begin(), small->end());
+    for (const std::uint64_t available : {20u, 35u, 50u, 80u}) {
+      CAPTURE(seed);
+      CAPTURE(available);
+      const auto steps = search.schedule(
+          s.g, s.targets, bytes{available}, s.tail, [](tensor_id) { return true; }, as_is);
+      const auto best = brute_force(s, ours, available);
+      REQUIRE(steps.has_value() == best.has_value());
+      ++(best ? possible : impossible);
+      if (!best) continue;
+      std::set<tensor_id> here;
+      for (const tensor_id t : ours)
+        if (on_device(s.g[t].where)) here.insert(t);
+      std::int64_t cost = 0;
+      for (const auto& step : *steps) {
+        if (step.what == plan_step::kind::evict) {
+          CHECK(here.erase(step.tensor) == 1);
+          continue;
+        }
+        for (const tensor_id in : s.g[step.op].inputs)
+          CHECK((here.contains(in) || s.g[in].producer == operator_id::none));
+        for (const tensor_id out : s.g[step.op].outputs)
+          if (std::find(ours.begin(), ours.end(), out) != ours.end()) here.insert(out);
+        cost += s.g[step.op].cost.count();
+      }
+      for (const tensor_id t : s.targets)
+        CHECK((here.contains(t) || s.g[t].producer == operator_id::none));
+      CHECK(cost == *best);
+    }
+  }
+  CHECK(possible > 200);
+  CHECK(impossible > 100);
+}
+
+TEST_CASE("the exact search declines what is too large") {
+  for (const int operators : {14, 15}) {
+    graph g;
+    std::vector<tensor_id> targets;
+    for (int i = 0; i < operators; ++i) {
+      const operator_id o = g.add_record();
+      if (i > 0) g[o].inputs = {targets.back()};
+      targets.assign(1, g.add_tensor(bytes{1}, bytes{1}));
+      g[o].outputs = targets;
+      g.connect(o);
+    }
+    exact_search search;
+    CHECK(search.closure(g, targets).has_value() == (operators <= 14));
+  }
+}
