@@ -20,7 +20,7 @@ enum class restoration : std::uint8_t { recompute, reload };
 //
 // Semantic rules:
 //  * Lower scores leave first; equal scores are broken by the lower id.
-//  * Neither form allocates or throws; both depend on nothing but the context.
+//  * Neither form throws; both depend on nothing but the context, and allocate nothing of their own.
 //  * `weight(context, t)` stands for the score 1 / (weight x staleness). It does not depend on the
 //    current tick, so a tensor's rank among equals changes only when it is touched or its weight
 //    changes. A weight is not negative; weight 0 leaves last.
@@ -48,7 +48,7 @@ concept Heuristic = scores_tensor<H> || weighs_tensor<H>;
 // Semantic rules:
 //  * `judge` is asked about a resident tensor that can leave in at least one way. An action that is
 //    impossible for it is taken for the other one where that is possible, else for keep.
-//  * A clean tensor needs no copy: it simply goes, whichever action was chosen.
+//  * A clean tensor needs no copy: it simply goes, whether evict or offload was chosen.
 //
 // Detected, with a default:
 //  * `restore(context, t)` -> restoration: of a tensor on the host (default: the cheaper);

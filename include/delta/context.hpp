@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <vector>
+#include <utility>
 
 #include "delta/graph.hpp"
 #include "delta/tensor.hpp"
@@ -52,11 +52,11 @@ class context {
   /// an ancestor on the host counts as its reload (or its own operator, where that is cheaper and
   /// its inputs are here). Infinite where it can't be recomputed. The walk stops after 256 records
   /// and then gives what it has: a lower bound (repairs P-12). O(closure).
-  [[nodiscard]] double recompute_cost(tensor_id t) const {
+  [[nodiscard]] double recompute_cost(tensor_id t) const noexcept {
     return can_recompute(t) ? walk(t, false) : never;
   }
   /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the evicted descendants.
-  [[nodiscard]] double neighbourhood_cost(tensor_id t) const {
+  [[nodiscard]] double neighbourhood_cost(tensor_id t) const noexcept {
     return can_recompute(t) ? walk(t, true) : never;
   }
   /// One copy of it, in ns, without waiting for the queue.
@@ -79,7 +79,7 @@ class context {
     return at(t).host ? backlog(direction::in) + copy_cost(t, direction::in) : never;
   }
   /// What getting it back would cost if it left the cheaper way; 0 if nobody wants it back.
-  [[nodiscard]] double release_cost(tensor_id t) const {
+  [[nodiscard]] double release_cost(tensor_id t) const noexcept {
     return is_released(t) ? 0.0 : std::min(recompute_cost(t), exposed_swap_cost(t));
   }
 
@@ -147,20 +147,21 @@ class context {
   }
 
   /// Sums the costs of the evicted neighbourhood, each operator and each reload once.
-  double walk(tensor_id t, bool descendants) const {
-    stack_.clear();
+  double walk(tensor_id t, bool descendants) const noexcept {
+    std::array<operator_id, walk_limit> found;  // in the order of the walk
+    std::size_t count = 0;
     const std::uint64_t mark = graph_->next_mark();
     double cost = 0;
     const auto visit = [&](operator_id o) {
-      if (o == operator_id::none || stack_.size() >= walk_limit) return;
+      if (o == operator_id::none || count == walk_limit) return;
       const operator_record& r = (*graph_)[o];
       if (std::exchange(r.mark, mark) == mark) return;
-      stack_.push_back(o);
+      found[count++] = o;
       cost += static_cast<double>(r.cost.count());
     };
     visit(at(t).producer);
-    for (std::size_t i = 0; i < stack_.size(); ++i)
-      for (tensor_id in : (*graph_)[stack_[i]].inputs) {
+    for (std::size_t i = 0; i < count; ++i)
+      for (tensor_id in : (*graph_)[found[i]].inputs) {
         const tensor& r = at(in);
         if (missing(in))
           visit(r.producer);
@@ -170,17 +171,17 @@ class context {
           cost += reload_cost(in);
       }
     if (descendants) {
-      std::size_t i = stack_.size();
+      std::size_t i = count;
       for (operator_id c : at(t).consumers) visit_missing_outputs(c, visit);
-      for (; i < stack_.size(); ++i)
-        for (tensor_id out : (*graph_)[stack_[i]].outputs)
+      for (; i < count; ++i)
+        for (tensor_id out : (*graph_)[found[i]].outputs)
           if (missing(out))
             for (operator_id c : at(out).consumers) visit_missing_outputs(c, visit);
     }
     return cost;
   }
   template <class Visit>
-  void visit_missing_outputs(operator_id c, const Visit& visit) const {
+  void visit_missing_outputs(operator_id c, const Visit& visit) const noexcept {
     const auto& outs = (*graph_)[c].outputs;
     if (std::any_of(outs.begin(), outs.end(),
                     [&](tensor_id o) { return missing(o) && at(o).references > 0; }))
@@ -189,7 +190,6 @@ class context {
   const graph* graph_;
   const conditions* conditions_;
   std::span<const tensor_id> offloaded_;
-  mutable std::vector<operator_id> stack_;  // kept for its capacity
 };
 
 }  // namespace delta

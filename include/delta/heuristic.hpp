@@ -26,7 +26,7 @@ struct greedy {
 /// DTR's h (Kirisame et al. 2020): c / (m s), c the cost of the evicted neighbourhood, ancestors
 /// and descendants.
 struct dtr {
-  double weight(const context& c, tensor_id t) const {
+  double weight(const context& c, tensor_id t) const noexcept {
     return c.bytes(t) / std::max(c.neighbourhood_cost(t), 1.0);
   }
 };
@@ -34,13 +34,13 @@ struct dtr {
 /// Capuchin's memory saving per second (Peng et al. 2020), turned round so that lower leaves first:
 /// c_r / m.
 struct msps {
-  double score(const context& c, tensor_id t) const { return c.recompute_cost(t) / c.bytes(t); }
+  double score(const context& c, tensor_id t) const noexcept { return c.recompute_cost(t) / c.bytes(t); }
 };
 
 /// Both ways out weighed (repairs, "Filter choice on real traces"): min(c_r, exposed c_s) / (m s),
 /// where the exposed swap waits for the copies queued before it.
 struct joint {
-  double weight(const context& c, tensor_id t) const {
+  double weight(const context& c, tensor_id t) const noexcept {
     return c.bytes(t) / std::max(c.release_cost(t), 1.0);
   }
 };

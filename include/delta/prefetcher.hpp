@@ -21,7 +21,7 @@ enum class queue_order : std::uint8_t {
 };
 
 /// The paper's Algorithm 4: in the backward pass, after every operator, reload from the queue of
-/// offloaded tensors while memory is enough and fewer than n are under way (P-8 and P-10: AND, and
+/// offloaded tensors while memory is enough, but at most n of them (P-8 and P-10: AND, and
 /// an empty queue ends it). Memory is enough when the tensor fits under the high watermark and
 /// leaves what the coming operator is likely to need. n is halved when a tensor leaves again
 /// unused. In the forward pass release starts early, at the watermark (Algorithm 1, line 11; P-4).
