@@ -1,0 +1,286 @@
+// What policies see and what they answer, on a situation whose numbers are worked out by hand.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "delta/decider.hpp"
+#include "delta/filter.hpp"
+#include "delta/heuristic.hpp"
+#include "delta/prefetcher.hpp"
+
+using namespace delta;
+
+namespace {
+
+/// v (variable) -> A(10 ns) -> a, evicted -> B(20 ns) -> b, here -> C(40 ns) -> c, evicted
+///                              a, h (variable, on the host) -> D(5 ns) -> d, here
+/// One byte out takes 1 ns, one in 0.5 ns.
+struct situation {
+  graph g;
+  conditions now;
+  tensor_id v, a, b, c, h, d;
+  operator_id A, B, C, D;
+
+  situation() {
+    v = add(100, residency::resident, 9);
+    a = add(200, residency::evicted, 2);
+    b = add(300, residency::resident, 6);
+    c = add(400, residency::evicted, 7);
+    h = add(50, residency::host, 1);
+    d = add(60, residency::resident, 8);
+    g[h].host = slab{0};
+    A = make(10, {v}, a);
+    B = make(20, {a}, b);
+    C = make(40, {b}, c);
+    D = make(5, {a, h}, d);
+    now.now = 10;
+    now.budget = 2000_B;
+    now.used = 460_B;
+    now.host_free = 1000_B;
+    now.rate = {1e9, 2e9};
+    now.latency = {5, 7};
+    now.backlog = {100, 11};
+    now.recompute_cap = 3;
+  }
+  ~situation() { (void)slab(std::move(g[h].host)); }
+
+  tensor_id add(std::uint64_t size, residency where, tick used) {
+    const tensor_id t = g.add_tensor(bytes{size}, bytes{size});
+    g[t].where = where;
+    g[t].last_use = used;
+    return t;
+  }
+  operator_id make(std::int64_t cost, std::vector<tensor_id> inputs, tensor_id output) {
+    const operator_id o = g.add_record();
+    g[o].inputs = std::move(inputs);
+    g[o].outputs = {output};
+    g[o].cost = nanoseconds{cost};
+    g.connect(o);
+    return o;
+  }
+  [[nodiscard]] context view() const { return {g, now}; }
+};
+
+}  // namespace
+
+TEST_CASE("context: sizes, staleness and costs") {
+  situation s;
+  const context c = s.view();
+  CHECK(c.bytes(s.b) == 300);
+  CHECK(c.staleness(s.b) == 4);
+  s.g[s.b].last_use = 10;
+  CHECK(c.staleness(s.b) == 1);              // at least one
+  CHECK(c.recompute_cost(s.b) == 30);        // B, and A, as a is gone
+  CHECK(c.neighbourhood_cost(s.b) == 70);    // and C, as c is gone
+  CHECK(c.recompute_cost(s.c) == 40);        // b is here
+  CHECK(c.reload_cost(s.h) == 11 + 7 + 25);  // behind the queue
+  CHECK(c.recompute_cost(s.d) == 5 + 10 + 43);
+  CHECK(c.recompute_cost(s.v) == never);
+  CHECK(c.neighbourhood_cost(s.h) == never);
+  CHECK(c.reload_cost(s.b) == never);
+  CHECK(c.swap_cost(s.b) == 5 + 300 + 7 + 150);
+  CHECK(c.exposed_swap_cost(s.b) == 462 + 100);
+  CHECK(c.release_cost(s.b) == 30);
+  CHECK(c.release_cost(s.v) == 5 + 100 + 7 + 50 + 100);
+  s.g[s.b].host = slab{1};  // clean: the way out is free, and no queue
+  CHECK(c.swap_cost(s.b) == 157);
+  CHECK(c.exposed_swap_cost(s.b) == 157);
+  (void)slab(std::move(s.g[s.b].host));
+  s.g[s.c].references = 0;  // nobody would come back for c
+  CHECK(c.neighbourhood_cost(s.b) == 30);
+}
+
+TEST_CASE("context: what can leave, and how") {
+  situation s;
+  const context c = s.view();
+  CHECK(c.can_evict(s.b));
+  CHECK(!c.can_evict(s.v));
+  CHECK(c.can_offload(s.v));
+  s.g[s.B].replays = 3;
+  CHECK(!c.can_evict(s.b));  // the cap
+  s.g[s.B].replays = 2;
+  CHECK(c.can_evict(s.b));
+  s.g[s.b].pinned = pin::evict;
+  CHECK(!c.can_evict(s.b));
+  s.g[s.b].pinned = pin::offload;
+  CHECK(c.can_evict(s.b));
+  CHECK(!c.can_offload(s.b));
+  CHECK(c.swap_cost(s.b) == never);
+  s.g[s.b].pinned = pin::none;
+  s.now.host_free = 299_B;
+  CHECK(!c.can_offload(s.b));
+  s.now.host_free = 300_B;
+  CHECK(c.can_offload(s.b));
+  s.g[s.b].persistent = true;
+  CHECK(!c.can_evict(s.b));
+  s.g[s.b].persistent = false;
+  s.now.may_evict = false;
+  CHECK(!c.can_evict(s.b));
+  s.now.may_offload = false;
+  CHECK(!c.can_offload(s.v));
+  CHECK(!c.is_released(s.b));
+  s.g[s.b].references = 0;
+  CHECK(c.is_released(s.b));
+  CHECK(c.release_cost(s.b) == 0);
+  s.g[s.b].wanted = 1;
+  CHECK(!c.is_released(s.b));
+}
+
+TEST_CASE("heuristics: the equations") {
+  situation s;
+  const context c = s.view();
+  const auto score = [&](const auto& heuristic) { return score_of(heuristic, c, s.b); };
+  CHECK(score(base{}) == doctest::Approx(1.0 / (300 * 4)));
+  CHECK(score(lru{}) == doctest::Approx(1.0 / 4));
+  CHECK(score(greedy{}) == doctest::Approx(1.0 / 300));
+  CHECK(score(dtr{}) == doctest::Approx(70.0 / (300 * 4)));
+  CHECK(score(msps{}) == doctest::Approx(30.0 / 300));
+  CHECK(score(joint{}) == doctest::Approx(30.0 / (300 * 4)));
+  s.g[s.B].cost = nanoseconds{10'000};
+  CHECK(score(joint{}) == doctest::Approx(562.0 / (300 * 4)));
+  // What can't be computed leaves last by its cost, never as a number that is none.
+  CHECK(score_of(dtr{}, c, s.v) == never);
+  CHECK(score_of(msps{}, c, s.v) == never);
+  s.now.may_offload = false;
+  CHECK(score_of(joint{}, c, s.v) == never);
+  s.g[s.b].references = 0;  // dropped, and can be made again: before all others
+  CHECK(score(lru{}) < 0);
+  CHECK(score(dtr{}) < 0);
+}
+
+namespace {
+struct listed {
+  std::vector<double> scores;
+  double score(const context&, tensor_id t) const noexcept { return scores[index(t)]; }
+};
+}  // namespace
+
+TEST_CASE("filter: the lowest, ties to the lower id, no number last, whatever the order") {
+  situation s;
+  const context c = s.view();
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto pick = [&](std::vector<double> scores, auto may) {
+    std::vector<tensor_id> list{s.v, s.a, s.b, s.c, s.h, s.d};
+    filter<listed> f{{std::move(scores)}};
+    const tensor_id first = f.select(c, list, may);
+    std::vector<tensor_id> back(list.rbegin(), list.rend());
+    CHECK(f.select(c, back, may) == first);
+    return first;
+  };
+  const auto all = [](tensor_id) { return true; };
+  CHECK(pick({5, 4, 3, 3, 3, 9}, all) == s.b);
+  CHECK(pick({nan, 4, 3, nan, 2, 9}, all) == s.h);
+  CHECK(pick({nan, nan, never, nan, nan, nan}, all) == s.v);
+  CHECK(pick({-never, 4, 3, nan, 2, 9}, all) == s.v);
+  CHECK(pick({1, 1, 1, 1, 1, 1}, [&](tensor_id t) { return t == s.c || t == s.d; }) == s.c);
+  CHECK(pick({1, 1, 1, 1, 1, 1}, [](tensor_id) { return false; }) == tensor_id::none);
+  filter<listed> f{{{1, 1, 1, 1, 1, 1}}};
+  const std::vector<tensor_id> two{s.v, s.b};
+  f.select(c, two, all);
+  CHECK(f.evaluations() == 2);
+  CHECK(f.select(c, {}, all) == tensor_id::none);
+}
+
+TEST_CASE("deciders: the paper's ratio") {
+  situation s;
+  const context c = s.view();
+  paper_ratio rule;
+  s.g[s.d].footprint = 35_B;  // c_s = m / (0.35 b) = 100 ns
+  s.g[s.a].where = residency::resident;
+  s.g[s.h].where = residency::resident;
+  s.g[s.D].cost = nanoseconds{100};
+  CHECK(rule.judge(c, s.d) == action::evict);  // F = 1
+  s.g[s.D].cost = nanoseconds{101};
+  CHECK(rule.judge(c, s.d) == action::offload);
+  CHECK(rule.judge(c, s.v) == action::offload);  // can't be computed
+  s.now.host_free = 34_B;
+  CHECK(rule.judge(c, s.d) == action::evict);  // the host is full
+  s.now.host_free = 1000_B;
+  s.now.backward = true;
+  CHECK(rule.judge(c, s.d) == action::offload);
+  rule.strict = true;
+  CHECK(rule.judge(c, s.d) == action::keep);
+  s.g[s.d].references = 0;
+  CHECK(rule.judge(c, s.d) != action::keep);
+  CHECK(rule.restore(c, s.d) == restoration::recompute);
+  CHECK(rule.restore(c, s.h) == restoration::reload);
+}
+
+TEST_CASE("deciders: the cheaper behind the queue, and those that know one answer") {
+  situation s;
+  const context c = s.view();
+  const cheaper rule;
+  s.g[s.B].cost = nanoseconds{452};  // c_r = 462 = c_s; the queue makes 562
+  CHECK(rule.judge(c, s.b) == action::evict);
+  s.now.backlog = {0, 0};
+  CHECK(rule.judge(c, s.b) == action::evict);
+  s.g[s.B].cost = nanoseconds{453};
+  CHECK(rule.judge(c, s.b) == action::offload);
+  s.now.backlog = {1, 0};
+  CHECK(rule.judge(c, s.b) == action::evict);
+  CHECK(rule.judge(c, s.v) == action::offload);
+  s.now.host_free = {};
+  s.g[s.B].cost = nanoseconds{100'000};
+  CHECK(rule.judge(c, s.b) == action::evict);
+  CHECK(evict_only{}.judge(c, s.b) == action::evict);
+  CHECK(offload_only{}.judge(c, s.b) == action::offload);
+  CHECK(never_release{}.judge(c, s.b) == action::keep);
+  static_assert(evicts<evict_only>() && !offloads<evict_only>());
+  static_assert(!evicts<offload_only>() && offloads<offload_only>());
+  static_assert(!evicts<never_release>() && !offloads<never_release>());
+  static_assert(evicts<cheaper>() && offloads<cheaper>());
+}
+
+TEST_CASE("prefetchers: order, number, room, phase") {
+  situation s;
+  context c = s.view();
+  const std::vector<tensor_id> queue{s.h, s.a, s.c};
+  c.set_offloaded(queue);
+  s.now.backward = true;
+  CHECK(no_prefetch{}.next(c) == tensor_id::none);
+  CHECK(fifo_prefetch{}.next(c) == s.h);
+  CHECK(lifo_prefetch{}.next(c) == s.c);
+  s.now.backward = false;
+  CHECK(fifo_prefetch{}.next(c) == tensor_id::none);
+  s.now.backward = true;
+  fifo_prefetch two;
+  two.n = 2;
+  CHECK(two.next(c) == s.h);
+  CHECK(two.next(c) == s.h);
+  CHECK(two.next(c) == tensor_id::none);
+  two.end_of_operator(c);
+  CHECK(two.next(c) == s.h);
+  fifo_prefetch roomy;
+  s.now.used = 1850_B;  // 0.95 of 2000 is 1900, h has 50
+  CHECK(roomy.next(c) == s.h);
+  s.now.coming_need = 1_B;
+  CHECK(roomy.next(c) == tensor_id::none);
+  s.now.coming_need = {};
+  s.now.used = 1851_B;
+  CHECK(roomy.next(c) == tensor_id::none);
+  c.set_offloaded({});
+  s.now.used = {};
+  CHECK(fifo_prefetch{}.next(c) == tensor_id::none);
+  fifo_prefetch halved;
+  CHECK(halved.n == 8);
+  for (const std::uint32_t n : {4u, 2u, 1u, 1u}) {
+    halved.wasted(c, s.h);
+    CHECK(halved.n == n);
+  }
+}
+
+TEST_CASE("prefetchers: the early start, in forward only") {
+  situation s;
+  const context c = s.view();
+  const fifo_prefetch p;
+  s.now.used = 1500_B;
+  CHECK(p.ahead(c) == 0);
+  s.now.used = 1600_B;
+  CHECK(p.ahead(c) == 100);
+  s.now.leaving = 60_B;
+  CHECK(p.ahead(c) == 40);
+  s.now.backward = true;
+  CHECK(p.ahead(c) == 0);
+}
