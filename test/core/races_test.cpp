@@ -94,10 +94,10 @@ struct total {
 };
 
 template <class Policy>
-total races(Policy policy, bytes host, bool always_passes) {
+total races(Policy policy, bytes host, bool always_passes, bool updates_made = false) {
   total sum;
   for (std::uint64_t seed = 1; seed <= seeds(); ++seed) {
-    const program p = random_program(seed, {.largest = 200});
+    const program p = random_program(seed, {.largest = 200, .updates_made = updates_made});
     const auto expected = evaluate(p);
     const bytes least = largest_footprint(p, 64);
     for (const std::uint64_t percent : {100u, 130u, 200u}) {
@@ -161,4 +161,10 @@ TEST_CASE("races: a host that is nearly full") {
   CHECK(sum.evictions > 0);
   CHECK(sum.offloads > 0);
   CHECK(sum.passed > 0);
+}
+
+TEST_CASE("races: updates in place of what operators made") {
+  CHECK(races(online(), 1_MiB, true, true).recomputes > 0);
+  CHECK(races(paper(), 1_MiB, true, true).recomputes > 0);
+  CHECK(races(recompute_only(), bytes{}, false, true).recomputes > 0);
 }

@@ -53,6 +53,7 @@ struct program_shape {
   int steps = 2;
   std::uint32_t largest = 64;  ///< bytes of a tensor, at least 8
   bool updates = true, effects = true, several_outputs = true;
+  bool updates_made = false;  ///< also in place: what operators made, and what is read beside
 };
 
 /// A program that drops everything it makes, mostly in backward order.
@@ -85,6 +86,10 @@ inline program random_program(std::uint64_t seed, const program_shape& shape = {
         const int v = first_variable + int(below(p.variables.size()));
         o.updates.push_back(v);
         std::erase(o.inputs, v);
+      }
+      if (shape.updates_made && !live.empty() && below(3) == 0) {
+        o.updates.push_back(live[below(live.size())]);
+        if (below(3) == 0) o.inputs.push_back(o.updates.back());
       }
       if (o.updates.empty() || below(2) == 0)
         for (std::uint64_t k = shape.several_outputs ? 1 + below(3) / 2 : 1; k-- > 0;)
