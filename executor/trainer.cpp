@@ -260,7 +260,7 @@ train_report train(const train_options& o, std::ostream& progress) {
   const bool managed = o.policy != "unmanaged" || o.budget.what != budget_choice::kind::none;
   if (managed && (o.verify || o.budget.what == budget_choice::kind::percent)) {
     twin = train_once(s, "unmanaged", expected_peak + expected_peak, bytes{},
-                      o.verify ? steps : std::min<std::uint64_t>(steps, 3), "unmanaged twin");
+                      o.verify ? steps : std::min<std::uint64_t>(steps, 5), "unmanaged twin");
     r.unmanaged_step_seconds = twin->step_seconds;
     r.unmanaged_peak_bytes = twin->by_class;
     r.unmanaged_peak_bytes->total = twin->peak.count;

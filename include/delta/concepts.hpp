@@ -20,7 +20,8 @@ enum class restoration : std::uint8_t { recompute, reload };
 //
 // Semantic rules:
 //  * Lower scores leave first; equal scores are broken by the lower id.
-//  * Neither form throws; both depend on nothing but the context, and allocate nothing of their own.
+//  * Neither form throws; both depend on nothing but the context, and allocate nothing of their
+//  own.
 //  * `weight(context, t)` stands for the score 1 / (weight x staleness). It does not depend on the
 //    current tick, so a tensor's rank among equals changes only when it is touched or its weight
 //    changes. A weight is not negative; weight 0 leaves last.

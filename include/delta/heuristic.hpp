@@ -34,7 +34,9 @@ struct dtr {
 /// Capuchin's memory saving per second (Peng et al. 2020), turned round so that lower leaves first:
 /// c_r / m.
 struct msps {
-  double score(const context& c, tensor_id t) const noexcept { return c.recompute_cost(t) / c.bytes(t); }
+  double score(const context& c, tensor_id t) const noexcept {
+    return c.recompute_cost(t) / c.bytes(t);
+  }
 };
 
 /// Both ways out weighed (repairs, "Filter choice on real traces"): min(c_r, exposed c_s) / (m s),

@@ -21,12 +21,9 @@ struct preset {
 inline constexpr std::array<preset, 4> presets{{
     {"unmanaged", "nothing leaves the device; tensors go at their last use (the baseline)"},
     {"paper",
-     "DELTA as published: 1/(m s), evict when c_r <= c_s, release from 3/4 of the budget on, "
-     "FIFO prefetch; recomputes whatever it can"},
+     "as published: 1/(m s); evicts when c_r <= c_s; starts at 3/4 of the budget; FIFO prefetch"},
     {"dtr", "recomputation only, as DTR: cost of the evicted neighbourhood / (m s)"},
-    {"online",
-     "the cheaper of recomputing and swapping behind the queue, per tensor, by measured "
-     "costs"},
+    {"online", "per tensor the cheaper of recomputing and swapping, by measured costs and queues"},
 }};
 
 /// Nothing leaves.
