@@ -65,14 +65,15 @@ bytes largest_footprint(const graph& g) {
 }
 
 std::optional<bytes> smallest_budget(const graph& g, trial t) {
-  bytes low = largest_footprint(g);
+  const bytes refused = t.budget;
+  bytes low = std::max(largest_footprint(g), refused);
   bytes high{unmanaged_peak(g).total};
   const auto works = [&](bytes budget) {
     t.budget = budget;
     return rehearse(g, t).has_value();
   };
-  if (works(low)) return low;
-  if (!works(high)) return std::nullopt;
+  if (low > refused && works(low)) return low;
+  if (high <= low || !works(high)) return std::nullopt;
   const std::uint64_t precision = std::max<std::uint64_t>(high.count / 1000, granularity);
   while (high.count - low.count > precision) {
     const bytes middle = round_up(bytes{low.count + (high.count - low.count) / 2}, granularity);

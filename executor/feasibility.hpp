@@ -39,7 +39,8 @@ inline constexpr std::uint64_t granularity = 64;
 [[nodiscard]] bytes largest_footprint(const graph&);
 
 /// The smallest budget (to 0.1 %) found to pass between the largest operator's footprint and the
-/// unmanaged peak; nullopt when even that does not. Some 12 trials: seconds at most.
+/// unmanaged peak, and above the trial's own, which is known not to; nullopt when even that peak
+/// does not. Some 12 trials: seconds at most.
 [[nodiscard]] std::optional<bytes> smallest_budget(const graph&, trial);
 
 }  // namespace delta::executor

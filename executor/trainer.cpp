@@ -198,6 +198,10 @@ bool same_bits(const outcome& a, const outcome& b) {
          a.parameters == b.parameters && a.state == b.state;
 }
 
+/// A memory that fits only just, on the device and on the host, may last for some steps and no
+/// more: the state that a step leaves behind is not the one that it found. So many are tried.
+constexpr std::uint64_t rehearsed_steps = 64;
+
 /// The same error with the smallest budget that a trial in virtual time found to work.
 [[noreturn]] void rethrow_with_budget(const budget_exceeded& e, const graph& g, trial t,
                                       std::ostream& progress) {
@@ -267,8 +271,12 @@ train_report train(const train_options& o, std::ostream& progress) {
   }
   const bytes peak{r.unmanaged_peak_bytes->total};
   const bytes budget = managed ? o.budget.resolve(peak) : expected_peak + expected_peak;
-  const trial rehearsal{
-      .policy = o.policy, .strict = o.strict, .host_budget = host_budget, .copy_rate = o.copy_rate};
+  const trial rehearsal{.policy = o.policy,
+                        .strict = o.strict,
+                        .budget = budget,
+                        .host_budget = host_budget,
+                        .copy_rate = o.copy_rate,
+                        .steps = int(std::clamp<std::uint64_t>(steps, 3, rehearsed_steps))};
   if (const bytes least = largest_footprint(training); managed && budget < least) {
     // Where even that is too little for the policy, what the line allows must be enough.
     check_against_operator(budget, smallest_budget(training, rehearsal).value_or(least));
