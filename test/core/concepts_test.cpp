@@ -2,8 +2,11 @@
 // policy promises, on random programs.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "delta/presets.hpp"

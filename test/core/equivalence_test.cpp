@@ -4,7 +4,7 @@
 
 #include <cstdint>
 #include <map>
-#include <tuple>
+#include <vector>
 
 #include "adversary.hpp"
 #include "delta/presets.hpp"

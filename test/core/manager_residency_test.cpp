@@ -1,6 +1,7 @@
 // What leaves the device and how, and what comes back: one behaviour at a time, with real bytes.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 

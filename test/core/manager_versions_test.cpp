@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "delta/presets.hpp"
