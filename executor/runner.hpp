@@ -75,8 +75,9 @@ class runner final : public session {
       const tensor_id t = manager_.variable(bytes{g[v].bytes});
       training_.ids[std::size_t(v)] = persistent_[std::size_t(v)] = t;
       note(g[v], +1);
-      if constexpr (has_bytes)
-        initialise(g, v, seed, reinterpret_cast<float*>(manager_.acquire(t, access::write).data()));
+      // Acquired on every storage, so that all see the same requests.
+      const auto view = manager_.acquire(t, access::write);
+      if constexpr (has_bytes) initialise(g, v, seed, reinterpret_cast<float*>(view.data()));
     }
   }
 
@@ -152,12 +153,11 @@ class runner final : public session {
       note(g[v], +1);
     }
     const auto began = clock::now();
-    if constexpr (has_bytes) {
-      auto images = manager_.acquire(p.ids[std::size_t(g.images)], access::write);
-      auto labels = manager_.acquire(p.ids[std::size_t(g.labels)], access::write);
+    const auto images = manager_.acquire(p.ids[std::size_t(g.images)], access::write);
+    const auto labels = manager_.acquire(p.ids[std::size_t(g.labels)], access::write);
+    if constexpr (has_bytes)
       batch->fill(reinterpret_cast<float*>(images.data()),
                   reinterpret_cast<std::int32_t*>(labels.data()));
-    }
     return clock::now() - began;
   }
 

@@ -4,6 +4,7 @@
 // What there is: sizes and ids, one tensor, who made which from what, errors, what is counted.
 #include "delta/error.hpp"
 #include "delta/graph.hpp"
+#include "delta/kernel.hpp"
 #include "delta/observer.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,44 +13,13 @@
 #include "delta/concepts.hpp"
 #include "delta/error.hpp"
 #include "delta/graph.hpp"
+#include "delta/kernel.hpp"
 #include "delta/ledger.hpp"
 #include "delta/observer.hpp"
 #include "delta/restore.hpp"
 #include "delta/room.hpp"
 
 namespace delta {
-
-/// An operator whose lists are known at run time. The spans must live until `run` returns.
-struct operation_span {
-  std::span<const tensor_id> inputs = {};   ///< read
-  std::span<const bytes> outputs = {};      ///< sizes; the kernel writes every byte
-  std::span<const tensor_id> updates = {};  ///< changed in place: a new version of the same tensor
-  bytes workspace{};                        ///< scratch, for the time of the kernel
-  trait traits = trait::pure;
-  nanoseconds cost{};             ///< what it is expected to take; 0: unknown
-  const char* name = "operator";  ///< for errors and timelines; outlives the record
-};
-
-/// The same with literal lists, for use inside a call: `manager.run({.inputs = {x, w}, ...}, f)`.
-struct operation {
-  std::initializer_list<tensor_id> inputs = {};
-  std::initializer_list<bytes> outputs = {};
-  std::initializer_list<tensor_id> updates = {};
-  bytes workspace{};
-  trait traits = trait::pure;
-  nanoseconds cost{};
-  const char* name = "operator";
-
-  operator operation_span() const noexcept {  // NOLINT(google-explicit-constructor)
-    return {{inputs.begin(), inputs.size()},
-            {outputs.begin(), outputs.size()},
-            {updates.begin(), updates.size()},
-            workspace,
-            traits,
-            cost,
-            name};
-  }
-};
 
 /// A composition of three roles by value: what a preset is.
 template <Heuristic H, Decider D, Prefetcher P>

@@ -1,0 +1,171 @@
+// delta: an operator as the program states it: what it touches, what a replay must respect, and its
+// kernel, which is stored so that the outputs can be made again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <new>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "delta/units.hpp"
+
+namespace delta {
+
+/// What a replay must respect (repairs P-23). Combine with |.
+enum class trait : std::uint8_t {
+  pure = 0,
+  random = 1,        ///< draws numbers: from `call::sequence()`, so that a replay draws the same
+  effect_once = 2,   ///< its updates happen once: a replay gets null for them
+  never_replay = 4,  ///< its outputs can't be recomputed
+};
+constexpr trait operator|(trait a, trait b) noexcept {
+  return static_cast<trait>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+constexpr bool has(trait set, trait t) noexcept {
+  return (static_cast<unsigned>(set) & static_cast<unsigned>(t)) != 0;
+}
+
+/// An operator whose lists are known at run time. The spans must live until `run` returns.
+struct operation_span {
+  std::span<const tensor_id> inputs = {};   ///< read
+  std::span<const bytes> outputs = {};      ///< sizes; the kernel writes every byte
+  std::span<const tensor_id> updates = {};  ///< changed in place: a new version of the same tensor
+  bytes workspace{};                        ///< scratch, for the time of the kernel
+  trait traits = trait::pure;
+  nanoseconds cost{};             ///< what it is expected to take; 0: unknown
+  const char* name = "operator";  ///< for errors and timelines; outlives the record
+};
+
+/// The same with literal lists, for use inside a call: `manager.run({.inputs = {x, w}, ...}, f)`.
+struct operation {
+  std::initializer_list<tensor_id> inputs = {};
+  std::initializer_list<bytes> outputs = {};
+  std::initializer_list<tensor_id> updates = {};
+  bytes workspace{};
+  trait traits = trait::pure;
+  nanoseconds cost{};
+  const char* name = "operator";
+
+  operator operation_span() const noexcept {  // NOLINT(google-explicit-constructor)
+    return {{inputs.begin(), inputs.size()},
+            {outputs.begin(), outputs.size()},
+            {updates.begin(), updates.size()},
+            workspace,
+            traits,
+            cost,
+            name};
+  }
+};
+
+/// What a kernel sees of the operator that it carries out. One type for every manager, so that
+/// kernels can be stored. Addresses hold until the kernel returns.
+class call {
+ public:
+  using addresses = std::span<std::byte* const>;
+  call(addresses in, addresses out, addresses update, std::byte* workspace, void* stream,
+       std::uint64_t sequence, bool replaying) noexcept
+      : in_(in),
+        out_(out),
+        update_(update),
+        workspace_(workspace),
+        stream_(stream),
+        sequence_(sequence),
+        replaying_(replaying) {}
+
+  /// Addresses are in the order of the operator's lists; null where the storage keeps no bytes.
+  [[nodiscard]] std::byte* in(std::size_t i) const noexcept { return in_[i]; }
+  [[nodiscard]] std::byte* out(std::size_t i) const noexcept { return out_[i]; }
+  /// A tensor updated in place; null when an operator with an effect once is replayed.
+  [[nodiscard]] std::byte* update(std::size_t i) const noexcept { return update_[i]; }
+  [[nodiscard]] std::byte* workspace() const noexcept { return workspace_; }
+  [[nodiscard]] bool replaying() const noexcept { return replaying_; }
+  /// The operator's number in the program's order; the same in its replays. Seeds counter-based
+  /// random generators.
+  [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+  /// What to launch on (the storage's native stream), or null.
+  [[nodiscard]] void* stream() const noexcept { return stream_; }
+
+ private:
+  addresses in_, out_, update_;
+  std::byte* workspace_;
+  void* stream_;
+  std::uint64_t sequence_;
+  bool replaying_;
+};
+
+/// A stored kernel: a callable `void(call&)`, move-only. Captures up to 32 bytes live inside;
+/// larger ones on the heap.
+class kernel {
+ public:
+  kernel() noexcept = default;
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, kernel> &&
+             std::is_invocable_v<std::remove_cvref_t<F>&, call&>)
+  kernel(F&& f) {  // NOLINT(google-explicit-constructor): a kernel is what you can call
+    using body = std::remove_cvref_t<F>;
+    if constexpr (fits<body>) {
+      ::new (static_cast<void*>(cell_)) body(std::forward<F>(f));
+      face_ = &inside<body>;
+    } else {
+      auto* p = new body(std::forward<F>(f));
+      std::memcpy(cell_, &p, sizeof p);
+      face_ = &outside<body>;
+    }
+  }
+  kernel(kernel&& o) noexcept { take(o); }
+  kernel& operator=(kernel&& o) noexcept {
+    if (this != &o) reset(), take(o);
+    return *this;
+  }
+  ~kernel() { reset(); }
+
+  void operator()(call& c) { face_->invoke(cell_, c); }
+  explicit operator bool() const noexcept { return face_ != nullptr; }
+  void reset() noexcept {
+    if (face_ != nullptr) std::exchange(face_, nullptr)->destroy(cell_);
+  }
+
+ private:
+  static constexpr std::size_t room = 32;
+  struct face {
+    void (*invoke)(void*, call&);
+    void (*relocate)(void* to, void* from) noexcept;
+    void (*destroy)(void*) noexcept;
+  };
+  template <class F>
+  static constexpr bool fits =
+      sizeof(F) <= room && alignof(F) <= alignof(void*) && std::is_nothrow_move_constructible_v<F>;
+  template <class F>
+  static F* heaped(void* cell) noexcept {
+    F* p;
+    std::memcpy(&p, cell, sizeof p);
+    return p;
+  }
+  template <class F>
+  static constexpr face inside{
+      [](void* cell, call& c) { (*std::launder(static_cast<F*>(cell)))(c); },
+      [](void* to, void* from) noexcept {
+        F* f = std::launder(static_cast<F*>(from));
+        ::new (to) F(std::move(*f));
+        f->~F();
+      },
+      [](void* cell) noexcept { std::launder(static_cast<F*>(cell))->~F(); }};
+  template <class F>
+  static constexpr face outside{
+      [](void* cell, call& c) { (*heaped<F>(cell))(c); },
+      [](void* to, void* from) noexcept { std::memcpy(to, from, sizeof(void*)); },
+      [](void* cell) noexcept { delete heaped<F>(cell); }};
+  void take(kernel& o) noexcept {
+    if (o.face_ != nullptr) o.face_->relocate(cell_, o.cell_);
+    face_ = std::exchange(o.face_, nullptr);
+  }
+
+  alignas(void*) std::byte cell_[room];
+  const face* face_ = nullptr;
+};
+
+}  // namespace delta
