@@ -52,7 +52,7 @@ class room {
     }
   }
 
-  /// The bytes that could be made free with patience, `except` nothing that a plan has locked.
+  /// The bytes that could be made free with patience; what is locked now is not among them.
   [[nodiscard]] bytes reachable() {
     book_->harvest();
     book_->look();
