@@ -99,24 +99,27 @@ struct memory_report {
 /// (repairs P-4: instead of the paper's loop without an exit).
 class budget_exceeded : public error {
  public:
-  explicit budget_exceeded(const memory_report& r) noexcept : budget_exceeded(r, "") {}
+  explicit budget_exceeded(const memory_report& r) noexcept : report(r) {
+    print("operator '%s' needs %llu more bytes, but %llu of the budget's %llu can't leave",
+          r.operation, count(r.requested), count(r.immovable), count(r.capacity));
+    print_holders();
+  }
 
   memory_report report;
 
  protected:
-  budget_exceeded(const memory_report& r, const char* prefix) noexcept : report(r) {
-    const auto n = [](bytes b) { return static_cast<unsigned long long>(b.count); };
-    print(prefix);
-    print("operator '%s' needs %llu more bytes, but %llu of the budget's %llu can't leave",  //
-          r.operation, n(r.requested), n(r.immovable), n(r.capacity));
-    for (std::size_t i = 0; i < r.holders; ++i) {
-      const auto& h = r.biggest[i];
+  struct silent {};
+  budget_exceeded(const memory_report& r, silent) noexcept : report(r) {}
+  static unsigned long long count(bytes b) noexcept { return b.count; }
+  void print_holders() noexcept {
+    for (std::size_t i = 0; i < report.holders; ++i) {
+      const auto& h = report.biggest[i];
       print("%s tensor %u (%llu bytes, %s)", i == 0 ? "; biggest:" : ",", index(h.tensor),
-            n(h.size), name(h.why));
+            count(h.size), name(h.why));
     }
-    if (r.host_capacity.count > 0)
-      print("; host %llu of %llu bytes", n(r.host_used), n(r.host_capacity));
-    print("; smallest budget that would work: %llu bytes", n(r.smallest_budget));
+    if (report.host_capacity.count > 0)
+      print("; host %llu of %llu bytes", count(report.host_used), count(report.host_capacity));
+    print("; smallest budget that would work: %llu bytes", count(report.smallest_budget));
   }
 };
 
@@ -125,9 +128,16 @@ class budget_exceeded : public error {
 class thrash : public budget_exceeded {
  public:
   thrash(const memory_report& r, std::uint64_t replays_, std::uint64_t cap_) noexcept
-      : budget_exceeded(r, "recomputation thrashes: "), replays(replays_), cap(cap_) {}
+      : budget_exceeded(r, silent{}), replays(replays_), cap(cap_) {
+    print(
+        "recomputation thrashes: %llu replays did not bring the inputs of operator '%s' together "
+        "in a budget of %llu bytes, of which %llu can't leave",
+        static_cast<unsigned long long>(replays), r.operation, count(r.capacity),
+        count(r.immovable));
+    print_holders();
+  }
   std::uint64_t replays;  ///< done for the operator at hand
-  std::uint64_t cap;
+  std::uint64_t cap;      ///< of replays, that ended it
 };
 
 }  // namespace delta

@@ -156,6 +156,13 @@ class restorer {
         book_->abandon(t);
   }
 
+  /// The report of a restore that failed: with as much more as its plan lacked, it would have gone.
+  [[nodiscard]] memory_report report_shortage(bytes need, const char* operation) {
+    memory_report r = room_->report(need, operation);
+    r.smallest_budget = std::max(r.smallest_budget, r.capacity + shortage_);
+    return r;
+  }
+
   /// The closure as a whole. False: its peak does not fit, or it came to that on the way.
   bool by_plan(std::span<const tensor_id> targets, bytes tail, const char* operation) {
     graph& g = book_->tensors;
@@ -170,7 +177,9 @@ class restorer {
       planner_.forget(g);
     };
     try {
-      if (p.peak > book_->free_bytes() && p.peak > room_->reachable()) return let_go(), false;
+      shortage_ = {};
+      if (p.peak > book_->free_bytes()) shortage_ = saturating_sub(p.peak, room_->reachable());
+      if (shortage_.count > 0) return let_go(), false;
       const auto hold = [&](tensor_id t) {
         if (g[t].planned == tensor::nowhere) return;
         plan::row& r = p.rows[g[t].planned];
@@ -224,7 +233,7 @@ class restorer {
         [&](tensor_id t) { return g[t].locks <= 1 && (g[t].references == 0 || c.can_evict(t)); },
         rounded());
     try {
-      if (!steps) throw budget_exceeded(room_->report(tail, operation));
+      if (!steps) throw budget_exceeded(report_shortage(tail, operation));
       for (const plan_step& s : *steps) {
         if (s.what == plan_step::kind::evict) {
           --g[s.tensor].locks;
@@ -288,7 +297,7 @@ class restorer {
         for (const tensor_id t : ins)
           if (missing(t)) reload(t, operation), here.add(t);
         if (o == operator_id::none) break;
-        if (++replays > cap) throw thrash(room_->report({}, operation), replays, cap);
+        if (++replays > cap) throw thrash(report_shortage({}, operation), replays, cap);
         replay(o);
         here.release();
         drop_unneeded(o);
@@ -344,6 +353,7 @@ class restorer {
   std::vector<const block*> reads_, writes_, outputs_;
   std::vector<block> spare_blocks_;
   std::vector<std::byte*> pointers_;
+  bytes shortage_{};  // of the last plan, beyond what could be made free
   bool kernel_failed_ = false;
 };
 

@@ -160,8 +160,8 @@ TEST_CASE("errors: the texts of the others") {
   r.operation = "x";
   r.requested = 1_B, r.capacity = 2_B, r.immovable = 3_B, r.smallest_budget = 4_B;
   CHECK(std::string(thrash(r, 5, 6).what()) ==
-        "recomputation thrashes: operator 'x' needs 1 more bytes, but 3 of the budget's 2 can't "
-        "leave; smallest budget that would work: 4 bytes");
+        "recomputation thrashes: 5 replays did not bring the inputs of operator 'x' together in a "
+        "budget of 2 bytes, of which 3 can't leave; smallest budget that would work: 4 bytes");
   CHECK(thrash(r, 5, 6).replays == 5);
   CHECK(thrash(r, 5, 6).cap == 6);
   const std::string endless(5000, 'x');  // the text is cut, the error stays an error
