@@ -150,7 +150,7 @@ class manager {
     for (const tensor_id t : op.updates) book_.tensors.checked(t);
     guarded([&] {
       learn_costs();
-      ++book_.now.now;
+      next_tick sequence(book_.now.now);
       const bytes need = reserve(op);
       const protection dependents(*this, op.updates, op.name);
       restorer_.bring(touched_, need, op.name);
@@ -169,6 +169,7 @@ class manager {
         admit(op, ids, fresh);
         record(op, ids, std::move(stored), done);
       }
+      sequence.keep();
       ++book_.counts.operators;
       room_.tell(happening::run, ids.empty() ? tensor_id::none : ids.front());
       for (const tensor_id t : touched_) book_.touch(t);
@@ -216,6 +217,23 @@ class manager {
 
  private:
   using restorer = delta::restorer<H, D, P, S, O>;
+
+  /// An operator's number, given back unless it ran: a program that frees something and tries again
+  /// draws the same random numbers.
+  class next_tick {
+   public:
+    explicit next_tick(tick& now) noexcept : now_(now) { ++now_; }
+    next_tick(const next_tick&) = delete;
+    next_tick& operator=(const next_tick&) = delete;
+    ~next_tick() {
+      if (!kept_) --now_;
+    }
+    void keep() noexcept { kept_ = true; }
+
+   private:
+    tick& now_;
+    bool kept_ = false;
+  };
 
   /// Locks that `bring` took, given back unless kept.
   class locks {

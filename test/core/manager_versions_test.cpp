@@ -138,6 +138,19 @@ TEST_CASE("an input that is also an update: what was read has changed, so no rep
   CHECK(read(m, w) == 9);
 }
 
+TEST_CASE("an operator that found no room, or whose kernel threw, uses no number up") {
+  machine it(2, 0);
+  manager m{obeying(says_evict), it.storage};
+  std::vector<std::uint64_t> drawn;
+  const auto draw = [&](call& c) { drawn.push_back(c.sequence()); };
+  m.drop(m.run({.outputs = {unit}, .traits = trait::random}, draw));
+  CHECK_THROWS_AS(m.run({.outputs = {unit * 3}, .traits = trait::random}, draw), budget_exceeded);
+  CHECK_THROWS_AS(m.run({.outputs = {unit}, .traits = trait::random}, [](call&) { throw 1; }), int);
+  m.drop(m.run({.outputs = {unit}, .traits = trait::random}, draw));
+  REQUIRE(drawn.size() == 2);
+  CHECK(drawn[1] == drawn[0] + 1);
+}
+
 TEST_CASE("a random operator draws the same numbers again") {
   machine it(6, 0);
   manager m{obeying(says_evict), it.storage};
