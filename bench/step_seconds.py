@@ -174,7 +174,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="fewer rounds and steps, batch 64")
     a = parser.parse_args()
     threads = os.cpu_count() or 1
-    rounds, steps, batch = (1, 3, 64) if a.quick else (3, 6, 128)
+    rounds, steps, batch = (1, 3, 64) if a.quick else (3, 5, 128)
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8")
                 if line.startswith("model name")), platform.processor())
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
