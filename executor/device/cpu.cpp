@@ -4,7 +4,24 @@
 #include <cassert>
 #include <cstring>
 
+#ifdef __linux__
+#include <pthread.h>
+#include <sched.h>
+#endif
+
 namespace delta::executor {
+namespace {
+
+/// A copy thread that is woken must not push the computing thread off its core: on a machine with
+/// few cores that is what a wake-up otherwise does. Where it can't be asked for, copies still work.
+void yield_to_compute() noexcept {
+#ifdef __linux__
+  const sched_param none{};
+  pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+#endif
+}
+
+}  // namespace
 
 namespace {
 
@@ -68,6 +85,7 @@ stamp cpu_device::copy(direction d, std::byte* to, const std::byte* from, bytes 
 }
 
 void cpu_device::serve(direction d) {
+  yield_to_compute();
   lane& l = lane_of(d);
   lane& beside = lane_of(other(d));
   std::unique_lock lock{mutex_};
