@@ -225,6 +225,21 @@ std::span<const policy_choice> known_policies() noexcept {
   return list;
 }
 
+train_report describe(const train_options& o) {
+  train_report r;
+  r.model = o.model;
+  r.data = o.data.synthetic ? "synthetic" : "mnist";
+  r.batch = o.batch;
+  r.image = o.image;
+  r.seed = o.seed;
+  r.threads = o.threads;
+  r.steps = o.steps;
+  r.policy = o.policy;
+  r.virtual_clock = o.virtual_clock;
+  if (o.copy_rate > 0) r.copy_rate = o.copy_rate;
+  return r;
+}
+
 train_report train(const train_options& o, std::ostream& progress) {
   const auto data = open_data(o);
   check_against_data(o, data->training().count);
@@ -246,20 +261,11 @@ train_report train(const train_options& o, std::ostream& progress) {
   thread_pool pool(o.threads);
   const setting s{o, *data, training, inference, pool, progress};
 
-  train_report r;
-  r.model = o.model;
-  r.data = o.data.synthetic ? "synthetic" : "mnist";
-  r.batch = o.batch;
-  r.image = o.image;
-  r.seed = o.seed;
-  r.threads = o.threads;
+  train_report r = describe(o);
   r.steps = steps;
-  r.policy = o.policy;
-  r.virtual_clock = o.virtual_clock;
-  if (o.copy_rate > 0) r.copy_rate = o.copy_rate;
   r.unmanaged_peak_bytes = expected;
 
-  // The twin: whole where it is compared, two steps where only its peak and its time are asked for.
+  // The twin: whole where it is compared, a few steps where only its peak and its time are.
   std::optional<outcome> twin;
   const bool managed = o.policy != "unmanaged" || o.budget.what != budget_choice::kind::none;
   if (managed && (o.verify || o.budget.what == budget_choice::kind::percent)) {

@@ -11,6 +11,9 @@ namespace delta::executor {
 /// The policies that `train` knows, for parse_options and `--policy list`.
 std::span<const policy_choice> known_policies() noexcept;
 
+/// A report that holds what the options say of a run, and nothing of what came of it.
+train_report describe(const train_options&);
+
 /// Trains as the options say and reports. Progress (what is being built, which run, which step)
 /// goes to `progress`, a line each. Throws usage_error (a batch larger than the data), data_error
 /// (a file that can't be used) and delta's typed memory errors (a budget that nothing fits).

@@ -30,17 +30,8 @@ int complain(std::string_view line, int code) {
 
 /// What is known of a run that ended in a memory error.
 train_report failed_report(const train_options& options, const delta::budget_exceeded& error) {
-  train_report report;
-  report.model = options.model;
-  report.data = options.data.synthetic ? "synthetic" : "mnist";
-  report.batch = options.batch;
-  report.image = options.image;
-  report.seed = options.seed;
-  report.threads = options.threads;
-  report.steps = options.steps;
-  report.policy = options.policy;
+  train_report report = describe(options);
   report.budget_bytes = error.report.capacity.count;
-  report.virtual_clock = options.virtual_clock;
   report.error = error.what();
   report.smallest_budget_bytes = error.report.smallest_budget.count;
   return report;

@@ -47,7 +47,6 @@ struct event {
 
 /// The null model: compiles to nothing.
 struct no_observer {
-  static constexpr bool observes = false;
   void on(const event&) const noexcept {}
 };
 

@@ -12,10 +12,6 @@ using namespace delta;
 using namespace delta::test;
 
 namespace {
-policy<lru, obedient, no_prefetch> obeying(const action& word) {
-  return {{}, {&word}, {}};
-}
-
 template <class Error, class F>
 std::string text_of(const F& f) {
   try {

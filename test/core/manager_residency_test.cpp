@@ -12,12 +12,6 @@
 using namespace delta;
 using namespace delta::test;
 
-namespace {
-policy<lru, obedient, no_prefetch> obeying(const action& word) {
-  return {{}, {&word}, {}};
-}
-}  // namespace
-
 TEST_CASE("a constant never leaves, a variable is offloaded and never evicted") {
   for (const action* word : {&says_evict, &says_offload}) {
     machine it(4, 8);

@@ -11,9 +11,6 @@ using namespace delta;
 using namespace delta::test;
 
 namespace {
-policy<lru, obedient, no_prefetch> obeying(const action& word) {
-  return {{}, {&word}, {}};
-}
 const auto nothing = [](call&) {};
 }  // namespace
 

@@ -12,12 +12,6 @@
 using namespace delta;
 using namespace delta::test;
 
-namespace {
-policy<lru, obedient, no_prefetch> obeying(const action& word) {
-  return {{}, {&word}, {}};
-}
-}  // namespace
-
 TEST_CASE(
     "what was computed from the old version comes back before an update, and can't be evicted") {
   machine it(6, 6);

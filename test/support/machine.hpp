@@ -8,7 +8,9 @@
 #include <optional>
 #include <vector>
 
+#include "delta/heuristic.hpp"
 #include "delta/manager.hpp"
+#include "delta/prefetcher.hpp"
 #include "delta/storage/arena.hpp"
 
 namespace delta::test {
@@ -66,6 +68,10 @@ struct obedient {
 inline constexpr action says_evict = action::evict;
 inline constexpr action says_offload = action::offload;
 inline constexpr action says_keep = action::keep;
+/// A policy that obeys `word`, which outlives it; the stalest tensor leaves first.
+inline policy<lru, obedient, no_prefetch> obeying(const action& word) {
+  return {{}, {&word}, {}};
+}
 
 inline std::uint64_t number(const std::byte* p) {
   std::uint64_t n;
