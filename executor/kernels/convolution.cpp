@@ -1,5 +1,6 @@
 // Convolution, forward: y = gathered input * transposed filter.
 #include <cstring>
+#include <stdexcept>
 
 #include "kernels/convolution_blocks.hpp"
 #include "kernels/gemm.hpp"
@@ -87,6 +88,7 @@ std::size_t conv_forward_workspace(const conv_shape& s, int threads) {
 
 void conv_forward(thread_pool& pool, const conv_shape& s, const float* x, const float* filter,
                   float* y, std::byte* workspace) {
+  if (s.groups != 1) throw std::logic_error("grouped convolution");
   const forward_plan plan(s);
   const index window = index(s.kh) * s.kw * s.c;
   auto* turned = reinterpret_cast<float*>(workspace);

@@ -5,6 +5,7 @@
 // Rows are input pixels, and each is computed by one task from all its taps: nothing is scattered
 // with addition, so nothing needs an order.
 #include <cstring>
+#include <stdexcept>
 
 #include "kernels/convolution_blocks.hpp"
 #include "kernels/gemm.hpp"
@@ -180,6 +181,7 @@ std::size_t conv_backward_data_workspace(const conv_shape& s, int threads) {
 
 void conv_backward_data(thread_pool& pool, const conv_shape& s, const float* dy,
                         const float* filter, float* dx, std::byte* workspace) {
+  if (s.groups != 1) throw std::logic_error("grouped convolution");
   const float* weights = filter;
   if (turns_filter(s)) {
     turn_filter(pool, s, filter, reinterpret_cast<float*>(workspace));

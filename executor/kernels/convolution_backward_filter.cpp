@@ -5,6 +5,8 @@
 // spans; a task makes one tile of one span's partial filter, and partial filters are added in the
 // order of the spans. Small filters have several spans, large ones enough tiles and one span, so
 // partial filters never take more than `partial_floats`.
+#include <stdexcept>
+
 #include "kernels/convolution_blocks.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/kernels.hpp"
@@ -67,6 +69,7 @@ std::size_t conv_backward_filter_workspace(const conv_shape& s, int threads) {
 
 void conv_backward_filter(thread_pool& pool, const conv_shape& s, const float* x, const float* dy,
                           float* dfilter, std::byte* workspace) {
+  if (s.groups != 1) throw std::logic_error("grouped convolution");
   const auto b = cut(s);
   const index part = index(s.kw) * s.c, depth = s.kh * part, size = index(s.filter_size());
   const index channel_tiles = divide_up(s.k, b.channels), ky_tiles = divide_up(s.kh, b.ky);

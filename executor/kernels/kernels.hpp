@@ -1,6 +1,7 @@
 // delta executor: the CPU operators, each callable alone with raw pointers and explicit workspace.
 //
-// All tensors are float32, dense, NHWC ("pixels by channels"); filters are OHWI: [out][kh][kw][in].
+// All tensors are float32, dense, NHWC ("pixels by channels"); filters are OHWI: [out][kh][kw][in],
+// `in` being the channels of one group.
 // Every function writes each element of its outputs, whatever they held before, allocates nothing,
 // and gives the same bits for any number of threads: work is split into blocks whose size depends
 // on shapes alone, and partial sums are joined in block order. Inputs and outputs may not overlap.
@@ -18,16 +19,23 @@
 
 namespace delta::executor {
 
-/// One convolution: input n x h x w x c, filter k x kh x kw x c, output n x oh() x ow() x k.
+/// One convolution: input n x h x w x c, filter k x kh x kw x c/groups, output n x oh() x ow() x k.
+/// Output channel o sees the c/groups input channels of its group, o / (k/groups); `groups` divides
+/// c and k (std::invalid_argument from whoever is given another).
 struct conv_shape {
   int n, h, w, c, k, kh, kw, stride, pad;
+  int groups = 1;
   [[nodiscard]] constexpr int oh() const { return (h + 2 * pad - kh) / stride + 1; }
   [[nodiscard]] constexpr int ow() const { return (w + 2 * pad - kw) / stride + 1; }
   [[nodiscard]] constexpr std::size_t in_size() const { return std::size_t(n) * h * w * c; }
   [[nodiscard]] constexpr std::size_t out_size() const { return std::size_t(n) * oh() * ow() * k; }
-  [[nodiscard]] constexpr std::size_t filter_size() const { return std::size_t(k) * kh * kw * c; }
+  [[nodiscard]] constexpr std::size_t filter_size() const {
+    return std::size_t(k) * kh * kw * (c / groups);
+  }
   /// Multiply-adds times two of one pass.
-  [[nodiscard]] constexpr double flops() const { return 2.0 * double(out_size()) * kh * kw * c; }
+  [[nodiscard]] constexpr double flops() const {
+    return 2.0 * double(out_size()) * kh * kw * (c / groups);
+  }
 };
 
 /// Workspace in bytes; depends on the shape and the pool's number of threads only.
@@ -69,6 +77,15 @@ void relu_forward(thread_pool&, std::size_t n, const float* x, float* y);
 void relu_backward(thread_pool&, std::size_t n, const float* y, const float* dy, float* dx);
 void add(thread_pool&, std::size_t n, const float* a, const float* b, float* y);
 
+/// y = x / (1 - probability) where `mask` is 1, and 0 where it is 0. The mask, a byte per element,
+/// is 0 with the given probability, in [0, 1] (else std::invalid_argument); it is a function of
+/// seed, sequence and position alone, so a replay with the same sequence draws the same.
+void dropout_forward(thread_pool&, std::size_t n, float probability, std::uint64_t seed,
+                     std::uint64_t sequence, const float* x, float* y, std::uint8_t* mask);
+/// dx = dy / (1 - probability) where `mask` is 1, else 0.
+void dropout_backward(thread_pool&, std::size_t n, float probability, const float* dy,
+                      const std::uint8_t* mask, float* dx);
+
 /// Max pooling, square window; padding counts as minus infinity. `argmax` holds, per output, the
 /// position in the window (0 .. window*window-1; first maximum wins).
 struct pool_shape {
@@ -104,5 +121,15 @@ void softmax_cross_entropy_backward(thread_pool&, int n, int classes, const floa
 /// v = momentum * v + (g + decay * w);  w = w - lr * v.  (PyTorch's SGD, no Nesterov.)
 void sgd_update(thread_pool&, std::size_t n, float lr, float momentum, float decay, const float* g,
                 float* w, float* v);
+
+/// One step of Adam (Kingma and Ba 2015), as torch.optim.Adam takes it: decay * w is added to the
+/// gradient. `step` counts from 1.
+struct adam_step {
+  float lr, beta1, beta2, epsilon, decay;
+  std::uint64_t step;
+};
+/// m and v, the running means of g and its square, begin as zeros.
+void adam_update(thread_pool&, std::size_t n, const adam_step&, const float* g, float* w, float* m,
+                 float* v);
 
 }  // namespace delta::executor
