@@ -57,8 +57,9 @@ struct command_flags::parser {
     group = "What is trained";
     value("--model", "NAME", "resnet20 | resnet50 (default resnet20)");
     value("--data", "WHAT",
-          "synthetic: labelled colour images made from the seed (default), or\n"
-          "mnist:DIR: MNIST's IDX files in DIR, gzip or plain");
+          "synthetic: labelled colour images made from the seed (default),\n"
+          "mnist:DIR: MNIST's IDX files in DIR, or cifar10:DIR: CIFAR-10's binary\n"
+          "files in DIR; gzip or plain");
     value("--image", "PIXELS", "side of the square images, which are scaled to it (default 32)");
     value("--batch", "IMAGES", "images per step (default 32)");
 
@@ -70,7 +71,7 @@ struct command_flags::parser {
     value("--momentum", "X", "momentum, at least 0 and below 1 (default 0.9)");
     value("--weight-decay", "X", "weight decay, from 0 to 1 (default 0.0001)");
     value("--lr-steps", "E,E,...", "epochs after which the rate is multiplied by --lr-gamma");
-    value("--lr-gamma", "G", "that factor, over 0 and up to 1 (default 0.1)");
+    value("--lr-gamma", "G", "that factor, over 0 and up to 1 (default 0.1); needs --lr-steps");
     value("--seed", "N", "weights, order of the images, synthetic images (default 1)");
     value("--threads", "N", "threads (default: the machine's); the results do not depend on it");
     flag("--evaluate", "measure accuracy on the images held back, after every epoch");
@@ -93,10 +94,11 @@ struct command_flags::parser {
          "run the unmanaged twin too, and compare every loss and the final\n"
          "parameters, optimizer state and running statistics bit for bit;\n"
          "needs --budget");
-    value("--copy-rate", "RATE", "slow copies down to RATE each way, to imitate a PCIe link");
+    value("--copy-rate", "RATE",
+          "slow copies down to RATE each way, to imitate a PCIe link;\nneeds --budget");
     flag("--virtual-clock",
          "take times from flops and bytes instead of the clock: the same\n"
-         "decisions on every run");
+         "decisions on every run; needs --budget");
 
     group = "Output";
     value("--json", "FILE", "write the results to FILE, all at once, when done");

@@ -18,6 +18,11 @@ std::span<const model_choice> known_models() noexcept {
   return models;
 }
 
+std::string_view to_string(data_choice::kind what) noexcept {
+  constexpr std::array<std::string_view, 3> names{"synthetic", "mnist", "cifar10"};
+  return names[std::size_t(what)];
+}
+
 bytes budget_choice::resolve(bytes unmanaged_peak) const noexcept {
   switch (what) {
     case kind::absolute:

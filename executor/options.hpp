@@ -53,9 +53,12 @@ struct budget_choice {
 
 /// Where the images come from.
 struct data_choice {
-  bool synthetic = true;
-  std::filesystem::path directory;  ///< of the IDX files, when not synthetic
+  enum class kind : std::uint8_t { synthetic, mnist, cifar10 };
+  kind what = kind::synthetic;
+  std::filesystem::path directory;  ///< of the files, when not synthetic
 };
+/// "synthetic", "mnist" or "cifar10".
+std::string_view to_string(data_choice::kind) noexcept;
 
 /// Everything that a training run needs to know. The defaults are delta-train's.
 struct train_options {

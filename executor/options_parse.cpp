@@ -106,13 +106,21 @@ budget_choice budget_of(std::string_view flag, std::string_view text) {
 }
 
 data_choice data_of(std::string_view flag, std::string_view text) {
-  constexpr std::string_view prefix = "mnist:";
   constexpr std::string_view allowed =
-      "synthetic, or mnist:DIR with DIR the folder of MNIST's IDX files";
-  if (text == "synthetic") return {};
-  if (!text.starts_with(prefix)) reject(flag, "unknown data " + in_quotes(text), allowed);
-  if (text.size() == prefix.size()) reject(flag, in_quotes(text) + " names no folder", allowed);
-  return {false, std::filesystem::path(text.substr(prefix.size()))};
+      "synthetic, mnist:DIR with DIR the folder of MNIST's IDX files, or cifar10:DIR with DIR the "
+      "folder of CIFAR-10's binary files";
+  using kind = data_choice::kind;
+  const auto colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  if (text == to_string(kind::synthetic)) return {};
+  for (const kind what : {kind::mnist, kind::cifar10}) {
+    if (name != to_string(what)) continue;
+    if (colon == std::string_view::npos || colon + 1 == text.size()) {
+      reject(flag, in_quotes(text) + " names no folder", allowed);
+    }
+    return {what, std::filesystem::path(text.substr(colon + 1))};
+  }
+  reject(flag, "unknown data " + in_quotes(text), allowed);
 }
 
 std::vector<std::uint64_t> epochs_of(std::string_view flag, std::string_view text) {
@@ -180,6 +188,8 @@ void read_optimizer(const command_flags& given, train_options& options) {
          [](double x) { return x > 0 && x <= 1; });
   if (given.has("--lr-steps")) {
     options.lr_steps = epochs_of("--lr-steps", given.text("--lr-steps"));
+  } else if (given.has("--lr-gamma")) {
+    reject("--lr-gamma", "without --lr-steps has nothing to do", "with --lr-steps E,E,...");
   }
   if (given.has("--seed")) options.seed = whole("--seed", given.text("--seed"), 0, ~0ull);
   const unsigned cores = std::thread::hardware_concurrency();
@@ -245,7 +255,7 @@ command parse_options(int argc, const char* const* argv, std::span<const policy_
   read_optimizer(given, options);
   read_memory(given, options, policies);
   options.verify = given.has("--verify");
-  for (const char* flag : {"--verify", "--host-budget"}) {
+  for (const char* flag : {"--verify", "--host-budget", "--copy-rate", "--virtual-clock"}) {
     if (given.has(flag) && !given.has("--budget")) {
       reject(flag, "without --budget has nothing to do", "with --budget BYTES|PERCENT%");
     }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cpu_backend.hpp"
+#include "data/cifar.hpp"
 #include "data/idx.hpp"
 #include "data/synthetic.hpp"
 #include "delta/presets.hpp"
@@ -24,8 +25,15 @@ namespace delta::executor {
 namespace {
 
 std::unique_ptr<dataset> open_data(const train_options& o) {
-  if (o.data.synthetic) return std::make_unique<synthetic>(o.seed);
-  return std::make_unique<mnist>(o.data.directory);
+  switch (o.data.what) {
+    case data_choice::kind::mnist:
+      return std::make_unique<mnist>(o.data.directory);
+    case data_choice::kind::cifar10:
+      return std::make_unique<cifar10>(o.data.directory);
+    case data_choice::kind::synthetic:
+      break;
+  }
+  return std::make_unique<synthetic>(o.seed);
 }
 
 graph build(const train_options& o, const dataset& data, purpose what, int batch) {
@@ -228,7 +236,7 @@ std::span<const policy_choice> known_policies() noexcept {
 train_report describe(const train_options& o) {
   train_report r;
   r.model = o.model;
-  r.data = o.data.synthetic ? "synthetic" : "mnist";
+  r.data = to_string(o.data.what);
   r.batch = o.batch;
   r.image = o.image;
   r.seed = o.seed;

@@ -30,11 +30,13 @@ class dataset {
   virtual void fill(std::span<const std::uint32_t> indices, int image, float* images,
                     std::int32_t* labels) const = 0;
 
-  /// The last tenth of the images, but at most 1,000, is for evaluation; all before for training.
-  [[nodiscard]] image_range evaluation() const noexcept {
+  /// Images at the end that are held back from training. Where nothing else says which: the last
+  /// tenth, but at most 1,000.
+  [[nodiscard]] virtual image_range evaluation() const noexcept {
     const std::size_t count = size() / 10 < 1000 ? size() / 10 : 1000;
     return {size() - count, count};
   }
+  /// All before those.
   [[nodiscard]] image_range training() const noexcept { return {0, evaluation().first}; }
 
  protected:

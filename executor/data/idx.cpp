@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <utility>
+#include <string>
 
-#include "data/byte_source.hpp"
+#include "data/bilinear.hpp"
+#include "data/data_file.hpp"
 
 namespace delta::executor {
 namespace {
@@ -21,18 +22,15 @@ std::string hexadecimal(std::uint32_t value) {
   return text.data();
 }
 
-/// An IDX file being read: every error names the file.
-class idx_file {
+/// An IDX file being read.
+class idx_file : public data_file {
  public:
-  explicit idx_file(std::filesystem::path path) : path_(std::move(path)), source_(open(path_)) {}
-
-  [[noreturn]] void fail(const std::string& wrong, const std::string& allowed) const {
-    throw data_error(path_, wrong, allowed);
-  }
+  explicit idx_file(const std::filesystem::path& path)
+      : data_file(path, "a whole IDX file, gzip or plain") {}
 
   std::uint32_t read_number() {
     std::array<std::uint8_t, 4> raw{};
-    if (take(raw.data(), raw.size()) < raw.size()) fail("truncated in its header", whole_file);
+    if (read(raw.data(), raw.size()) < raw.size()) fail("truncated in its header");
     return std::uint32_t{raw[0]} << 24 | std::uint32_t{raw[1]} << 16 | std::uint32_t{raw[2]} << 8 |
            std::uint32_t{raw[3]};
   }
@@ -55,43 +53,16 @@ class idx_file {
       const std::size_t old = data.size();
       const std::size_t want = std::min(piece, size - old);
       data.resize(old + want);
-      const std::size_t got = take(data.data() + old, want);
+      const std::size_t got = read(data.data() + old, want);
       if (got < want) {
         fail("truncated: it has " + std::to_string(old + got) + " of the " + std::to_string(size) +
-                 " bytes that its header announces (" + what + ")",
-             whole_file);
+             " bytes that its header announces (" + what + ")");
       }
     }
     std::uint8_t more = 0;
-    if (take(&more, 1) > 0) fail("has bytes after its last item", whole_file);
+    if (read(&more, 1) > 0) fail("has bytes after its last item");
     return data;
   }
-
- private:
-  static constexpr const char* whole_file = "a whole IDX file, gzip or plain";
-
-  static byte_source open(const std::filesystem::path& path) {
-    std::error_code ignored;
-    if (!std::filesystem::is_regular_file(path, ignored)) {
-      throw data_error(path, "there is no such file", whole_file);
-    }
-    try {
-      return byte_source(path);
-    } catch (const stream_error& error) {
-      throw data_error(path, error.what(), "a file that may be read");
-    }
-  }
-
-  std::size_t take(std::uint8_t* to, std::size_t size) {
-    try {
-      return source_.read(to, size);
-    } catch (const stream_error& error) {
-      fail(error.what(), whole_file);
-    }
-  }
-
-  std::filesystem::path path_;
-  byte_source source_;
 };
 
 /// The file named `stem`-`type` or `stem`.`type`, plain or with .gz: the first that exists, or
@@ -99,21 +70,13 @@ class idx_file {
 std::filesystem::path find(const std::filesystem::path& directory, const std::string& stem,
                            const std::string& type) {
   for (const char* separator : {"-", "."}) {
-    for (const char* ending : {"", ".gz"}) {
-      auto path = directory / (stem + separator + type + ending);
-      std::error_code ignored;
-      if (std::filesystem::is_regular_file(path, ignored)) return path;
-    }
+    auto path = find_plain_or_gzip(directory / (stem + separator + type));
+    if (!path.empty()) return path;
   }
   return {};
 }
 
 }  // namespace
-
-data_error::data_error(std::filesystem::path file, const std::string& wrong,
-                       const std::string& allowed)
-    : std::runtime_error(file.string() + ": " + wrong + "; allowed: " + allowed),
-      file_(std::move(file)) {}
 
 idx_images read_idx_images(const std::filesystem::path& path) {
   idx_file file(path);
@@ -149,10 +112,7 @@ std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path) {
 }
 
 mnist::mnist(const std::filesystem::path& directory) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(directory, ignored)) {
-    throw data_error(directory, "there is no such folder", "a folder with MNIST's IDX files");
-  }
+  expect_folder(directory, "a folder with MNIST's IDX files");
   for (const std::string part : {"train", "t10k"}) {
     const auto images_path = find(directory, part + "-images", "idx3-ubyte");
     const auto labels_path = find(directory, part + "-labels", "idx1-ubyte");
@@ -189,21 +149,6 @@ mnist::mnist(const std::filesystem::path& directory) {
 
 namespace {
 
-/// Where output pixel `i` of `to` lies between two of `from` input pixels, centres aligned.
-struct tap {
-  std::size_t low, high;
-  float weight;  ///< of high
-};
-tap tap_of(int i, int to, std::size_t from) noexcept {
-  const auto n = static_cast<std::int64_t>(from);
-  const std::int64_t whole = 2 * std::int64_t{to};
-  const std::int64_t position =
-      std::clamp<std::int64_t>((2 * std::int64_t{i} + 1) * n - to, 0, (n - 1) * whole);
-  const std::int64_t low = position / whole;
-  return {static_cast<std::size_t>(low), static_cast<std::size_t>(std::min(low + 1, n - 1)),
-          static_cast<float>(position % whole) / static_cast<float>(whole)};
-}
-
 constexpr float mean = 0.1307f * 255;
 constexpr float deviation = 0.3081f * 255;
 
@@ -214,21 +159,8 @@ void mnist::fill(std::span<const std::uint32_t> indices, int image, float* image
   for (const std::uint32_t index : indices) {
     *labels++ = labels_[index];
     const std::uint8_t* pixels = pixels_.data() + std::size_t{index} * rows_ * columns_;
-    for (int y = 0; y < image; ++y) {
-      const tap v = tap_of(y, image, rows_);
-      const std::uint8_t* upper = pixels + v.low * columns_;
-      const std::uint8_t* lower = pixels + v.high * columns_;
-      for (int x = 0; x < image; ++x) {
-        const tap h = tap_of(x, image, columns_);
-        const auto across = [&](const std::uint8_t* row) {
-          const auto left = static_cast<float>(row[h.low]);
-          return left + h.weight * (static_cast<float>(row[h.high]) - left);
-        };
-        const float top = across(upper);
-        const float value = top + v.weight * (across(lower) - top);
-        *images++ = (value - mean) / deviation;
-      }
-    }
+    scale_channel(pixels, rows_, columns_, image,
+                  [&](float value) { *images++ = (value - mean) / deviation; });
   }
 }
 

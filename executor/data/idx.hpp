@@ -2,23 +2,11 @@
 #pragma once
 
 #include <filesystem>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "data/dataset.hpp"
 
 namespace delta::executor {
-
-/// A data file that can't be used. `what()` is one line: the file, what is wrong, what is allowed.
-class data_error : public std::runtime_error {
- public:
-  data_error(std::filesystem::path file, const std::string& wrong, const std::string& allowed);
-  [[nodiscard]] const std::filesystem::path& file() const noexcept { return file_; }
-
- private:
-  std::filesystem::path file_;
-};
 
 /// The images of one IDX file (magic 0x803): count x rows x columns bytes.
 struct idx_images {

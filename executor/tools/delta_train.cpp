@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/idx.hpp"
+#include "data/data_file.hpp"
 #include "delta/error.hpp"
 #include "options.hpp"
 #include "report.hpp"

@@ -52,7 +52,8 @@ TEST_CASE("bad input: exit code 2, one line, no file") {
   const auto json = folder / "out.json";
   for (const std::string flags :
        {"--model vgg", "--policy best --budget 40%", "--budget 0", "--budget -3MiB", "--batch 0",
-        "--batch 9001", "--frobnicate", "--steps 1 --epochs 1", "--data mnist:/does/not/exist"}) {
+        "--batch 9001", "--frobnicate", "--copy-rate 2GB/s", "--lr-gamma 0.5",
+        "--data cifar10:/none", "--steps 1 --epochs 1", "--data mnist:/does/not/exist"}) {
     const outcome o = run(flags + " --json " + json.string());
     CHECK_MESSAGE(o.code == 2, flags);
     CHECK_MESSAGE(is_one_line(o.err), o.err);

@@ -20,7 +20,7 @@ TEST_CASE("97 % of MNIST's last 1,000 images, after three epochs over the 9,000 
     return;
   }
   train_options o = unmanaged({.model = "resnet20", .image = 28, .batch = 64});
-  o.data = {.synthetic = false, .directory = folder};
+  o.data = {.what = data_choice::kind::mnist, .directory = folder};
   o.steps = 0;
   o.epochs = 3;
   o.lr = 0.1;

@@ -53,7 +53,7 @@ const std::string a_budget = a_size + ", or a part of the unmanaged peak over 0%
 TEST_CASE("nothing given: the defaults that --help states") {
   const train_options o = options({});
   CHECK(o.model == "resnet20");
-  CHECK(o.data.synthetic);
+  CHECK(o.data.what == data_choice::kind::synthetic);
   CHECK(o.image == 32);
   CHECK(o.batch == 32);
   CHECK(o.steps == 10);
@@ -99,7 +99,7 @@ TEST_CASE("every flag arrives") {
                                    "--copy-rate",    "2GB/s",
                                    "--json",         json.string()});
   CHECK(o.model == "resnet50");
-  CHECK_FALSE(o.data.synthetic);
+  CHECK(o.data.what == data_choice::kind::mnist);
   CHECK(o.data.directory == "some/where");
   CHECK(o.image == 64);
   CHECK(o.batch == 128);
@@ -127,6 +127,8 @@ TEST_CASE("every flag arrives") {
 
 TEST_CASE("other forms that are good") {
   CHECK(options({"--batch=8"}).batch == 8);
+  CHECK(options({"--data", "cifar10:a:b"}).data.what == data_choice::kind::cifar10);
+  CHECK(options({"--data", "cifar10:a:b"}).data.directory == "a:b");
   CHECK(options({"--batch", "8", "--batch", "9"}).batch == 9);
   CHECK(options({"--budget", "40%"}).policy == "online");
   CHECK(options({"--budget", "40%"}).budget.percent == 40);
@@ -183,9 +185,14 @@ TEST_CASE("flags that do not exist or stand wrong are refused") {
 
 TEST_CASE("values that are unknown, or no numbers, or out of range are refused") {
   CHECK(refusal({"--model", "vgg"}) == "--model: unknown model 'vgg'; allowed: resnet20, resnet50");
-  const std::string data = "synthetic, or mnist:DIR with DIR the folder of MNIST's IDX files";
+  const std::string data =
+      "synthetic, mnist:DIR with DIR the folder of MNIST's IDX files, or cifar10:DIR with DIR the "
+      "folder of CIFAR-10's binary files";
   CHECK(refusal({"--data", "cifar"}) == "--data: unknown data 'cifar'; allowed: " + data);
   CHECK(refusal({"--data", "mnist:"}) == "--data: 'mnist:' names no folder; allowed: " + data);
+  CHECK(refusal({"--data", "cifar10"}) == "--data: 'cifar10' names no folder; allowed: " + data);
+  CHECK(refusal({"--data", "synthetic:x"}) ==
+        "--data: unknown data 'synthetic:x'; allowed: " + data);
   CHECK(refusal({"--image", "7"}) ==
         "--image: 7 is too small for resnet20; allowed: a whole number from 8 to 1024");
   CHECK(refusal({"--image", "31", "--model", "resnet50"}) ==
@@ -253,6 +260,22 @@ TEST_CASE("memory: sizes, parts, rates and policies are refused") {
   CHECK(refusal({"--copy-rate", "2GB"}) ==
         "--copy-rate: '2GB' lacks the unit's '/s'; allowed: a rate of at least 1 B/s such as 2GB/s "
         "or 1.5GiB/s (units B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)");
+}
+
+TEST_CASE("a flag that would be ignored is refused") {
+  const std::string budget = "without --budget has nothing to do; allowed: with --budget ";
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--verify"},
+                                                {"--virtual-clock"},
+                                                {"--host-budget", "1MiB"},
+                                                {"--copy-rate", "2GB/s"}}) {
+    CHECK(refusal(words) == words[0] + ": " + budget + "BYTES|PERCENT%");
+    std::vector<std::string> useful = words;
+    useful.insert(useful.end(), {"--budget", "40%"});
+    CHECK(refusal(useful) == "no error");
+  }
+  CHECK(refusal({"--lr-gamma", "0.5"}) ==
+        "--lr-gamma: without --lr-steps has nothing to do; allowed: with --lr-steps E,E,...");
+  CHECK(options({"--lr-gamma", "0.5", "--lr-steps", "3"}).lr_gamma == 0.5);
 }
 
 TEST_CASE("a --json that can't be written is found before anything else happens") {
