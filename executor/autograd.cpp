@@ -35,16 +35,21 @@ std::size_t differentiable_inputs(const node& n) {
 
 class differentiator {
  public:
-  differentiator(graph& g, value_id loss) : graph_(g), velocity_(g.values.size(), no_value) {
+  differentiator(graph& g, value_id loss) : graph_(g), states_(g.values.size()) {
     const std::size_t values = g.values.size();
     wanted_.assign(values, false);
     missing_.assign(values, 0);
     gradient_.assign(values, no_value);
     find_wanted();
     find_active(loss);
+    const std::vector<std::string> kept = adam()
+                                              ? std::vector<std::string>{".exp_avg", ".exp_avg_sq"}
+                                              : std::vector<std::string>{".velocity"};
     for (const value_id p : g.parameters) {
-      value v{g[p].name + ".velocity", g[p].shape, g[p].bytes, value_class::optimizer_state};
-      velocity_[at(p)] = g.add_value(std::move(v));
+      for (const std::string& suffix : kept) {
+        value v{g[p].name + suffix, g[p].shape, g[p].bytes, value_class::optimizer_state};
+        states_[at(p)].push_back(g.add_value(std::move(v)));
+      }
     }
   }
 
@@ -170,13 +175,17 @@ class differentiator {
     if (missing_[at(v)] == 0 && graph_[v].what == value_class::parameter) update(v);
   }
 
+  bool adam() const { return graph_.hyper->optimizer == optimizer_kind::adam; }
+
   void update(value_id p) {
+    std::vector<value_id> updates{p};
+    updates.insert(updates.end(), states_[at(p)].begin(), states_[at(p)].end());
     append({graph_[p].name + ".update",
-            operator_type::sgd_update,
+            adam() ? operator_type::adam_update : operator_type::sgd_update,
             count_of(p),
             {gradient_[at(p)]},
             {},
-            {p, velocity_[at(p)]}});
+            std::move(updates)});
   }
 
   void append(node n) {
@@ -190,11 +199,11 @@ class differentiator {
   element_count count_of(value_id v) const { return {graph_[v].bytes / sizeof(float)}; }
 
   graph& graph_;
-  std::vector<bool> wanted_;        // a parameter acts through the value
-  std::vector<bool> active_;        // per forward node: it has a backward
-  std::vector<int> missing_;        // parts of the value's gradient still to come
-  std::vector<value_id> gradient_;  // of the value, as far as it has come
-  std::vector<value_id> velocity_;  // of the parameter
+  std::vector<bool> wanted_;                   // a parameter acts through the value
+  std::vector<bool> active_;                   // per forward node: it has a backward
+  std::vector<int> missing_;                   // parts of the value's gradient still to come
+  std::vector<value_id> gradient_;             // of the value, as far as it has come
+  std::vector<std::vector<value_id>> states_;  // what the optimizer keeps of the parameter
 };
 
 }  // namespace

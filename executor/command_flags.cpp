@@ -66,9 +66,12 @@ struct command_flags::parser {
     group = "For how long, and how";
     value("--steps", "N", "train for N steps (default 10); not with --epochs");
     value("--epochs", "N", "train for N passes over the training images; not with --steps");
-    value("--optimizer", "NAME", "sgd (default, the only one)");
-    value("--lr", "X", "learning rate (default 0.1)");
-    value("--momentum", "X", "momentum, at least 0 and below 1 (default 0.9)");
+    value("--optimizer", "NAME", "sgd (default) or adam");
+    value("--lr", "X", "learning rate (default 0.1, with adam 0.001)");
+    value("--momentum", "X", "sgd: momentum, at least 0 and below 1 (default 0.9)");
+    value("--beta1", "X", "adam: decay of the gradient's mean, below 1 (default 0.9)");
+    value("--beta2", "X", "adam: decay of its square's mean, below 1 (default 0.999)");
+    value("--epsilon", "X", "adam: added to the root, from 1e-30 to 1 (default 1e-8)");
     value("--weight-decay", "X", "weight decay, from 0 to 1 (default 0.0001)");
     value("--lr-steps", "E,E,...", "epochs after which the rate is multiplied by --lr-gamma");
     value("--lr-gamma", "G", "that factor, over 0 and up to 1 (default 0.1); needs --lr-steps");

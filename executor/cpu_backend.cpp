@@ -117,6 +117,12 @@ kernel element_kernel(operator_type type, const element_count& s,
           [s](const kernel_args& a) { relu_backward(a.pool, s.n, in(a, 0), in(a, 1), out(a, 0)); };
     case operator_type::add:
       return [s](const kernel_args& a) { add(a.pool, s.n, in(a, 0), in(a, 1), out(a, 0)); };
+    case operator_type::adam_update:
+      return [s, hyper](const kernel_args& a) {
+        const adam_step step{hyper->learning_rate, hyper->beta1, hyper->beta2,
+                             hyper->epsilon,       hyper->decay, hyper->step};
+        adam_update(a.pool, s.n, step, in(a, 0), update(a, 0), update(a, 1), update(a, 2));
+      };
     default:
       return [s, hyper](const kernel_args& a) {
         sgd_update(a.pool, s.n, hyper->learning_rate, hyper->momentum, hyper->decay, in(a, 0),

@@ -9,7 +9,7 @@
 namespace delta::executor {
 namespace {
 
-constexpr std::array<std::string_view, 19> type_names = {"conv_forward",
+constexpr std::array<std::string_view, 20> type_names = {"conv_forward",
                                                          "conv_backward_data",
                                                          "conv_backward_filter",
                                                          "bn_forward",
@@ -27,8 +27,9 @@ constexpr std::array<std::string_view, 19> type_names = {"conv_forward",
                                                          "linear_backward_weight",
                                                          "softmax_cross_entropy_forward",
                                                          "softmax_cross_entropy_backward",
-                                                         "sgd_update"};
-static_assert(type_names.size() == std::size_t(operator_type::sgd_update) + 1);
+                                                         "sgd_update",
+                                                         "adam_update"};
+static_assert(type_names.size() == std::size_t(operator_type::adam_update) + 1);
 
 // Operations per element of the larger side, counted from the formulas. Only convolution and linear
 // layers are bound by arithmetic, so for the rest the order of magnitude is what matters.
@@ -46,6 +47,8 @@ double operations_per_element(operator_type type) {
       return 2;
     case operator_type::sgd_update:
       return 6;
+    case operator_type::adam_update:
+      return 14;  // two moments, their corrections, a root and a division
     default:
       return 1;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -72,7 +73,8 @@ enum class operator_type {
   linear_backward_weight,         // x, dy -> dweight, dbias
   softmax_cross_entropy_forward,  // logits, labels -> loss, probabilities
   softmax_cross_entropy_backward,  // probabilities, labels -> dlogits
-  sgd_update                       // gradient; parameter, velocity
+  sgd_update,                      // gradient; parameter, velocity
+  adam_update                      // gradient; parameter, exp_avg, exp_avg_sq
 };
 
 /// The enumerator's name, e.g. "conv_forward"; for traces and tables.
@@ -111,27 +113,36 @@ struct node {
   operator_shape shape;
   std::vector<value_id> inputs = {}, outputs = {}, updates = {};
   bool effect_once = false;  ///< updates are a side effect that a replay must not repeat
-  bool backward = false;     ///< appended by differentiate(); sgd updates count as backward
+  bool backward = false;     ///< appended by differentiate(); updates count as backward
   double flops = 0;          ///< floating-point operations, for cost priors
   double moved_bytes = 0;  ///< bytes read and written once each (updates twice), without workspace
   std::size_t workspace = 0;                         ///< bytes; set by the backend
   std::function<void(const kernel_args&)> run = {};  ///< set by the backend, e.g. bind_cpu()
 };
 
-/// Read by the sgd nodes when they run, so a schedule may change them between steps.
+enum class optimizer_kind : std::uint8_t { sgd, adam };
+
+/// Read by the update nodes when they run, so a schedule may change them between steps; all but the
+/// optimizer, which decides what autograd appends.
 struct hyper_parameters {
   float learning_rate = 0.1f;
-  float momentum = 0.9f;
-  float decay = 1e-4f;  ///< applied to every parameter, as PyTorch's SGD does by default
+  float momentum = 0.9f;  ///< sgd
+  float decay = 1e-4f;    ///< applied to every parameter, as PyTorch's SGD and Adam do by default
+  optimizer_kind optimizer = optimizer_kind::sgd;
+  float beta1 = 0.9f;      ///< adam: of the mean of gradients
+  float beta2 = 0.999f;    ///< adam: of the mean of their squares
+  float epsilon = 1e-8f;   ///< adam
+  std::uint64_t step = 0;  ///< the training step under way, from 1: whoever runs the steps counts
 };
 
 /// One step: values, and operators in the order of execution.
 struct graph {
   std::vector<value> values;
   std::vector<node> nodes;
-  std::vector<value_id> inputs;            ///< images, labels
-  std::vector<value_id> parameters;        ///< in forward order
-  std::vector<value_id> optimizer_states;  ///< velocities: the i-th belongs to parameters[i]
+  std::vector<value_id> inputs;      ///< images, labels
+  std::vector<value_id> parameters;  ///< in forward order
+  /// In the order of parameters: of each its velocity (sgd), or its exp_avg, exp_avg_sq (adam).
+  std::vector<value_id> optimizer_states;
   std::vector<value_id> running_statistics;
   value_id images = no_value;         ///< batch x h x w x c floats
   value_id labels = no_value;         ///< batch 32-bit integers
@@ -140,7 +151,7 @@ struct graph {
   value_id probabilities = no_value;  ///< batch x classes floats
   int batch = 0;
   int threads = 0;  ///< of the pool that runs it; set by the backend
-  /// Shared with the sgd nodes, and so by copies of the graph.
+  /// Shared with the update nodes, and so by copies of the graph.
   std::shared_ptr<hyper_parameters> hyper = std::make_shared<hyper_parameters>();
 
   /// Adds a value (to the list of its class too).
@@ -161,7 +172,7 @@ struct graph {
 
 /// Throws std::logic_error with a sentence unless: names are unique; ids are in range; every value
 /// is produced once, before its first use; only persistent values are updated; and no node reads a
-/// parameter after its sgd update.
+/// parameter after its update.
 void validate(const graph&);
 
 }  // namespace delta::executor

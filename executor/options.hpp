@@ -67,11 +67,14 @@ struct train_options {
   int image = 32;  ///< pixels per side
   int batch = 32;  ///< images per step
 
-  std::uint64_t steps = 10;  ///< 0 when `epochs` counts
-  std::uint64_t epochs = 0;  ///< 0 when `steps` counts
-  std::string optimizer = "sgd";
-  double lr = 0.1;
-  double momentum = 0.9;
+  std::uint64_t steps = 10;       ///< 0 when `epochs` counts
+  std::uint64_t epochs = 0;       ///< 0 when `steps` counts
+  std::string optimizer = "sgd";  ///< or "adam"
+  double lr = 0.1;                ///< parse_options: 0.001 with adam
+  double momentum = 0.9;          ///< sgd
+  double beta1 = 0.9;             ///< adam
+  double beta2 = 0.999;           ///< adam
+  double epsilon = 1e-8;          ///< adam
   double weight_decay = 1e-4;
   std::vector<std::uint64_t> lr_steps;  ///< epochs (ascending) from which on lr is lr * gamma
   double lr_gamma = 0.1;

@@ -171,17 +171,32 @@ void read_training(const command_flags& given, train_options& options) {
 }
 
 void read_optimizer(const command_flags& given, train_options& options) {
-  if (given.has("--optimizer") && given.text("--optimizer") != "sgd") {
-    reject("--optimizer", "unknown optimizer " + in_quotes(given.text("--optimizer")), "sgd");
+  if (given.has("--optimizer")) options.optimizer = given.text("--optimizer");
+  const bool adam = options.optimizer == "adam";
+  if (!adam && options.optimizer != "sgd") {
+    reject("--optimizer", "unknown optimizer " + in_quotes(options.optimizer), "sgd, adam");
   }
+  for (const char* flag : {"--momentum", "--beta1", "--beta2", "--epsilon"}) {
+    const std::string wanted = std::string_view(flag) == "--momentum" ? "sgd" : "adam";
+    if (given.has(flag) && options.optimizer != wanted) {
+      reject(flag, "given with --optimizer " + options.optimizer,
+             "with --optimizer " + wanted + " only");
+    }
+  }
+  if (adam) options.lr = 0.001;
   const auto number = [&](const std::string& flag, double& value, std::string_view allowed,
                           auto fits) {
     if (given.has(flag)) value = real(flag, given.text(flag), allowed, fits);
   };
   number("--lr", options.lr, "a number over 0 and up to 1000",
          [](double x) { return x > 0 && x <= 1000; });
-  number("--momentum", options.momentum, "a number of at least 0 and below 1",
-         [](double x) { return x >= 0 && x < 1; });
+  constexpr std::string_view below_one = "a number of at least 0 and below 1";
+  const auto fits_below_one = [](double x) { return x >= 0 && float(x) < 1; };
+  number("--momentum", options.momentum, below_one, fits_below_one);
+  number("--beta1", options.beta1, below_one, fits_below_one);
+  number("--beta2", options.beta2, below_one, fits_below_one);
+  number("--epsilon", options.epsilon, "a number from 1e-30 to 1",
+         [](double x) { return x >= 1e-30 && x <= 1; });
   number("--weight-decay", options.weight_decay, "a number from 0 to 1",
          [](double x) { return x >= 0 && x <= 1; });
   number("--lr-gamma", options.lr_gamma, "a number over 0 and up to 1",

@@ -70,6 +70,7 @@ class runner final : public session {
 
   void create(std::uint64_t seed) override {
     const graph& g = *training_.what;
+    steps_ = 0;
     for (value_id v = 0; v < value_id(g.values.size()); ++v) {
       if (!g[v].persistent()) continue;
       const tensor_id t = manager_.variable(bytes{g[v].bytes});
@@ -84,9 +85,10 @@ class runner final : public session {
   float train(batch_source* batch) override {
     const auto began = clock::now();
     times_ = {};
+    const graph& g = *training_.what;
+    g.hyper->step = ++steps_;  // sessions may share the graph, so each keeps its own count
     const nanoseconds filling = feed(training_, batch);
     execute(training_);
-    const graph& g = *training_.what;
     float loss = 0;
     copy(training_.ids[std::size_t(g.loss)], std::as_writable_bytes(std::span(&loss, 1)));
     finish(training_);
@@ -250,6 +252,7 @@ class runner final : public session {
   program training_;
   std::vector<std::unique_ptr<program>> inference_;  // kept: an evaluation has many batches
   std::vector<tensor_id> persistent_, inputs_, updates_, outputs_;
+  std::uint64_t steps_ = 0;  ///< training steps so far
   step_times times_;
   bytes_by_class held_, peak_;
 };

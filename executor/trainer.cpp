@@ -8,7 +8,6 @@
 #include <ostream>
 #include <string>
 
-#include "cpu_backend.hpp"
 #include "data/cifar.hpp"
 #include "data/idx.hpp"
 #include "data/synthetic.hpp"
@@ -18,7 +17,6 @@
 #include "digest.hpp"
 #include "feasibility.hpp"
 #include "format.hpp"
-#include "models.hpp"
 #include "runner.hpp"
 
 namespace delta::executor {
@@ -37,15 +35,10 @@ std::unique_ptr<dataset> open_data(const train_options& o) {
 }
 
 graph build(const train_options& o, const dataset& data, purpose what, int batch) {
-  graph g = make_model(o.model, {.batch = batch,
-                                 .image = o.image,
-                                 .channels = data.channels(),
-                                 .classes = data.classes(),
-                                 .what = what,
-                                 .threads = o.threads,
-                                 .hyper = {float(o.lr), float(o.momentum), float(o.weight_decay)}});
-  bind_cpu(g, o.threads);
-  return g;
+  model_options m = model_of(o, data.channels(), data.classes());
+  m.what = what;
+  m.batch = batch;
+  return make_model(o.model, m);
 }
 
 /// A list of images as one batch.
@@ -231,6 +224,22 @@ std::span<const policy_choice> known_policies() noexcept {
     return choices;
   }();
   return list;
+}
+
+model_options model_of(const train_options& o, int channels, int classes) {
+  const bool adam = o.optimizer == "adam";
+  return {.batch = o.batch,
+          .image = o.image,
+          .channels = channels,
+          .classes = classes,
+          .threads = o.threads,
+          .hyper = {.learning_rate = float(o.lr),
+                    .momentum = float(o.momentum),
+                    .decay = float(o.weight_decay),
+                    .optimizer = adam ? optimizer_kind::adam : optimizer_kind::sgd,
+                    .beta1 = float(o.beta1),
+                    .beta2 = float(o.beta2),
+                    .epsilon = float(o.epsilon)}};
 }
 
 train_report describe(const train_options& o) {

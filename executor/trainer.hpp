@@ -3,6 +3,7 @@
 
 #include <iosfwd>
 
+#include "models.hpp"
 #include "options.hpp"
 #include "report.hpp"
 
@@ -10,6 +11,10 @@ namespace delta::executor {
 
 /// The policies that `train` knows, for parse_options and `--policy list`.
 std::span<const policy_choice> known_policies() noexcept;
+
+/// What the options say of a model that is trained on images of `channels` channels in `classes`
+/// classes.
+model_options model_of(const train_options&, int channels, int classes);
 
 /// A report that holds what the options say of a run, and nothing of what came of it.
 train_report describe(const train_options&);

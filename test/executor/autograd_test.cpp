@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t seed = 42;
 
 // Every operator once, a residual, and a value with three readers.
-graph small_net() {
+graph small_net(const hyper_parameters& hyper = {}) {
   builder b(3);
   const value_id images = b.images(9, 8, 3);
   const value_id labels = b.labels();
@@ -35,7 +35,7 @@ graph small_net() {
   x = b.max_pool("pool", x, 3, 2, 1);
   x = b.relu("relu3", b.batch_norm("bn3", b.conv2d("conv4", x, 7, 3, 2, 1)));
   b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 4), labels);
-  return std::move(b).finish(2);
+  return std::move(b).finish(2, hyper);
 }
 
 // Graph and oracle with the same inputs and parameters. Gammas and betas move off 1 and 0, so that
@@ -53,7 +53,7 @@ struct twin {
           g[p].initial.what == initial_contents::distribution::zero) {
         for (std::size_t i = 0; i < data.size(); ++i) data[i] += 0.05f * float(i % 7) - 0.1f;
       }
-      exact[p].assign(data.begin(), data.end());  // before the step's sgd
+      exact[p].assign(data.begin(), data.end());  // before the step's update
     }
     exact[g.images].assign(batch.images.begin(), batch.images.end());
     exact[g.labels].assign(batch.labels.begin(), batch.labels.end());
@@ -130,6 +130,56 @@ TEST_CASE("sgd moves each parameter by its gradient and decay; the velocity star
       CHECK(double(velocity[i]) == doctest::Approx(v).epsilon(1e-5));
       CHECK(double(after[i]) ==
             doctest::Approx(before - double(h.learning_rate) * v).epsilon(1e-5));
+    }
+  }
+}
+
+TEST_CASE("adam moves each parameter by its moments, corrected by the step's number") {
+  const hyper_parameters hyper{.learning_rate = 0.01f,
+                               .decay = 1e-2f,
+                               .optimizer = optimizer_kind::adam,
+                               .beta1 = 0.8f,
+                               .beta2 = 0.95f,
+                               .epsilon = 1e-6f};
+  const double lr = double(hyper.learning_rate), beta1 = double(hyper.beta1),
+               beta2 = double(hyper.beta2);
+  const graph g = small_net(hyper);
+  const sample_batch batch(g, seed);
+  interpreter run(g, seed);
+  REQUIRE(g.optimizer_states.size() == 2 * g.parameters.size());
+  CHECK(count(g, operator_type::sgd_update) == 0);
+  CHECK(count(g, operator_type::adam_update) == int(g.parameters.size()));
+  std::vector<std::vector<double>> means, squares, values;
+  for (const value_id p : g.parameters) {
+    const auto now = run.floats(p);
+    means.emplace_back(now.size());
+    squares.emplace_back(now.size());
+    values.emplace_back(now.begin(), now.end());
+  }
+  for (int step = 1; step <= 3; ++step) {
+    run.step(batch.images, batch.labels);
+    CHECK(g.hyper->step == std::uint64_t(step));
+    for (std::size_t k = 0; k < g.parameters.size(); ++k) {
+      const std::string name = g[g.parameters[k]].name;
+      CAPTURE(step);
+      CAPTURE(name);
+      CHECK(g[g.optimizer_states[2 * k]].name == name + ".exp_avg");
+      CHECK(g[g.optimizer_states[2 * k + 1]].name == name + ".exp_avg_sq");
+      const auto gradient = run.floats(name + ".gradient");
+      const auto mean = run.floats(name + ".exp_avg"), square = run.floats(name + ".exp_avg_sq");
+      const auto after = run.floats(g.parameters[k]);
+      for (std::size_t i = 0; i < after.size(); ++i) {
+        double &m = means[k][i], &v = squares[k][i], &w = values[k][i];
+        const double slope = double(gradient[i]) + double(hyper.decay) * w;
+        m = beta1 * m + (1 - beta1) * slope;
+        v = beta2 * v + (1 - beta2) * slope * slope;
+        w -= lr * m / (1 - std::pow(beta1, step)) /
+             (std::sqrt(v / (1 - std::pow(beta2, step))) + double(hyper.epsilon));
+        CHECK(std::fabs(double(mean[i]) - m) < 1e-5 * std::fabs(m) + 1e-8);
+        CHECK(std::fabs(double(square[i]) - v) < 1e-5 * v + 1e-12);
+        CHECK(std::fabs(double(after[i]) - w) < 1e-5 * std::fabs(w) + 1e-6);
+        w = double(after[i]);
+      }
     }
   }
 }

@@ -41,6 +41,10 @@ model_options small(purpose what = purpose::training) {
   return o;
 }
 
+bool is_update(const node& n) {
+  return n.type == operator_type::sgd_update || n.type == operator_type::adam_update;
+}
+
 // Where each value is made and last read; persistent values and inputs are made before node 0.
 void check_order(const graph& g) {
   std::map<value_id, int> made;
@@ -53,7 +57,7 @@ void check_order(const graph& g) {
     for (const value_id v : n.inputs) {
       CAPTURE(g[v].name);
       CHECK(made[v] == 1);
-      CHECK_FALSE(final.contains(v));  // nobody reads a weight after its sgd update
+      CHECK_FALSE(final.contains(v));  // nobody reads a weight after its update
     }
     for (const value_id v : n.outputs) CHECK(made[v]++ == 0);
     for (const value_id v : n.updates) CHECK(final.insert(v).second);
@@ -103,32 +107,38 @@ TEST_CASE("every value is made once, before it is read, and no weight is read af
 }
 
 TEST_CASE("each parameter is updated once, right after its gradient is complete") {
-  for (const auto& name : model_names()) {
-    CAPTURE(name);
-    const graph g = make_model(name, small());
-    REQUIRE(g.optimizer_states.size() == g.parameters.size());
-    std::set<value_id> updated;
-    for (std::size_t i = 0; i < g.nodes.size(); ++i) {
-      const node& n = g.nodes[i];
-      if (n.type != operator_type::sgd_update) continue;
-      CAPTURE(n.name);
-      REQUIRE(n.updates.size() == 2);
-      CHECK(updated.insert(n.updates[0]).second);
-      const auto at = std::find(g.parameters.begin(), g.parameters.end(), n.updates[0]);
-      REQUIRE(at != g.parameters.end());
-      CHECK(n.updates[1] == g.optimizer_states[std::size_t(at - g.parameters.begin())]);
-      CHECK(g[n.inputs[0]].name == g[n.updates[0]].name + ".gradient");
-      // Only other updates (bn's gamma, then beta) stand between the gradient and its use.
-      std::size_t maker = i - 1;
-      while (g.nodes[maker].type == operator_type::sgd_update) --maker;
-      const auto& outputs = g.nodes[maker].outputs;
-      CHECK(std::find(outputs.begin(), outputs.end(), n.inputs[0]) != outputs.end());
+  for (const auto& name : model_names())
+    for (const optimizer_kind optimizer : {optimizer_kind::sgd, optimizer_kind::adam}) {
+      CAPTURE(name);
+      model_options o = small();
+      o.hyper.optimizer = optimizer;
+      const graph g = make_model(name, o);
+      const std::size_t kept = optimizer == optimizer_kind::adam ? 2 : 1;
+      REQUIRE(g.optimizer_states.size() == kept * g.parameters.size());
+      std::set<value_id> updated;
+      for (std::size_t i = 0; i < g.nodes.size(); ++i) {
+        const node& n = g.nodes[i];
+        if (!is_update(n)) continue;
+        CAPTURE(n.name);
+        REQUIRE(n.updates.size() == 1 + kept);
+        CHECK(updated.insert(n.updates[0]).second);
+        const auto at = std::find(g.parameters.begin(), g.parameters.end(), n.updates[0]);
+        REQUIRE(at != g.parameters.end());
+        const auto states =
+            g.optimizer_states.begin() + std::ptrdiff_t(kept) * (at - g.parameters.begin());
+        CHECK(std::equal(n.updates.begin() + 1, n.updates.end(), states));
+        CHECK(g[n.inputs[0]].name == g[n.updates[0]].name + ".gradient");
+        // Only other updates (bn's gamma, then beta) stand between the gradient and its use.
+        std::size_t maker = i - 1;
+        while (is_update(g.nodes[maker])) --maker;
+        const auto& outputs = g.nodes[maker].outputs;
+        CHECK(std::find(outputs.begin(), outputs.end(), n.inputs[0]) != outputs.end());
+      }
+      CHECK(updated.size() == g.parameters.size());
     }
-    CHECK(updated.size() == g.parameters.size());
-  }
 }
 
-TEST_CASE("running statistics are effects that happen once; sgd is no such effect") {
+TEST_CASE("running statistics are effects that happen once; an update is no such effect") {
   const graph g = resnet20(small());
   std::set<value_id> touched;
   for (const node& n : g.nodes) {
@@ -186,15 +196,14 @@ TEST_CASE("the inference graph finds its parameters and statistics by name in th
   }
 }
 
-TEST_CASE("costs: every operator moves bytes, and only sgd and bn write in place") {
+TEST_CASE("costs: every operator moves bytes, and only updates and bn write in place") {
   const graph g = resnet50(small());
   for (const node& n : g.nodes) {
     CAPTURE(n.name);
     CHECK(n.flops > 0);
     CHECK(n.moved_bytes > 0);
     CHECK(bool(n.run));
-    CHECK((n.updates.empty() || n.type == operator_type::sgd_update ||
-           n.type == operator_type::bn_forward));
+    CHECK((n.updates.empty() || is_update(n) || n.type == operator_type::bn_forward));
   }
 }
 

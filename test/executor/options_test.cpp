@@ -212,7 +212,8 @@ TEST_CASE("values that are unknown, or no numbers, or out of range are refused")
         "--epochs: '0' is too small; allowed: a whole number from 1 to 1000000");
   CHECK(refusal({"--steps", "1", "--epochs", "1"}) ==
         "--steps: given together with --epochs; allowed: one of the two");
-  CHECK(refusal({"--optimizer", "adam"}) == "--optimizer: unknown optimizer 'adam'; allowed: sgd");
+  CHECK(refusal({"--optimizer", "rmsprop"}) ==
+        "--optimizer: unknown optimizer 'rmsprop'; allowed: sgd, adam");
   const std::string lr = "a number over 0 and up to 1000";
   CHECK(refusal({"--lr", "fast"}) == "--lr: 'fast' is not a number; allowed: " + lr);
   CHECK(refusal({"--lr", "0"}) == "--lr: '0' is out of range; allowed: " + lr);
@@ -260,6 +261,40 @@ TEST_CASE("memory: sizes, parts, rates and policies are refused") {
   CHECK(refusal({"--copy-rate", "2GB"}) ==
         "--copy-rate: '2GB' lacks the unit's '/s'; allowed: a rate of at least 1 B/s such as 2GB/s "
         "or 1.5GiB/s (units B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)");
+}
+
+TEST_CASE("adam has its own rate and its own flags") {
+  const train_options usual = options({"--optimizer", "adam"});
+  CHECK(usual.optimizer == "adam");
+  CHECK(usual.lr == 0.001);
+  CHECK(usual.beta1 == 0.9);
+  CHECK(usual.beta2 == 0.999);
+  CHECK(usual.epsilon == 1e-8);
+  CHECK(usual.weight_decay == 1e-4);
+  const train_options o = options({"--beta1", "0", "--beta2", "0.99", "--epsilon", "1e-6", "--lr",
+                                   "0.01", "--optimizer", "adam"});
+  CHECK(o.lr == 0.01);
+  CHECK(o.beta1 == 0);
+  CHECK(o.beta2 == 0.99);
+  CHECK(o.epsilon == 1e-6);
+
+  CHECK(refusal({"--momentum", "0.9", "--optimizer", "adam"}) ==
+        "--momentum: given with --optimizer adam; allowed: with --optimizer sgd only");
+  for (const std::string flag : {"--beta1", "--beta2", "--epsilon"}) {
+    CHECK(refusal({flag, "0.5"}) ==
+          flag + ": given with --optimizer sgd; allowed: with --optimizer adam only");
+  }
+  const auto with_adam = [](const std::string& flag, const std::string& value) {
+    return refusal({"--optimizer", "adam", flag, value});
+  };
+  const std::string below_one = " is out of range; allowed: a number of at least 0 and below 1";
+  CHECK(with_adam("--beta1", "1") == "--beta1: '1'" + below_one);
+  CHECK(with_adam("--beta2", "-0.1") == "--beta2: '-0.1'" + below_one);
+  CHECK(with_adam("--beta2", "0.99999999999") == "--beta2: '0.99999999999'" + below_one);  // 1.0f
+  CHECK(with_adam("--epsilon", "0") ==
+        "--epsilon: '0' is out of range; allowed: a number from 1e-30 to 1");
+  CHECK(with_adam("--epsilon", "small") ==
+        "--epsilon: 'small' is not a number; allowed: a number from 1e-30 to 1");
 }
 
 TEST_CASE("a flag that would be ignored is refused") {

@@ -36,6 +36,7 @@ class interpreter {
   float step(std::span<const float> images, std::span<const std::int32_t> labels) {
     set(graph_.images, images.data(), images.size_bytes());
     set(graph_.labels, labels.data(), labels.size_bytes());
+    graph_.hyper->step = ++steps_;
     for (const auto& n : graph_.nodes) run(n, false);
     return floats(graph_.loss)[0];
   }
@@ -91,6 +92,7 @@ class interpreter {
   std::vector<owned> values_;
   owned workspace_;
   std::size_t workspace_bytes_ = 0;
+  std::uint64_t steps_ = 0;
 };
 
 /// Standard normal images and labels (7 i + 3) mod classes, from the executor's own generator: the

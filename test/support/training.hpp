@@ -11,7 +11,6 @@
 #include <string_view>
 #include <variant>
 
-#include "cpu_backend.hpp"
 #include "delta/error.hpp"
 #include "models.hpp"
 #include "options.hpp"
@@ -82,7 +81,7 @@ inline std::variant<executor::train_report, refusal> try_to_train(
   }
 }
 
-/// Every loss, parameter, velocity and running statistic of two runs, by their digests.
+/// Every loss, parameter, optimizer state and running statistic of two runs, by their digests.
 inline bool same_bits(const executor::train_report& a, const executor::train_report& b) {
   return !a.losses.empty() && a.losses.size() == b.losses.size() &&
          a.losses_digest == b.losses_digest && a.parameters_digest == b.parameters_digest &&
@@ -91,15 +90,7 @@ inline bool same_bits(const executor::train_report& a, const executor::train_rep
 
 /// The graph that `train` builds for these options, on synthetic images.
 inline executor::graph graph_of(const executor::train_options& o) {
-  executor::graph g = executor::make_model(
-      o.model, {.batch = o.batch,
-                .image = o.image,
-                .channels = 3,
-                .classes = 10,
-                .threads = o.threads,
-                .hyper = {float(o.lr), float(o.momentum), float(o.weight_decay)}});
-  executor::bind_cpu(g, o.threads);
-  return g;
+  return executor::make_model(o.model, executor::model_of(o, 3, 10));
 }
 
 /// One line per row of a test's table, for `--success` and for whoever reads the log.
