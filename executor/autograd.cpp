@@ -25,6 +25,7 @@ std::size_t differentiable_inputs(const node& n) {
       return 2;
     case operator_type::relu_forward:
     case operator_type::max_pool_forward:
+    case operator_type::dropout_forward:
     case operator_type::global_avg_pool_forward:
     case operator_type::softmax_cross_entropy_forward:
       return 1;
@@ -119,6 +120,9 @@ class differentiator {
       case operator_type::max_pool_forward:
         emit(layer + ".backward", operator_type::max_pool_backward, n, {dy, n.outputs[1]},
              n.inputs);
+        break;
+      case operator_type::dropout_forward:
+        emit(layer + ".backward", operator_type::dropout_backward, n, {dy, n.outputs[1]}, n.inputs);
         break;
       case operator_type::global_avg_pool_forward:
         emit(layer + ".backward", operator_type::global_avg_pool_backward, n, {dy}, n.inputs);

@@ -136,6 +136,21 @@ value_id builder::global_avg_pool(const std::string& name, value_id x) {
   return y;
 }
 
+value_id builder::dropout(const std::string& name, value_id x, double probability) {
+  const dropout_shape s{elements(shape(x)), float(probability)};
+  if (!(s.probability >= 0 && s.probability < 1)) {
+    refuse(name, "a probability is at least 0 and below 1");
+  }
+  if (purpose_ == purpose::inference || s.probability == 0) return x;
+  const auto in = shape(x);
+  const auto y = activation(name + ".output", in);
+  const auto mask = graph_.add_value({name + ".mask", in, s.n, value_class::activation});
+  node n{name + ".forward", operator_type::dropout_forward, s, {x}, {y, mask}};
+  n.random = true;
+  graph_.append(std::move(n));
+  return y;
+}
+
 value_id builder::add(const std::string& name, value_id a, value_id b) {
   const auto in = shape(a);
   if (in != shape(b)) refuse(name, "adds " + text(in) + " to " + text(shape(b)));

@@ -32,6 +32,9 @@ class builder {
   value_id max_pool(const std::string& name, value_id x, int window, int stride, int pad);
   /// n x h x w x c -> n x c.
   value_id global_avg_pool(const std::string& name, value_id x);
+  /// Zeroes each element with `probability`, at least 0 and below 1, and scales the others up by
+  /// 1 / (1 - probability). Gives x itself for inference and where the probability is 0.
+  value_id dropout(const std::string& name, value_id x, double probability);
   value_id add(const std::string& name, value_id a, value_id b);
   /// Weight and bias uniform in +-1 / sqrt(in), PyTorch's default.
   value_id linear(const std::string& name, value_id x, int out);

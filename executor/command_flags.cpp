@@ -73,9 +73,12 @@ struct command_flags::parser {
     value("--beta2", "X", "adam: decay of its square's mean, below 1 (default 0.999)");
     value("--epsilon", "X", "adam: added to the root, from 1e-30 to 1 (default 1e-8)");
     value("--weight-decay", "X", "weight decay, from 0 to 1 (default 0.0001)");
+    value("--dropout", "P",
+          "probability of zeroing what the last linear layer reads, below 1\n"
+          "(default 0: none)");
     value("--lr-steps", "E,E,...", "epochs after which the rate is multiplied by --lr-gamma");
     value("--lr-gamma", "G", "that factor, over 0 and up to 1 (default 0.1); needs --lr-steps");
-    value("--seed", "N", "weights, order of the images, synthetic images (default 1)");
+    value("--seed", "N", "weights, order of the images, synthetic images, dropout (default 1)");
     value("--threads", "N", "threads (default: the machine's); the results do not depend on it");
     flag("--evaluate", "measure accuracy on the images held back, after every epoch");
 

@@ -107,6 +107,20 @@ kernel linear_kernel(operator_type type, const linear_shape& s) {
   }
 }
 
+kernel dropout_kernel(operator_type type, const dropout_shape& s,
+                      const std::shared_ptr<hyper_parameters>& hyper) {
+  if (type == operator_type::dropout_forward) {
+    return [s, hyper](const kernel_args& a) {
+      dropout_forward(a.pool, s.n, s.probability, hyper->seed, a.sequence, in(a, 0), out(a, 0),
+                      reinterpret_cast<std::uint8_t*>(a.out[1]));
+    };
+  }
+  return [s](const kernel_args& a) {
+    dropout_backward(a.pool, s.n, s.probability, in(a, 0),
+                     reinterpret_cast<const std::uint8_t*>(a.in[1]), out(a, 0));
+  };
+}
+
 kernel element_kernel(operator_type type, const element_count& s,
                       const std::shared_ptr<hyper_parameters>& hyper) {
   switch (type) {
@@ -139,6 +153,7 @@ struct bind {
   kernel operator()(const pool_shape& s) const { return pool_kernel(type, s); }
   kernel operator()(const average_shape& s) const { return average_kernel(type, s); }
   kernel operator()(const linear_shape& s) const { return linear_kernel(type, s); }
+  kernel operator()(const dropout_shape& s) const { return dropout_kernel(type, s, hyper); }
   kernel operator()(const element_count& s) const { return element_kernel(type, s, hyper); }
 };
 

@@ -9,7 +9,7 @@
 namespace delta::executor {
 namespace {
 
-constexpr std::array<std::string_view, 20> type_names = {"conv_forward",
+constexpr std::array<std::string_view, 22> type_names = {"conv_forward",
                                                          "conv_backward_data",
                                                          "conv_backward_filter",
                                                          "bn_forward",
@@ -20,6 +20,8 @@ constexpr std::array<std::string_view, 20> type_names = {"conv_forward",
                                                          "add",
                                                          "max_pool_forward",
                                                          "max_pool_backward",
+                                                         "dropout_forward",
+                                                         "dropout_backward",
                                                          "global_avg_pool_forward",
                                                          "global_avg_pool_backward",
                                                          "linear_forward",
@@ -45,6 +47,8 @@ double operations_per_element(operator_type type) {
       return 4;
     case operator_type::softmax_cross_entropy_backward:
       return 2;
+    case operator_type::dropout_forward:
+      return 20;  // a random word each, from ten rounds per four
     case operator_type::sgd_update:
       return 6;
     case operator_type::adam_update:
@@ -69,6 +73,9 @@ struct count_flops {
     const bool loss = type == operator_type::softmax_cross_entropy_forward ||
                       type == operator_type::softmax_cross_entropy_backward;
     return loss ? operations_per_element(type) * s.n * s.out : 2.0 * s.n * s.in * s.out;
+  }
+  double operator()(const dropout_shape& s) const {
+    return operations_per_element(type) * double(s.n);
   }
   double operator()(const element_count& s) const {
     return operations_per_element(type) * double(s.n);

@@ -66,6 +66,8 @@ enum class operator_type {
   add,                            // a, b -> y
   max_pool_forward,               // x -> y, argmax (one byte per output element)
   max_pool_backward,              // dy, argmax -> dx
+  dropout_forward,                // x -> y, mask (one byte per element)
+  dropout_backward,               // dy, mask -> dx
   global_avg_pool_forward,        // x -> y
   global_avg_pool_backward,       // dy -> dx
   linear_forward,                 // x, weight, bias -> y
@@ -92,9 +94,14 @@ struct linear_shape {
 struct element_count {
   std::size_t n;
 };
+/// Dropout of `n` elements, each with this probability in [0, 1).
+struct dropout_shape {
+  std::size_t n;
+  float probability;
+};
 /// Everything a backend must know beside the pointers.
-using operator_shape =
-    std::variant<conv_shape, bn_shape, pool_shape, average_shape, linear_shape, element_count>;
+using operator_shape = std::variant<conv_shape, bn_shape, pool_shape, average_shape, linear_shape,
+                                    dropout_shape, element_count>;
 
 /// What a kernel is called with: one pointer per entry of node's inputs, outputs and updates.
 struct kernel_args {
@@ -103,7 +110,8 @@ struct kernel_args {
   std::byte* const* update;  ///< entries are null on a replay of an effect_once operator
   std::byte* workspace;      ///< node::workspace bytes; may be null where that is zero
   bool replaying;
-  thread_pool& pool;  ///< graph::threads threads: workspace was sized for that
+  std::uint64_t sequence;  ///< of the operator in the run; a replay has its first run's
+  thread_pool& pool;       ///< graph::threads threads: workspace was sized for that
 };
 
 /// One operator. It reads inputs, writes every element of outputs, and changes updates in place.
@@ -113,6 +121,7 @@ struct node {
   operator_shape shape;
   std::vector<value_id> inputs = {}, outputs = {}, updates = {};
   bool effect_once = false;  ///< updates are a side effect that a replay must not repeat
+  bool random = false;       ///< draws numbers, from kernel_args::sequence
   bool backward = false;     ///< appended by differentiate(); updates count as backward
   double flops = 0;          ///< floating-point operations, for cost priors
   double moved_bytes = 0;  ///< bytes read and written once each (updates twice), without workspace
@@ -122,7 +131,7 @@ struct node {
 
 enum class optimizer_kind : std::uint8_t { sgd, adam };
 
-/// Read by the update nodes when they run, so a schedule may change them between steps; all but the
+/// Read by nodes when they run, so a schedule may change them between steps; all but the
 /// optimizer, which decides what autograd appends.
 struct hyper_parameters {
   float learning_rate = 0.1f;
@@ -132,6 +141,7 @@ struct hyper_parameters {
   float beta1 = 0.9f;      ///< adam: of the mean of gradients
   float beta2 = 0.999f;    ///< adam: of the mean of their squares
   float epsilon = 1e-8f;   ///< adam
+  std::uint64_t seed = 0;  ///< of what dropout draws
   std::uint64_t step = 0;  ///< the training step under way, from 1: whoever runs the steps counts
 };
 
@@ -151,7 +161,7 @@ struct graph {
   value_id probabilities = no_value;  ///< batch x classes floats
   int batch = 0;
   int threads = 0;  ///< of the pool that runs it; set by the backend
-  /// Shared with the update nodes, and so by copies of the graph.
+  /// Shared with the nodes, and so by copies of the graph.
   std::shared_ptr<hyper_parameters> hyper = std::make_shared<hyper_parameters>();
 
   /// Adds a value (to the list of its class too).

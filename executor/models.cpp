@@ -56,7 +56,8 @@ value_id stages(builder& b, value_id x, block make, int width,
 }
 
 graph head(builder b, value_id x, value_id labels, const model_options& o) {
-  const value_id logits = b.linear("fc", b.global_avg_pool("avgpool", x), o.classes);
+  x = b.dropout("dropout", b.global_avg_pool("avgpool", x), o.dropout);
+  const value_id logits = b.linear("fc", x, o.classes);
   b.softmax_cross_entropy("loss", logits, labels);
   return std::move(b).finish(o.threads, o.hyper);
 }

@@ -76,6 +76,7 @@ struct train_options {
   double beta2 = 0.999;           ///< adam
   double epsilon = 1e-8;          ///< adam
   double weight_decay = 1e-4;
+  double dropout = 0;                   ///< probability, before the last linear layer
   std::vector<std::uint64_t> lr_steps;  ///< epochs (ascending) from which on lr is lr * gamma
   double lr_gamma = 0.1;
   std::uint64_t seed = 1;

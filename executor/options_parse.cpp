@@ -199,6 +199,7 @@ void read_optimizer(const command_flags& given, train_options& options) {
          [](double x) { return x >= 1e-30 && x <= 1; });
   number("--weight-decay", options.weight_decay, "a number from 0 to 1",
          [](double x) { return x >= 0 && x <= 1; });
+  number("--dropout", options.dropout, below_one, fits_below_one);
   number("--lr-gamma", options.lr_gamma, "a number over 0 and up to 1",
          [](double x) { return x > 0 && x <= 1; });
   if (given.has("--lr-steps")) {

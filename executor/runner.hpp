@@ -130,6 +130,7 @@ class runner final : public session {
   struct program {
     struct step {
       std::vector<bytes> outputs;
+      trait traits = trait::pure;
       nanoseconds cost{};
     };
     const graph* what;
@@ -140,7 +141,9 @@ class runner final : public session {
     explicit program(const graph& g)
         : what(&g), ids(g.values.size(), tensor_id::none), dying(last_uses(g)) {
       for (const node& n : g.nodes) {
-        step s{{}, modelled_cost(n)};
+        step s{{}, trait::pure, modelled_cost(n)};
+        if (n.effect_once) s.traits = s.traits | trait::effect_once;
+        if (n.random) s.traits = s.traits | trait::random;
         for (const value_id v : n.outputs) s.outputs.emplace_back(g[v].bytes);
         steps.push_back(std::move(s));
       }
@@ -176,7 +179,7 @@ class runner final : public session {
                                   .outputs = p.steps[i].outputs,
                                   .updates = updates_,
                                   .workspace = bytes{n.workspace},
-                                  .traits = n.effect_once ? trait::effect_once : trait::pure,
+                                  .traits = p.steps[i].traits,
                                   .cost = p.steps[i].cost,
                                   .name = n.name.c_str()},
                    outputs_, [this, &n](call& c) { compute(n, c); });
@@ -207,7 +210,8 @@ class runner final : public session {
     for (std::size_t i = 0; i < n.outputs.size(); ++i) out[i] = c.out(i);
     for (std::size_t i = 0; i < n.updates.size(); ++i) update[i] = c.update(i);
     const auto began = clock::now();
-    n.run({in.data(), out.data(), update.data(), c.workspace(), c.replaying(), *pool_});
+    n.run(
+        {in.data(), out.data(), update.data(), c.workspace(), c.replaying(), c.sequence(), *pool_});
     times_.kernels += clock::now() - began;
   }
 

@@ -233,13 +233,15 @@ model_options model_of(const train_options& o, int channels, int classes) {
           .channels = channels,
           .classes = classes,
           .threads = o.threads,
+          .dropout = o.dropout,
           .hyper = {.learning_rate = float(o.lr),
                     .momentum = float(o.momentum),
                     .decay = float(o.weight_decay),
                     .optimizer = adam ? optimizer_kind::adam : optimizer_kind::sgd,
                     .beta1 = float(o.beta1),
                     .beta2 = float(o.beta2),
-                    .epsilon = float(o.epsilon)}};
+                    .epsilon = float(o.epsilon),
+                    .seed = o.seed}};
 }
 
 train_report describe(const train_options& o) {

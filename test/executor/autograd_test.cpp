@@ -34,6 +34,7 @@ graph small_net(const hyper_parameters& hyper = {}) {
   x = b.relu("relu2", b.add("add2", b.add("add1", left, right), x));
   x = b.max_pool("pool", x, 3, 2, 1);
   x = b.relu("relu3", b.batch_norm("bn3", b.conv2d("conv4", x, 7, 3, 2, 1)));
+  x = b.dropout("dropout", x, 0.25);
   b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 4), labels);
   return std::move(b).finish(2, hyper);
 }
@@ -58,6 +59,12 @@ struct twin {
     exact[g.images].assign(batch.images.begin(), batch.images.end());
     exact[g.labels].assign(batch.labels.begin(), batch.labels.end());
     run.step(batch.images, batch.labels);
+    for (const node& n : g.nodes) {
+      if (n.type != operator_type::dropout_forward) continue;
+      const auto mask = run.bytes(n.outputs[1]);
+      std::ranges::transform(mask, exact[n.outputs[1]].begin(),
+                             [](std::byte b) { return double(std::to_integer<int>(b)); });
+    }
   }
 
   double numerical(value_id p, std::size_t i) {

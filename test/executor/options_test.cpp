@@ -61,6 +61,7 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK(o.lr == 0.1);
   CHECK(o.momentum == 0.9);
   CHECK(o.weight_decay == 1e-4);
+  CHECK(o.dropout == 0);
   CHECK(o.lr_gamma == 0.1);
   CHECK(o.lr_steps.empty());
   CHECK(o.seed == 1);
@@ -139,6 +140,8 @@ TEST_CASE("other forms that are good") {
   CHECK(options({"--seed", "18446744073709551615"}).seed == 18446744073709551615u);
   CHECK(options({"--lr", "1e-3"}).lr == 1e-3);
   CHECK(options({"--image", "8"}).image == 8);
+  CHECK(options({"--dropout", "0.25"}).dropout == 0.25);
+  CHECK(options({"--dropout", "0"}).dropout == 0);
   CHECK(options({"--model", "resnet50", "--image", "32"}).image == 32);
 }
 
@@ -222,6 +225,11 @@ TEST_CASE("values that are unknown, or no numbers, or out of range are refused")
   CHECK(refusal({"--lr", "inf"}) == "--lr: 'inf' is out of range; allowed: " + lr);
   CHECK(refusal({"--momentum", "1"}) ==
         "--momentum: '1' is out of range; allowed: a number of at least 0 and below 1");
+  for (const std::string value : {"1", "-0.5", "nan", "0.99999999999"}) {
+    CHECK(refusal({"--dropout", value}) ==
+          "--dropout: '" + value +
+              "' is out of range; allowed: a number of at least 0 and below 1");
+  }
   CHECK(refusal({"--weight-decay", "2"}) ==
         "--weight-decay: '2' is out of range; allowed: a number from 0 to 1");
   CHECK(refusal({"--lr-gamma", "0"}) ==

@@ -55,7 +55,9 @@ class interpreter {
       update.push_back(replaying && n.effect_once ? nullptr : buffer(v));
     }
     poison(workspace_.get(), workspace_bytes_);
-    n.run({in.data(), out.data(), update.data(), workspace_.get(), replaying, pool_});
+    const std::uint64_t sequence =
+        steps_ * graph_.nodes.size() + std::uint64_t(&n - graph_.nodes.data());
+    n.run({in.data(), out.data(), update.data(), workspace_.get(), replaying, sequence, pool_});
   }
 
   [[nodiscard]] std::span<float> floats(executor::value_id v) {

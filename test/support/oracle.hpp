@@ -14,8 +14,8 @@
 
 namespace delta::test {
 
-/// Set the inputs and persistent values (labels as doubles), call loss(); other values hold the
-/// activations of the last call.
+/// Set the inputs, the persistent values (labels as doubles) and dropout's masks, call loss();
+/// other values hold the activations of the last call.
 class oracle {
  public:
   explicit oracle(const executor::graph& g) : graph_(g), values_(g.values.size()) {
@@ -56,6 +56,11 @@ class oracle {
         return;
       case type::max_pool_forward:
         return max_pool(std::get<executor::pool_shape>(n.shape), in(0), out(0));
+      case type::dropout_forward: {
+        const double p = double(std::get<executor::dropout_shape>(n.shape).probability);
+        for (std::size_t i = 0; i < in(0).size(); ++i) out(0)[i] = in(0)[i] * out(1)[i] / (1 - p);
+        return;
+      }
       case type::global_avg_pool_forward:
         return average(std::get<executor::average_shape>(n.shape), in(0), out(0));
       case type::linear_forward:

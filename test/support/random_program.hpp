@@ -175,12 +175,31 @@ struct run_now {
   }
 };
 
+/// How operators are stated: with all their lists, or begun and ended, with sizes on the way.
+enum class manner : std::uint8_t { whole, open };
+
+/// Runs one operator, either way.
+template <class Manager, class Kernel>
+void run_operator(Manager& m, const operation_span& op, std::span<tensor_id> ids,
+                  const Kernel& kernel, manner how) {
+  if (how == manner::whole) return m.run(op, ids, kernel);
+  operation_span known = op;
+  known.outputs = {};
+  known.workspace = {};
+  auto open = m.begin(known);
+  for (const bytes size : op.outputs) open.allocate(size);
+  if (op.workspace.count > 0) open.workspace(op.workspace);
+  call arguments = open.arguments();
+  kernel(arguments);
+  open.end(ids, kernel);
+}
+
 /// Runs the program through a manager. `launch(reads, writes, body)` queues a kernel's body.
 /// `check()` is called after every operator. Gives the contents left at the end, as `evaluate`
 /// does (none where the storage keeps no bytes).
 template <class Manager, class Launch, class Check>
 std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Launch& launch,
-                                         const Check& check) {
+                                         const Check& check, manner how = manner::whole) {
   std::vector<tensor_id> ids;
   std::map<int, std::uint32_t> live;
   const auto source = [&](std::uint32_t size, bool pinned) {
@@ -205,37 +224,38 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
     for (const auto n : o.outputs) sizes.emplace_back(n);
     outputs.resize(sizes.size());
     const auto* spec = &o;
-    m.run(operation_span{.inputs = inputs,
-                         .outputs = sizes,
-                         .updates = updates,
-                         .workspace = bytes{o.workspace},
-                         .traits = o.traits,
-                         .cost = nanoseconds{o.cost},
-                         .name = "random operator"},
-          outputs, [spec, in_sizes, update_sizes, launch](call& c) {
-            std::vector<std::span<std::byte>> reads, writes, changed;
-            for (std::size_t i = 0; i < in_sizes.size(); ++i)
-              if (c.in(i) != nullptr) reads.emplace_back(c.in(i), in_sizes[i]);
-            for (std::size_t i = 0; i < spec->outputs.size(); ++i)
-              if (c.out(i) != nullptr) writes.emplace_back(c.out(i), spec->outputs[i]);
-            for (std::size_t i = 0; i < update_sizes.size(); ++i)
-              if (c.update(i) != nullptr) changed.emplace_back(c.update(i), update_sizes[i]);
-            if (writes.size() != spec->outputs.size() || reads.size() != in_sizes.size()) return;
-            std::vector<std::span<std::byte>> all(writes);
-            all.insert(all.end(), changed.begin(), changed.end());
-            if (c.workspace() != nullptr) all.emplace_back(c.workspace(), spec->workspace);
-            launch(
-                reads, all,
-                [reads, writes, changed, spec, sequence = c.sequence(), scratch = c.workspace()] {
-                  std::uint64_t h = sequence;
-                  for (const auto& r : reads) h = mix(h, hash(r));
-                  if (!has(spec->traits, trait::effect_once))
-                    for (const auto& u : changed) h = mix(h, hash(u));
-                  if (scratch != nullptr) expand(~h, {scratch, spec->workspace});
-                  for (std::size_t k = 0; k < writes.size(); ++k) expand(mix(h, k), writes[k]);
-                  for (const auto& u : changed) expand(mix(h, hash(u)), u);
-                });
-          });
+    const auto kernel = [spec, in_sizes, update_sizes, launch](call& c) {
+      std::vector<std::span<std::byte>> reads, writes, changed;
+      for (std::size_t i = 0; i < in_sizes.size(); ++i)
+        if (c.in(i) != nullptr) reads.emplace_back(c.in(i), in_sizes[i]);
+      for (std::size_t i = 0; i < spec->outputs.size(); ++i)
+        if (c.out(i) != nullptr) writes.emplace_back(c.out(i), spec->outputs[i]);
+      for (std::size_t i = 0; i < update_sizes.size(); ++i)
+        if (c.update(i) != nullptr) changed.emplace_back(c.update(i), update_sizes[i]);
+      if (writes.size() != spec->outputs.size() || reads.size() != in_sizes.size()) return;
+      std::vector<std::span<std::byte>> all(writes);
+      all.insert(all.end(), changed.begin(), changed.end());
+      if (c.workspace() != nullptr) all.emplace_back(c.workspace(), spec->workspace);
+      launch(reads, all,
+             [reads, writes, changed, spec, sequence = c.sequence(), scratch = c.workspace()] {
+               std::uint64_t h = sequence;
+               for (const auto& r : reads) h = mix(h, hash(r));
+               if (!has(spec->traits, trait::effect_once))
+                 for (const auto& u : changed) h = mix(h, hash(u));
+               if (scratch != nullptr) expand(~h, {scratch, spec->workspace});
+               for (std::size_t k = 0; k < writes.size(); ++k) expand(mix(h, k), writes[k]);
+               for (const auto& u : changed) expand(mix(h, hash(u)), u);
+             });
+    };
+    run_operator(m,
+                 operation_span{.inputs = inputs,
+                                .outputs = sizes,
+                                .updates = updates,
+                                .workspace = bytes{o.workspace},
+                                .traits = o.traits,
+                                .cost = nanoseconds{o.cost},
+                                .name = "random operator"},
+                 outputs, kernel, how);
     for (std::size_t k = 0; k < outputs.size(); ++k) {
       live[int(ids.size())] = o.outputs[k];
       ids.push_back(outputs[k]);
