@@ -1,9 +1,9 @@
 // Convolution, forward: y = gathered input * transposed filter.
 #include <cstring>
-#include <stdexcept>
 
 #include "kernels/convolution_blocks.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/grouped.hpp"
 #include "kernels/kernels.hpp"
 
 namespace delta::executor {
@@ -82,13 +82,18 @@ void transpose(thread_pool& pool, index k, index depth, const float* from, float
 }  // namespace
 
 std::size_t conv_forward_workspace(const conv_shape& s, int threads) {
+  check_groups(s);
+  if (is_depthwise(s)) return depthwise_walk_workspace(s);
+  if (s.groups > 1) return grouped_walk_workspace(s, true, threads);
   const forward_plan plan(s);
   return plan.filter + std::size_t(threads) * plan.gathered;
 }
 
 void conv_forward(thread_pool& pool, const conv_shape& s, const float* x, const float* filter,
                   float* y, std::byte* workspace) {
-  if (s.groups != 1) throw std::logic_error("grouped convolution");
+  check_groups(s);
+  if (is_depthwise(s)) return depthwise_walk(pool, s, true, x, filter, y, workspace);
+  if (s.groups > 1) return grouped_walk(pool, s, true, x, filter, y, workspace);
   const forward_plan plan(s);
   const index window = index(s.kh) * s.kw * s.c;
   auto* turned = reinterpret_cast<float*>(workspace);

@@ -5,10 +5,10 @@
 // Rows are input pixels, and each is computed by one task from all its taps: nothing is scattered
 // with addition, so nothing needs an order.
 #include <cstring>
-#include <stdexcept>
 
 #include "kernels/convolution_blocks.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/grouped.hpp"
 #include "kernels/kernels.hpp"
 
 namespace delta::executor {
@@ -175,13 +175,18 @@ void compute_block(const conv_shape& s, const phase& f, const row_block& b, cons
 }  // namespace
 
 std::size_t conv_backward_data_workspace(const conv_shape& s, int threads) {
+  check_groups(s);
+  if (is_depthwise(s)) return depthwise_walk_workspace(s);
+  if (s.groups > 1) return grouped_walk_workspace(s, false, threads);
   return (turns_filter(s) ? line_bytes(index(s.filter_size())) : 0) +
          std::size_t(threads) * worker_scratch(s);
 }
 
 void conv_backward_data(thread_pool& pool, const conv_shape& s, const float* dy,
                         const float* filter, float* dx, std::byte* workspace) {
-  if (s.groups != 1) throw std::logic_error("grouped convolution");
+  check_groups(s);
+  if (is_depthwise(s)) return depthwise_walk(pool, s, false, dy, filter, dx, workspace);
+  if (s.groups > 1) return grouped_walk(pool, s, false, dy, filter, dx, workspace);
   const float* weights = filter;
   if (turns_filter(s)) {
     turn_filter(pool, s, filter, reinterpret_cast<float*>(workspace));

@@ -5,10 +5,9 @@
 // spans; a task makes one tile of one span's partial filter, and partial filters are added in the
 // order of the spans. Small filters have several spans, large ones enough tiles and one span, so
 // partial filters never take more than `partial_floats`.
-#include <stdexcept>
-
 #include "kernels/convolution_blocks.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/grouped.hpp"
 #include "kernels/kernels.hpp"
 
 namespace delta::executor {
@@ -63,13 +62,18 @@ DELTA_VECTORISE void add_partials(index spans, index stride, index n,
 }  // namespace
 
 std::size_t conv_backward_filter_workspace(const conv_shape& s, int threads) {
+  check_groups(s);
+  if (is_depthwise(s)) return depthwise_filter_workspace(s);
+  if (s.groups > 1) return grouped_filter_workspace(s, threads);
   const auto b = cut(s);
   return partials_bytes(s, b) + std::size_t(threads) * worker_scratch(s, b);
 }
 
 void conv_backward_filter(thread_pool& pool, const conv_shape& s, const float* x, const float* dy,
                           float* dfilter, std::byte* workspace) {
-  if (s.groups != 1) throw std::logic_error("grouped convolution");
+  check_groups(s);
+  if (is_depthwise(s)) return depthwise_filter(pool, s, x, dy, dfilter, workspace);
+  if (s.groups > 1) return grouped_filter(pool, s, x, dy, dfilter, workspace);
   const auto b = cut(s);
   const index part = index(s.kw) * s.c, depth = s.kh * part, size = index(s.filter_size());
   const index channel_tiles = divide_up(s.k, b.channels), ky_tiles = divide_up(s.kh, b.ky);

@@ -33,6 +33,7 @@ void check_convolution(const conv_shape& s) {
   CAPTURE(s.kw);
   CAPTURE(s.stride);
   CAPTURE(s.pad);
+  CAPTURE(s.groups);
   const auto x = random_floats(s.in_size(), 1), filter = random_floats(s.filter_size(), 2);
   const auto dy = random_floats(s.out_size(), 3);
   const auto xd = to_double(x), filterd = to_double(filter), dyd = to_double(dy);
@@ -91,17 +92,76 @@ TEST_CASE("convolution: wide enough for the paths that take filters by taps and 
   check_convolution({1, 2, 2, 530, 2, 1, 1, 1, 0});
 }
 
+TEST_CASE("convolution with groups: kernels, strides and padding") {
+  for (const int groups : {2, 6})
+    for (const int kernel : {1, 3})
+      for (const int stride : {1, 2, 3})
+        for (const int pad : {0, 1, 3}) {
+          if (pad > kernel) continue;
+          check_convolution({2, 7, 6, 6, 12, kernel, kernel, stride, pad, groups});
+          check_convolution({2, 7, 6, 12, 6, kernel, kernel, stride, pad, groups});
+        }
+  check_convolution({1, 8, 7, 4, 6, 5, 5, 1, 2, 2});
+  check_convolution({1, 8, 7, 4, 4, 5, 5, 2, 2, 4});
+  check_convolution({1, 5, 11, 4, 6, 3, 1, 1, 1, 2});
+  check_convolution({1, 11, 5, 4, 6, 1, 3, 2, 1, 2});
+  check_convolution({1, 11, 5, 6, 6, 3, 1, 2, 1, 6});
+  check_convolution({1, 3, 3, 4, 4, 1, 1, 4, 0, 2});
+  check_convolution({1, 1, 1, 2, 2, 3, 3, 1, 1, 2});
+}
+
+TEST_CASE("convolution with groups: narrower, wider and as wide as vectors, the last block short") {
+  check_convolution({1, 3, 4, 36, 36, 3, 3, 1, 1, 9});  // four and four channels, in blocks of four
+  check_convolution({1, 3, 3, 24, 48, 3, 3, 1, 1, 3});  // 8 and 16
+  check_convolution({1, 3, 3, 38, 34, 3, 3, 2, 1, 2});  // 19 and 17
+  check_convolution({1, 2, 3, 40, 6, 3, 3, 1, 1, 2});   // 20 and 3
+  check_convolution({1, 2, 3, 6, 40, 3, 3, 1, 1, 2});   // 3 and 20
+  check_convolution({2, 3, 16, 3, 6, 3, 3, 1, 1, 3});   // rows of 14 pixels and two
+  check_convolution({1, 2, 23, 4, 4, 3, 3, 1, 1, 2});   // rows of 14 and nine
+  check_convolution({1, 5, 5, 21, 42, 3, 3, 2, 1, 21});  // a channel multiplier of two
+}
+
+TEST_CASE("convolution, depthwise: channels that do and do not fill vectors") {
+  for (const int channels : {2, 5, 16, 23, 37}) {
+    for (const int stride : {1, 2}) {
+      check_convolution({1, 4, 9, channels, channels, 3, 3, stride, 1, channels});
+    }
+  }
+  check_convolution({1, 3, 3, 83, 83, 3, 3, 1, 1, 83});
+  check_convolution({2, 2, 2, 3, 3, 5, 5, 1, 2, 3});  // a kernel wider than the image
+  check_convolution({1, 6, 6, 3, 3, 2, 2, 3, 0, 3});  // a stride wider than the kernel
+}
+
+TEST_CASE("convolution: groups that do not divide the channels are refused") {
+  const floats some(64, 1.0f);
+  floats out(64);
+  for (const auto& s : {conv_shape{1, 1, 1, 4, 6, 1, 1, 1, 0, 3}, {1, 1, 1, 6, 4, 1, 1, 1, 0, 3}}) {
+    CHECK_THROWS_AS(conv_forward_workspace(s, 1), std::invalid_argument);
+    CHECK_THROWS_AS(conv_backward_data_workspace(s, 1), std::invalid_argument);
+    CHECK_THROWS_AS(conv_backward_filter_workspace(s, 1), std::invalid_argument);
+    CHECK_THROWS_AS(conv_forward(pool(), s, some.data(), some.data(), out.data(), nullptr),
+                    std::invalid_argument);
+    CHECK_THROWS_AS(conv_backward_data(pool(), s, some.data(), some.data(), out.data(), nullptr),
+                    std::invalid_argument);
+    CHECK_THROWS_AS(conv_backward_filter(pool(), s, some.data(), some.data(), out.data(), nullptr),
+                    std::invalid_argument);
+  }
+}
+
 TEST_CASE("convolution: many blocks of rows, against the reference's values") {
   // Too large for numerical gradients; the backward passes are checked through
   // <conv(x, f), dy> = <x, data(dy, f)> = <f, filter(x, dy)>.
   for (const auto& s :
        {conv_shape{3, 33, 31, 13, 17, 3, 3, 1, 1}, conv_shape{2, 40, 38, 11, 24, 3, 3, 2, 1},
         conv_shape{2, 45, 47, 3, 19, 7, 7, 2, 3}, conv_shape{3, 31, 29, 30, 21, 1, 1, 1, 0},
-        conv_shape{2, 30, 27, 17, 33, 1, 1, 2, 0}}) {
+        conv_shape{2, 30, 27, 17, 33, 1, 1, 2, 0}, conv_shape{2, 56, 55, 32, 32, 3, 3, 1, 1, 8},
+        conv_shape{2, 41, 57, 34, 68, 3, 3, 2, 1, 2}, conv_shape{3, 57, 58, 35, 35, 3, 3, 1, 1, 35},
+        conv_shape{2, 57, 58, 80, 80, 5, 5, 2, 2, 80}}) {
     CAPTURE(s.h);
     CAPTURE(s.c);
     CAPTURE(s.kh);
     CAPTURE(s.stride);
+    CAPTURE(s.groups);
     const auto x = random_floats(s.in_size(), 4), filter = random_floats(s.filter_size(), 5);
     const auto dy = random_floats(s.out_size(), 6);
     auto y = poisoned(s.out_size()), dx = poisoned(s.in_size());

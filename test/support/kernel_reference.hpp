@@ -18,19 +18,23 @@ using doubles = std::vector<double>;
 inline doubles convolution(const delta::executor::conv_shape& s, const doubles& x,
                            const doubles& filter) {
   doubles y(s.out_size());
+  const int depth = s.c / s.groups;
   std::size_t at = 0;
   for (int n = 0; n < s.n; ++n)
     for (int oy = 0; oy < s.oh(); ++oy)
       for (int ox = 0; ox < s.ow(); ++ox)
         for (int k = 0; k < s.k; ++k) {
           double sum = 0.0;
+          const int first = k / (s.k / s.groups) * depth;  // channel of the group
           for (int ky = 0; ky < s.kh; ++ky)
             for (int kx = 0; kx < s.kw; ++kx) {
               const int iy = oy * s.stride - s.pad + ky, ix = ox * s.stride - s.pad + kx;
               if (iy < 0 || iy >= s.h || ix < 0 || ix >= s.w) continue;
               const auto pixel = (std::size_t(n) * s.h + iy) * s.w + ix;
               const auto tap = (std::size_t(k) * s.kh + ky) * s.kw + kx;
-              for (int c = 0; c < s.c; ++c) sum += x[pixel * s.c + c] * filter[tap * s.c + c];
+              for (int c = 0; c < depth; ++c) {
+                sum += x[pixel * s.c + first + c] * filter[tap * depth + c];
+              }
             }
           y[at++] = sum;
         }
