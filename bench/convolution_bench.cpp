@@ -1,7 +1,10 @@
 // Our convolutions beside oneDNN's own primitives (NHWC, filters in the layout oneDNN likes best,
-// put there outside the measured time), over all convolutions of one ResNet-50 step.
+// put there outside the measured time), over all convolutions of one ResNet-50 step, or with
+// --grouped over convolutions with groups: those of one ResNeXt-50 32x4d step, then some depthwise
+// and other ones, once each.
 //
-//   convolution_bench --image 224 --batch 8 --threads 2 [--repetitions 7] [--layers] [--cpu-time]
+//   convolution_bench --image 224 --batch 8 --threads 2 [--repetitions 7] [--grouped] [--layers]
+//                     [--cpu-time]
 //
 // Per layer and pass the two are measured in turn, and of each the median and the least are kept;
 // the last rows hold sums over layers, each as often as the network has it. --cpu-time measures the
@@ -29,7 +32,7 @@ using tag = dnnl::memory::format_tag;
 
 struct options {
   int image = 224, batch = 8, threads = 2, repetitions = 7;
-  bool layers = false, cpu_time = false;
+  bool grouped = false, layers = false, cpu_time = false;
 };
 
 struct layer {
@@ -66,6 +69,35 @@ std::vector<layer> resnet50(int image, int batch) {
       channels = 4 * width;
     }
   }
+  return layers;
+}
+
+/// The 3x3 convolutions of torchvision's ResNeXt-50 32x4d; then depthwise ones as MobileNetV2 has
+/// them, one of 5x5, one with two outputs per channel, and some with wider groups.
+std::vector<layer> with_groups(int image, int batch) {
+  std::vector<layer> layers;
+  const auto add = [&](int part, int in, int out, int kernel, int stride, int groups, int count) {
+    const int size = std::max(1, image / part);
+    layers.push_back(
+        {{batch, size, size, in, out, kernel, kernel, stride, kernel / 2, groups}, count});
+  };
+  add(4, 128, 128, 3, 1, 32, 3);
+  add(4, 256, 256, 3, 2, 32, 1);
+  add(8, 256, 256, 3, 1, 32, 3);
+  add(8, 512, 512, 3, 2, 32, 1);
+  add(16, 512, 512, 3, 1, 32, 5);
+  add(16, 1024, 1024, 3, 2, 32, 1);
+  add(32, 1024, 1024, 3, 1, 32, 2);
+  add(2, 32, 32, 3, 1, 32, 1);
+  add(4, 144, 144, 3, 1, 144, 1);
+  add(4, 144, 144, 3, 2, 144, 1);
+  add(16, 576, 576, 3, 1, 576, 1);
+  add(16, 576, 576, 5, 1, 576, 1);
+  add(32, 960, 960, 3, 1, 960, 1);
+  add(8, 32, 64, 3, 1, 32, 1);
+  add(8, 96, 96, 3, 1, 4, 1);
+  add(8, 120, 240, 3, 1, 3, 1);
+  add(16, 256, 256, 1, 1, 8, 1);
   return layers;
 }
 
@@ -230,7 +262,9 @@ class layer_bench {
     return {{s_.n, c, h, w}, dnnl::memory::data_type::f32, tag::nhwc};
   }
   [[nodiscard]] dnnl::memory::desc any_filter() const {
-    return {{s_.k, s_.c, s_.kh, s_.kw}, dnnl::memory::data_type::f32, tag::any};
+    dnnl::memory::dims sizes{s_.k / s_.groups, s_.c / s_.groups, s_.kh, s_.kw};
+    if (s_.groups > 1) sizes.insert(sizes.begin(), s_.groups);
+    return {sizes, dnnl::memory::data_type::f32, tag::any};
   }
   [[nodiscard]] dnnl::memory::dims strides() const { return {s_.stride, s_.stride}; }
   [[nodiscard]] dnnl::memory::dims padding() const { return {s_.pad, s_.pad}; }
@@ -257,7 +291,7 @@ class layer_bench {
 };
 
 void print_row(const char* name, const pair_of_times& t) {
-  std::printf("%-40s %9.2f %9.2f %6.2f  %9.2f %9.2f %6.2f\n", name, t.ours * 1e3, t.theirs * 1e3,
+  std::printf("%-44s %9.2f %9.2f %6.2f  %9.2f %9.2f %6.2f\n", name, t.ours * 1e3, t.theirs * 1e3,
               t.ours / t.theirs, t.ours_least * 1e3, t.theirs_least * 1e3,
               t.ours_least / t.theirs_least);
 }
@@ -267,7 +301,7 @@ std::string describe(const layer& l) {
   char text[64];
   std::snprintf(text, sizeof text, "%dx %dx%d %d>%d %dx%d/%d", l.count, s.h, s.w, s.c, s.k, s.kh,
                 s.kw, s.stride);
-  return text;
+  return s.groups == 1 ? text : text + (" g" + std::to_string(s.groups));
 }
 
 void run(const options& o) {
@@ -275,11 +309,12 @@ void run(const options& o) {
   const char* const names[] = {"forward", "backward data", "backward filter"};
   pair_of_times sums[3], total;
   std::size_t workspace = 0;
-  std::printf("ResNet-50, image %d, batch %d, threads %d, %d repetitions\n", o.image, o.batch,
-              o.threads, o.repetitions);
-  std::printf("%-40s %26s  %26s\n%-40s %9s %9s %6s  %9s %9s %6s\n", "", "median, ms", "least, ms",
+  std::printf("%s, image %d, batch %d, threads %d, %d repetitions\n",
+              o.grouped ? "with groups" : "ResNet-50", o.image, o.batch, o.threads, o.repetitions);
+  std::printf("%-44s %26s  %26s\n%-44s %9s %9s %6s  %9s %9s %6s\n", "", "median, ms", "least, ms",
               "", "ours", "oneDNN", "ratio", "ours", "oneDNN", "ratio");
-  for (const auto& l : resnet50(o.image, o.batch)) {
+  const auto layers = o.grouped ? with_groups(o.image, o.batch) : resnet50(o.image, o.batch);
+  for (const auto& l : layers) {
     layer_bench bench(o, pool, l.shape);
     // The first layer's input is data: no gradient is wanted.
     const pair_of_times times[] = {bench.forward(),
@@ -316,6 +351,8 @@ int main(int argc, char** argv) {
                                            : nullptr;
     if (name == "--layers") {
       o.layers = true;
+    } else if (name == "--grouped") {
+      o.grouped = true;
     } else if (name == "--cpu-time") {
       o.cpu_time = true;
     } else if (value && i + 1 < argc && std::atoi(argv[i + 1]) > 0) {
@@ -323,7 +360,7 @@ int main(int argc, char** argv) {
     } else {
       std::fprintf(stderr,
                    "usage: convolution_bench [--image N] [--batch N] [--threads N] "
-                   "[--repetitions N] [--layers] [--cpu-time]\n");
+                   "[--repetitions N] [--grouped] [--layers] [--cpu-time]\n");
       return 2;
     }
   }
