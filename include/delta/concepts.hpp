@@ -1,11 +1,21 @@
 // delta: the four concepts, as conjunctions of named atoms. Readable without any model.
+//
+// A member that is detected and has a default may be left out, but not be there with another
+// signature: that is what the atoms called right_..._or_none say. Of a type of one's own,
+//   static_assert(delta::explain_heuristic<my_heuristic>());
+// lists everything that is missing or wrong, in sentences, and compiles the bodies of its members
+// too, which a concept does not; so do explain_decider, explain_prefetcher and explain_storage.
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include "delta/context.hpp"
+#include "delta/detail/names.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
@@ -14,6 +24,35 @@ namespace delta {
 enum class action : std::uint8_t { evict, offload, keep };
 /// How it comes back.
 enum class restoration : std::uint8_t { recompute, reload };
+
+/// What an answer may be made from besides staleness, by the members of context that tell it. The
+/// costs are those of the tensor asked about.
+enum class quantity : std::uint8_t {
+  none = 0,
+  bytes = 1,               ///< bytes
+  recompute_cost = 2,      ///< recompute_cost, can_recompute
+  neighbourhood_cost = 4,  ///< neighbourhood_cost
+  copy_cost = 8,           ///< copy_cost, rate
+  swap_cost = 16,          ///< swap_cost, is_clean, can_offload
+  exposed_swap_cost = 32,  ///< exposed_swap_cost, reload_cost, backlog
+  everything = 255         ///< these, and whatever else a context tells
+};
+constexpr quantity operator|(quantity a, quantity b) noexcept {
+  return static_cast<quantity>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+constexpr bool covers(quantity q, quantity what) noexcept {
+  return (static_cast<unsigned>(q) & static_cast<unsigned>(what)) == static_cast<unsigned>(what);
+}
+
+/// All policies, detected: `end_of_operator(context)` and `end_of_step(context)`.
+template <class P>
+concept follows_operators = requires(P& p, const context& c) { p.end_of_operator(c); };
+template <class P>
+concept follows_steps = requires(P& p, const context& c) { p.end_of_step(c); };
+template <class P>
+concept right_end_of_operator_or_none = follows_operators<P> || !detail::names_end_of_operator<P>;
+template <class P>
+concept right_end_of_step_or_none = follows_steps<P> || !detail::names_end_of_step<P>;
 
 // ---------------------------------------------------------------------------------------------
 // Heuristic: which tensor leaves first (the paper's F_h, Algorithm 2). One of two forms.
@@ -27,6 +66,13 @@ enum class restoration : std::uint8_t { recompute, reload };
 //    changes. A weight is not negative; weight 0 leaves last.
 //  * A tensor that the program has dropped, and that can be made again, leaves before all others,
 //    unasked.
+//  * While the quantities that it depends on stay as they are for a tensor, `weight` stays, and so
+//    does `score` at equal staleness. verify_heuristic (filter.hpp) tries to catch a false word.
+//
+// Detected, with a default:
+//  * `depends_on`: static constexpr quantity (default: everything). `bytes | recompute_cost` says
+//    that nothing else is read, staleness apart, which spares asking again when something else
+//    changes.
 // ---------------------------------------------------------------------------------------------
 
 /// `score(context, tensor)` -> double: anything at all.
@@ -39,8 +85,31 @@ template <class H>
 concept weighs_tensor = requires(const H& h, const context& c, tensor_id t) {
   { h.weight(c, t) } -> std::convertible_to<double>;
 };
+/// Only one of the two, or which of them counts?
 template <class H>
-concept Heuristic = scores_tensor<H> || weighs_tensor<H>;
+concept answers_in_one_form = !(scores_tensor<H> && weighs_tensor<H>);
+template <class H>
+concept declares_dependence = std::same_as<decltype(&H::depends_on), const quantity*> && requires {
+  typename std::integral_constant<quantity, H::depends_on>;
+};
+template <class H>
+concept right_score_or_none = scores_tensor<H> || !detail::names_score<H>;
+template <class H>
+concept right_weight_or_none = weighs_tensor<H> || !detail::names_weight<H>;
+template <class H>
+concept right_depends_on_or_none = declares_dependence<H> || !detail::names_depends_on<H>;
+template <class H>
+concept ranks_tensors = scores_tensor<H> || weighs_tensor<H>;
+template <class H>
+concept Heuristic = ranks_tensors<H> && answers_in_one_form<H> && right_score_or_none<H> &&
+                    right_weight_or_none<H> && right_depends_on_or_none<H> &&
+                    right_end_of_operator_or_none<H> && right_end_of_step_or_none<H>;
+
+template <Heuristic H>
+consteval quantity depends_on() {
+  if constexpr (declares_dependence<H>) return H::depends_on;
+  return quantity::everything;
+}
 
 // ---------------------------------------------------------------------------------------------
 // Decider: how the chosen tensor leaves (the paper's F_decision, Algorithm 3), and how one that is
@@ -65,9 +134,6 @@ concept judges_tensor = requires(D& d, const context& c, tensor_id t) {
   { d.judge(c, t) } -> std::same_as<action>;
 };
 template <class D>
-concept Decider = judges_tensor<D>;
-
-template <class D>
 concept chooses_restoration = requires(D& d, const context& c, tensor_id t) {
   { d.restore(c, t) } -> std::same_as<restoration>;
 };
@@ -76,13 +142,32 @@ concept weighs_waiting = requires(D& d, const context& c, tensor_id t, double wa
   { d.rather_wait(c, t, wait) } -> std::same_as<bool>;
 };
 template <class D>
+concept says_whether_it_evicts = std::same_as<decltype(&D::evicts), const bool*> &&
+                                 requires { typename std::bool_constant<D::evicts>; };
+template <class D>
+concept says_whether_it_offloads = std::same_as<decltype(&D::offloads), const bool*> &&
+                                   requires { typename std::bool_constant<D::offloads>; };
+template <class D>
+concept right_restore_or_none = chooses_restoration<D> || !detail::names_restore<D>;
+template <class D>
+concept right_rather_wait_or_none = weighs_waiting<D> || !detail::names_rather_wait<D>;
+template <class D>
+concept right_evicts_or_none = says_whether_it_evicts<D> || !detail::names_evicts<D>;
+template <class D>
+concept right_offloads_or_none = says_whether_it_offloads<D> || !detail::names_offloads<D>;
+template <class D>
+concept Decider = judges_tensor<D> && right_restore_or_none<D> && right_rather_wait_or_none<D> &&
+                  right_evicts_or_none<D> && right_offloads_or_none<D> &&
+                  right_end_of_operator_or_none<D> && right_end_of_step_or_none<D>;
+
+template <class D>
 consteval bool evicts() {
-  if constexpr (requires { D::evicts; }) return D::evicts;
+  if constexpr (says_whether_it_evicts<D>) return D::evicts;
   return true;
 }
 template <class D>
 consteval bool offloads() {
-  if constexpr (requires { D::offloads; }) return D::offloads;
+  if constexpr (says_whether_it_offloads<D>) return D::offloads;
   return true;
 }
 
@@ -105,20 +190,18 @@ concept names_next_reload = requires(P& p, const context& c) {
   { p.next(c) } -> std::same_as<tensor_id>;
 };
 template <class P>
-concept Prefetcher = names_next_reload<P>;
-
-template <class P>
 concept starts_early = requires(P& p, const context& c) {
   { p.ahead(c) } -> std::convertible_to<double>;
 };
 template <class P>
 concept learns_of_waste = requires(P& p, const context& c, tensor_id t) { p.wasted(c, t); };
-
-/// All policies, detected: `end_of_operator(context)` and `end_of_step(context)`.
 template <class P>
-concept follows_operators = requires(P& p, const context& c) { p.end_of_operator(c); };
+concept right_ahead_or_none = starts_early<P> || !detail::names_ahead<P>;
 template <class P>
-concept follows_steps = requires(P& p, const context& c) { p.end_of_step(c); };
+concept right_wasted_or_none = learns_of_waste<P> || !detail::names_wasted<P>;
+template <class P>
+concept Prefetcher = names_next_reload<P> && right_ahead_or_none<P> && right_wasted_or_none<P> &&
+                     right_end_of_operator_or_none<P> && right_end_of_step_or_none<P>;
 
 // ---------------------------------------------------------------------------------------------
 // Storage: where bytes live, how they move, in what order.
@@ -145,8 +228,11 @@ concept allocates_blocks = requires(S& s, bytes n, lifetime l) {
 
 /// `free(block&&)` and `free(slab&&)` take memory back.
 template <class S>
-concept frees_memory = requires(S& s, block&& b, slab&& h) {
+concept frees_blocks = requires(S& s, block&& b) {
   { s.free(std::move(b)) } -> std::same_as<void>;
+};
+template <class S>
+concept frees_slabs = requires(S& s, slab&& h) {
   { s.free(std::move(h)) } -> std::same_as<void>;
 };
 
@@ -171,46 +257,92 @@ concept lands_transfers = requires(S& s, transfer&& t) {
 };
 
 /// `begin_operator(reads, writes)`: the compute engine waits for what these blocks need.
-/// `end_operator(cost)`: the operator is queued; gives its stamp. `cost` is what the caller
-/// expects the operator to take: a storage in virtual time advances by it, others ignore it.
 template <class S>
-concept brackets_operators = requires(S& s, std::span<const block* const> blocks, nanoseconds c) {
+concept begins_operators = requires(S& s, std::span<const block* const> blocks) {
   { s.begin_operator(blocks, blocks) } -> std::same_as<void>;
-  { s.end_operator(c) } -> std::same_as<stamp>;
+};
+/// `end_operator(cost)`: the operator is queued; gives its stamp. `cost` is what the caller expects
+/// the operator to take: a storage in virtual time advances by it, others ignore it.
+template <class S>
+concept ends_operators = requires(S& s, nanoseconds cost) {
+  { s.end_operator(cost) } -> std::same_as<stamp>;
 };
 
 /// `reached(stamp)` asks, `wait(stamp)` makes the host wait (in virtual time: advances the clock),
 /// `elapsed(stamp)` is an operator's or a copy's measured time: known now, later, or never.
 template <class S>
-concept orders_by_stamps = requires(S& s, stamp p) {
+concept asks_for_stamps = requires(S& s, stamp p) {
   { s.reached(p) } -> std::same_as<bool>;
+};
+template <class S>
+concept waits_for_stamps = requires(S& s, stamp p) {
   { s.wait(p) } -> std::same_as<void>;
+};
+template <class S>
+concept measures_work = requires(S& s, stamp p) {
   { s.elapsed(p) } -> std::same_as<std::optional<nanoseconds>>;
 };
 
 /// `now()`, `rate(direction)` in bytes per second, `latency(direction)` per copy, and
 /// `backlog(direction)`: how long a copy queued now would wait before it starts.
 template <class S>
-concept tells_time_and_rates = requires(const S& s, direction d) {
+concept tells_time = requires(const S& s) {
   { s.now() } -> std::same_as<nanoseconds>;
+};
+template <class S>
+concept tells_rates = requires(const S& s, direction d) {
   { s.rate(d) } -> std::same_as<double>;
+};
+template <class S>
+concept tells_latencies = requires(const S& s, direction d) {
   { s.latency(d) } -> std::same_as<nanoseconds>;
+};
+template <class S>
+concept tells_backlogs = requires(const S& s, direction d) {
   { s.backlog(d) } -> std::same_as<nanoseconds>;
 };
 
 /// The two budgets and what is taken of them, and what a request really takes.
 template <class S>
-concept accounts_bytes = requires(const S& s, bytes n) {
+concept has_a_capacity = requires(const S& s) {
   { s.capacity() } -> std::same_as<bytes>;
+};
+template <class S>
+concept counts_used_bytes = requires(const S& s) {
   { s.used() } -> std::same_as<bytes>;
+};
+template <class S>
+concept has_a_host_capacity = requires(const S& s) {
   { s.host_capacity() } -> std::same_as<bytes>;
+};
+template <class S>
+concept counts_used_host_bytes = requires(const S& s) {
   { s.host_used() } -> std::same_as<bytes>;
+};
+template <class S>
+concept rounds_requests = requires(const S& s, bytes n) {
   { s.rounded(n) } -> std::same_as<bytes>;
 };
 
+/// Detected, with defaults in the manager.
+/// `data(const block&)` is the address now (default: none, bytes exist in name only).
+template <class S>
+concept has_addresses = requires(S& s, const block& b) {
+  { s.data(b) } -> std::same_as<std::byte*>;
+};
+/// `hold(const block&)`, `unhold(const block&)`: the block may not move in between.
+template <class S>
+concept holds_blocks = requires(S& s, const block& b) { s.hold(b), s.unhold(b); };
+/// `native_stream()`: what a kernel is launched on (default: null).
+template <class S>
+concept has_a_native_stream = requires(S& s) {
+  { s.native_stream() } -> std::convertible_to<void*>;
+};
 /// `largest_hole()`; `bytes_to_move(n)` for `n` bytes in one piece (nullopt: it can't be done now);
 /// `move_rate()` in bytes per second (0: takes no time); `walk_blocks(f)`: `f(row, size, used)` for
-/// blocks (`row` is the token's index) and holes in address order.
+/// blocks (`row` is the token's index) and holes in address order. Together they let the manager
+/// weigh moving blocks against releasing a window of neighbours where free bytes lie scattered
+/// (default: it does not ask).
 template <class S>
 concept shows_its_holes = requires(S& s, bytes n, void (*f)(std::uint32_t, bytes, bool)) {
   { s.largest_hole() } -> std::same_as<bytes>;
@@ -218,18 +350,25 @@ concept shows_its_holes = requires(S& s, bytes n, void (*f)(std::uint32_t, bytes
   { s.move_rate() } -> std::same_as<double>;
   s.walk_blocks(f);
 };
-
-/// Detected, with defaults in the manager:
-///  * `data(const block&)` -> std::byte*: the address now (default: none, bytes exist in name
-///  only);
-///  * `hold(const block&)` / `unhold(const block&)`: the block may not move in between;
-///  * `native_stream()` -> void*: what a kernel is launched on;
-///  * `waited()` -> nanoseconds: how long the host and the compute engine waited for copies;
-///  * `shows_its_holes`: together these let the manager weigh moving blocks against releasing a
-///    window of neighbours where free bytes lie scattered (default: it does not ask).
 template <class S>
-concept Storage =
-    allocates_blocks<S> && frees_memory<S> && copies_out<S> && copies_in<S> && lands_transfers<S> &&
-    brackets_operators<S> && orders_by_stamps<S> && tells_time_and_rates<S> && accounts_bytes<S>;
+concept right_data_or_none = has_addresses<S> || !detail::names_data<S>;
+template <class S>
+concept right_hold_and_unhold_or_none =
+    holds_blocks<S> || (!detail::names_hold<S> && !detail::names_unhold<S>);
+template <class S>
+concept right_native_stream_or_none = has_a_native_stream<S> || !detail::names_native_stream<S>;
+template <class S>
+concept right_four_about_holes_or_none = shows_its_holes<S> || !detail::names_holes<S>;
+
+template <class S>
+concept Storage = allocates_blocks<S> && frees_blocks<S> && frees_slabs<S> && copies_out<S> &&
+                  copies_in<S> && lands_transfers<S> && begins_operators<S> && ends_operators<S> &&
+                  asks_for_stamps<S> && waits_for_stamps<S> && measures_work<S> && tells_time<S> &&
+                  tells_rates<S> && tells_latencies<S> && tells_backlogs<S> && has_a_capacity<S> &&
+                  counts_used_bytes<S> && has_a_host_capacity<S> && counts_used_host_bytes<S> &&
+                  rounds_requests<S> && right_data_or_none<S> && right_hold_and_unhold_or_none<S> &&
+                  right_native_stream_or_none<S> && right_four_about_holes_or_none<S>;
 
 }  // namespace delta
+
+#include "delta/detail/explain.hpp"  // the sentences

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -18,14 +19,17 @@ using namespace delta::test;
 
 namespace {
 
-// --- heuristics, deciders, prefetchers
-// ------------------------------------------------------------
+// --- heuristics
+// -----------------------------------------------------------------------------------
 
 struct scores {
   double score(const context&, tensor_id) const { return 0; }
 };
 struct weighs {
   float weight(const context&, tensor_id) const { return 1; }
+};
+struct scores_anything {
+  auto score(const auto& c, auto t) const { return c.bytes(t); }
 };
 struct scores_unconst {
   double score(const context&, tensor_id) { return 0; }
@@ -39,10 +43,46 @@ struct scores_operators {
 struct weighs_nothing {
   void weight(const context&, tensor_id) const {}
 };
+class scores_in_private {
+  double score(const context&, tensor_id) const { return 0; }
+};
 static_assert(scores_tensor<scores> && !weighs_tensor<scores> && Heuristic<scores>);
 static_assert(weighs_tensor<weighs> && !scores_tensor<weighs> && Heuristic<weighs>);
-static_assert(!Heuristic<scores_unconst> && !Heuristic<scores_words>);
-static_assert(!Heuristic<scores_operators> && !Heuristic<weighs_nothing> && !Heuristic<int>);
+static_assert(Heuristic<scores_anything>);
+static_assert(!ranks_tensors<scores_unconst> && !ranks_tensors<scores_words>);
+static_assert(!ranks_tensors<scores_operators> && !ranks_tensors<weighs_nothing>);
+static_assert(!ranks_tensors<scores_in_private> && !ranks_tensors<int>);
+static_assert(!Heuristic<scores_unconst> && !Heuristic<weighs_nothing> && !Heuristic<int>);
+
+// What would be passed over in silence if only what is right were looked at.
+struct scores_and_weighs : scores, weighs {};
+struct scores_and_weighs_wrongly : scores, weighs_nothing {};
+struct weighs_and_scores_wrongly : weighs, scores_words {};
+static_assert(!answers_in_one_form<scores_and_weighs> && !Heuristic<scores_and_weighs>);
+static_assert(!right_weight_or_none<scores_and_weighs_wrongly>);
+static_assert(!right_score_or_none<weighs_and_scores_wrongly>);
+static_assert(!Heuristic<scores_and_weighs_wrongly> && !Heuristic<weighs_and_scores_wrongly>);
+
+struct depends_on_bytes : scores {
+  static constexpr quantity depends_on = quantity::bytes | quantity::swap_cost;
+};
+struct depends_on_a_number : scores {
+  static constexpr int depends_on = 1;
+};
+struct depends_on_the_object : scores {
+  quantity depends_on = quantity::bytes;
+};
+static_assert(depends_on<scores>() == quantity::everything);
+static_assert(Heuristic<depends_on_bytes>);
+static_assert(covers(depends_on<depends_on_bytes>(), quantity::swap_cost));
+static_assert(!covers(depends_on<depends_on_bytes>(), quantity::recompute_cost));
+static_assert(covers(quantity::everything, quantity::neighbourhood_cost));
+static_assert(!right_depends_on_or_none<depends_on_a_number>);
+static_assert(!right_depends_on_or_none<depends_on_the_object>);
+static_assert(!Heuristic<depends_on_a_number> && !Heuristic<depends_on_the_object>);
+
+// --- deciders
+// -------------------------------------------------------------------------------------
 
 struct judges {
   action judge(const context&, tensor_id) { return action::keep; }
@@ -55,17 +95,53 @@ struct judges_alone {
 };
 static_assert(Decider<judges> && !chooses_restoration<judges> && !weighs_waiting<judges>);
 static_assert(evicts<judges>() && offloads<judges>());
-static_assert(!Decider<judges_by_number> && !Decider<judges_alone> && !Decider<scores>);
+static_assert(!judges_tensor<judges_by_number> && !Decider<judges_by_number>);
+static_assert(!judges_tensor<judges_alone> && !Decider<judges_alone> && !Decider<scores>);
+
 struct restores : judges {
   restoration restore(const context&, tensor_id) { return restoration::reload; }
   bool rather_wait(const context&, tensor_id, double) { return true; }
+  static constexpr bool evicts = false;
+  static constexpr bool offloads = false;
 };
 struct restores_wrongly : judges {
   action restore(const context&, tensor_id) { return action::keep; }
+};
+struct restores_any_context_wrongly : judges {
+  int restore(const auto&, tensor_id) { return 0; }
+};
+struct restores_two_ways_wrongly : judges {
+  bool restore(const context&, tensor_id) { return true; }
+  bool restore(const context&) { return true; }
+};
+struct waits_by_number : judges {
   int rather_wait(const context&, tensor_id, double) { return 1; }
 };
-static_assert(chooses_restoration<restores> && weighs_waiting<restores>);
-static_assert(!chooses_restoration<restores_wrongly> && !weighs_waiting<restores_wrongly>);
+struct waits_without_knowing : judges {
+  bool rather_wait(const context&, tensor_id) { return true; }
+};
+struct evicts_by_number : judges {
+  static constexpr int evicts = 0;
+};
+struct evicts_by_question : judges {
+  bool evicts() const { return false; }
+};
+struct offloads_in_the_object : judges {
+  bool offloads = false;
+};
+static_assert(chooses_restoration<restores> && weighs_waiting<restores> && Decider<restores>);
+static_assert(!evicts<restores>() && !offloads<restores>());
+static_assert(!right_restore_or_none<restores_wrongly> && !Decider<restores_wrongly>);
+static_assert(!right_restore_or_none<restores_any_context_wrongly>);
+static_assert(!right_restore_or_none<restores_two_ways_wrongly>);
+static_assert(!right_rather_wait_or_none<waits_by_number> && !Decider<waits_by_number>);
+static_assert(!right_rather_wait_or_none<waits_without_knowing>);
+static_assert(!right_evicts_or_none<evicts_by_number> && !Decider<evicts_by_number>);
+static_assert(!right_evicts_or_none<evicts_by_question> && !Decider<evicts_by_question>);
+static_assert(!right_offloads_or_none<offloads_in_the_object> && !Decider<offloads_in_the_object>);
+
+// --- prefetchers
+// ----------------------------------------------------------------------------------
 
 struct names_one {
   tensor_id next(const context&) { return tensor_id::none; }
@@ -76,10 +152,68 @@ struct names_a_number {
 struct names_of_nothing {
   tensor_id next() { return tensor_id::none; }
 };
+struct starts_in_words : names_one {
+  const char* ahead(const context&) { return ""; }
+};
+struct wastes_silently : names_one {
+  void wasted() {}
+};
 static_assert(Prefetcher<names_one> && !starts_early<names_one> && !learns_of_waste<names_one>);
-static_assert(!Prefetcher<names_a_number> && !Prefetcher<names_of_nothing>);
+static_assert(!names_next_reload<names_a_number> && !Prefetcher<names_a_number>);
+static_assert(!names_next_reload<names_of_nothing> && !Prefetcher<names_of_nothing>);
 static_assert(starts_early<fifo_prefetch> && learns_of_waste<fifo_prefetch>);
 static_assert(follows_operators<fifo_prefetch> && !follows_steps<fifo_prefetch>);
+static_assert(!right_ahead_or_none<starts_in_words> && !Prefetcher<starts_in_words>);
+static_assert(!right_wasted_or_none<wastes_silently> && !Prefetcher<wastes_silently>);
+
+// --- what all three may have
+// ----------------------------------------------------------------------
+
+struct ends_right {
+  void end_of_operator(const context&) {}
+  void end_of_step(const context&) {}
+};
+struct ends_operators_wrongly {
+  void end_of_operator(tensor_id) {}
+};
+struct ends_steps_wrongly {
+  void end_of_step() {}
+};
+template <class Role, class Ends>
+struct with : Role, Ends {};
+static_assert(Heuristic<with<scores, ends_right>> && follows_steps<with<scores, ends_right>>);
+static_assert(Decider<with<judges, ends_right>> && Prefetcher<with<names_one, ends_right>>);
+static_assert(!right_end_of_operator_or_none<ends_operators_wrongly>);
+static_assert(!right_end_of_step_or_none<ends_steps_wrongly>);
+static_assert(!Heuristic<with<scores, ends_operators_wrongly>>);
+static_assert(!Heuristic<with<scores, ends_steps_wrongly>>);
+static_assert(!Decider<with<judges, ends_operators_wrongly>>);
+static_assert(!Decider<with<judges, ends_steps_wrongly>>);
+static_assert(!Prefetcher<with<names_one, ends_operators_wrongly>>);
+static_assert(!Prefetcher<with<names_one, ends_steps_wrongly>>);
+
+// --- what can't be seen: a detected member that is private or constrained away, or overloads that
+// all take something else. It counts as absent.
+
+class restores_in_private : public judges {
+  int restore(const context&, tensor_id) { return 0; }
+};
+template <bool Has>
+struct restores_maybe : judges {
+  restoration restore(const context&, tensor_id)
+    requires Has
+  {
+    return restoration::reload;
+  }
+};
+struct restores_other_things : judges {
+  int restore(const char*) { return 0; }
+  int restore(const char*, int) { return 0; }
+};
+static_assert(Decider<restores_in_private> && !chooses_restoration<restores_in_private>);
+static_assert(chooses_restoration<restores_maybe<true>>);
+static_assert(Decider<restores_maybe<false>> && !chooses_restoration<restores_maybe<false>>);
+static_assert(Decider<restores_other_things>);
 
 // --- storages
 // -------------------------------------------------------------------------------------
@@ -151,30 +285,86 @@ struct least {
   bytes rounded(bytes) const
     requires(Less != lack::rounded);
 };
-static_assert(Storage<least<lack::nothing>> && !shows_its_holes<least<lack::nothing>>);
+using whole = least<lack::nothing>;
+static_assert(Storage<whole> && !shows_its_holes<whole> && !has_addresses<whole>);
+static_assert(!holds_blocks<whole> && !has_a_native_stream<whole> && !Storage<const whole>);
 static_assert(!allocates_blocks<least<lack::allocate>> && !Storage<least<lack::allocate>>);
-static_assert(!frees_memory<least<lack::free_block>> && !frees_memory<least<lack::free_slab>>);
-static_assert(!Storage<least<lack::free_block>> && !Storage<least<lack::free_slab>>);
+static_assert(!frees_blocks<least<lack::free_block>> && !Storage<least<lack::free_block>>);
+static_assert(!frees_slabs<least<lack::free_slab>> && !Storage<least<lack::free_slab>>);
 static_assert(!copies_out<least<lack::copy_out>> && !Storage<least<lack::copy_out>>);
 static_assert(!copies_in<least<lack::copy_in>> && !Storage<least<lack::copy_in>>);
 static_assert(!lands_transfers<least<lack::land>> && !Storage<least<lack::land>>);
-static_assert(!brackets_operators<least<lack::begin>> && !brackets_operators<least<lack::end>>);
-static_assert(!Storage<least<lack::begin>> && !Storage<least<lack::end>>);
-static_assert(!orders_by_stamps<least<lack::reached>> && !Storage<least<lack::reached>>);
-static_assert(!orders_by_stamps<least<lack::wait>> && !Storage<least<lack::wait>>);
-static_assert(!orders_by_stamps<least<lack::elapsed>> && !Storage<least<lack::elapsed>>);
-static_assert(!tells_time_and_rates<least<lack::now>> && !Storage<least<lack::now>>);
-static_assert(!tells_time_and_rates<least<lack::rate>> && !Storage<least<lack::rate>>);
-static_assert(!tells_time_and_rates<least<lack::latency>> && !Storage<least<lack::latency>>);
-static_assert(!tells_time_and_rates<least<lack::backlog>> && !Storage<least<lack::backlog>>);
-static_assert(!accounts_bytes<least<lack::capacity>> && !Storage<least<lack::capacity>>);
-static_assert(!accounts_bytes<least<lack::used>> && !Storage<least<lack::used>>);
-static_assert(!accounts_bytes<least<lack::host_capacity>> && !Storage<least<lack::host_capacity>>);
-static_assert(!accounts_bytes<least<lack::host_used>> && !Storage<least<lack::host_used>>);
-static_assert(!accounts_bytes<least<lack::rounded>> && !Storage<least<lack::rounded>>);
+static_assert(!begins_operators<least<lack::begin>> && !Storage<least<lack::begin>>);
+static_assert(!ends_operators<least<lack::end>> && !Storage<least<lack::end>>);
+static_assert(!asks_for_stamps<least<lack::reached>> && !Storage<least<lack::reached>>);
+static_assert(!waits_for_stamps<least<lack::wait>> && !Storage<least<lack::wait>>);
+static_assert(!measures_work<least<lack::elapsed>> && !Storage<least<lack::elapsed>>);
+static_assert(!tells_time<least<lack::now>> && !Storage<least<lack::now>>);
+static_assert(!tells_rates<least<lack::rate>> && !Storage<least<lack::rate>>);
+static_assert(!tells_latencies<least<lack::latency>> && !Storage<least<lack::latency>>);
+static_assert(!tells_backlogs<least<lack::backlog>> && !Storage<least<lack::backlog>>);
+static_assert(!has_a_capacity<least<lack::capacity>> && !Storage<least<lack::capacity>>);
+static_assert(!counts_used_bytes<least<lack::used>> && !Storage<least<lack::used>>);
+static_assert(!has_a_host_capacity<least<lack::host_capacity>> &&
+              !Storage<least<lack::host_capacity>>);
+static_assert(!counts_used_host_bytes<least<lack::host_used>> && !Storage<least<lack::host_used>>);
+static_assert(!rounds_requests<least<lack::rounded>> && !Storage<least<lack::rounded>>);
+
+struct has_all : whole {
+  std::byte* data(const block&);
+  void hold(const block&);
+  void unhold(const block&);
+  void* native_stream();
+  bytes largest_hole() const;
+  std::optional<bytes> bytes_to_move(bytes);
+  double move_rate() const;
+  void walk_blocks(auto&&);
+};
+static_assert(Storage<has_all> && shows_its_holes<has_all> && has_addresses<has_all>);
+static_assert(holds_blocks<has_all> && has_a_native_stream<has_all>);
+struct reads_only : whole {
+  const std::byte* data(const block&);
+};
+struct holds_for_ever : whole {
+  void hold(const block&);
+};
+struct unholds_rows : whole {
+  void hold(const block&);
+  void unhold(std::uint32_t row, bool);
+};
+struct numbers_its_stream : whole {
+  int native_stream();
+};
+struct shows_one_hole : whole {
+  bytes largest_hole();
+};
+struct moves_by_numbers : has_all {
+  std::uint64_t bytes_to_move(std::uint64_t);
+};
+static_assert(!right_data_or_none<reads_only> && !Storage<reads_only>);
+static_assert(!right_hold_and_unhold_or_none<holds_for_ever> && !Storage<holds_for_ever>);
+static_assert(!right_hold_and_unhold_or_none<unholds_rows> && !Storage<unholds_rows>);
+static_assert(!right_native_stream_or_none<numbers_its_stream> && !Storage<numbers_its_stream>);
+static_assert(!right_four_about_holes_or_none<shows_one_hole> && !Storage<shows_one_hole>);
+static_assert(!right_four_about_holes_or_none<moves_by_numbers> && !Storage<moves_by_numbers>);
+
+// --- explain_...: of a model nothing but true (the sentences: test/compile_fail)
+// --------------------
+
+static_assert(explain_heuristic<scores>() && explain_heuristic<weighs>());
+static_assert(explain_heuristic<scores_anything>() && explain_heuristic<depends_on_bytes>());
+static_assert(explain_heuristic<base>() && explain_heuristic<lru>() && explain_heuristic<greedy>());
+static_assert(explain_heuristic<dtr>() && explain_heuristic<msps>() && explain_heuristic<joint>());
+static_assert(explain_decider<judges>() && explain_decider<restores>());
+static_assert(explain_decider<paper_ratio>() && explain_decider<cheaper>());
+static_assert(explain_decider<evict_only>() && explain_decider<offload_only>());
+static_assert(explain_decider<never_release>());
+static_assert(explain_prefetcher<names_one>() && explain_prefetcher<no_prefetch>());
+static_assert(explain_prefetcher<fifo_prefetch>() && explain_prefetcher<lifo_prefetch>());
+static_assert(explain_storage<simulated>());
 
 // --- contracts: spies between the manager and a shipped policy
-// ---------------------------------------
+// -------------------------------------
 
 struct findings {
   std::uint64_t asked = 0, wrong = 0;

@@ -1,0 +1,255 @@
+// delta: the concepts' atoms as sentences, for people whose type is not a model yet.
+//
+// Functions, not classes, hold the sentences: of a class clang reports the first failed one only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "delta/concepts.hpp"
+
+namespace delta {
+namespace detail {
+
+// Never run: that they are named compiles them, and with them what they call.
+template <class P>
+void call_ends(P& p, const context& c) {
+  if constexpr (follows_operators<P>) p.end_of_operator(c);
+  if constexpr (follows_steps<P>) p.end_of_step(c);
+}
+template <class H>
+void call_heuristic(H& h, const context& c, tensor_id t) {
+  const H& asked = h;
+  if constexpr (scores_tensor<H>) static_cast<void>(static_cast<double>(asked.score(c, t)));
+  if constexpr (weighs_tensor<H>) static_cast<void>(static_cast<double>(asked.weight(c, t)));
+  call_ends(h, c);
+}
+template <class D>
+void call_decider(D& d, const context& c, tensor_id t) {
+  static_cast<void>(d.judge(c, t));
+  if constexpr (chooses_restoration<D>) static_cast<void>(d.restore(c, t));
+  if constexpr (weighs_waiting<D>) static_cast<void>(d.rather_wait(c, t, 0.0));
+  call_ends(d, c);
+}
+template <class P>
+void call_prefetcher(P& p, const context& c, tensor_id t) {
+  static_cast<void>(p.next(c));
+  if constexpr (starts_early<P>) static_cast<void>(static_cast<double>(p.ahead(c)));
+  if constexpr (learns_of_waste<P>) p.wasted(c, t);
+  call_ends(p, c);
+}
+template <class S>
+void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direction d) {
+  const S& asked = s;
+  const std::span<const block* const> blocks;
+  static_cast<void>(s.allocate(n, lifetime::transient));
+  static_cast<void>(s.copy_out(b));
+  static_cast<void>(s.copy_in(std::move(h), std::move(b)));
+  static_cast<void>(s.land(std::move(t)));
+  s.begin_operator(blocks, blocks);
+  static_cast<void>(s.end_operator(nanoseconds{}));
+  static_cast<void>(s.reached(p));
+  s.wait(p);
+  static_cast<void>(s.elapsed(p));
+  static_cast<void>(asked.now());
+  static_cast<void>(asked.rate(d)), static_cast<void>(asked.latency(d));
+  static_cast<void>(asked.backlog(d));
+  static_cast<void>(asked.capacity()), static_cast<void>(asked.used());
+  static_cast<void>(asked.host_capacity()), static_cast<void>(asked.host_used());
+  static_cast<void>(asked.rounded(n));
+  if constexpr (has_addresses<S>) static_cast<void>(s.data(b));
+  if constexpr (holds_blocks<S>) s.hold(b), s.unhold(b);
+  if constexpr (has_a_native_stream<S>) static_cast<void>(s.native_stream());
+  if constexpr (shows_its_holes<S>) {
+    static_cast<void>(s.largest_hole()), static_cast<void>(s.bytes_to_move(n));
+    static_cast<void>(s.move_rate());
+    s.walk_blocks([](std::uint32_t, bytes, bool) {});
+  }
+  s.free(std::move(h)), s.free(std::move(b));
+}
+
+template <class P>
+consteval void explain_ends() {
+  static_assert(right_end_of_operator_or_none<P>,
+                "'end_of_operator' is there, but not as "
+                "'void end_of_operator(const delta::context&)'");
+  static_assert(right_end_of_step_or_none<P>,
+                "'end_of_step' is there, but not as 'void end_of_step(const delta::context&)'");
+}
+
+}  // namespace detail
+
+/// True, or errors that say in a sentence per member what is missing or wrong. For static_assert
+/// beside a type of one's own. The other three alike.
+template <class H>
+consteval bool explain_heuristic() {
+  static_assert(
+      ranks_tensors<H>,
+      "a Heuristic needs "
+      "'double score(const delta::context&, delta::tensor_id) const' (lower leaves first) "
+      "or 'double weight(const delta::context&, delta::tensor_id) const' (it stands for "
+      "the score 1 / (weight x staleness))");
+  static_assert(answers_in_one_form<H>,
+                "a Heuristic has 'score' or 'weight', not both: only one can say who leaves first");
+  static_assert(right_score_or_none<H>,
+                "'score' is there, but not as "
+                "'double score(const delta::context&, delta::tensor_id) const'");
+  static_assert(right_weight_or_none<H>,
+                "'weight' is there, but not as "
+                "'double weight(const delta::context&, delta::tensor_id) const'");
+  static_assert(right_depends_on_or_none<H>,
+                "'depends_on' is there, but not as 'static constexpr delta::quantity depends_on'");
+  detail::explain_ends<H>();
+  if constexpr (Heuristic<H>) {
+    [[maybe_unused]] constexpr auto* bodies = &detail::call_heuristic<H>;
+  }
+  return true;
+}
+
+template <class D>
+consteval bool explain_decider() {
+  static_assert(judges_tensor<D>,
+                "a Decider needs 'delta::action judge(const delta::context&, delta::tensor_id)' "
+                "(evict, offload or keep)");
+  static_assert(right_restore_or_none<D>,
+                "'restore' is there, but not as "
+                "'delta::restoration restore(const delta::context&, delta::tensor_id)'");
+  static_assert(right_rather_wait_or_none<D>,
+                "'rather_wait' is there, but not as 'bool rather_wait(const delta::context&, "
+                "delta::tensor_id, double nanoseconds)'");
+  static_assert(right_evicts_or_none<D>,
+                "'evicts' is there, but not as 'static constexpr bool evicts'");
+  static_assert(right_offloads_or_none<D>,
+                "'offloads' is there, but not as 'static constexpr bool offloads'");
+  detail::explain_ends<D>();
+  if constexpr (Decider<D>) {
+    [[maybe_unused]] constexpr auto* bodies = &detail::call_decider<D>;
+  }
+  return true;
+}
+
+template <class P>
+consteval bool explain_prefetcher() {
+  static_assert(names_next_reload<P>,
+                "a Prefetcher needs 'delta::tensor_id next(const delta::context&)' (what to reload "
+                "now, or delta::tensor_id::none)");
+  static_assert(right_ahead_or_none<P>,
+                "'ahead' is there, but not as 'double ahead(const delta::context&)' (bytes)");
+  static_assert(right_wasted_or_none<P>,
+                "'wasted' is there, but not as "
+                "'void wasted(const delta::context&, delta::tensor_id)'");
+  detail::explain_ends<P>();
+  if constexpr (Prefetcher<P>) {
+    [[maybe_unused]] constexpr auto* bodies = &detail::call_prefetcher<P>;
+  }
+  return true;
+}
+
+template <class T>
+consteval bool explain_storage() {
+  static_assert(!std::is_const_v<T>, "a Storage changes: it can't be const");
+  using S = std::remove_const_t<T>;
+  static_assert(allocates_blocks<S>,
+                "a Storage needs 'std::optional<delta::block> allocate(delta::bytes, "
+                "delta::lifetime)' (nullopt: no room)");
+  static_assert(frees_blocks<S>, "a Storage needs 'void free(delta::block&&)'");
+  static_assert(frees_slabs<S>, "a Storage needs 'void free(delta::slab&&)'");
+  static_assert(
+      copies_out<S>,
+      "a Storage needs 'std::optional<delta::transfer> copy_out(delta::block&)' (nullopt: "
+      "the host is full)");
+  static_assert(copies_in<S>,
+                "a Storage needs 'delta::transfer copy_in(delta::slab&&, delta::block&&)'");
+  static_assert(lands_transfers<S>,
+                "a Storage needs "
+                "'std::pair<delta::block, delta::slab> land(delta::transfer&&)'");
+  static_assert(begins_operators<S>,
+                "a Storage needs 'void begin_operator(std::span<const delta::block* const> reads, "
+                "std::span<const delta::block* const> writes)'");
+  static_assert(ends_operators<S>,
+                "a Storage needs 'delta::stamp end_operator(delta::nanoseconds cost)'");
+  static_assert(asks_for_stamps<S>, "a Storage needs 'bool reached(delta::stamp)'");
+  static_assert(waits_for_stamps<S>, "a Storage needs 'void wait(delta::stamp)'");
+  static_assert(measures_work<S>,
+                "a Storage needs 'std::optional<delta::nanoseconds> elapsed(delta::stamp)' "
+                "(nullopt: not known)");
+  static_assert(tells_time<S>, "a Storage needs 'delta::nanoseconds now() const'");
+  static_assert(tells_rates<S>,
+                "a Storage needs 'double rate(delta::direction) const' (bytes per second)");
+  static_assert(tells_latencies<S>,
+                "a Storage needs 'delta::nanoseconds latency(delta::direction) const'");
+  static_assert(tells_backlogs<S>,
+                "a Storage needs 'delta::nanoseconds backlog(delta::direction) const'");
+  static_assert(has_a_capacity<S>, "a Storage needs 'delta::bytes capacity() const'");
+  static_assert(counts_used_bytes<S>, "a Storage needs 'delta::bytes used() const'");
+  static_assert(has_a_host_capacity<S>, "a Storage needs 'delta::bytes host_capacity() const'");
+  static_assert(counts_used_host_bytes<S>, "a Storage needs 'delta::bytes host_used() const'");
+  static_assert(rounds_requests<S>, "a Storage needs 'delta::bytes rounded(delta::bytes) const'");
+  static_assert(right_data_or_none<S>,
+                "'data' is there, but not as 'std::byte* data(const delta::block&)'");
+  static_assert(right_hold_and_unhold_or_none<S>,
+                "'hold' or 'unhold' is there, but not both as 'void hold(const delta::block&)' and "
+                "'void unhold(const delta::block&)'");
+  static_assert(right_native_stream_or_none<S>,
+                "'native_stream' is there, but not as 'void* native_stream()'");
+  static_assert(right_four_about_holes_or_none<S>,
+                "one of 'largest_hole', 'bytes_to_move', 'move_rate', 'walk_blocks' is there, but "
+                "not all four as 'delta::bytes largest_hole()', "
+                "'std::optional<delta::bytes> bytes_to_move(delta::bytes)', 'double move_rate()', "
+                "'void walk_blocks(f)' calling 'f(std::uint32_t row, delta::bytes, bool used)'");
+  if constexpr (Storage<S>) {
+    [[maybe_unused]] constexpr auto* bodies = &detail::call_storage<S>;
+  }
+  return true;
+}
+
+namespace detail {
+
+/// Takes the place of a type that is wrong, once its sentences are printed, so that the manager's
+/// deduction goes through and no error about an unsatisfied constraint hides them. Of a storage the
+/// manager takes a reference: this one is const, so that it can be a temporary. Never linked.
+struct stand_in {
+  template <class T>
+  explicit(false) stand_in(const T&);
+  double score(const context&, tensor_id) const;
+  action judge(const context&, tensor_id) const;
+  tensor_id next(const context&) const;
+
+  std::optional<block> allocate(bytes, lifetime) const;
+  void free(block&&) const;
+  void free(slab&&) const;
+  std::optional<transfer> copy_out(block&) const;
+  transfer copy_in(slab&&, block&&) const;
+  std::pair<block, slab> land(transfer&&) const;
+  void begin_operator(std::span<const block* const>, std::span<const block* const>) const;
+  stamp end_operator(nanoseconds) const;
+  bool reached(stamp) const;
+  void wait(stamp) const;
+  std::optional<nanoseconds> elapsed(stamp) const;
+  nanoseconds now() const;
+  double rate(direction) const;
+  nanoseconds latency(direction) const;
+  nanoseconds backlog(direction) const;
+  bytes capacity() const;
+  bytes used() const;
+  bytes host_capacity() const;
+  bytes host_used() const;
+  bytes rounded(bytes) const;
+};
+
+/// What the manager's deduction guides give for the four roles.
+template <class H>
+using checked_heuristic = std::conditional_t<explain_heuristic<H>() && Heuristic<H>, H, stand_in>;
+template <class D>
+using checked_decider = std::conditional_t<explain_decider<D>() && Decider<D>, D, stand_in>;
+template <class P>
+using checked_prefetcher =
+    std::conditional_t<explain_prefetcher<P>() && Prefetcher<P>, P, stand_in>;
+template <class S>
+using checked_storage = std::conditional_t<explain_storage<S>() && Storage<S>, S, const stand_in>;
+
+}  // namespace detail
+}  // namespace delta
