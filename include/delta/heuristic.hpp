@@ -10,22 +10,26 @@ namespace delta {
 
 /// The paper's equation (1): 1 / (m s). Big and stale leaves first.
 struct base {
+  static constexpr quantity depends_on = quantity::bytes;
   double weight(const context& c, tensor_id t) const noexcept { return c.bytes(t); }
 };
 
 /// The paper's equation (2): 1 / s. Least recently used.
 struct lru {
+  static constexpr quantity depends_on = quantity::none;
   double weight(const context&, tensor_id) const noexcept { return 1.0; }
 };
 
 /// The paper's equation (3): 1 / m. The biggest leaves first.
 struct greedy {
+  static constexpr quantity depends_on = quantity::bytes;
   double score(const context& c, tensor_id t) const noexcept { return 1.0 / c.bytes(t); }
 };
 
 /// DTR's h (Kirisame et al. 2020): c / (m s), c the cost of the evicted neighbourhood, ancestors
 /// and descendants.
 struct dtr {
+  static constexpr quantity depends_on = quantity::bytes | quantity::neighbourhood_cost;
   double weight(const context& c, tensor_id t) const noexcept {
     return c.bytes(t) / std::max(c.neighbourhood_cost(t), 1.0);
   }
@@ -34,6 +38,7 @@ struct dtr {
 /// Capuchin's memory saving per second (Peng et al. 2020), turned round so that lower leaves first:
 /// c_r / m.
 struct msps {
+  static constexpr quantity depends_on = quantity::bytes | quantity::recompute_cost;
   double score(const context& c, tensor_id t) const noexcept {
     return c.recompute_cost(t) / c.bytes(t);
   }
@@ -42,6 +47,8 @@ struct msps {
 /// Both ways out weighed (repairs, "Filter choice on real traces"): min(c_r, exposed c_s) / (m s),
 /// where the exposed swap waits for the copies queued before it.
 struct joint {
+  static constexpr quantity depends_on =
+      quantity::bytes | quantity::recompute_cost | quantity::exposed_swap_cost;
   double weight(const context& c, tensor_id t) const noexcept {
     return c.bytes(t) / std::max(c.release_cost(t), 1.0);
   }

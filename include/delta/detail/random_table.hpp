@@ -1,0 +1,128 @@
+// delta: tensors, records and conditions made from a seed, that change at random: what a context
+// may show. Small numbers, so that many things are equal.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "delta/context.hpp"
+#include "delta/graph.hpp"
+#include "delta/units.hpp"
+
+namespace delta::detail {
+
+/// Sources, and operators that read one or two earlier tensors. What has a producer may be gone.
+class random_table {
+ public:
+  explicit random_table(std::uint64_t seed) : state_(seed), context_(graph_, now_) {
+    now_.now = 1;
+    now_.budget = bytes{1000};
+    now_.recompute_cap = 4;
+    for (int i = 0; i < 4; ++i) add();
+    for (int i = 0; i < 12; ++i) {
+      const operator_id o = graph_.add_record();
+      graph_[o].inputs = {any(), any()};
+      graph_[o].outputs.assign(1, add());
+      if (below(4) == 0) graph_[o].outputs.push_back(add());
+      graph_[o].cost = nanoseconds{std::int64_t(below(8))};
+      graph_.connect(o);
+    }
+    for (int i = 0; i < 40; ++i) change();
+  }
+  random_table(const random_table&) = delete;
+  random_table& operator=(const random_table&) = delete;
+
+  [[nodiscard]] const context& view() const noexcept { return context_; }
+  [[nodiscard]] std::size_t size() const noexcept { return graph_.tensor_slots(); }
+  /// What a Filter asks its heuristic about: resident, and the program has not dropped it.
+  [[nodiscard]] std::span<const tensor_id> candidates() {
+    candidates_.clear();
+    for (std::uint32_t i = 0; i < graph_.tensor_slots(); ++i)
+      if (const auto t = static_cast<tensor_id>(i);
+          graph_[t].where == residency::resident && !context_.is_released(t))
+        candidates_.push_back(t);
+    return candidates_;
+  }
+  /// Ticks go by, and nothing else happens.
+  void pass(tick n) noexcept { now_.now += n; }
+  /// One thing changes.
+  void change() {
+    const tensor_id t = any();
+    tensor& r = graph_[t];
+    const bool made = r.producer != operator_id::none;
+    switch (below(12)) {
+      case 0:
+        r.footprint = bytes{1 + below(8)};
+        break;
+      case 1:
+        if (made) graph_[r.producer].cost = nanoseconds{std::int64_t(below(8))};
+        break;
+      case 2:
+        r.where = made && r.where == residency::resident ? residency::evicted : residency::resident;
+        r.host = {};
+        break;
+      case 3:
+        r.where = r.where == residency::resident ? residency::host : residency::resident;
+        r.host = slab{index(t)};
+        break;
+      case 4:
+        if (r.where == residency::resident) r.host = r.host ? slab{} : slab{index(t)};
+        break;
+      case 5:
+        now_.backlog[below(2)] = double(below(20));
+        break;
+      case 6:
+        now_.rate[below(2)] = 1e9 / double(1 + below(4));
+        now_.latency[below(2)] = double(below(4));
+        break;
+      case 7:
+        now_.host_free = bytes{below(12)};
+        now_.may_evict = below(4) != 0, now_.may_offload = below(4) != 0;
+        break;
+      case 8:
+        now_.used = bytes{below(1000)}, now_.leaving = bytes{below(100)};
+        now_.coming_need = bytes{below(100)}, now_.backward = below(2) != 0;
+        break;
+      case 9:
+        r.pinned = static_cast<pin>(below(4));
+        r.references = below(4) != 0 ? 1 : 0;
+        break;
+      case 10:  // later, and everything as stale as before
+        ++now_.now;
+        for (std::uint32_t i = 0; i < graph_.tensor_slots(); ++i)
+          ++graph_[static_cast<tensor_id>(i)].last_use;
+        break;
+      default:
+        now_.now += 1 + below(3);
+        r.last_use = now_.now;
+    }
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t below(std::uint64_t n) noexcept {
+    state_ += 0x9e3779b97f4a7c15u;  // splitmix64 (Steele, Lea, Flood 2014)
+    std::uint64_t z = state_;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (z ^ (z >> 31)) % n;
+  }
+  [[nodiscard]] tensor_id any() noexcept {
+    return static_cast<tensor_id>(below(graph_.tensor_slots()));
+  }
+  tensor_id add() {
+    const bytes size{1 + below(8)};
+    const tensor_id t = graph_.add_tensor(size, size);
+    graph_[t].where = residency::resident;
+    return t;
+  }
+
+  std::uint64_t state_;
+  graph graph_;
+  conditions now_;
+  context context_;
+  std::vector<tensor_id> candidates_;
+};
+
+}  // namespace delta::detail
