@@ -23,12 +23,6 @@
 #include "delta/storage/arena.hpp"
 #include "delta/storage/simulated.hpp"
 
-// The moves between places, making room, how missing tensors come back, bringing them back.
-#include "delta/ledger.hpp"
-#include "delta/plan.hpp"
-#include "delta/restore.hpp"
-#include "delta/room.hpp"
-
 // The whole (Algorithm 1), and named compositions.
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"

@@ -78,14 +78,16 @@ struct holder {
   tensor_id tensor = tensor_id::none;
   bytes size{};
   obstacle why = obstacle::pinned;
+  const char* maker = "";  ///< the operator that made it; empty: none, or its record is gone
 };
 
 /// Who holds the memory: the report that a failed reservation carries (all numbers in bytes).
 struct memory_report {
-  bytes requested{};  ///< the reservation at hand: outputs, workspace, what must come back
-  bytes capacity{};   ///< the budget
-  bytes used{};       ///< taken when it failed
-  bytes immovable{};  ///< of that, what could not leave
+  bytes requested{};     ///< the reservation at hand: outputs, workspace, what must come back
+  bytes capacity{};      ///< the budget
+  bytes used{};          ///< taken when it failed
+  bytes largest_hole{};  ///< the most that was free in one piece
+  bytes immovable{};     ///< of that, what could not leave
   bytes host_capacity{};
   bytes host_used{};
   /// The smallest budget with which the operators seen so far would have gone on.
@@ -100,8 +102,15 @@ struct memory_report {
 class budget_exceeded : public error {
  public:
   explicit budget_exceeded(const memory_report& r) noexcept : report(r) {
-    print("operator '%s' needs %llu more bytes, but %llu of the budget's %llu can't leave",
-          r.operation, count(r.requested), count(r.immovable), count(r.capacity));
+    const bytes free = saturating_sub(r.capacity, r.used);
+    if (r.requested <= free)
+      print(
+          "operator '%s' needs %llu bytes in one piece; %llu of the budget's %llu are free, but "
+          "in pieces of at most %llu, as what lies between them is held where it is",
+          r.operation, count(r.requested), count(free), count(r.capacity), count(r.largest_hole));
+    else
+      print("operator '%s' needs %llu more bytes, but %llu of the budget's %llu can't leave",
+            r.operation, count(r.requested), count(r.immovable), count(r.capacity));
     print_holders();
   }
 
@@ -114,8 +123,9 @@ class budget_exceeded : public error {
   void print_holders() noexcept {
     for (std::size_t i = 0; i < report.holders; ++i) {
       const auto& h = report.biggest[i];
-      print("%s tensor %u (%llu bytes, %s)", i == 0 ? "; biggest:" : ",", index(h.tensor),
-            count(h.size), name(h.why));
+      const bool made = *h.maker != '\0';
+      print("%s tensor %u (%s%s%llu bytes, %s)", i == 0 ? "; biggest:" : ",", index(h.tensor),
+            h.maker, made ? ", " : "", count(h.size), name(h.why));
     }
     if (report.host_capacity.count > 0)
       print("; host %llu of %llu bytes", count(report.host_used), count(report.host_capacity));

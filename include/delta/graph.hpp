@@ -140,6 +140,27 @@ class graph {
     });
   }
 
+  /// Calls `visit(u)` for every referenced tensor that is computed from `t` directly, or through
+  /// tensors that the program has dropped: what could not be computed again without `t`. The same
+  /// for the record that made `t`, if there is one: `t` itself and its siblings. `walk` is scratch.
+  /// O(descendants).
+  template <class Visit>
+  void for_each_dependent(tensor_id t, std::vector<operator_id>& walk, const Visit& visit) const {
+    const std::uint64_t mark = next_mark();
+    walk.assign((*this)[t].consumers.begin(), (*this)[t].consumers.end());
+    if ((*this)[t].producer != operator_id::none) walk.push_back((*this)[t].producer);
+    while (!walk.empty()) {
+      const operator_id o = walk.back();
+      walk.pop_back();
+      if (std::exchange((*this)[o].mark, mark) == mark) continue;
+      for (const tensor_id out : (*this)[o].outputs)
+        if (const tensor& r = (*this)[out]; r.references > 0)
+          visit(out);
+        else
+          walk.insert(walk.end(), r.consumers.begin(), r.consumers.end());
+    }
+  }
+
   /// A number that no earlier walk has used; marks tell visited records.
   std::uint64_t next_mark() const noexcept { return ++mark_; }
 
@@ -150,5 +171,13 @@ class graph {
   std::vector<operator_id> free_records_;
   mutable std::uint64_t mark_ = 0;
 };
+
+/// Memory that a replay takes: the outputs that are missing, scratch for those that are not (a
+/// kernel writes all of them), and workspace.
+inline bytes replay_need(const graph& g, operator_id o, bytes workspace_footprint) {
+  bytes need = workspace_footprint;
+  for (tensor_id t : g[o].outputs) need += g[t].footprint;
+  return need;
+}
 
 }  // namespace delta

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 
 #include "delta/units.hpp"
 
@@ -26,23 +27,38 @@ struct counters {
 };
 
 enum class happening : std::uint8_t {
-  run,        ///< an operator of the program
-  recompute,  ///< a replay
-  evict,
-  offload,
-  clean_drop,
-  reload,
-  prefetch,
-  wait
+  run,         ///< work on the compute engine: an operator of the program
+  recompute,   ///< and a replay
+  copy_out,    ///< work on a copy engine, told when its times are known
+  copy_in,     ///< and the other way
+  evict,       ///< a decision: the bytes go, to be recomputed
+  offload,     ///< they go to the host
+  clean_drop,  ///< they go, as the host has a copy
+  reload,      ///< a tensor comes back because it is needed
+  prefetch,    ///< it comes back early
+  wait         ///< the host waits for a copy to free bytes
 };
 
-/// One event. `tensor` or `op` as the happening has it; `size` in bytes.
+/// Bytes at one instant: all that is taken of the device (copies in flight included), what of it
+/// goes when its copy out is done, and what is taken of the host.
+struct memory_use {
+  bytes device{}, leaving{}, host{};
+};
+
+/// One event. Of a decision `began` is its instant; of work `began` and `took` are measured, and
+/// it may be told after later decisions.
 struct event {
-  happening what;
-  tensor_id tensor = tensor_id::none;
-  const char* operation = "";
-  bytes size{};
-  stamp at{};
+  static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+
+  happening what = happening::run;
+  tensor_id tensor = tensor_id::none;  ///< of work on the compute engine: its first output
+  const char* operation = "";          ///< the operator that ran, or that needed room
+  bytes size{};                        ///< of the tensor
+  nanoseconds began{}, took{};         ///< on the storage's clock
+  double score = unknown;              ///< what the Filter saw in a tensor that leaves
+  double cost = unknown;               ///< ns to get it back this way
+  double alternative = unknown;        ///< ns to get it back the other way; infinite: there is none
+  memory_use use{};                    ///< when it was told
 };
 
 /// The null model: compiles to nothing.
@@ -50,7 +66,7 @@ struct no_observer {
   void on(const event&) const noexcept {}
 };
 
-/// `on(event)`: called at every happening; must not call the manager.
+/// `on(event)`: called at every happening; must not call the manager, nor throw.
 template <class O>
 concept Observer = requires(O& o, const event& e) { o.on(e); };
 

@@ -40,13 +40,15 @@ struct tally {
 
 /// Runs the program; a storage's fault must poison. False: it came to none.
 template <class Policy, class S>
-bool one_fault(const program& p, Policy policy, S& storage, fuse& f, tally& sum) {
+bool one_fault(const program& p, Policy policy, S& storage, fuse& f, tally& sum,
+               manner how = manner::whole) {
   bool blown = false;
   {
     manager m{std::move(policy), storage};
     bool thrown = false;
     try {
-      run_program(m, p, run_now{}, [] {});
+      run_program(
+          m, p, run_now{}, [] {}, how);
     } catch (const fault&) {
       thrown = true;
     }
@@ -94,6 +96,27 @@ TEST_CASE("a storage that fails at its k-th call, for every k") {
         fuse f(k);
         faulty_storage storage(f, budget, 1_MiB);
         if (!one_fault(p, policy, storage, f, sum)) break;
+      }
+    });
+  }
+  CHECK(sum.faults > 1000);
+  CHECK(sum.finished == 16);
+}
+
+TEST_CASE(
+    "a storage that fails at its k-th call, for every k, while operators are begun and ended") {
+  tally sum;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const program p = random_program(seed, small);
+    const bytes budget = largest_footprint(p, 64) + largest_footprint(p, 64);
+    with_policies([&](const char* name, auto policy) {
+      for (std::uint64_t k = 1;; ++k) {
+        CAPTURE(seed);
+        CAPTURE(name);
+        CAPTURE(k);
+        fuse f(k);
+        faulty_storage storage(f, budget, 1_MiB);
+        if (!one_fault(p, policy, storage, f, sum, manner::looking)) break;
       }
     });
   }

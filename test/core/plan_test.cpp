@@ -11,9 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "delta/plan.hpp"
+#include "delta/detail/plan.hpp"
 
 using namespace delta;
+using namespace delta::detail;
 
 namespace {
 

@@ -54,18 +54,21 @@ struct outcome {
 /// the caller.
 template <class Policy>
 outcome race(std::uint64_t seed, const program& p, const std::map<int, std::uint64_t>& expected,
-             Policy policy, bytes budget, bytes host) {
+             Policy policy, bytes budget, bytes host, manner how) {
   adversary device(seed);
   arena<adversary> storage(device, {.capacity = budget, .host_capacity = host});
   outcome result;
   {
     manager m{std::move(policy), storage};
     try {
-      const auto left = run_program(m, p, launch_late{&device}, [&] {
-        CHECK(storage.used() <= storage.capacity());
-        CHECK(storage.host_used() <= storage.host_capacity());
-        CHECK(storage.check_invariants() == "");
-      });
+      const auto left = run_program(
+          m, p, launch_late{&device},
+          [&] {
+            CHECK(storage.used() <= storage.capacity());
+            CHECK(storage.host_used() <= storage.host_capacity());
+            CHECK(storage.check_invariants() == "");
+          },
+          how);
       device.drain();
       CHECK(left == expected);
       result.passed = true;
@@ -96,7 +99,8 @@ struct total {
 };
 
 template <class Policy>
-total races(Policy policy, bytes host, bool always_passes, bool updates_made = false) {
+total races(Policy policy, bytes host, bool always_passes, bool updates_made = false,
+            manner how = manner::whole) {
   total sum;
   for (std::uint64_t seed = 1; seed <= seeds(); ++seed) {
     const program p = random_program(seed, {.largest = 200, .updates_made = updates_made});
@@ -106,7 +110,7 @@ total races(Policy policy, bytes host, bool always_passes, bool updates_made = f
       const bytes budget = round_up(bytes{least.count * percent / 100}, 64);
       CAPTURE(seed);
       CAPTURE(percent);
-      const outcome o = race(seed, p, expected, policy, budget, host);
+      const outcome o = race(seed, p, expected, policy, budget, host, how);
       INFO(o.error);
       if (always_passes) CHECK(o.passed);
       sum.add(o);
@@ -169,4 +173,24 @@ TEST_CASE("races: updates in place of what operators made") {
   CHECK(races(online(), 1_MiB, true, true).recomputes > 0);
   CHECK(races(paper(), 1_MiB, true, true).recomputes > 0);
   CHECK(races(recompute_only(), bytes{}, false, true).recomputes > 0);
+}
+
+TEST_CASE("races: operators begun and ended, their sizes told on the way") {
+  for (const total& sum : {races(online(), 1_MiB, true, true, manner::open),
+                           races(paper(), 1_MiB, true, true, manner::open)}) {
+    CHECK(sum.evictions > 0);
+    CHECK(sum.offloads > 0);
+    CHECK(sum.recomputes > 0);
+    CHECK(sum.revivals > 0);
+  }
+}
+
+// What was looked at stays where it is, so that a request may find its free bytes in pieces: at
+// the tightest budgets that is an error, which says so. Everything else is as before.
+TEST_CASE("races: and looked at in between") {
+  const total sum = races(online(), 1_MiB, false, true, manner::looking);
+  CHECK(sum.evictions > 0);
+  CHECK(sum.offloads > 0);
+  CHECK(sum.recomputes > 0);
+  CHECK(sum.passed > sum.failed);
 }

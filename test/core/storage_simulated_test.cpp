@@ -15,8 +15,8 @@ constexpr nanoseconds ns(std::int64_t n) {
 }
 }  // namespace
 
-TEST_CASE("timeline: three engines side by side, each in order") {
-  timeline t;
+TEST_CASE("the virtual clock: three engines side by side, each in order") {
+  virtual_clock t;
   const stamp a = t.queue(engine::compute, ns(100), {});
   const stamp b = t.queue(engine::copy_out, ns(40), fence{}.join(a));
   const stamp c = t.queue(engine::copy_out, ns(10), {});

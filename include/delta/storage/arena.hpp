@@ -76,7 +76,9 @@ concept knows_time_and_rates = requires(const D& d, direction way) {
   { d.backlog(way) } -> std::same_as<nanoseconds>;
 };
 
-/// Detected: `native_stream()` -> void*, what a kernel is launched on.
+/// Detected: `native_stream()` -> void*, what a kernel is launched on; `began(stamp)` ->
+/// optional<nanoseconds>, when work began, by now()'s clock; `move_rate()` -> double, bytes per
+/// second within the device.
 template <class D>
 concept Device = has_two_memories<D> && copies_both_ways<D> && brackets_compute<D> &&
                  answers_for_stamps<D> && knows_time_and_rates<D>;
@@ -141,6 +143,14 @@ class device_engines {
   }
   std::optional<nanoseconds> elapsed(stamp s) {
     return model_ ? model_->elapsed(s) : device_->elapsed(s);
+  }
+  std::optional<nanoseconds> began(stamp s) {
+    if (model_) return model_->began(s);
+    if constexpr (requires(D& d) {
+                    { d.began(s) } -> std::same_as<std::optional<nanoseconds>>;
+                  })
+      return device_->began(s);
+    return std::nullopt;
   }
   [[nodiscard]] nanoseconds now() const { return model_ ? model_->now() : device_->now(); }
   [[nodiscard]] nanoseconds waited() const { return model_ ? model_->waited() : device_->waited(); }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "delta/concepts.hpp"
-#include "delta/storage/regions.hpp"
+#include "delta/detail/regions.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
@@ -47,7 +47,7 @@ struct copy_rates {
 
 /// Three serial engines in exact virtual time. A stamp's point is the virtual time, in ns, at which
 /// its work ends; zero-length work may share a point. All functions are O(1) and do not allocate.
-class timeline {
+class virtual_clock {
  public:
   /// Queues `cost` of work on `e`, to start once the engine is free and `after` is reached, but not
   /// before now.
@@ -74,6 +74,11 @@ class timeline {
   /// How long work queued on `e` now would wait before it starts.
   [[nodiscard]] nanoseconds backlog(engine e) const noexcept { return to_time(start_of(e) - now_); }
   [[nodiscard]] nanoseconds waited() const noexcept { return waited_; }
+  /// When one of the last pieces of work began, as `elapsed`.
+  [[nodiscard]] std::optional<nanoseconds> began(stamp s) const noexcept {
+    const auto took = elapsed(s);
+    return took ? std::optional(to_time(s.point) - *took) : std::nullopt;
+  }
   /// The cost of one of the last pieces of work (64 are remembered), else nullopt.
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) const noexcept {
     for (std::size_t back = 1; back <= std::min(next_, recent_.size()); ++back) {
@@ -210,6 +215,8 @@ class storage_rules {
   [[nodiscard]] bool reached(stamp s) { return engines_.reached(s); }
   void wait(stamp s) { engines_.wait(s); }
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) { return engines_.elapsed(s); }
+  /// When that work began, by now()'s clock, while it is remembered.
+  [[nodiscard]] std::optional<nanoseconds> began(stamp s) { return engines_.began(s); }
   [[nodiscard]] nanoseconds now() const { return engines_.now(); }
   [[nodiscard]] nanoseconds waited() const { return engines_.waited(); }
   [[nodiscard]] double rate(direction d) const { return engines_.rate(d); }
@@ -320,6 +327,7 @@ class virtual_engines {
   [[nodiscard]] bool reached(stamp s) const noexcept { return time_.reached(s); }
   void wait(stamp s) noexcept { time_.wait(s); }
   [[nodiscard]] auto elapsed(stamp s) const noexcept { return time_.elapsed(s); }
+  [[nodiscard]] auto began(stamp s) const noexcept { return time_.began(s); }
   [[nodiscard]] nanoseconds now() const noexcept { return time_.now(); }
   [[nodiscard]] nanoseconds waited() const noexcept { return time_.waited(); }
   [[nodiscard]] double rate(direction d) const noexcept { return rates_.of(d); }
@@ -331,7 +339,7 @@ class virtual_engines {
 
  private:
   copy_rates rates_;
-  timeline time_;
+  virtual_clock time_;
 };
 
 }  // namespace detail

@@ -14,7 +14,7 @@
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 
-namespace delta {
+namespace delta::detail {
 
 /// One step of a plan: replay an operator, reload a tensor, or let a tensor go.
 struct plan_step {
@@ -38,14 +38,6 @@ struct plan {
 
   void clear() noexcept { steps.clear(), rows.clear(), peak = {}; }
 };
-
-/// Memory that a replay takes: the outputs that are missing, scratch for those that are not (a
-/// kernel writes all of them), and workspace.
-inline bytes replay_need(const graph& g, operator_id o, bytes workspace_footprint) {
-  bytes need = workspace_footprint;
-  for (tensor_id t : g[o].outputs) need += g[t].footprint;
-  return need;
-}
 
 /// Builds closures. Keeps its buffers.
 class planner {
@@ -254,4 +246,4 @@ class exact_search {
   std::vector<tensor_id> tensors_;
 };
 
-}  // namespace delta
+}  // namespace delta::detail

@@ -10,24 +10,29 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/detail/ledger.hpp"
+#include "delta/detail/narrator.hpp"
+#include "delta/detail/window.hpp"
 #include "delta/error.hpp"
 #include "delta/filter.hpp"
-#include "delta/ledger.hpp"
 #include "delta/observer.hpp"
 
-namespace delta {
+namespace delta::detail {
 
 /// Releases tensors until a reservation fits. Every step of a reservation frees bytes, passes a
 /// candidate over, or ends one of finitely many copies, so it ends.
 template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O>
 class room {
  public:
+  using storage_type = S;
+  using decider_type = D;
+
   room(ledger<S>& l, H h, D d, P p, O o)
       : book_(&l),
         filter_(std::move(h)),
         decider_(std::move(d)),
         prefetcher_(std::move(p)),
-        observer_(std::move(o)) {
+        narrator_(l, std::move(o)) {
     l.now.may_evict = evicts<D>();
     l.now.may_offload = offloads<D>();
   }
@@ -83,10 +88,10 @@ class room {
       if (book_->tensors[t].footprint > book_->free_bytes()) break;
       auto b = book_->storage().allocate(book_->tensors[t].size, lifetime_of(t));
       if (!b) break;
-      book_->reload(t, std::move(*b), true);
-      tell(happening::prefetch, t);
+      bring_back(t, std::move(*b), happening::prefetch);
       book_->look();
     }
+    narrator_.settle();
     const context c = view();
     if constexpr (follows_operators<P>) prefetcher_.end_of_operator(c);
     if constexpr (follows_operators<H>) filter_.heuristic().end_of_operator(c);
@@ -115,14 +120,16 @@ class room {
     return c;
   }
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return filter_.evaluations(); }
-  [[nodiscard]] O& observer() noexcept { return observer_; }
+  [[nodiscard]] auto& told() noexcept { return narrator_; }
   [[nodiscard]] lifetime lifetime_of(tensor_id t) const {
     return book_->tensors[t].persistent ? lifetime::persistent : lifetime::transient;
   }
-  void tell(happening what, tensor_id t) {
-    if constexpr (!std::is_same_v<O, no_observer>)
-      observer_.on(
-          {what, t, operation_, t == tensor_id::none ? bytes{} : book_->tensors[t].size, {}});
+  /// Starts the copy in of a tensor on the host: because it is needed, or early.
+  void bring_back(tensor_id t, block&& b, happening why) {
+    const auto story = narrator_.returning(view(), t);
+    const stamp done = book_->reload(t, std::move(b), why == happening::prefetch);
+    narrator_.tell(why, operation_, story);
+    narrator_.work(happening::copy_in, operation_, t, book_->tensors[t].size, done);
   }
 
   /// Who holds the memory, for an error about `need` more bytes. O(tensors).
@@ -133,6 +140,8 @@ class room {
     r.requested = need;
     r.capacity = book_->storage().capacity();
     r.used = book_->storage().used();
+    r.largest_hole = book_->free_bytes();
+    if constexpr (shows_its_holes<S>) r.largest_hole = book_->storage().largest_hole();
     r.host_capacity = book_->storage().host_capacity();
     r.host_used = book_->storage().host_used();
     r.operation = operation;
@@ -147,7 +156,9 @@ class room {
       r.immovable += x.footprint;
       const bool full = r.holders == r.biggest.size();
       if (full && x.size <= r.biggest.back().size) continue;
-      r.biggest[full ? r.holders - 1 : r.holders++] = {t, x.size, *why};
+      const char* const maker =
+          x.producer == operator_id::none ? "" : book_->tensors[x.producer].name;
+      r.biggest[full ? r.holders - 1 : r.holders++] = {t, x.size, *why, maker};
       for (std::size_t k = r.holders; k-- > 1 && r.biggest[k].size > r.biggest[k - 1].size;)
         std::swap(r.biggest[k], r.biggest[k - 1]);
     }
@@ -157,34 +168,6 @@ class room {
   }
   /// Remembers the largest need seen: every error names at least that.
   void raise_floor(bytes need) noexcept { floor_ = std::max(floor_, need); }
-
-  /// Lets one tensor go, by the first way that is open to it.
-  bool release(tensor_id t, action a) {
-    const context c = view();
-    tensor& r = book_->tensors[t];
-    if (r.fresh) {
-      if constexpr (learns_of_waste<P>) prefetcher_.wasted(c, t);
-      r.fresh = false;
-    }
-    if (c.is_released(t)) return book_->evict(t), true;
-    if (a == action::keep) return book_->tensors[t].passed_over = reservation_, true;
-    if (book_->now.backward) ++book_->counts.backward_releases;
-    if (c.is_clean(t)) {
-      tell(happening::clean_drop, t);
-      return book_->drop_clean(t), true;
-    }
-    if (a == action::evict && !c.can_evict(t)) a = action::offload;
-    if (a == action::offload && c.can_offload(t) && book_->offload(t)) {
-      tell(happening::offload, t);
-      return true;
-    }
-    if (c.can_evict(t)) {
-      tell(happening::evict, t);
-      return book_->evict(t), true;
-    }
-    r.passed_over = reservation_;
-    return true;
-  }
 
  private:
   /// How badly room is needed: who else may be asked to leave.
@@ -217,6 +200,29 @@ class room {
     });
   }
 
+  /// Lets one tensor go, by the first way that is open to it, or passes it over.
+  void release(const context& c, tensor_id t, action a) {
+    tensor& r = book_->tensors[t];
+    if (r.fresh) {
+      if constexpr (learns_of_waste<P>) prefetcher_.wasted(c, t);
+      r.fresh = false;
+    }
+    if (c.is_released(t)) return book_->evict(t);
+    if (a == action::keep) return void(r.passed_over = reservation_);
+    if (book_->now.backward) ++book_->counts.backward_releases;
+    const auto story = narrator_.leaving(c, t, [&] { return score_of(filter_.heuristic(), c, t); });
+    const auto tell = [&](happening what) { narrator_.tell(what, operation_, story); };
+    if (c.is_clean(t)) return book_->drop_clean(t), tell(happening::clean_drop);
+    if (a == action::evict && !c.can_evict(t)) a = action::offload;
+    if (a == action::offload && c.can_offload(t))
+      if (const auto done = book_->offload(t)) {
+        narrator_.work(happening::copy_out, operation_, t, r.size, *done);
+        return tell(happening::offload);
+      }
+    if (c.can_evict(t)) return book_->evict(t), tell(happening::evict);
+    r.passed_over = reservation_;
+  }
+
   bool release_one(tier up_to) {
     book_->look();
     const context c = view();
@@ -226,7 +232,8 @@ class room {
     action a = decider_.judge(c, t);
     // What a restore waits for goes to the host where it can: recomputing it could go in circles.
     if (a == action::evict && book_->tensors[t].wanted > 0 && c.can_offload(t)) a = action::offload;
-    return release(t, a);
+    release(c, t, a);
+    return true;
   }
 
   /// One step towards `need` free bytes.
@@ -245,8 +252,9 @@ class room {
            give_up_a_source();
   }
   void wait() {
-    tell(happening::wait, tensor_id::none);
+    narrator_.tell(happening::wait, operation_);
     book_->wait_for_copy();
+    narrator_.settle();
   }
   /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
   bool release_instead_of_waiting() {
@@ -264,7 +272,8 @@ class room {
     ++book_->counts.decisions;
     const action a = c.is_released(t) ? action::evict : decider_.judge(c, t);
     if (a == action::keep || (a == action::offload && !c.is_clean(t))) return false;
-    return release(t, a);
+    release(c, t, a);
+    return true;
   }
   /// The host is full and something could leave if it were not: host copies of tensors that are on
   /// the device, in use, are a convenience. O(tensors).
@@ -292,34 +301,11 @@ class room {
     return false;
   }
 
- public:
-  /// Calls `visit(u)` for every referenced tensor that is computed from `t` directly, or through
-  /// tensors that the program has dropped: what could not be computed again without `t`. The same
-  /// for the record that made `t`, if there is one: `t` itself and its siblings. O(descendants).
-  template <class Visit>
-  void for_each_dependent(tensor_id t, const Visit& visit) {
-    const graph& g = book_->tensors;
-    const std::uint64_t mark = g.next_mark();
-    walk_.assign(g[t].consumers.begin(), g[t].consumers.end());
-    if (g[t].producer != operator_id::none) walk_.push_back(g[t].producer);
-    while (!walk_.empty()) {
-      const operator_id o = walk_.back();
-      walk_.pop_back();
-      if (std::exchange(g[o].mark, mark) == mark) continue;
-      for (const tensor_id out : g[o].outputs)
-        if (const tensor& r = g[out]; r.references > 0)
-          visit(out);
-        else
-          walk_.insert(walk_.end(), r.consumers.begin(), r.consumers.end());
-    }
-  }
-
- private:
   bool nothing_hangs_on(tensor_id t) {
     const graph& g = book_->tensors;
     bool nothing = true;
-    for_each_dependent(t,
-                       [&](tensor_id d) { nothing = nothing && g[d].where != residency::evicted; });
+    g.for_each_dependent(
+        t, walk_, [&](tensor_id d) { nothing = nothing && g[d].where != residency::evicted; });
     // A consumer's output that is dropped but locked belongs to a restore under way.
     for (const operator_id o : g[t].consumers)
       for (const tensor_id out : g[o].outputs)
@@ -327,17 +313,8 @@ class room {
     return nothing;
   }
 
-  /// One stretch of the device's memory, in address order: a hole, a tensor that may leave, or
-  /// something that stays.
-  struct neighbour {
-    tensor_id tensor;
-    bytes size;
-    double cost;  ///< ns to get it back; 0: a hole; infinite: stays
-  };
-
   /// Releases the window of neighbours that is cheapest to get back, if that is cheaper than moving
-  /// what lies between the holes (Coop's contiguous release, weighed against compaction).
-  /// O(blocks).
+  /// what lies between the holes. O(blocks).
   void clear_window(bytes n) {
     S& s = book_->storage();
     const bytes size = s.rounded(n);
@@ -349,34 +326,19 @@ class room {
     if (moving <= worth_asking_ns) return;
     book_->look();
     const context c = view();
-    strip_.clear();
-    s.walk_blocks([&](std::uint32_t row, bytes stretch, bool used) {
-      const tensor_id t = used ? book_->owner(row) : tensor_id::none;
-      strip_.push_back({t, stretch, used ? cost_to_leave(c, t) : 0.0});
-    });
-    std::size_t best_first = 0, best_end = 0, first = 0;
-    double best = moving, cost = 0;
-    bytes sum{};
-    for (std::size_t i = 0; i < strip_.size(); ++i) {
-      if (strip_[i].cost == never) {
-        first = i + 1, cost = 0, sum = {};
-        continue;
-      }
-      cost += strip_[i].cost, sum += strip_[i].size;
-      for (; sum - strip_[first].size >= size; ++first)
-        cost -= strip_[first].cost, sum -= strip_[first].size;
-      if (sum >= size && cost < best) best = cost, best_first = first, best_end = i + 1;
+    const auto leaving = windows_.cheapest(
+        size, moving, [&](const auto& visit) { s.walk_blocks(visit); },
+        [&](std::uint32_t row) { return book_->owner(row); },
+        [&](tensor_id t) { return cost_to_leave(c, t); });
+    if (leaving.empty()) return;
+    for (const tensor_id t : leaving) {
+      const context now = view();
+      ++book_->counts.decisions;
+      release(now, t, decider_.judge(now, t));
     }
-    for (std::size_t i = best_first; i < best_end; ++i)
-      if (const tensor_id t = strip_[i].tensor; t != tensor_id::none) {
-        ++book_->counts.decisions;
-        release(t, decider_.judge(c, t));
-      }
-    if (best_end > 0)
-      while (s.largest_hole() < size && book_->leaving().count > 0) wait();
+    while (s.largest_hole() < size && book_->leaving().count > 0) wait();
   }
   [[nodiscard]] double cost_to_leave(const context& c, tensor_id t) const {
-    if (t == tensor_id::none) return never;
     const tensor& r = book_->tensors[t];
     const bool may = r.place != tensor::nowhere && r.wanted == 0 && !r.fresh &&
                      r.passed_over != reservation_ && leavable(c, t);
@@ -389,12 +351,12 @@ class room {
   filter<H> filter_;
   [[no_unique_address]] D decider_;
   [[no_unique_address]] P prefetcher_;
-  [[no_unique_address]] O observer_;
+  [[no_unique_address]] narrator<S, O> narrator_;
   std::vector<operator_id> walk_;
-  std::vector<neighbour> strip_;
+  window_search windows_;
   std::uint64_t reservation_ = 0;
   bytes floor_{};
   const char* operation_ = "";
 };
 
-}  // namespace delta
+}  // namespace delta::detail

@@ -17,7 +17,7 @@
 #include "delta/graph.hpp"
 #include "delta/observer.hpp"
 
-namespace delta {
+namespace delta::detail {
 
 /// Tensors, records, and their bytes in a storage. Every change of residency passes through here.
 template <class Storage>
@@ -87,10 +87,11 @@ class ledger {
   }
   /// Starts a copy in to `b`. On demand the tensor is usable at once: the storage orders the
   /// operator behind the copy. Early, it is `reloading` until the copy is done or it is used.
-  void reload(tensor_id t, block&& b, bool early) {
+  stamp reload(tensor_id t, block&& b, bool early) {
     tensor& r = tensors[t];
     std::erase(offloaded_, t);
     transfer moving = queue_copy_in(r, std::move(b));
+    const stamp done = moving.done();
     ++counts.reloads;
     counts.bytes_in += r.footprint.count;
     become(t, residency::reloading);
@@ -101,6 +102,7 @@ class ledger {
     } else {
       land(t, std::move(moving));
     }
+    return done;
   }
 
   // --- bytes go ---------------------------------------------------------------------------------
@@ -119,17 +121,18 @@ class ledger {
     become(t, residency::host);
     offloaded_.push_back(t);
   }
-  /// Starts a copy out, after which the device bytes go. False: the host is full.
-  bool offload(tensor_id t) {
+  /// Starts a copy out, after which the device bytes go. Nullopt: the host is full.
+  std::optional<stamp> offload(tensor_id t) {
     tensor& r = tensors[t];
     auto moving = storage_->copy_out(r.device);
-    if (!moving) return false;
+    if (!moving) return std::nullopt;
+    const stamp done = moving->done();
     ++counts.offloads;
     counts.bytes_out += r.footprint.count;
     leaving_ += r.footprint;
     flights_.push_back({t, std::move(*moving)});
     become(t, residency::offloading);
-    return true;
+    return done;
   }
   /// Gives up a host copy: stale after an update, or host room is needed.
   void forget_host_copy(tensor_id t) {
@@ -360,4 +363,4 @@ class ledger {
   bytes leaving_{}, constants_{};
 };
 
-}  // namespace delta
+}  // namespace delta::detail

@@ -10,18 +10,20 @@
 #include <vector>
 
 #include "delta/concepts.hpp"
+#include "delta/detail/launch.hpp"
+#include "delta/detail/ledger.hpp"
+#include "delta/detail/plan.hpp"
+#include "delta/error.hpp"
 #include "delta/graph.hpp"
-#include "delta/ledger.hpp"
-#include "delta/plan.hpp"
-#include "delta/room.hpp"
 
-namespace delta {
+namespace delta::detail {
 
-/// Carries out plans (repairs P-6, P-11, P-13), and runs operators: first runs and replays alike.
-template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O>
+/// Carries out plans (repairs P-6, P-11, P-13).
+template <class Room>
 class restorer {
  public:
-  restorer(ledger<S>& l, room<H, D, P, S, O>& r) : book_(&l), room_(&r) {}
+  restorer(ledger<typename Room::storage_type>& l, Room& r, launcher<Room>& k)
+      : book_(&l), room_(&r), launcher_(&k) {}
 
   /// Makes all of `targets` resident and locks each once (a tensor named twice: twice). `tail`:
   /// what the caller will allocate beside them. Throws budget_exceeded or thrash; nothing stays
@@ -44,97 +46,6 @@ class restorer {
     for (const tensor_id t : list) book_->unlock(t);
   }
 
-  /// Runs a kernel on the device: inputs and updates must be resident and locked, `outputs` are
-  /// blocks in order. An exception from the kernel leaves the storage's bracket closed. The stamp
-  /// says when it is done.
-  template <class Kernel>
-  stamp launch(Kernel& body, std::span<const tensor_id> inputs, std::span<const tensor_id> updates,
-               std::span<const block* const> outputs, const block& workspace,
-               std::uint64_t sequence, bool replaying, nanoseconds cost) {
-    graph& g = book_->tensors;
-    S& s = book_->storage();
-    reads_.clear(), writes_.assign(outputs.begin(), outputs.end());
-    for (const tensor_id t : inputs) reads_.push_back(&g[t].device);
-    if (!replaying)
-      for (const tensor_id t : updates) writes_.push_back(&g[t].device);
-    if (workspace) writes_.push_back(&workspace);
-    s.begin_operator(reads_, writes_);
-    pointers_.clear();
-    for (const tensor_id t : inputs) pointers_.push_back(address(g[t].device));
-    for (const block* b : outputs) pointers_.push_back(address(*b));
-    for (const tensor_id t : updates)
-      pointers_.push_back(replaying ? nullptr : address(g[t].device));
-    const call::addresses all(pointers_);
-    void* stream = nullptr;
-    if constexpr (requires {
-                    { s.native_stream() } -> std::convertible_to<void*>;
-                  })
-      stream = s.native_stream();
-    call c(all.first(inputs.size()), all.subspan(inputs.size(), outputs.size()),
-           all.last(updates.size()), workspace ? address(workspace) : nullptr, stream, sequence,
-           replaying);
-    try {
-      body(c);
-    } catch (...) {
-      s.end_operator(nanoseconds{});
-      kernel_failed_ = true;
-      throw;
-    }
-    return s.end_operator(cost);
-  }
-  /// Was the exception under way a kernel's?
-  [[nodiscard]] bool kernel_failed() const noexcept { return kernel_failed_; }
-  void forget_failure() noexcept { kernel_failed_ = false; }
-
-  /// Where a block's bytes are now; null where the storage keeps none.
-  [[nodiscard]] std::byte* address(const block& b) {
-    if constexpr (requires(S& s) {
-                    { s.data(b) } -> std::same_as<std::byte*>;
-                  })
-      return book_->storage().data(b);
-    else
-      return nullptr;
-  }
-
-  /// Runs a recorded operator again. Its inputs must be resident and locked. All outputs that were
-  /// missing come back; those that were not get scratch, as a kernel writes all of them.
-  void replay(operator_id o) {
-    graph& g = book_->tensors;
-    operator_record& r = g[o];
-    room_->make(replay_need(g, o, book_->storage().rounded(r.workspace)), r.name);
-    std::vector<block> fresh = std::exchange(spare_blocks_, {});
-    block workspace;
-    const auto give_back = [&] {
-      for (block& b : fresh)
-        if (b) book_->storage().free(std::move(b));
-      if (workspace) book_->storage().free(std::move(workspace));
-      fresh.clear();
-      spare_blocks_ = std::move(fresh);
-    };
-    try {
-      for (const tensor_id t : r.outputs)
-        fresh.push_back(room_->obtain(g[t].size, lifetime::transient));
-      if (r.workspace.count > 0) workspace = room_->obtain(r.workspace, lifetime::transient);
-      outputs_.clear();
-      for (const block& b : fresh) outputs_.push_back(&b);
-      const stamp done =
-          launch(r.replay, r.inputs, r.updates, outputs_, workspace, r.sequence, true, r.cost);
-      if (const auto took = book_->storage().elapsed(done)) {
-        r.cost = *took;
-        book_->counts.recompute_time += *took;
-      }
-    } catch (...) {
-      give_back();
-      throw;
-    }
-    ++r.replays;
-    ++book_->counts.recomputes;
-    room_->tell(happening::recompute, r.outputs.empty() ? tensor_id::none : r.outputs.front());
-    for (std::size_t i = 0; i < r.outputs.size(); ++i)
-      if (!on_device(g[r.outputs[i]].where)) book_->recomputed(r.outputs[i], std::move(fresh[i]));
-    give_back();
-  }
-
  private:
   [[nodiscard]] bool missing(tensor_id t) const {
     return book_->tensors[t].where != residency::resident;
@@ -144,8 +55,8 @@ class restorer {
   }
   void reload(tensor_id t, const char* operation) {
     room_->make(book_->tensors[t].footprint, operation);
-    book_->reload(t, room_->obtain(book_->tensors[t].size, room_->lifetime_of(t)), false);
-    room_->tell(happening::reload, t);
+    room_->bring_back(t, room_->obtain(book_->tensors[t].size, room_->lifetime_of(t)),
+                      happening::reload);
   }
   /// A replay brought back more than anybody waits for: what the program has dropped goes again.
   void drop_unneeded(operator_id o) {
@@ -191,7 +102,7 @@ class restorer {
           hold(s.tensor);
           continue;
         }
-        replay(s.op);
+        launcher_->replay(s.op);
         for (const tensor_id t : g[s.op].outputs) hold(t);
         used_.assign(g[s.op].inputs.begin(), g[s.op].inputs.end());
         drop_unneeded(s.op);
@@ -242,7 +153,7 @@ class restorer {
         }
         before_.clear();
         for (const tensor_id t : g[s.op].outputs) before_.push_back(on_device(g[t].where));
-        replay(s.op);
+        launcher_->replay(s.op);
         for (std::size_t i = 0; i < before_.size(); ++i)
           if (const tensor_id t = g[s.op].outputs[i]; !before_[i])
             std::find(ours.begin(), ours.end(), t) != ours.end() ? book_->lock(t)
@@ -298,7 +209,7 @@ class restorer {
           if (missing(t)) reload(t, operation), here.add(t);
         if (o == operator_id::none) break;
         if (++replays > cap) throw thrash(report_shortage({}, operation), replays, cap);
-        replay(o);
+        launcher_->replay(o);
         here.release();
         drop_unneeded(o);
         unwant(o);
@@ -343,18 +254,15 @@ class restorer {
     restorer* owner_;
   };
 
-  ledger<S>* book_;
-  room<H, D, P, S, O>* room_;
+  ledger<typename Room::storage_type>* book_;
+  Room* room_;
+  launcher<Room>* launcher_;
   planner planner_;
   exact_search search_;
   std::vector<operator_id> frames_;
   std::vector<tensor_id> used_, wanted_, gathered_, spared_;
   std::vector<bool> before_;
-  std::vector<const block*> reads_, writes_, outputs_;
-  std::vector<block> spare_blocks_;
-  std::vector<std::byte*> pointers_;
   bytes shortage_{};  // of the last plan, beyond what could be made free
-  bool kernel_failed_ = false;
 };
 
-}  // namespace delta
+}  // namespace delta::detail

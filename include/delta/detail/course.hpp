@@ -1,0 +1,346 @@
+// delta: the course of one operator, from its inputs to its record (Algorithm 1, repairs P-6):
+// as a whole where its lists are known, or open, where sizes turn up on the way.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/detail/launch.hpp"
+#include "delta/detail/ledger.hpp"
+#include "delta/detail/restore.hpp"
+#include "delta/detail/versions.hpp"
+#include "delta/error.hpp"
+#include "delta/kernel.hpp"
+
+namespace delta::detail {
+
+template <class Room>
+class course {
+  using storage_type = typename Room::storage_type;
+
+ public:
+  course(ledger<storage_type>& l, Room& r)
+      : book_(&l),
+        room_(&r),
+        launcher_(l, r),
+        restorer_(l, r, launcher_),
+        versions_(l, restorer_) {}
+
+  /// Frees what an operator that never ended holds. For the end of the manager.
+  void let_go() noexcept {
+    if (!open_) return;
+    try {
+      if (bracket_) close_bracket({});
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the bracket is closed, all the same
+    }
+    unhold();
+    release_made();
+  }
+
+  [[nodiscard]] launcher<Room>& kernels() noexcept { return launcher_; }
+  [[nodiscard]] restorer<Room>& restoring() noexcept { return restorer_; }
+
+  // --- as a whole -------------------------------------------------------------------------------
+
+  template <class F>
+  void run(const operation_span& op, std::span<tensor_id> ids, F&& body) {
+    bytes need = book_->storage().rounded(op.workspace);
+    for (const bytes size : op.outputs) need += book_->storage().rounded(size);
+    gathering inputs(*this, op, need);
+    room_->make(need, op.name);
+    typename launcher<Room>::allocation fresh(launcher_, op.outputs, op.workspace);
+    const workload w{reads(), updates(), fresh.outputs, &fresh.workspace, book_->now.now};
+    stamp done;
+    if (!launcher_.worth_recording(w.inputs, w.updates, ids.size(), op.traits)) {
+      done = launcher_.launch(body, w, op.cost);
+      admit(op.outputs, fresh.outputs, ids);
+    } else {
+      kernel stored(std::forward<F>(body));
+      done = launcher_.launch(stored, w, op.cost);
+      admit(op.outputs, fresh.outputs, ids);
+      launcher_.record(w, ids, std::move(stored), op.workspace, op.traits, op.name, op.cost,
+                       std::span(&done, 1));
+    }
+    tell(op.name, ids, done);
+    fresh.give_back();
+    inputs.end();
+  }
+
+  /// Makes a tensor resident and locks it; for writing, as a new version. The host may touch its
+  /// bytes until `unlock`.
+  void acquire(tensor_id t, bool writes) {
+    const std::span<const tensor_id> one(&t, 1), none;
+    typename versions<Room>::protection dependents(versions_, writes ? one : none, "acquire");
+    restorer_.bring(one, {}, "acquire");
+    try {
+      if (writes) versions_.renew(one);
+      const auto nothing = [](call&) {};
+      const workload w{writes ? none : one, writes ? one : none, {}, nullptr, 0, false};
+      book_->storage().wait(launcher_.launch(nothing, w, {}));
+    } catch (...) {
+      restorer_.unlock(one);
+      throw;
+    }
+    launcher_.hold(book_->tensors[t].device);
+    book_->touch(t);
+    room_->told().settle();
+  }
+  void unlock(tensor_id t) {
+    launcher_.unhold(book_->tensors[t].device);
+    restorer_.unlock(std::span(&t, 1));
+  }
+
+  // --- open -------------------------------------------------------------------------------------
+  // The storage's bracket is closed while memory is allocated and opened again behind it: nothing
+  // is allocated or released within a bracket. A block whose address the caller has seen is held
+  // where it is; until then it may be moved like any other.
+
+  [[nodiscard]] bool is_open() const noexcept { return open_; }
+  [[nodiscard]] std::size_t outputs() const noexcept { return outputs_.size(); }
+
+  void open(const operation_span& op) {
+    sizes_.clear(), outputs_.clear(), pieces_.clear();
+    gathering inputs(*this, op, {});
+    traits_ = op.traits, name_ = op.name, cost_ = op.cost, workspace_ = {};
+    open_bracket();
+    inputs.stay();
+    open_ = true;
+    try {
+      for (const bytes size : op.outputs) add_output(size);
+      if (op.workspace.count > 0) add_workspace(op.workspace);
+    } catch (const error&) {
+      abort();
+      throw;
+    }
+  }
+  /// Room for `need` more bytes, within the operator in hand or outside.
+  void make_room(bytes need) {
+    pausing([&] { room_->make(need, open_ ? name_ : "make_room"); });
+  }
+  /// One more output; its place in the order of the outputs.
+  std::size_t add_output(bytes size) {
+    pausing([&] {
+      sizes_.reserve(sizes_.size() + 1);
+      outputs_.push_back(obtain(size));
+      sizes_.push_back(size);
+    });
+    return sizes_.size() - 1;
+  }
+  void add_workspace(bytes size) {
+    if (scratch_) throw misuse("an operator has one workspace");
+    pausing([&] { scratch_ = obtain(size), workspace_ = size; });
+  }
+  [[nodiscard]] call view() {
+    for (; seen_inputs_ < touched_.size(); ++seen_inputs_)
+      launcher_.hold(book_->tensors[touched_[seen_inputs_]].device);
+    for (; seen_outputs_ < outputs_.size(); ++seen_outputs_)
+      launcher_.hold(outputs_[seen_outputs_]);
+    if (scratch_ && !std::exchange(seen_scratch_, true)) launcher_.hold(scratch_);
+    return launcher_.view(in_hand());
+  }
+
+  /// Ends the operator in hand: its outputs become tensors, made by `body` when they are needed
+  /// again.
+  template <class F>
+  void close(std::span<tensor_id> ids, F&& body) {
+    const workload w = in_hand();
+    kernel stored;
+    if (launcher_.worth_recording(w.inputs, w.updates, ids.size(), traits_))
+      stored = kernel(std::forward<F>(body));
+    pieces_.reserve(pieces_.size() + 1);
+    close_bracket(cost_);
+    const stamp done = pieces_.back();
+    unhold();
+    admit(sizes_, outputs_, ids);
+    if (stored)
+      launcher_.record(w, ids, std::move(stored), workspace_, traits_, name_, cost_, pieces_);
+    tell(name_, ids, done);
+    finish();
+  }
+  /// Gives up the operator in hand: no outputs, and no number. What it updated in place is as it
+  /// was left.
+  void abort() {
+    if (bracket_) close_bracket({});
+    unhold();
+    --book_->now.now;
+    finish();
+  }
+
+  // --- marks ------------------------------------------------------------------------------------
+
+  /// What is still referenced becomes a variable, every record goes. What was evicted and is still
+  /// referenced comes back first.
+  void end_of_step() {
+    for (std::uint32_t i = 0; i < book_->tensors.tensor_slots(); ++i) {
+      const auto t = static_cast<tensor_id>(i);
+      const tensor& r = book_->tensors[t];
+      if (!r.in_use || r.references == 0) continue;
+      const std::span<const tensor_id> one(&t, 1);
+      const bool gone = r.where == residency::evicted;
+      if (gone) restorer_.bring(one, {}, "end of step");
+      book_->tensors[t].persistent = true;
+      if (gone) restorer_.unlock(one);
+    }
+    book_->close_step();
+    launcher_.forget_costs();
+    book_->now.backward = false;
+    room_->end_of_step();
+    room_->told().settle();
+  }
+
+ private:
+  /// What an operator reads and updates, together on the device, locked, in its new version. An
+  /// operator that does not come to its end gives its number back: a program that frees something
+  /// and tries again draws the same random numbers.
+  class gathering {
+   public:
+    gathering(course& c, const operation_span& op, bytes need) : owner_(&c) {
+      ledger<storage_type>& book = *c.book_;
+      c.launcher_.learn_costs();
+      c.inputs_ = op.inputs.size();
+      c.touched_.assign(op.inputs.begin(), op.inputs.end());
+      c.touched_.insert(c.touched_.end(), op.updates.begin(), op.updates.end());
+      book.now.coming_need = need;
+      c.room_->raise_floor(need + c.footprint());
+      ++book.now.now;
+      try {
+        typename versions<Room>::protection dependents(c.versions_, op.updates, op.name);
+        c.restorer_.bring(c.touched_, need, op.name);
+        locked_ = true;
+        c.versions_.renew(c.updates());
+      } catch (...) {
+        give_up();
+        throw;
+      }
+    }
+    gathering(const gathering&) = delete;
+    gathering& operator=(const gathering&) = delete;
+    ~gathering() {
+      if (owner_ != nullptr) give_up();
+    }
+    void end() { std::exchange(owner_, nullptr)->leave(); }
+    void stay() noexcept { owner_ = nullptr; }
+
+   private:
+    void give_up() {
+      if (locked_) owner_->restorer_.unlock(owner_->touched_);
+      --owner_->book_->now.now;
+    }
+    course* owner_;
+    bool locked_ = false;
+  };
+
+  [[nodiscard]] std::span<const tensor_id> reads() const noexcept {
+    return std::span(touched_).first(inputs_);
+  }
+  [[nodiscard]] std::span<const tensor_id> updates() const noexcept {
+    return std::span(touched_).subspan(inputs_);
+  }
+  /// Bytes of what the operator touches, each tensor once, and of the constants.
+  [[nodiscard]] bytes footprint() const {
+    bytes all = book_->constants();
+    for (std::size_t i = 0; i < touched_.size(); ++i) {
+      const auto here = touched_.begin() + std::ptrdiff_t(i);
+      const tensor& r = book_->tensors[*here];
+      if (r.pinned != pin::both && std::find(touched_.begin(), here, *here) == here)
+        all += r.footprint;
+    }
+    return all;
+  }
+  void admit(std::span<const bytes> sizes, std::span<block> made, std::span<tensor_id> ids) {
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      ids[i] = book_->admit(sizes[i], std::move(made[i]), false, pin::none);
+  }
+  void tell(const char* name, std::span<const tensor_id> ids, stamp done) {
+    ++book_->counts.operators;
+    const tensor_id first = ids.empty() ? tensor_id::none : ids.front();
+    room_->told().work(happening::run, name, first,
+                       ids.empty() ? bytes{} : book_->tensors[first].size, done);
+  }
+  /// The operator has come to its end.
+  void leave() {
+    for (const tensor_id t : touched_) book_->touch(t);
+    restorer_.unlock(touched_);
+    room_->while_nobody_waits();
+  }
+
+  [[nodiscard]] workload in_hand() const noexcept {
+    return {reads(), updates(), outputs_, &scratch_, book_->now.now};
+  }
+  block obtain(bytes size) {
+    room_->raise_floor(footprint() + held_bytes() + book_->storage().rounded(size));
+    room_->make(book_->storage().rounded(size), name_);
+    return room_->obtain(size, lifetime::transient);
+  }
+  [[nodiscard]] bytes held_bytes() const {
+    bytes all = scratch_ ? book_->storage().rounded(workspace_) : bytes{};
+    for (const bytes size : sizes_) all += book_->storage().rounded(size);
+    return all;
+  }
+  /// Closes the bracket of the operator in hand, if there is one, for as long as `f` takes.
+  template <class F>
+  void pausing(const F& f) {
+    if (!open_) return f();
+    pieces_.reserve(pieces_.size() + 1);
+    close_bracket({});
+    try {
+      f();
+    } catch (const error&) {
+      open_bracket();
+      throw;
+    }
+    open_bracket();
+  }
+  void open_bracket() {
+    launcher_.open(in_hand());
+    bracket_ = true;
+  }
+  void close_bracket(nanoseconds cost) {
+    bracket_ = false;
+    pieces_.push_back(launcher_.close(cost));
+  }
+  void unhold() {
+    for (; seen_inputs_ > 0; --seen_inputs_)
+      launcher_.unhold(book_->tensors[touched_[seen_inputs_ - 1]].device);
+    for (; seen_outputs_ > 0; --seen_outputs_) launcher_.unhold(outputs_[seen_outputs_ - 1]);
+    if (std::exchange(seen_scratch_, false)) launcher_.unhold(scratch_);
+  }
+  void finish() {
+    open_ = false;
+    release_made();
+    leave();
+  }
+  void release_made() noexcept {
+    for (block& b : outputs_)
+      if (b) book_->storage().free(std::move(b));
+    if (scratch_) book_->storage().free(std::move(scratch_));
+    outputs_.clear();
+  }
+
+  ledger<storage_type>* book_;
+  Room* room_;
+  launcher<Room> launcher_;
+  restorer<Room> restorer_;
+  versions<Room> versions_;
+  std::vector<tensor_id> touched_;  // inputs, then updates
+  std::size_t inputs_ = 0;
+
+  // Of the operator in hand.
+  bool open_ = false, bracket_ = false;
+  std::vector<bytes> sizes_;
+  std::vector<block> outputs_;
+  block scratch_;
+  bytes workspace_{};
+  std::size_t seen_inputs_ = 0, seen_outputs_ = 0;  // whose addresses the caller has
+  bool seen_scratch_ = false;
+  std::vector<stamp> pieces_;
+  trait traits_ = trait::pure;
+  const char* name_ = "";
+  nanoseconds cost_{};
+};
+
+}  // namespace delta::detail

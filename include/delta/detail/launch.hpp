@@ -1,0 +1,234 @@
+// delta: running kernels, the first time and again: blocks for what they write, the storage's
+// bracket around them, the records from which they are replayed, and what they were found to cost.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <ranges>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/concepts.hpp"
+#include "delta/detail/ledger.hpp"
+#include "delta/graph.hpp"
+#include "delta/kernel.hpp"
+
+namespace delta::detail {
+
+/// What a kernel is run on. Inputs and updates are resident and locked; outputs and workspace are
+/// blocks that no tensor has yet.
+struct workload {
+  std::span<const tensor_id> inputs, updates;
+  std::span<const block> outputs;
+  const block* workspace = nullptr;
+  std::uint64_t sequence = 0;
+  bool replaying = false;  ///< updates are not touched, and their addresses are null
+};
+
+template <class Room>
+class launcher {
+  using storage_type = typename Room::storage_type;
+
+ public:
+  launcher(ledger<storage_type>& l, Room& r) : book_(&l), room_(&r) {}
+
+  /// Outputs and workspace of one operator, for which `Room::make` has made room. What is not taken
+  /// goes back. The launcher lends its list, which keeps its capacity: one at a time.
+  class allocation {
+   public:
+    template <std::ranges::range Sizes>
+    allocation(launcher& l, const Sizes& sizes, bytes scratch) : outputs(l.blocks_), owner_(&l) {
+      try {
+        for (const bytes size : sizes)
+          outputs.push_back(l.room_->obtain(size, lifetime::transient));
+        if (scratch.count > 0) workspace = l.room_->obtain(scratch, lifetime::transient);
+      } catch (...) {
+        give_back();
+        throw;
+      }
+    }
+    allocation(const allocation&) = delete;
+    allocation& operator=(const allocation&) = delete;
+    ~allocation() { give_back(); }
+    void give_back() {
+      for (block& b : outputs)
+        if (b) owner_->book_->storage().free(std::move(b));
+      outputs.clear();
+      if (workspace) owner_->book_->storage().free(std::move(workspace));
+    }
+    std::vector<block>& outputs;
+    block workspace;
+
+   private:
+    launcher* owner_;
+  };
+
+  // --- the bracket ------------------------------------------------------------------------------
+
+  /// Orders the compute engine behind whoever uses these bytes.
+  void open(const workload& w) {
+    reads_.clear(), writes_.clear();
+    for (const tensor_id t : w.inputs) reads_.push_back(&book_->tensors[t].device);
+    for (const block& b : w.outputs) writes_.push_back(&b);
+    if (!w.replaying)
+      for (const tensor_id t : w.updates) writes_.push_back(&book_->tensors[t].device);
+    if (w.workspace != nullptr && *w.workspace) writes_.push_back(w.workspace);
+    book_->storage().begin_operator(reads_, writes_);
+  }
+  /// What the kernel sees. Valid until the next call of this.
+  [[nodiscard]] call view(const workload& w) {
+    pointers_.clear();
+    for (const tensor_id t : w.inputs) pointers_.push_back(address(book_->tensors[t].device));
+    for (const block& b : w.outputs) pointers_.push_back(address(b));
+    for (const tensor_id t : w.updates)
+      pointers_.push_back(w.replaying ? nullptr : address(book_->tensors[t].device));
+    const call::addresses all(pointers_);
+    void* stream = nullptr;
+    if constexpr (requires(storage_type& s) {
+                    { s.native_stream() } -> std::convertible_to<void*>;
+                  })
+      stream = book_->storage().native_stream();
+    const bool scratch = w.workspace != nullptr && *w.workspace;
+    return {all.first(w.inputs.size()),
+            all.subspan(w.inputs.size(), w.outputs.size()),
+            all.last(w.updates.size()),
+            scratch ? address(*w.workspace) : nullptr,
+            stream,
+            w.sequence,
+            w.replaying};
+  }
+  stamp close(nanoseconds cost) { return book_->storage().end_operator(cost); }
+
+  /// Runs a kernel. An exception from it leaves the bracket closed. The stamp says when it is done.
+  template <class Kernel>
+  stamp launch(Kernel& body, const workload& w, nanoseconds cost) {
+    open(w);
+    call c = view(w);
+    try {
+      body(c);
+    } catch (...) {
+      close({});
+      kernel_failed_ = true;
+      throw;
+    }
+    return close(cost);
+  }
+  /// Was the exception under way a kernel's?
+  [[nodiscard]] bool kernel_failed() const noexcept { return kernel_failed_; }
+  void forget_failure() noexcept { kernel_failed_ = false; }
+
+  /// Where a block's bytes are now; null where the storage keeps none.
+  [[nodiscard]] std::byte* address(const block& b) {
+    if constexpr (requires(storage_type& s) {
+                    { s.data(b) } -> std::same_as<std::byte*>;
+                  })
+      return book_->storage().data(b);
+    else
+      return nullptr;
+  }
+  /// Keeps a block where it is, for those who hold its address; and lets it go.
+  void hold(const block& b) {
+    if constexpr (requires(storage_type& s) { s.hold(b); }) book_->storage().hold(b);
+  }
+  void unhold(const block& b) {
+    if constexpr (requires(storage_type& s) { s.unhold(b); }) book_->storage().unhold(b);
+  }
+
+  // --- records and replays ----------------------------------------------------------------------
+
+  /// Could a replay make the same outputs? Not from an input that the operator itself has changed.
+  [[nodiscard]] static bool worth_recording(std::span<const tensor_id> inputs,
+                                            std::span<const tensor_id> updates, std::size_t outputs,
+                                            trait traits) noexcept {
+    if (!evicts<typename Room::decider_type>() || outputs == 0 || has(traits, trait::never_replay))
+      return false;
+    if (updates.empty()) return true;
+    return has(traits, trait::effect_once) &&
+           std::ranges::find_first_of(inputs, updates) == inputs.end();
+  }
+  /// A record from which `ids` can be made again. `pieces`: the stamps of the work that made them.
+  void record(const workload& w, std::span<const tensor_id> ids, kernel&& body, bytes workspace,
+              trait traits, const char* name, nanoseconds prior, std::span<const stamp> pieces) {
+    const operator_id o = book_->tensors.add_record();
+    operator_record& r = book_->tensors[o];
+    r.inputs.assign(w.inputs.begin(), w.inputs.end());
+    r.outputs.assign(ids.begin(), ids.end());
+    r.updates.assign(w.updates.begin(), w.updates.end());
+    r.replay = std::move(body);
+    r.workspace = workspace;
+    r.sequence = w.sequence;
+    r.traits = traits;
+    r.name = name;
+    r.cost = prior;
+    bool first = true;
+    for (const stamp done : pieces) {
+      if (const auto took = book_->storage().elapsed(done))
+        r.cost = first ? *took : r.cost + *took;
+      else
+        pending_.push_back({o, r.sequence, done, first});
+      first = false;
+    }
+    book_->tensors.connect(o);
+  }
+  /// Takes note of operators whose time is known by now. Oldest first; a storage that never knows
+  /// keeps the prior.
+  void learn_costs() {
+    std::size_t known = 0;
+    for (; known < pending_.size(); ++known) {
+      const unmeasured& u = pending_[known];
+      const auto took = book_->storage().elapsed(u.done);
+      if (!took && pending_.size() - known < patience) break;
+      operator_record& r = book_->tensors[u.op];
+      if (took && r.in_use && r.sequence == u.sequence) r.cost = u.first ? *took : r.cost + *took;
+    }
+    pending_.erase(pending_.begin(), pending_.begin() + std::ptrdiff_t(known));
+  }
+  void forget_costs() noexcept { pending_.clear(); }
+
+  /// Runs a recorded operator again. Its inputs must be resident and locked. All outputs that were
+  /// missing come back; those that were not get scratch, as a kernel writes all of them.
+  void replay(operator_id o) {
+    graph& g = book_->tensors;
+    operator_record& r = g[o];
+    room_->make(replay_need(g, o, book_->storage().rounded(r.workspace)), r.name);
+    allocation fresh(*this,
+                     r.outputs | std::views::transform([&](tensor_id t) { return g[t].size; }),
+                     r.workspace);
+    const workload again{r.inputs, r.updates, fresh.outputs, &fresh.workspace, r.sequence, true};
+    const stamp done = launch(r.replay, again, r.cost);
+    if (const auto took = book_->storage().elapsed(done)) {
+      r.cost = *took;
+      book_->counts.recompute_time += *took;
+    }
+    ++r.replays;
+    ++book_->counts.recomputes;
+    const tensor_id first = r.outputs.empty() ? tensor_id::none : r.outputs.front();
+    room_->told().work(happening::recompute, r.name, first,
+                       first == tensor_id::none ? bytes{} : g[first].size, done);
+    for (std::size_t i = 0; i < r.outputs.size(); ++i)
+      if (!on_device(g[r.outputs[i]].where))
+        book_->recomputed(r.outputs[i], std::move(fresh.outputs[i]));
+  }
+
+ private:
+  /// How many operators may wait for their times before the oldest is given up.
+  static constexpr std::size_t patience = 64;
+  struct unmeasured {
+    operator_id op;
+    std::uint64_t sequence;
+    stamp done;
+    bool first;  ///< of several pieces of work
+  };
+
+  ledger<storage_type>* book_;
+  Room* room_;
+  std::vector<block> blocks_;
+  std::vector<const block*> reads_, writes_;
+  std::vector<std::byte*> pointers_;
+  std::vector<unmeasured> pending_;
+  bool kernel_failed_ = false;
+};
+
+}  // namespace delta::detail

@@ -1,0 +1,113 @@
+// delta: telling the observer. With no_observer every function here is empty, and what a story
+// would cost to make up is not computed.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "delta/context.hpp"
+#include "delta/detail/ledger.hpp"
+#include "delta/observer.hpp"
+
+namespace delta::detail {
+
+template <class S, Observer O>
+class narrator {
+  static constexpr bool listens = !std::is_same_v<O, no_observer>;
+  struct nothing {};
+
+ public:
+  /// What is known of a decision before it is carried out.
+  using story = std::conditional_t<listens, event, nothing>;
+
+  narrator(ledger<S>& l, O o) : book_(&l), observer_(std::move(o)) {}
+  [[nodiscard]] O& observer() noexcept { return observer_; }
+
+  /// A tensor that may leave, with its score (asked only if somebody listens) and what getting it
+  /// back would cost: by recomputing, by swapping.
+  template <class Score>
+  [[nodiscard]] story leaving(const context& c, tensor_id t, const Score& score) const {
+    if constexpr (listens)
+      return {.tensor = t,
+              .size = book_->tensors[t].size,
+              .score = score(),
+              .cost = c.recompute_cost(t),
+              .alternative = c.exposed_swap_cost(t)};
+    else
+      return {};
+  }
+  /// A tensor on the host that comes back.
+  [[nodiscard]] story returning(const context& c, tensor_id t) const {
+    if constexpr (listens)
+      return {.tensor = t,
+              .size = book_->tensors[t].size,
+              .cost = c.reload_cost(t),
+              .alternative = c.recompute_cost(t)};
+    else
+      return {};
+  }
+  /// A decision that was carried out. Of a tensor that left, `cost` is what the way chosen costs.
+  void tell(happening what, const char* operation, story s = {}) {
+    if constexpr (listens) {
+      if (what == happening::offload || what == happening::clean_drop)
+        std::swap(s.cost, s.alternative);
+      s.what = what;
+      s.operation = operation;
+      s.began = book_->storage().now();
+      s.use = use();
+      observer_.on(s);
+    }
+  }
+  /// Work that was queued; told once its times are known.
+  void work(happening what, const char* operation, tensor_id t, bytes size, stamp done) {
+    if constexpr (listens) {
+      untold_.push_back({{.what = what,
+                          .tensor = t,
+                          .operation = operation,
+                          .size = size,
+                          .began = book_->storage().now()},
+                         done});
+      settle();
+    }
+  }
+  /// Tells of work whose times are known by now, in the order in which it was queued per engine.
+  void settle() {
+    if constexpr (listens) {
+      S& storage = book_->storage();
+      std::size_t kept = 0;
+      for (untold& u : untold_) {
+        const auto took = storage.elapsed(u.done);
+        if (!took && !storage.reached(u.done)) {
+          untold_[kept++] = u;
+          continue;
+        }
+        if (took) u.said.took = *took;
+        if constexpr (requires {
+                        { storage.began(u.done) } -> std::same_as<std::optional<nanoseconds>>;
+                      })
+          if (const auto began = storage.began(u.done)) u.said.began = *began;
+        u.said.use = use();
+        observer_.on(u.said);
+      }
+      untold_.resize(kept);
+    }
+  }
+
+ private:
+  struct untold {
+    event said;
+    stamp done;
+  };
+  [[nodiscard]] memory_use use() const {
+    return {book_->storage().used(), book_->leaving(), book_->storage().host_used()};
+  }
+
+  ledger<S>* book_;
+  [[no_unique_address]] O observer_;
+  [[no_unique_address]] std::conditional_t<listens, std::vector<untold>, nothing> untold_;
+};
+
+}  // namespace delta::detail

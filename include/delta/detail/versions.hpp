@@ -1,0 +1,78 @@
+// delta: updates in place. A mutation makes a new version of a tensor; what was computed from the
+// old one can't be computed again (repairs P-19).
+#pragma once
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "delta/detail/ledger.hpp"
+#include "delta/detail/restore.hpp"
+#include "delta/graph.hpp"
+
+namespace delta::detail {
+
+template <class Room>
+class versions {
+ public:
+  versions(ledger<typename Room::storage_type>& l, restorer<Room>& r) : book_(&l), restorer_(&r) {}
+
+  /// Before an update: what is evicted and depends on the old version comes back, one after the
+  /// other, and while this lives nothing that depends on it is evicted. Bringing one of them back
+  /// may itself need room, which could evict another.
+  class protection {
+   public:
+    protection(versions& v, std::span<const tensor_id> updates, const char* name) : owner_(v) {
+      graph& g = v.book_->tensors;
+      v.dependents_.clear();
+      for (const tensor_id t : updates)
+        g.for_each_dependent(t, v.walk_, [&](tensor_id d) {
+          if (covers(g[d].pinned, pin::evict)) return;
+          g[d].pinned = g[d].pinned | pin::evict;
+          v.dependents_.push_back(d);
+        });
+      try {
+        for (const tensor_id d : v.dependents_) {
+          if (g[d].where != residency::evicted) continue;
+          const std::array<tensor_id, 1> one{d};
+          v.restorer_->bring(one, {}, name);
+          v.restorer_->unlock(one);
+        }
+      } catch (...) {
+        end();
+        throw;
+      }
+    }
+    protection(const protection&) = delete;
+    protection& operator=(const protection&) = delete;
+    ~protection() { end(); }
+
+   private:
+    void end() noexcept {
+      for (const tensor_id d : owner_.dependents_) {
+        pin& p = owner_.book_->tensors[d].pinned;
+        p = p & pin::offload;
+        owner_.book_->refile(d);
+      }
+      owner_.dependents_.clear();
+    }
+    versions& owner_;
+  };
+
+  /// The new version: nothing can be recomputed from the old one, nor can what made that one make
+  /// this; host copies are stale.
+  void renew(std::span<const tensor_id> updates) {
+    for (const tensor_id t : updates) {
+      book_->sever_around(t);
+      book_->forget_host_copy(t);
+    }
+  }
+
+ private:
+  ledger<typename Room::storage_type>* book_;
+  restorer<Room>* restorer_;
+  std::vector<tensor_id> dependents_;
+  std::vector<operator_id> walk_;
+};
+
+}  // namespace delta::detail

@@ -1,0 +1,253 @@
+// Operators that the program begins and ends, learning sizes on the way: what they leave is what
+// `run` leaves; what is given up leaves nothing.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+#include "machine.hpp"
+#include "random_program.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+TEST_CASE("open: an output is made on the way, and made again when it was evicted") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 7);
+  auto op = m.begin({.inputs = {v}, .name = "sum"});
+  CHECK(op.allocate(unit) == 0);
+  op.workspace(unit);
+  const auto kernel = [](call& c) {
+    put(c.workspace(), number(c.in(0)) + 1);
+    put(c.out(0), number(c.workspace()));
+  };
+  call c = op.arguments();
+  kernel(c);
+  CHECK(!c.replaying());
+  CHECK(it.storage.used() == unit * 3);
+  const tensor_id y = op.end(kernel);
+  CHECK(it.storage.used() == unit * 2);  // the workspace went
+  CHECK(m.counts().operators == 1);
+  CHECK(read(m, y) == 8);
+  squeeze(m, 3);
+  CHECK(m.where(y) == residency::evicted);
+  CHECK(read(m, y) == 8);
+  CHECK(m.counts().recomputes == 1);
+  m.drop(y);
+  CHECK(m.live_records() == 0);
+}
+
+TEST_CASE("open: several outputs, some known from the beginning, addresses that stay") {
+  machine it(6, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 1);
+  auto op = m.begin({.inputs = {v}, .outputs = {unit}});
+  std::byte* const in = op.arguments().in(0);
+  std::byte* const first = op.arguments().out(0);
+  CHECK(op.allocate(unit * 2) == 1);
+  CHECK(op.allocate(unit) == 2);
+  CHECK(op.arguments().in(0) == in);
+  CHECK(op.arguments().out(0) == first);
+  const auto kernel = sums(1, 10, 3);
+  call c = op.arguments();
+  kernel(c);
+  std::array<tensor_id, 3> ids{};
+  std::array<tensor_id, 2> too_few{};
+  CHECK_THROWS_AS(op.end(too_few, kernel), misuse);
+  op.end(ids, kernel);
+  squeeze(m, 5);
+  CHECK(read(m, ids[2]) == 31);
+  CHECK(read(m, ids[1]) == 21);
+  CHECK(read(m, ids[0]) == 11);
+}
+
+TEST_CASE("open: given up, it leaves nothing, and its number to the next") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 7);
+  const bytes before = it.storage.used();
+  std::uint64_t number_of_first = 0;
+  try {
+    auto op = m.begin({.inputs = {v}});
+    op.allocate(unit);
+    op.workspace(unit);
+    number_of_first = op.arguments().sequence();
+    throw std::runtime_error("half way");
+  } catch (const std::runtime_error&) {
+  }
+  CHECK(it.storage.used() == before);
+  CHECK(it.storage.check_invariants() == "");
+  CHECK(m.counts().operators == 0);
+  CHECK(m.live_tensors() == 1);
+  auto op = m.begin({.inputs = {v}});
+  CHECK(op.arguments().sequence() == number_of_first);
+  op.allocate(unit);
+  m.drop(v);  // still locked, still there
+  CHECK(number(op.arguments().in(0)) == 7);
+  call c = op.arguments();
+  sums(1)(c);
+  const tensor_id y = op.end(sums(1));
+  squeeze(m, 3);
+  CHECK(read(m, y) == 7);  // from a source that the program has dropped
+}
+
+TEST_CASE("open: nothing else runs meanwhile") {
+  machine it(4, 4);
+  manager m{online(), it.storage};
+  const tensor_id v = variable_of(m, 7);
+  {
+    auto op = m.begin({.inputs = {v}});
+    CHECK_THROWS_AS((void)m.begin({.inputs = {v}}), misuse);
+    CHECK_THROWS_AS(m.run<0>({}, [](call&) {}), misuse);
+    CHECK_THROWS_AS((void)m.acquire(v), misuse);
+    CHECK_THROWS_AS((void)m.variable(unit), misuse);
+    CHECK_THROWS_AS((void)m.constant(unit), misuse);
+    CHECK_THROWS_AS(m.end_of_step(), misuse);
+    m.make_room(unit);
+    m.drop(m.share(v));
+    m.forbid(v, pin::offload);
+    op.workspace(unit);
+    CHECK_THROWS_AS(op.workspace(unit), misuse);
+    CHECK(number(op.arguments().in(0)) == 7);
+    const auto moved = std::move(op);
+  }
+  m.end_of_step();
+  CHECK(read(m, v) == 7);
+}
+
+TEST_CASE("open: no room for an output; with some released it goes on") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 7);
+  const tensor_id w = m.variable(unit * 2);
+  auto op = m.begin({.inputs = {v}, .name = "grower"});
+  op.allocate(unit);
+  std::string said;
+  try {
+    op.allocate(unit * 2);
+  } catch (const budget_exceeded& e) {
+    said = e.what();
+    CHECK(e.report.smallest_budget == unit * 6);
+  }
+  CHECK(said.starts_with("operator 'grower' needs 128 more bytes, but 256 of the budget's 256"));
+  m.drop(w);
+  CHECK(op.allocate(unit * 2) == 1);
+  call c = op.arguments();
+  sums(1, 1, 2)(c);
+  std::array<tensor_id, 2> ids{};
+  op.end(ids, sums(1, 1, 2));
+  CHECK(read(m, ids[1]) == 9);
+  // What is known at the beginning and has no room: nothing is open afterwards.
+  CHECK_THROWS_AS((void)m.begin({.inputs = {v}, .outputs = {unit, unit * 4}}), budget_exceeded);
+  CHECK(read(m, v) == 7);
+  CHECK(it.storage.check_invariants() == "");
+}
+
+TEST_CASE("open: an update in place makes a new version") {
+  machine it(6, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 7);
+  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 1));
+  squeeze(m, 5);
+  CHECK(m.where(y) == residency::evicted);
+  {
+    auto op = m.begin({.updates = {v}});
+    call c = op.arguments();
+    adds(100)(c);
+    op.end({}, adds(100));
+  }
+  CHECK(read(m, v) == 107);
+  CHECK(read(m, y) == 8);
+  CHECK(m.live_records() == 0);  // y can't be made again
+}
+
+TEST_CASE("open: what an open operator cost is what making it again costs") {
+  simulated storage({.capacity = unit * 4, .host_capacity = unit * 8, .granularity = 64});
+  double found = 0;
+  struct ask {
+    double* found;
+    double score(const context& c, tensor_id t) const {
+      if (c.can_recompute(t)) *found = c.recompute_cost(t);
+      return 0;
+    }
+  };
+  manager m{ask{&found}, evict_only{}, no_prefetch{}, storage};
+  auto op = m.begin({.cost = nanoseconds{30}});
+  op.allocate(unit);
+  op.allocate(unit);
+  std::array<tensor_id, 2> ids{};
+  op.end(ids, [](call&) {});
+  m.make_room(unit * 3);
+  CHECK(found == 30);
+  CHECK(storage.capacity() - storage.used() >= unit * 3);
+}
+
+TEST_CASE("open: free bytes in pieces are joined until addresses are known") {
+  machine it(5, 0);
+  manager m{obeying(says_evict), it.storage};
+  std::array<tensor_id, 5> v{};
+  for (tensor_id& t : v) t = m.variable(unit);
+  auto op = m.begin({.inputs = {v[1], v[3]}, .name = "holder"});
+  for (const std::size_t i : {0u, 2u, 4u}) m.drop(v[i]);
+  op.allocate(unit * 2);  // nobody has seen an address: blocks are moved together
+  CHECK(it.storage.moves() > 0);
+}
+
+TEST_CASE("open: free bytes in pieces that can't be joined are told as that") {
+  machine it(5, 0);
+  manager m{obeying(says_evict), it.storage};
+  std::array<tensor_id, 5> v{};
+  for (tensor_id& t : v) t = m.variable(unit);
+  auto op = m.begin({.inputs = {v[1], v[3]}, .name = "holder"});
+  CHECK(op.arguments().in(0) != nullptr);
+  for (const std::size_t i : {0u, 2u, 4u}) m.drop(v[i]);
+  std::string said;
+  try {
+    op.allocate(unit * 2);
+  } catch (const budget_exceeded& e) {
+    said = e.what();
+    CHECK(e.report.largest_hole == unit);
+  }
+  CHECK(said ==
+        "operator 'holder' needs 128 bytes in one piece; 192 of the budget's 320 are free, but in "
+        "pieces of at most 64, as what lies between them is held where it is; biggest: tensor 1 "
+        "(64 bytes, in use), tensor 3 (64 bytes, in use); smallest budget that would work: 256 "
+        "bytes");
+}
+
+TEST_CASE("open: random programs leave what plain evaluation leaves") {
+  for (const manner how : {manner::open, manner::looking}) {
+    int passed = 0;
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+      CAPTURE(seed);
+      const program p = random_program(seed, {.largest = 200, .updates_made = true});
+      const auto expected = evaluate(p);
+      const bytes budget = round_up(bytes{largest_footprint(p, 64).count * 3 / 2}, 64);
+      immediate device;
+      arena<immediate> storage(device, {.capacity = budget, .host_capacity = 1_MiB});
+      {
+        manager m{online(), storage};
+        try {
+          CHECK(run_program(
+                    m, p, run_now{}, [&] { CHECK(storage.check_invariants() == ""); }, how) ==
+                expected);
+          ++passed;
+        } catch (const budget_exceeded& e) {
+          CHECK(std::string_view(e.what()).find("in one piece") != std::string_view::npos);
+        }
+      }
+      CHECK(storage.used() == bytes{});
+      CHECK(storage.host_used() == bytes{});
+    }
+    CHECK(passed >= (how == manner::open ? 200 : 180));
+  }
+}
