@@ -59,15 +59,20 @@ value_id builder::labels() {
 }
 
 value_id builder::conv2d(const std::string& name, value_id x, int out, int kernel, int stride,
-                         int pad) {
+                         int pad, int groups) {
   const auto in = expect(name, x, 4);
-  const conv_shape s{in[0], in[1], in[2], in[3], out, kernel, kernel, stride, pad};
+  const conv_shape s{in[0], in[1], in[2], in[3], out, kernel, kernel, stride, pad, groups};
   if (out < 1 || kernel < 1 || stride < 1 || pad < 0) refuse(name, "bad convolution");
+  if (groups < 1 || in[3] % groups != 0 || out % groups != 0) {
+    refuse(name, std::to_string(groups) + " groups do not divide " + std::to_string(in[3]) +
+                     " input and " + std::to_string(out) + " output channels");
+  }
   if (in[1] + 2 * pad < kernel || in[2] + 2 * pad < kernel) {
     refuse(name, "an image of " + text(in) + " is smaller than the kernel");
   }
-  const auto w = persistent(name + ".weight", {out, kernel, kernel, s.c}, value_class::parameter,
-                            normal(std::sqrt(2.0 / (double(out) * kernel * kernel))));
+  const auto w =
+      persistent(name + ".weight", {out, kernel, kernel, s.c / groups}, value_class::parameter,
+                 normal(std::sqrt(2.0 / (double(out) * kernel * kernel))));
   const auto y = activation(name + ".output", {s.n, s.oh(), s.ow(), out});
   graph_.append({name + ".forward", operator_type::conv_forward, s, {x, w}, {y}});
   return y;

@@ -24,8 +24,11 @@ class builder {
   /// The step's labels, batch 32-bit integers.
   value_id labels();
 
-  /// Square kernel, no bias; He-normal weights by fan-out: std = sqrt(2 / (out * kernel^2)).
-  value_id conv2d(const std::string& name, value_id x, int out, int kernel, int stride, int pad);
+  /// Square kernel, no bias; each of the `groups` groups of outputs sees its own share of the input
+  /// channels (as many groups as channels: depthwise). He-normal weights by fan-out, whatever the
+  /// groups, as PyTorch's: std = sqrt(2 / (out * kernel^2)).
+  value_id conv2d(const std::string& name, value_id x, int out, int kernel, int stride, int pad,
+                  int groups = 1);
   /// gamma 1, beta 0, running mean 0, running variance 1.
   value_id batch_norm(const std::string& name, value_id x);
   value_id relu(const std::string& name, value_id x);

@@ -18,15 +18,25 @@ void reject(std::string_view flag, std::string_view wrong, std::string_view allo
   throw usage_error(line);
 }
 
-std::string policy_lines(std::span<const policy_choice> policies) {
+namespace {
+
+/// One line per choice: its name, and what `explain` says of it in a column of its own.
+template <class Choice, class Explain>
+std::string name_lines(std::span<const Choice> choices, Explain explain) {
   std::size_t width = 0;
-  for (const auto& policy : policies) width = std::max(width, policy.name.size());
+  for (const Choice& choice : choices) width = std::max(width, choice.name.size());
   std::string text;
-  for (const auto& policy : policies) {
-    text.append("  ").append(policy.name).append(width + 2 - policy.name.size(), ' ');
-    text.append(policy.explanation).append("\n");
+  for (const Choice& choice : choices) {
+    text.append("  ").append(choice.name).append(width + 2 - choice.name.size(), ' ');
+    text.append(explain(choice)).append("\n");
   }
   return text;
+}
+
+}  // namespace
+
+std::string policy_lines(std::span<const policy_choice> policies) {
+  return name_lines(policies, [](const policy_choice& policy) { return policy.explanation; });
 }
 
 struct command_flags::parser {
@@ -55,7 +65,7 @@ struct command_flags::parser {
   /// Every flag, in the order of --help.
   void describe() {
     group = "What is trained";
-    value("--model", "NAME", "resnet20 | resnet50 (default resnet20)");
+    value("--model", "NAME", "one of the models below (default resnet20)");
     value("--data", "WHAT",
           "synthetic: labelled colour images made from the seed (default),\n"
           "mnist:DIR: MNIST's IDX files in DIR, or cifar10:DIR: CIFAR-10's binary\n"
@@ -169,7 +179,7 @@ const std::vector<std::string>& command_flags::tables() const {
 
 std::string command_flags::help(std::span<const policy_choice> policies) const {
   std::string text =
-      "delta-train: trains a ResNet on this machine's CPU under a byte budget.\n"
+      "delta-train: trains a residual network on this machine's CPU under a byte budget.\n"
       "\n"
       "Under --budget, tensors that do not fit are dropped and computed again, or copied out\n"
       "and back, as --policy decides. The results are the same bits as without a budget;\n"
@@ -178,11 +188,11 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
   while (flags.find("\n\n\n") != std::string::npos) flags.erase(flags.find("\n\n\n"), 1);
   while (flags.ends_with("\n\n")) flags.pop_back();
   text += "\n" + flags;
-  text += "\nModels:\n";
-  for (const auto& model : known_models()) {
-    text.append("  ").append(model.name).append("  ").append(model.explanation);
-    text.append(", images from " + std::to_string(model.smallest_image) + " pixels up\n");
-  }
+  text += "\nModels (and their parameters but for the last layer):\n";
+  text += name_lines(known_models(), [](const model_choice& model) {
+    return std::string(model.explanation) + ", images from " +
+           std::to_string(model.smallest_image) + " pixels up";
+  });
   text += "\nPolicies:\n" + policy_lines(policies);
   text +=
       "  (m: bytes, s: operators since the last use, c_r: what computing it again costs,\n"

@@ -36,7 +36,7 @@ struct initial_contents {
 /// the training and the inference graph of a model ("layer1.0.conv1.weight").
 struct value {
   std::string name;
-  std::vector<int> shape;  ///< NHWC for images, OHWI for filters
+  std::vector<int> shape;  ///< NHWC for images, OHWI for filters (I: of one group)
   std::size_t bytes = 0;
   value_class what = value_class::activation;
   initial_contents initial = {};  ///< meaningful where persistent() only

@@ -8,9 +8,13 @@
 namespace delta::executor {
 namespace {
 
-constexpr std::array<model_choice, 2> models{
-    {{"resnet20", "ResNet-20 for small images (He et al. 2015, 0.27 million parameters)", 8},
-     {"resnet50", "ResNet-50 with bottlenecks (23.5 million parameters plus the classifier)", 32}}};
+// Parameters in millions, without the last layer's.
+constexpr std::array<model_choice, 5> models{
+    {{"resnet20", "ResNet-20 for small images (He et al. 2016; 0.27 million)", 8, 8},
+     {"resnet18", "ResNet-18 (11.2 million)", 32, 33},
+     {"resnet50", "ResNet-50 with bottlenecks (23.5 million)", 32, 33},
+     {"resnet101", "ResNet-101 with bottlenecks (42.5 million)", 32, 33},
+     {"resnext50_32x4d", "ResNeXt-50, 32 groups of 4 (Xie et al. 2017; 23.0 million)", 32, 33}}};
 
 }  // namespace
 

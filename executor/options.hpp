@@ -34,6 +34,7 @@ struct model_choice {
   std::string_view name;
   std::string_view explanation;
   int smallest_image;  ///< pixels per side
+  int smallest_alone;  ///< the same in a batch of one: batch norm needs two pixels
 };
 
 /// The models, in the order in which --help lists them.

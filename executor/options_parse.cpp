@@ -158,6 +158,12 @@ void read_training(const command_flags& given, train_options& options) {
   if (given.has("--batch")) {
     options.batch = whole_int("--batch", given.text("--batch"), 1, largest_batch);
   }
+  if (options.batch == 1 && options.image < model.smallest_alone) {
+    reject("--batch",
+           "one image of " + std::to_string(options.image) + " pixels per side leaves " +
+               options.model + " a single pixel to normalise by",
+           "2 or more, or --image " + std::to_string(model.smallest_alone) + " or more");
+  }
   if (given.has("--steps") && given.has("--epochs")) {
     reject("--steps", "given together with --epochs", "one of the two");
   }

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
@@ -23,7 +24,7 @@ namespace {
 
 constexpr std::uint64_t seed = 42;
 
-// Every operator once, a residual, and a value with three readers.
+// Every operator once, but for groups; a residual, and a value with three readers.
 graph small_net(const hyper_parameters& hyper = {}) {
   builder b(3);
   const value_id images = b.images(9, 8, 3);
@@ -37,6 +38,20 @@ graph small_net(const hyper_parameters& hyper = {}) {
   x = b.dropout("dropout", x, 0.25);
   b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 4), labels);
   return std::move(b).finish(2, hyper);
+}
+
+// Three inputs in each of two groups, a group per channel with one and with two outputs each, and
+// the residual block that ResNeXt has.
+graph grouped_net(int stride) {
+  builder b(3);
+  const value_id images = b.images(9, 8, 6);
+  const value_id labels = b.labels();
+  value_id x = b.relu("relu1", b.batch_norm("bn1", b.conv2d("conv1", images, 4, 3, 1, 1, 2)));
+  value_id y = b.relu("relu2", b.batch_norm("bn2", b.conv2d("depthwise", x, 4, 3, stride, 1, 4)));
+  y = b.batch_norm("bn3", b.conv2d("doubling", y, 8, 3, 1, 1, 4));
+  x = b.add("add", y, b.conv2d("downsample", x, 8, 1, stride, 0));
+  b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 4), labels);
+  return std::move(b).finish(2);
 }
 
 // Graph and oracle with the same inputs and parameters. Gammas and betas move off 1 and 0, so that
@@ -85,27 +100,9 @@ int count(const graph& g, operator_type type) {
                            [type](const node& n) { return n.type == type; }));
 }
 
-}  // namespace
-
-TEST_CASE("the loss and every activation agree with the double-precision forward pass") {
-  twin t(small_net());
-  CHECK(double(t.run.floats(t.g.loss)[0]) == doctest::Approx(t.exact.loss()).epsilon(1e-6));
-  for (const node& n : t.g.nodes) {
-    if (n.backward || n.outputs[0] == t.g.loss) continue;
-    CAPTURE(n.name);
-    const auto got = t.run.floats(n.outputs[0]);
-    const auto& want = t.exact[n.outputs[0]];
-    REQUIRE(got.size() == want.size());
-    double worst = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      worst = std::fmax(worst, std::fabs(double(got[i]) - want[i]));
-    }
-    CHECK(worst < 2e-5);
-  }
-}
-
-TEST_CASE("every element of every gradient agrees with central differences") {
-  twin t(small_net());
+// Compares with central differences of the double-precision forward pass.
+void check_gradients(graph built) {
+  twin t(std::move(built));
   for (const value_id p : t.g.parameters) {
     const auto gradient = t.run.floats(t.g[p].name + ".gradient");
     double error = 0, norm = 0;
@@ -119,6 +116,38 @@ TEST_CASE("every element of every gradient agrees with central differences") {
     CAPTURE(std::sqrt(norm));
     CHECK(std::sqrt(norm) > 1e-4);  // not vacuous
     CHECK(std::sqrt(error) < 2e-5 * std::sqrt(norm) + 2e-8);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the loss and every activation agree with the double-precision forward pass") {
+  for (const graph& g : std::array{small_net(), grouped_net(1), grouped_net(2)}) {
+    twin t(g);
+    CHECK(double(t.run.floats(t.g.loss)[0]) == doctest::Approx(t.exact.loss()).epsilon(1e-6));
+    for (const node& n : t.g.nodes) {
+      if (n.backward || n.outputs[0] == t.g.loss) continue;
+      CAPTURE(n.name);
+      const auto got = t.run.floats(n.outputs[0]);
+      const auto& want = t.exact[n.outputs[0]];
+      REQUIRE(got.size() == want.size());
+      double worst = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        worst = std::fmax(worst, std::fabs(double(got[i]) - want[i]));
+      }
+      CHECK(worst < 2e-5);
+    }
+  }
+}
+
+TEST_CASE("every element of every gradient agrees with central differences") {
+  check_gradients(small_net());
+}
+
+TEST_CASE("grouped and depthwise convolutions: every element of every gradient") {
+  for (const int stride : {1, 2}) {
+    CAPTURE(stride);
+    check_gradients(grouped_net(stride));
   }
 }
 

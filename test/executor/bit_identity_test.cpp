@@ -49,21 +49,6 @@ TEST_CASE("below: equal, or a budget is named that works") {
     }
 }
 
-TEST_CASE("adam: two states per parameter, and the same count of steps in both runs") {
-  train_options o = unmanaged(small);
-  o.optimizer = "adam";
-  o.lr = 0.001;
-  o.virtual_clock = true;
-  const twin t(o);
-  CHECK_FALSE(same_bits(t.report, repeatable().report));
-  o = managed(o, "online", percent(40));
-  o.verify = true;  // twin and managed run share one graph
-  const train_report r = train(o);
-  CHECK(r.bit_identical == true);
-  CHECK(r.evictions + r.offloads > 0);
-  check_equal(r, t);
-}
-
 TEST_CASE("the budget that an error names does for as many steps as are asked for") {
   workload longer = small;
   longer.steps = 8;

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "liveness.hpp"
+#include "options.hpp"
 
 using namespace delta::executor;
 
@@ -82,6 +83,64 @@ TEST_CASE("ResNet-50 has the parameters that the literature counts") {
   CHECK(forward / 2e9 == doctest::Approx(4.087).epsilon(0.001));  // multiply-adds, without fc
   const conv_shape stem = std::get<conv_shape>(g.nodes[0].shape);
   CHECK(backward == doctest::Approx(2 * forward - stem.flops()));  // no gradient of the images
+}
+
+TEST_CASE("the models for ImageNet have the parameters that the literature counts") {
+  const std::map<std::string, std::size_t> parameters{{"resnet18", 11'689'512},
+                                                      {"resnet50", 25'557'032},
+                                                      {"resnet101", 44'549'160},
+                                                      {"resnext50_32x4d", 25'028'904}};
+  // Multiply-adds of the convolutions on 224 x 224, in thousands of millions.
+  const std::map<std::string, double> work{
+      {"resnet18", 1.814}, {"resnet50", 4.087}, {"resnet101", 7.799}, {"resnext50_32x4d", 4.228}};
+  model_options o;
+  o.image = 224;
+  o.classes = 1000;
+  o.what = purpose::inference;
+  for (const auto& [name, count_of] : parameters) {
+    CAPTURE(name);
+    const graph g = make_model(name, o);
+    CHECK(count(g, g.parameters) == count_of);
+    double flops = 0;
+    for (const node& n : g.nodes)
+      flops += std::holds_alternative<conv_shape>(n.shape) ? n.flops : 0;
+    CHECK(flops / 2e9 == doctest::Approx(work.at(name)).epsilon(0.001));
+  }
+}
+
+TEST_CASE("ResNeXt-50's groups stand in the 3x3 convolutions of its blocks, and nowhere else") {
+  const graph g = resnext50_32x4d(small());
+  int grouped = 0;
+  for (const node& n : g.nodes) {
+    const auto* s = std::get_if<conv_shape>(&n.shape);
+    if (s == nullptr || n.backward) continue;
+    CAPTURE(n.name);
+    CHECK((s->groups == 32) == n.name.ends_with(".conv2.forward"));
+    grouped += s->groups == 32;
+  }
+  CHECK(grouped == 16);
+  CHECK(g[g.find("layer1.0.conv2.weight")].shape == std::vector<int>{128, 3, 3, 4});
+  CHECK(g[g.find("layer4.2.conv2.weight")].shape == std::vector<int>{1024, 3, 3, 32});
+  CHECK(g[g.find("layer4.2.conv3.weight")].shape == std::vector<int>{2048, 1, 1, 1024});
+}
+
+TEST_CASE("the command line knows the models that can be built and their smallest images") {
+  const auto names = model_names();
+  REQUIRE(known_models().size() == names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const model_choice& model = known_models()[i];
+    CAPTURE(model.name);
+    CHECK(model.name == names[i]);
+    CHECK_NOTHROW((void)make_model(model.name, {.batch = 1, .image = model.smallest_alone}));
+    if (model.smallest_alone > model.smallest_image) {
+      CHECK_THROWS_AS((void)make_model(model.name, {.batch = 1, .image = model.smallest_alone - 1}),
+                      std::invalid_argument);
+    }
+    for (const purpose what : {purpose::training, purpose::inference}) {
+      CHECK_NOTHROW(
+          (void)make_model(model.name, {.batch = 2, .image = model.smallest_image, .what = what}));
+    }
+  }
 }
 
 TEST_CASE("ResNet-20 has the parameters of its layers") {
@@ -229,8 +288,10 @@ TEST_CASE("an inference step needs less than half of a training step") {
 
 TEST_CASE("an unknown model is refused with the list of known ones") {
   CHECK_THROWS_WITH_AS(static_cast<void>(make_model("vgg", {})),
-                       "no model 'vgg'; there are resnet20, resnet50", std::invalid_argument);
-  CHECK(model_names() == std::vector<std::string>{"resnet20", "resnet50"});
+                       "no model 'vgg'; there are resnet20, resnet18, resnet50, resnet101, "
+                       "resnext50_32x4d",
+                       std::invalid_argument);
+  CHECK_THROWS_AS(static_cast<void>(make_model("resnext50", {})), std::invalid_argument);
 }
 
 TEST_CASE("shapes that do not fit are refused with the layer's name") {
@@ -239,6 +300,11 @@ TEST_CASE("shapes that do not fit are refused with the layer's name") {
   CHECK_THROWS_WITH_AS(b.conv2d("stem", x, 8, 7, 1, 0),
                        "stem: an image of 2 x 4 x 4 x 3 is smaller than the kernel",
                        std::invalid_argument);
+  CHECK_THROWS_WITH_AS(b.conv2d("groups", x, 8, 3, 1, 1, 2),
+                       "groups: 2 groups do not divide 3 input and 8 output channels",
+                       std::invalid_argument);
+  CHECK_THROWS_AS(b.conv2d("groups", x, 8, 3, 1, 1, 3), std::invalid_argument);
+  CHECK_THROWS_AS(b.conv2d("groups", x, 8, 3, 1, 1, 0), std::invalid_argument);
   CHECK_THROWS_WITH_AS(b.add("sum", x, b.conv2d("conv", x, 8, 3, 1, 1)),
                        "sum: adds 2 x 4 x 4 x 3 to 2 x 4 x 4 x 8", std::invalid_argument);
   CHECK_THROWS_WITH_AS(b.linear("fc", x, 10), "fc: expects 2 extents, not 2 x 4 x 4 x 3",

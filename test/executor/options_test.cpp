@@ -43,6 +43,7 @@ std::string refusal(const std::vector<std::string>& words) {
   return "no error";
 }
 
+const std::string models = "resnet20, resnet18, resnet50, resnet101, resnext50_32x4d";
 const std::string a_size =
     "a size of at least 1 byte such as 65536, 512KiB, 300MiB or 1.5GiB "
     "(units B, KB, MB, GB, KiB, MiB, GiB)";
@@ -182,12 +183,13 @@ TEST_CASE("flags that do not exist or stand wrong are refused") {
   CHECK(refusal({"--json="}) ==
         "--json: needs a value; allowed: the flag followed by its value, see --help");
   CHECK(refusal({"--verify=maybe"}) == "--verify: takes no value; allowed: the flag alone");
-  CHECK(refusal({"--model", "a\nb"}) ==
-        "--model: unknown model 'a?b'; allowed: resnet20, resnet50");
+  CHECK(refusal({"--model", "a\nb"}) == "--model: unknown model 'a?b'; allowed: " + models);
 }
 
 TEST_CASE("values that are unknown, or no numbers, or out of range are refused") {
-  CHECK(refusal({"--model", "vgg"}) == "--model: unknown model 'vgg'; allowed: resnet20, resnet50");
+  CHECK(refusal({"--model", "vgg"}) == "--model: unknown model 'vgg'; allowed: " + models);
+  CHECK(refusal({"--model", "resnext50"}) ==
+        "--model: unknown model 'resnext50'; allowed: " + models);
   const std::string data =
       "synthetic, mnist:DIR with DIR the folder of MNIST's IDX files, or cifar10:DIR with DIR the "
       "folder of CIFAR-10's binary files";
@@ -202,6 +204,10 @@ TEST_CASE("values that are unknown, or no numbers, or out of range are refused")
         "--image: 31 is too small for resnet50; allowed: a whole number from 32 to 1024");
   CHECK(refusal({"--image", "1025"}) ==
         "--image: '1025' is too large; allowed: a whole number from 1 to 1024");
+  CHECK(refusal({"--batch", "1", "--model", "resnet18"}) ==
+        "--batch: one image of 32 pixels per side leaves resnet18 a single pixel to normalise by; "
+        "allowed: 2 or more, or --image 33 or more");
+  CHECK(refusal({"--batch", "1", "--model", "resnet18", "--image", "33"}) == "no error");
   const std::string batch = "a whole number from 1 to 65536";
   CHECK(refusal({"--batch", "0"}) == "--batch: '0' is too small; allowed: " + batch);
   CHECK(refusal({"--batch", "-3"}) == "--batch: '-3' is negative; allowed: " + batch);
@@ -360,7 +366,7 @@ TEST_CASE("help, the list of policies and the table are actions of their own") {
   CHECK(help.what == command::action::print);
   for (const char* part : {"--model", "--budget", "--copy-rate", "--lr-steps", "--strict",
                            "Units:", "Examples:", "Policies:", "keeps everything",
-                           "Exit codes:", "1.5GiB", "resnet50"}) {
+                           "Exit codes:", "1.5GiB", "resnet50", "resnext50_32x4d"}) {
     CHECK_MESSAGE(help.text.find(part) != std::string::npos, part);
   }
   std::size_t longest = 0;

@@ -92,10 +92,11 @@ class oracle {
                        numbers& y) {
     y.assign(y.size(), 0);
     const auto c = std::size_t(s.c), k = std::size_t(s.k), window = std::size_t(s.kh * s.kw);
+    const std::size_t seen = c / std::size_t(s.groups), made = k / std::size_t(s.groups);
     windows(s, s.kh, s.kw, [&](std::size_t o, std::size_t at, std::size_t i) {
       for (std::size_t a = 0; a < k; ++a)
-        for (std::size_t b = 0; b < c; ++b)
-          y[o * k + a] += x[i * c + b] * w[(a * window + at) * c + b];
+        for (std::size_t b = 0; b < seen; ++b)
+          y[o * k + a] += x[i * c + a / made * seen + b] * w[(a * window + at) * seen + b];
     });
   }
 
