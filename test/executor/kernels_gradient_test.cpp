@@ -445,3 +445,41 @@ TEST_CASE("sgd: three steps as PyTorch's") {
   CHECK(relative_error(w, wd) < tolerance);
   CHECK(relative_error(v, vd) < tolerance);
 }
+
+TEST_CASE("adam: steps as its definition has them, with and without decay") {
+  const std::size_t n = 70001;
+  for (const float decay : {0.0f, 1e-2f}) {
+    CAPTURE(decay);
+    auto w = random_floats(n, 1);
+    auto wd = to_double(w);
+    floats m(n, 0.0f), v(n, 0.0f);
+    doubles md(n, 0.0), vd(n, 0.0);
+    const adam_step base{0.01f, 0.9f, 0.999f, 1e-4f, decay, 0};
+    for (std::uint32_t t = 1; t <= 4; ++t) {
+      const auto g = random_floats(n, 2 + t);
+      adam_step step = base;
+      step.step = t;
+      adam_update(pool(), n, step, g.data(), w.data(), m.data(), v.data());
+      const double beta1 = double(base.beta1), beta2 = double(base.beta2);
+      for (std::size_t i = 0; i < n; ++i) {
+        const double slope = double(g[i]) + double(decay) * wd[i];
+        md[i] = beta1 * md[i] + (1.0 - beta1) * slope;
+        vd[i] = beta2 * vd[i] + (1.0 - beta2) * slope * slope;
+        const double mean = md[i] / (1.0 - std::pow(beta1, t));
+        const double root = std::sqrt(vd[i] / (1.0 - std::pow(beta2, t)));
+        wd[i] -= double(base.lr) * mean / (root + double(base.epsilon));
+      }
+    }
+    CHECK(relative_error(w, wd) < tolerance);
+    CHECK(relative_error(m, md) < tolerance);
+    CHECK(relative_error(v, vd) < tolerance);
+  }
+}
+
+TEST_CASE("adam: the first step goes lr against the gradient's sign, whatever its size") {
+  floats w{1.0f, 1.0f, 1.0f, 1.0f, 1.0f}, m(5, 0.0f), v(5, 0.0f);
+  const floats g{1e-3f, -1e-3f, 7.0f, -7.0f, 0.0f};
+  adam_update(pool(), 5, {0.25f, 0.9f, 0.999f, 1e-12f, 0.0f, 1}, g.data(), w.data(), m.data(),
+              v.data());
+  CHECK(relative_error(w, doubles{0.75, 1.25, 0.75, 1.25, 1.0}) < tolerance);
+}

@@ -45,12 +45,13 @@ double error(const floats& got, const json& want) {
   return worst / want["largest"].get<double>();
 }
 
-}  // namespace
-
-TEST_CASE("convolution") {
-  for (const auto& c : reference()["convolution"]) {
+/// Entries of shapes, outputs and gradients; a shape of ten numbers ends with the groups.
+void check_convolutions(const json& entries) {
+  REQUIRE(!entries.empty());
+  for (const auto& c : entries) {
     const auto v = c["shape"].get<std::vector<int>>();
-    const conv_shape s{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]};
+    const int groups = v.size() > 9 ? v[9] : 1;
+    const conv_shape s{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], groups};
     CAPTURE(c["shape"].dump());
     const auto x = random_floats(s.in_size(), 1), filter = random_floats(s.filter_size(), 2);
     const auto dy = random_floats(s.out_size(), 3);
@@ -66,6 +67,16 @@ TEST_CASE("convolution") {
     CHECK(error(dx, c["dx"]) < tolerance);
     CHECK(error(dfilter, c["dfilter"]) < tolerance);
   }
+}
+
+}  // namespace
+
+TEST_CASE("convolution") {
+  check_convolutions(reference()["convolution"]);
+}
+
+TEST_CASE("convolution with groups") {
+  check_convolutions(reference()["grouped_convolution"]);
 }
 
 TEST_CASE("batch norm") {
@@ -157,5 +168,34 @@ TEST_CASE("sgd") {
     }
     CHECK(error(w, r["w"]) < tolerance);
     CHECK(error(v, r["v"]) < tolerance);
+  }
+}
+
+TEST_CASE("adam") {
+  for (const auto& r : reference()["adam"]) {
+    const std::size_t n = r["n"];
+    auto w = random_floats(n, 1);
+    floats m(n, 0.0f), v(n, 0.0f);
+    adam_step step{r["lr"], r["beta1"], r["beta2"], r["epsilon"], r["decay"], 0};
+    while (step.step < r["steps"].get<std::uint64_t>()) {
+      const auto g = random_floats(n, 2 + std::uint32_t(step.step));
+      ++step.step;
+      adam_update(pool(), n, step, g.data(), w.data(), m.data(), v.data());
+    }
+    CHECK(error(w, r["w"]) < tolerance);
+    CHECK(error(m, r["m"]) < tolerance);
+    CHECK(error(v, r["v"]) < tolerance);
+  }
+}
+
+TEST_CASE("dropout, backward") {
+  for (const auto& r : reference()["dropout"]) {
+    const std::size_t n = r["n"];
+    const auto dy = random_floats(n, 1);
+    std::vector<std::uint8_t> mask(n);
+    for (std::size_t i = 0; i < n; ++i) mask[i] = i * 7 % 10 < 6;
+    auto dx = poisoned(n);
+    dropout_backward(pool(), n, r["probability"], dy.data(), mask.data(), dx.data());
+    CHECK(error(dx, r["dx"]) < tolerance);
   }
 }

@@ -49,11 +49,18 @@ TEST_CASE("convolution") {
            conv_shape{8, 7, 7, 2048, 512, 1, 1, 1, 0},
            conv_shape{2, 14, 14, 512, 512, 3, 3, 2, 1},
            conv_shape{1, 31, 29, 37, 53, 3, 3, 2, 1},
+           conv_shape{2, 56, 56, 128, 128, 3, 3, 1, 1, 32},
+           conv_shape{1, 28, 28, 512, 512, 3, 3, 2, 1, 32},
+           conv_shape{3, 7, 7, 1024, 1024, 3, 3, 1, 1, 32},
+           conv_shape{1, 31, 29, 21, 35, 3, 3, 2, 1, 7},
+           conv_shape{2, 56, 56, 144, 144, 3, 3, 1, 1, 144},
+           conv_shape{3, 15, 14, 571, 571, 5, 5, 2, 2, 571},
        }) {
     CAPTURE(s.h);
     CAPTURE(s.c);
     CAPTURE(s.k);
     CAPTURE(s.kh);
+    CAPTURE(s.groups);
     const auto x = random_floats(s.in_size(), 1), filter = random_floats(s.filter_size(), 2);
     const auto dy = random_floats(s.out_size(), 3);
     check_same_for_any_pool([&](thread_pool& pool) {
@@ -109,7 +116,22 @@ TEST_CASE("element by element, and the optimiser") {
     add(pool, n, a.data(), b.data(), sum.data());
     auto w = a, v = b;
     sgd_update(pool, n, 0.1f, 0.9f, 1e-4f, b.data(), w.data(), v.data());
-    return joined({y, dx, sum, w, v});
+    auto adam_w = a, m = b, square = random_floats(n, 3, 1.0f);
+    const adam_step step{1e-3f, 0.9f, 0.999f, 1e-8f, 1e-2f, 2};
+    adam_update(pool, n, step, b.data(), adam_w.data(), m.data(), square.data());
+    return joined({y, dx, sum, w, v, adam_w, m, square});
+  });
+}
+
+TEST_CASE("dropout") {
+  const std::size_t n = 1'000'003;
+  const auto x = random_floats(n, 1);
+  check_same_for_any_pool([&](thread_pool& pool) {
+    auto y = poisoned(n), dx = poisoned(n);
+    std::vector<std::uint8_t> mask(n, 255);
+    dropout_forward(pool, n, 0.3f, 5, 6, x.data(), y.data(), mask.data());
+    dropout_backward(pool, n, 0.3f, x.data(), mask.data(), dx.data());
+    return joined({y, dx, floats(mask.begin(), mask.end())});
   });
 }
 

@@ -51,12 +51,13 @@ def record(tensor):
     }
 
 
-def convolution(n, h, w, c, k, kh, kw, stride, pad):
-    x, filter = leaf((n, h, w, c), 1), leaf((k, kh, kw, c), 2)
-    y = nhwc(F.conv2d(nchw(x), nchw(filter), stride=stride, padding=pad))
+def convolution(n, h, w, c, k, kh, kw, stride, pad, groups=None):
+    """With `groups`, the shape has a tenth number."""
+    x, filter = leaf((n, h, w, c), 1), leaf((k, kh, kw, c // (groups or 1)), 2)
+    y = nhwc(F.conv2d(nchw(x), nchw(filter), stride=stride, padding=pad, groups=groups or 1))
     y.backward(draw(y.numel(), 3).reshape(y.shape))
     return {
-        "shape": [n, h, w, c, k, kh, kw, stride, pad],
+        "shape": [n, h, w, c, k, kh, kw, stride, pad] + ([groups] if groups else []),
         "y": record(y), "dx": record(x.grad), "dfilter": record(filter.grad),
     }
 
@@ -115,6 +116,33 @@ def sgd(n, lr, momentum, decay, steps):
     }
 
 
+def adam(n, lr, beta1, beta2, epsilon, decay, steps):
+    lr, beta1, beta2, epsilon, decay = (
+        float(np.float32(v)) for v in (lr, beta1, beta2, epsilon, decay))
+    w = leaf((n,), 1)
+    optimizer = torch.optim.Adam([w], lr=lr, betas=(beta1, beta2), eps=epsilon, weight_decay=decay)
+    for step in range(steps):
+        w.grad = draw(n, 2 + step)
+        optimizer.step()
+    state = optimizer.state[w]
+    return {
+        "n": n, "lr": lr, "beta1": beta1, "beta2": beta2, "epsilon": epsilon, "decay": decay,
+        "steps": steps, "w": record(w), "m": record(state["exp_avg"]),
+        "v": record(state["exp_avg_sq"]),
+    }
+
+
+def dropout(n, probability):
+    """Backward alone: a mask is part of the input, and forward draws another one than PyTorch."""
+    probability = float(np.float32(probability))
+    mask = torch.arange(n) * 7 % 10 < 6
+    scale = 1.0 / (1.0 - probability)
+    return {
+        "n": n, "probability": probability,
+        "dx": record(torch.ops.aten.native_dropout_backward(draw(n, 1), mask, scale)),
+    }
+
+
 json.dump(
     {
         "convolution": [
@@ -133,6 +161,16 @@ json.dump(
                      max_pool(1, 9, 9, 7, 3, 1, 1)],
         "head": [head(4, 49, 130, 10), head(3, 1, 64, 1000)],
         "sgd": [sgd(5000, 0.1, 0.9, 1e-4, 3)],
+        "grouped_convolution": [
+            convolution(1, 15, 14, 128, 128, 3, 3, 2, 1, 32),
+            convolution(2, 9, 15, 32, 64, 3, 3, 1, 1, 4),
+            convolution(1, 7, 7, 96, 80, 3, 3, 1, 1, 2),
+            convolution(2, 9, 10, 40, 40, 3, 3, 2, 1, 40),
+            convolution(1, 12, 11, 20, 40, 3, 3, 1, 1, 20),
+        ],
+        "adam": [adam(5000, 1e-3, 0.9, 0.999, 1e-8, 0.0, 3),
+                 adam(3000, 0.05, 0.8, 0.99, 1e-3, 1e-2, 7)],
+        "dropout": [dropout(1000, 0.4)],
     },
     sys.stdout,
     indent=0,
