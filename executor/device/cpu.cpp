@@ -106,7 +106,7 @@ void cpu_device::serve(direction d) {
       const double measured = static_cast<double>(j.size) * 1e9 / static_cast<double>(took.count());
       l.rate += weight_of_last * (measured - l.rate);
     }
-    l.elapsed[point % remembered] = took;
+    l.spans[point % remembered] = {l.started - start_, took};
     l.pending_bytes -= j.size;
     l.running = false;
     l.done = point;
@@ -149,7 +149,7 @@ void cpu_device::begin(const fence& after) {
 }
 
 stamp cpu_device::end() {
-  computing_[++computed_ % remembered] = clock::now() - began_;
+  computing_[++computed_ % remembered] = {began_ - start_, clock::now() - began_};
   return {engine::compute, computed_};
 }
 
@@ -167,7 +167,7 @@ void cpu_device::wait(stamp s) {
   block_until(s);
 }
 
-std::optional<nanoseconds> cpu_device::elapsed(stamp s) const {
+std::optional<cpu_device::span> cpu_device::span_of(stamp s) const {
   if (!reached(s) || s.point == 0) return std::nullopt;
   if (s.where == engine::compute) {
     if (s.point + remembered <= computed_) return std::nullopt;
@@ -176,7 +176,17 @@ std::optional<nanoseconds> cpu_device::elapsed(stamp s) const {
   const lane& l = lane_of(s.where == engine::copy_out ? direction::out : direction::in);
   const std::lock_guard lock{mutex_};
   if (s.point + remembered <= l.done) return std::nullopt;
-  return l.elapsed[s.point % remembered];
+  return l.spans[s.point % remembered];
+}
+
+std::optional<nanoseconds> cpu_device::elapsed(stamp s) const {
+  const auto known = span_of(s);
+  return known ? std::optional(known->took) : std::nullopt;
+}
+
+std::optional<nanoseconds> cpu_device::began(stamp s) const {
+  const auto known = span_of(s);
+  return known ? std::optional(known->began) : std::nullopt;
 }
 
 double cpu_device::rate(direction d) const {

@@ -52,6 +52,8 @@ class cpu_device {
   void wait(stamp s);
   /// Known for the last 64 operators, and the last 64 copies of each direction, once they are done.
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) const;
+  /// When it began, by now()'s clock; known for as long.
+  [[nodiscard]] std::optional<nanoseconds> began(stamp s) const;
 
   /// Since the device was made.
   [[nodiscard]] nanoseconds now() const noexcept { return clock::now() - start_; }
@@ -64,6 +66,9 @@ class cpu_device {
  private:
   using clock = std::chrono::steady_clock;
   static constexpr std::size_t remembered = 64;
+  struct span {
+    nanoseconds began, took;
+  };
   struct job {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
@@ -80,7 +85,7 @@ class cpu_device {
     bool running = false;
     double rate = 0;
     nanoseconds latency{};
-    std::array<nanoseconds, remembered> elapsed{};
+    std::array<span, remembered> spans{};
     std::condition_variable work;
     std::thread thread;
   };
@@ -97,6 +102,7 @@ class cpu_device {
   [[nodiscard]] const lane& lane_of(direction d) const noexcept {
     return lanes_[static_cast<std::size_t>(d)];
   }
+  [[nodiscard]] std::optional<span> span_of(stamp s) const;
   void serve(direction d);
   void perform(const lane& l, const job& j) const;
   bool block_until(stamp s);
@@ -112,7 +118,7 @@ class cpu_device {
 
   std::uint64_t computed_ = 0;  // compute's last point
   clock::time_point began_{};
-  std::array<nanoseconds, remembered> computing_{};
+  std::array<span, remembered> computing_{};
   nanoseconds waited_{};
 };
 

@@ -7,6 +7,7 @@
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
 #include "delta/tensor.hpp"
+#include "delta/timeline.hpp"
 #include "delta/units.hpp"
 
 // What a policy sees, and what it must be.

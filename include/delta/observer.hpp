@@ -39,10 +39,10 @@ enum class happening : std::uint8_t {
   wait         ///< the host waits for a copy to free bytes
 };
 
-/// Bytes at one instant: all that is taken of the device (copies in flight included), what of it
-/// goes when its copy out is done, and what is taken of the host.
+/// Bytes at one instant: all that is taken of the device, what of that is being copied out to leave
+/// or was not used since its copy in began, and what is taken of the host.
 struct memory_use {
-  bytes device{}, leaving{}, host{};
+  bytes device{}, in_flight{}, host{};
 };
 
 /// One event. Of a decision `began` is its instant; of work `began` and `took` are measured, and
@@ -70,6 +70,13 @@ struct no_observer {
 template <class O>
 concept Observer = requires(O& o, const event& e) { o.on(e); };
 
-static_assert(Observer<no_observer>);
+/// An observer that somebody else keeps; it outlives the manager.
+template <Observer O>
+struct observed_by {
+  O* observer;
+  void on(const event& e) const { observer->on(e); }
+};
+
+static_assert(Observer<no_observer> && Observer<observed_by<no_observer>>);
 
 }  // namespace delta

@@ -168,7 +168,7 @@ TEST_CASE("an observer is told when, why and what the alternative was") {
   CHECK(left.cost == 128);          // out and in
   CHECK(left.alternative == 1000);  // made again
   CHECK(left.use.device == unit);
-  CHECK(left.use.leaving == unit);
+  CHECK(left.use.in_flight == unit);
   CHECK(left.use.host == unit);
   const event out = find(happening::copy_out);
   CHECK(out.began == nanoseconds{1000});

@@ -76,6 +76,9 @@ TEST_CASE("cpu device: a throttled copy takes its latency and its bytes, and is 
   CHECK(m.device.backlog(direction::out) == nanoseconds{});
   REQUIRE(m.device.elapsed(a));
   CHECK(*m.device.elapsed(a) >= least);
+  REQUIRE(m.device.began(a));
+  CHECK(*m.device.began(a) >= begin);
+  CHECK(*m.device.began(a) + *m.device.elapsed(a) <= m.device.now());
   CHECK(m.device.rate(direction::out) == 200e6);
   CHECK(m.device.latency(direction::in) == 5ms);
 }
@@ -94,6 +97,10 @@ TEST_CASE("cpu device: both directions run side by side, and wait for each other
   const stamp done = m.device.end();
   CHECK(m.device.reached(done));
   CHECK(m.device.elapsed(done));
+  REQUIRE(m.device.began(in));
+  REQUIRE(m.device.began(out));
+  CHECK(*m.device.began(in) >= *m.device.began(out) + *m.device.elapsed(out));
+  CHECK(*m.device.began(done) >= *m.device.began(in) + *m.device.elapsed(in));
 }
 
 TEST_CASE("cpu device: more copies than the ring was made for") {

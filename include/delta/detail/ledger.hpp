@@ -36,6 +36,12 @@ class ledger {
   }
   /// Bytes that will be free when the copies out under way are done.
   [[nodiscard]] bytes leaving() const noexcept { return leaving_; }
+  /// Bytes of all copies under way. O(copies).
+  [[nodiscard]] bytes in_flight() const noexcept {
+    bytes sum{};
+    for (const flight& f : flights_) sum += tensors[f.tensor].footprint;
+    return sum;
+  }
   /// Bytes of constants: they are part of every operator's need.
   [[nodiscard]] bytes constants() const noexcept { return constants_; }
   [[nodiscard]] bool copying() const noexcept { return !flights_.empty(); }

@@ -102,7 +102,7 @@ class narrator {
     stamp done;
   };
   [[nodiscard]] memory_use use() const {
-    return {book_->storage().used(), book_->leaving(), book_->storage().host_used()};
+    return {book_->storage().used(), book_->in_flight(), book_->storage().host_used()};
   }
 
   ledger<S>* book_;

@@ -1,0 +1,166 @@
+// delta: an observer that writes what happens as a timeline for Perfetto (ui.perfetto.dev) and
+// chrome://tracing, in the Trace Event Format.
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <ostream>
+#include <string_view>
+#include <utility>
+
+#include "delta/observer.hpp"
+
+namespace delta {
+
+/// Writes events to a stream as they come, so that a run which ends early leaves a timeline that
+/// both viewers open. Lanes: compute, copy out, copy in, and the decisions with number, score, cost
+/// and alternative; counters: bytes resident, in flight and on the host.
+///
+///   delta::timeline lanes{stream};
+///   delta::manager manager{delta::online(), storage, delta::observed_by{&lanes}};
+///
+/// The stream outlives it; whether the writing succeeded is the stream's to say.
+class timeline {
+ public:
+  explicit timeline(std::ostream& to) : to_(&to) {
+    text("[\n");
+    constexpr std::array<std::string_view, 4> lanes{"compute", "copy out", "copy in", "decisions"};
+    name("process_name", 0, "delta");
+    for (std::uint32_t lane = 0; lane < lanes.size(); ++lane)
+      name("thread_name", lane, lanes[lane]);
+  }
+  timeline(const timeline&) = delete;
+  timeline& operator=(const timeline&) = delete;
+  ~timeline() { text("\n]\n"); }
+
+  void on(const event& e) {
+    switch (e.what) {
+      case happening::run:
+      case happening::recompute:
+        slice(e, engine::compute);
+        return counters_at(e.began + e.took, e.use);
+      case happening::copy_out:
+        return slice(e, engine::copy_out);
+      case happening::copy_in:
+        return slice(e, engine::copy_in);
+      default:
+        decision(e);
+        return counters_at(e.began, e.use);
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t lane_of_decisions = 3;
+
+  static std::string_view name_of(happening what) noexcept {
+    constexpr std::array<std::string_view, 10> names{
+        "run",     "recompute",  "copy out", "copy in",  "evict",
+        "offload", "clean drop", "reload",   "prefetch", "wait"};
+    return names[static_cast<std::size_t>(what)];
+  }
+
+  void name(std::string_view what, std::uint32_t lane, std::string_view value) {
+    open(what, "M", lane);
+    text(",\"args\":{\"name\":");
+    quoted(value);
+    text("}}");
+  }
+  void slice(const event& e, engine lane) {
+    const bool compute = lane == engine::compute;
+    open(compute ? std::string_view(e.operation) : name_of(e.what), "X",
+         static_cast<std::uint32_t>(lane));
+    text(",\"cat\":");
+    quoted(name_of(e.what));
+    moment(",\"ts\":", e.began);
+    moment(",\"dur\":", e.took);
+    text(",\"args\":{");
+    subject(e);
+    text("}}");
+  }
+  void decision(const event& e) {
+    open(name_of(e.what), "i", lane_of_decisions);
+    text(",\"cat\":\"decision\",\"s\":\"t\"");
+    moment(",\"ts\":", e.began);
+    text(",\"args\":{\"decision\":");
+    whole(++decisions_);
+    text(",");
+    subject(e);
+    text(",\"for\":");
+    quoted(e.operation);
+    number(",\"score\":", e.score);
+    number(",\"cost_ns\":", e.cost);
+    number(",\"alternative_ns\":", e.alternative);
+    text("}}");
+  }
+  void counters_at(nanoseconds when, const memory_use& use) {
+    open("bytes", "C", 0);
+    moment(",\"ts\":", when);
+    text(",\"args\":{\"resident\":");
+    whole(saturating_sub(use.device, use.in_flight).count);
+    text(",\"in flight\":");
+    whole(use.in_flight.count);
+    text(",\"host\":");
+    whole(use.host.count);
+    text("}}");
+  }
+
+  void open(std::string_view name, std::string_view phase, std::uint32_t lane) {
+    if (std::exchange(began_, true)) text(",\n");
+    text("{\"name\":");
+    quoted(name);
+    text(",\"ph\":");
+    quoted(phase);
+    text(",\"pid\":0,\"tid\":");
+    whole(lane);
+  }
+  void subject(const event& e) {
+    text("\"tensor\":");
+    e.tensor == tensor_id::none ? text("null") : whole(index(e.tensor));
+    text(",\"bytes\":");
+    whole(e.size.count);
+  }
+  /// The format's unit is the microsecond; three decimals keep every nanosecond.
+  void moment(std::string_view key, nanoseconds t) {
+    text(key);
+    const auto ns = t.count() < 0 ? std::uint64_t{0} : static_cast<std::uint64_t>(t.count());
+    whole(ns / 1000);
+    const std::uint64_t rest = ns % 1000;
+    const std::array<char, 4> decimals{'.', digit(rest / 100), digit(rest / 10 % 10),
+                                       digit(rest % 10)};
+    text({decimals.data(), decimals.size()});
+  }
+  static char digit(std::uint64_t n) noexcept { return static_cast<char>('0' + n); }
+  /// What is not a number, or not finite, is null: JSON has neither.
+  void number(std::string_view key, double value) {
+    text(key);
+    if (!std::isfinite(value)) return text("null");
+    std::array<char, 32> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    text({digits.data(), static_cast<std::size_t>(end - digits.data())});
+  }
+  void whole(std::uint64_t value) {
+    std::array<char, 20> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    text({digits.data(), static_cast<std::size_t>(end - digits.data())});
+  }
+  void quoted(std::string_view s) {
+    text("\"");
+    for (const char c : s) {
+      if (c == '"' || c == '\\') text("\\");
+      const bool control = static_cast<unsigned char>(c) < ' ';
+      text(control ? std::string_view(" ") : std::string_view(&c, 1));
+    }
+    text("\"");
+  }
+  void text(std::string_view s) { to_->write(s.data(), static_cast<std::streamsize>(s.size())); }
+
+  std::ostream* to_;
+  std::uint64_t decisions_ = 0;
+  bool began_ = false;
+};
+
+static_assert(Observer<timeline> && Observer<observed_by<timeline>>);
+
+}  // namespace delta
