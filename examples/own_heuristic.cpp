@@ -12,6 +12,12 @@ struct mostly_big {
     return c.bytes(t) * c.bytes(t);
   }
 };
+static_assert(delta::explain_heuristic<mostly_big>());
+
+// The same, and a promise: of what a context tells it reads the bytes alone.
+struct mostly_big_declared : mostly_big {
+  static constexpr delta::quantity depends_on = delta::quantity::bytes;
+};
 
 template <delta::Heuristic H>
 delta::nanoseconds time_of(H heuristic) {
@@ -32,6 +38,9 @@ delta::nanoseconds time_of(H heuristic) {
 
 int main() {
   const auto own = time_of(mostly_big{}), lru = time_of(delta::lru{});
+  const delta::heuristic_report report = delta::verify_heuristic(mostly_big_declared{});
+  std::cout << "verify_heuristic: " << report.what() << " (seed " << report.seed << ")\n";
+  if (!report) return 1;
   std::cout << "mostly_big " << own / 1us << " us, delta::lru " << lru / 1us << " us\n";
   return own > 96ms && own < lru ? 0 : 1;  // 32 operators of 1 ms, 32 of 2 ms, and what it costs
 }
