@@ -61,12 +61,19 @@ DELTA_INLINE index walk_channels(const walk_row& r, index pixel, index begin, in
   return first;
 }
 
+template <int Lanes, int Pixels>
+DELTA_INLINE void walk_pixels(const walk_row& r, index pixel, index begin, index end) {
+  index first = walk_channels<Lanes, Pixels>(r, pixel, begin, end, 0);
+  if (Lanes > 4) first = walk_channels<4, Pixels>(r, pixel, begin, end, first);
+  walk_channels<1, Pixels>(r, pixel, begin, end, first);
+}
+
 template <int Lanes>
 DELTA_INLINE void walk_border(const walk_row& r, index pixel) {
   const index x = r.u.in0 + pixel * r.u.in_step;
   const index begin = std::clamp<index>(-x, 0, r.u.taps);
   const index end = std::clamp<index>(r.source_w - x, begin, r.u.taps);
-  walk_channels<1, 1>(r, pixel, begin, end, walk_channels<Lanes, 1>(r, pixel, begin, end, 0));
+  walk_pixels<Lanes, 1>(r, pixel, begin, end);
 }
 
 template <int Lanes>
@@ -75,7 +82,7 @@ DELTA_INLINE void walk_all(const walk_row& r) {
   index i = 0;
   for (; i < whole.begin; ++i) walk_border<Lanes>(r, i);
   for (; i + 4 <= whole.end; i += 4) {
-    walk_channels<1, 4>(r, i, 0, r.u.taps, walk_channels<Lanes, 4>(r, i, 0, r.u.taps, 0));
+    walk_pixels<Lanes, 4>(r, i, 0, r.u.taps);
   }
   for (; i < r.u.pixels; ++i) walk_border<Lanes>(r, i);
 }
@@ -90,57 +97,71 @@ void by_taps(const conv_shape& s, const float* filter, float* to) {
   }
 }
 
-/// Some channels of a band of rows of one image, for one tap.
+/// Some channels of a band of rows of one image, for one tap or three neighbours in a filter row.
 struct tap_rows {
-  const float* x;   ///< the input under the first row's and column's tap
+  const float* x;   ///< the input under the first row's and column's first tap
   const float* dy;  ///< the first row and column
-  float* sums;      ///< one per channel
+  float* sums;      ///< [tap][channel], rows as long as the image's channels
+  index taps;       ///< 1 or 3
+  index count;      ///< channels
   index channels;   ///< in the image
   index rows, columns, x_row, x_column, dy_row;  ///< counts; strides in floats
 };
 
-template <int Lanes, int Vectors>
+template <int Lanes, int Vectors, int Taps>
 DELTA_INLINE void add_products(const tap_rows& t, index first) {
-  lanes<Lanes> sum[Vectors] = {};
+  lanes<Lanes> sum[Taps][Vectors] = {};
   for (index row = 0; row < t.rows; ++row) {
     const float* x = t.x + row * t.x_row + first;
     const float* dy = t.dy + row * t.dy_row + first;
     for (index i = 0; i < t.columns; ++i, x += t.x_column, dy += t.channels) {
-#pragma GCC unroll 8
+#pragma GCC unroll 4
       for (int v = 0; v < Vectors; ++v) {
-        lanes<Lanes> a, b;
-        load(a, x + v * Lanes);
-        load(b, dy + v * Lanes);
-        sum[v] += a * b;
+        lanes<Lanes> gradient;
+        load(gradient, dy + v * Lanes);
+#pragma GCC unroll 3
+        for (int tap = 0; tap < Taps; ++tap) {
+          lanes<Lanes> value;
+          load(value, x + tap * t.channels + v * Lanes);
+          sum[tap][v] += value * gradient;
+        }
       }
     }
   }
-#pragma GCC unroll 8
-  for (int v = 0; v < Vectors; ++v) {
-    lanes<Lanes> before;
-    load(before, t.sums + first + v * Lanes);
-    before += sum[v];
-    store(t.sums + first + v * Lanes, before);
+#pragma GCC unroll 3
+  for (int tap = 0; tap < Taps; ++tap) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) {
+      float* to = t.sums + tap * t.channels + first + v * Lanes;
+      lanes<Lanes> before;
+      load(before, to);
+      before += sum[tap][v];
+      store(to, before);
+    }
   }
 }
 
-struct tap_channels {
-  tap_rows rows;
-  index count;  ///< channels from rows.x on
-};
-
-template <int Lanes>
-DELTA_INLINE void add_all(const tap_channels& t) {
+template <int Lanes, int Taps>
+DELTA_INLINE void add_channels(const tap_rows& t) {
   index i = 0;
-  for (; i + 4 * Lanes <= t.count; i += 4 * Lanes) add_products<Lanes, 4>(t.rows, i);
-  if (i + 3 * Lanes <= t.count) add_products<Lanes, 3>(t.rows, i), i += 3 * Lanes;
-  if (i + 2 * Lanes <= t.count) add_products<Lanes, 2>(t.rows, i), i += 2 * Lanes;
-  if (i + Lanes <= t.count) add_products<Lanes, 1>(t.rows, i), i += Lanes;
-  for (; i + 4 <= t.count; i += 4) add_products<4, 1>(t.rows, i);
-  for (; i < t.count; ++i) add_products<1, 1>(t.rows, i);
+  for (; i + 4 * Lanes <= t.count; i += 4 * Lanes) add_products<Lanes, 4, Taps>(t, i);
+  if (i + 3 * Lanes <= t.count) add_products<Lanes, 3, Taps>(t, i), i += 3 * Lanes;
+  if (i + 2 * Lanes <= t.count) add_products<Lanes, 2, Taps>(t, i), i += 2 * Lanes;
+  if (i + Lanes <= t.count) add_products<Lanes, 1, Taps>(t, i), i += Lanes;
+  for (; i + 4 <= t.count; i += 4) add_products<4, 1, Taps>(t, i);
+  for (; i < t.count; ++i) add_products<1, 1, Taps>(t, i);
 }
 
-DELTA_DEFINE_BY_LANES(compute_tap, const tap_channels&, add_all)
+template <int Lanes>
+DELTA_INLINE void add_taps(const tap_rows& t) {
+  if (t.taps == 3) {
+    add_channels<Lanes, 3>(t);
+  } else {
+    add_channels<Lanes, 1>(t);
+  }
+}
+
+DELTA_DEFINE_BY_LANES(compute_taps, const tap_rows&, add_taps)
 
 struct depthwise_plan {
   index part, parts;       ///< channels of a task
@@ -207,28 +228,32 @@ void depthwise_filter(thread_pool& pool, const conv_shape& s, const float* x, co
     const index first = index(task) % p.parts * p.part, span = index(task) / p.parts;
     const index end = std::min(s.n * oh, (span + 1) * p.span_rows);
     float* sums = partials + span * taps * c;
-    tap_channels t{};
-    t.count = std::min(p.part, c - first);
-    for (index tap = 0; tap < taps; ++tap) std::fill_n(sums + tap * c + first, t.count, 0.0f);
+    const index count = std::min(p.part, c - first);
+    for (index tap = 0; tap < taps; ++tap) std::fill_n(sums + tap * c + first, count, 0.0f);
     for (index row = span * p.span_rows, rows = 0; row < end; row += rows) {
       const index image = row / oh, y = row % oh;
       rows = std::min({p.band, oh - y, end - row});
       for (index ky = 0; ky < s.kh; ++ky) {
-        const reach vertical(v, ky, 1, s.h);
-        const index y0 = std::max(vertical.begin, y), y1 = std::min(vertical.end, y + rows);
-        for (index kx = 0; kx < s.kw && y0 < y1; ++kx) {
-          const reach across(u, kx, 1, s.w);
-          const index iy = y0 * s.stride - s.pad + ky, ix = across.begin * s.stride - s.pad + kx;
-          t.rows = {x + ((image * s.h + iy) * s.w + ix) * c + first,
-                    dy + ((image * oh + y0) * ow + across.begin) * c + first,
-                    sums + (ky * s.kw + kx) * c + first,
-                    c,
-                    y1 - y0,
-                    across.end - across.begin,
-                    index(s.stride) * s.w * c,
-                    index(s.stride) * c,
-                    ow * c};
-          compute_tap(t);
+        const reach down(v, ky, 1, s.h);
+        const index y0 = std::max(down.begin, y), y1 = std::min(down.end, y + rows);
+        const auto add = [&](index kx, index at_once, index x0, index x1) {
+          if (y0 >= y1 || x0 >= x1) return;
+          const index iy = y0 * s.stride - s.pad + ky, ix = x0 * s.stride - s.pad + kx;
+          compute_taps({x + ((image * s.h + iy) * s.w + ix) * c + first,
+                        dy + ((image * oh + y0) * ow + x0) * c + first,
+                        sums + (ky * s.kw + kx) * c + first, at_once, count, c, y1 - y0, x1 - x0,
+                        index(s.stride) * s.w * c, index(s.stride) * c, ow * c});
+        };
+        // Three taps at a time where all of them are inside; what is left of each alone.
+        for (index kx = 0, at_once = 0; kx < s.kw; kx += at_once) {
+          at_once = s.kw - kx >= 3 ? 3 : 1;
+          const reach all(u, kx, at_once, s.w);
+          add(kx, at_once, all.begin, all.end);
+          for (index tap = kx; tap < kx + at_once; ++tap) {
+            const reach each(u, tap, 1, s.w);
+            add(tap, 1, each.begin, std::min(all.begin, each.end));
+            add(tap, 1, std::max(all.end, each.begin), each.end);
+          }
         }
       }
     }

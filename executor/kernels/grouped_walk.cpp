@@ -30,12 +30,13 @@ struct band {
 /// AVX-512's, and they divide the widths of images of 224 pixels.
 constexpr int many = 14, few = 7;
 
-/// `Pixels` neighbours of one row by one vector of channels; stores `valid` of them.
-template <int Lanes, int Pixels>
+/// `Pixels` neighbours of one row by `Vectors` vectors of channels; stores `valid` of the pixels.
+template <int Lanes, int Pixels, int Vectors>
 DELTA_INLINE void walk_pixels(const band& b, const float* tile, const float* weights, float* to,
                               index channels, index valid) {
+  const index taps = b.v_taps * b.u_taps;
   for (index lane = 0; lane < std::min(channels, vector_floats); lane += Lanes) {
-    lanes<Lanes> sum[Pixels] = {};
+    lanes<Lanes> sum[Vectors][Pixels] = {};
     const float* w = weights + lane;
     for (index first = 0; first < b.in; first += vector_floats) {
       const index count = std::min(vector_floats, b.in - first);
@@ -46,25 +47,33 @@ DELTA_INLINE void walk_pixels(const band& b, const float* tile, const float* wei
         for (index tx = 0; tx < b.u_taps; ++tx) {
           const float* x = row + phase * b.shape.phase_floats() + at;
           for (index i = 0; i < count; ++i, w += vector_floats) {
-            lanes<Lanes> by;
-            load(by, w);
+#pragma GCC unroll 2
+            for (int v = 0; v < Vectors; ++v) {
+              lanes<Lanes> by;
+              load(by, w + v * taps * b.in * vector_floats);
 #pragma GCC unroll 14
-            for (int p = 0; p < Pixels; ++p) sum[p] += x[p * vector_floats + i] * by;
+              for (int p = 0; p < Pixels; ++p) sum[v][p] += x[p * vector_floats + i] * by;
+            }
           }
           if (++phase == b.shape.step) phase = 0, at += vector_floats;
         }
       }
     }
-    if (channels - lane >= Lanes && valid == Pixels) {
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) {
+      const index from = v * vector_floats + lane;
+      if (channels - from >= Lanes && valid == Pixels) {
 #pragma GCC unroll 14
-      for (int p = 0; p < Pixels; ++p) store(to + p * b.pixel_stride + lane, sum[p]);
-    } else {
-      float spilled[Pixels][Lanes];
+        for (int p = 0; p < Pixels; ++p) store(to + p * b.pixel_stride + from, sum[v][p]);
+      } else {
+        float spilled[Pixels][Lanes];
 #pragma GCC unroll 14
-      for (int p = 0; p < Pixels; ++p) store(spilled[p], sum[p]);
-      const index width = std::min<index>(Lanes, channels - lane);
-      for (index p = 0; p < valid; ++p) {
-        std::memcpy(to + p * b.pixel_stride + lane, spilled[p], sizeof(float) * std::size_t(width));
+        for (int p = 0; p < Pixels; ++p) store(spilled[p], sum[v][p]);
+        const auto bytes =
+            sizeof(float) * std::size_t(std::clamp<index>(channels - from, 0, Lanes));
+        for (index p = 0; p < valid; ++p) {
+          std::memcpy(to + p * b.pixel_stride + from, spilled[p], bytes);
+        }
       }
     }
   }
@@ -75,18 +84,25 @@ DELTA_INLINE void walk_band(const band& b) {
   const index vector_weights = b.v_taps * b.u_taps * b.in * vector_floats;
   for (index row = 0; row < b.rows; ++row) {
     const float* tile = b.tile + row * b.v_step * b.shape.row_floats();
-    for (index first = 0; first < b.out; first += vector_floats) {
+    // A row of few pixels has too few sums for the latency of an addition, but for two vectors.
+    const index vectors = b.pixels <= few && b.out > vector_floats ? 2 : 1;
+    for (index first = 0; first < b.out; first += vectors * vector_floats) {
       const float* weights = b.weights + first / vector_floats * vector_weights;
       float* to = b.to + row * b.row_stride + first;
+      const index channels = b.out - first;
       for (index i = 0; i < b.pixels;) {
         const index left = b.pixels - i;
         const float* x = tile + i * vector_floats;
         float* y = to + i * b.pixel_stride;
         if (left > few) {
-          walk_pixels<Lanes, many>(b, x, weights, y, b.out - first, std::min<index>(left, many));
+          walk_pixels<Lanes, many, 1>(b, x, weights, y, channels, std::min<index>(left, many));
           i += many;
         } else {
-          walk_pixels<Lanes, few>(b, x, weights, y, b.out - first, left);
+          if (vectors == 2 && channels > vector_floats) {
+            walk_pixels<Lanes, few, 2>(b, x, weights, y, channels, left);
+          } else {
+            walk_pixels<Lanes, few, 1>(b, x, weights, y, channels, left);
+          }
           i += few;
         }
       }
