@@ -1,4 +1,4 @@
-// Three training steps of both models against PyTorch's values in double precision
+// Three training steps of the models against PyTorch's values in double precision
 // (test/reference/training.json, written by make_training_reference.py).
 #include <doctest/doctest.h>
 
@@ -36,7 +36,16 @@ model_options options_of(const json& c, purpose what = purpose::training) {
   o.classes = c["classes"];
   o.what = what;
   o.threads = 2;
-  o.hyper = {c["learning_rate"], c["momentum"], c["decay"]};
+  o.hyper.learning_rate = c["learning_rate"];
+  o.hyper.decay = c["decay"];
+  if (c["optimizer"] == "adam") {
+    o.hyper.optimizer = optimizer_kind::adam;
+    o.hyper.beta1 = c["beta1"];
+    o.hyper.beta2 = c["beta2"];
+    o.hyper.epsilon = c["epsilon"];
+  } else {
+    o.hyper.momentum = c["momentum"];
+  }
   return o;
 }
 
@@ -73,7 +82,7 @@ double check_all(interpreter& run, const json& wanted, const std::string& suffix
   return worst;
 }
 
-// Scales the residual branches of ResNet-50; the script says why.
+// Scales the residual branches of bottlenecks; the script says why.
 void set_residual_gamma(const graph& g, interpreter& run, float gamma) {
   for (const value_id p : g.parameters) {
     if (g[p].name.ends_with(".bn3.weight")) std::ranges::fill(run.floats(p), gamma);
@@ -106,6 +115,7 @@ TEST_CASE("training follows PyTorch") {
       if (step == 0) gradient_error = check_all(run, c["first_gradients"], ".gradient", tolerance);
     }
     const double parameter_error = check_all(run, c["final_parameters"], "", tolerance);
+    const double state_error = check_all(run, c["final_states"], "", tolerance);
     const double statistic_error = check_all(run, c["final_statistics"], "", tolerance);
 
     // The inference graph, by name from the trained state.
@@ -117,8 +127,9 @@ TEST_CASE("training follows PyTorch") {
     const double loss = double(infer.step(batch.images, batch.labels));
     const double inference_error = std::fabs(loss / double(c["inference_loss"]) - 1);
     CHECK(inference_error < loss_tolerance);
-    MESSAGE(model << ", worst relative errors: losses " << loss_error << ", gradients "
-                  << gradient_error << ", parameters " << parameter_error << ", statistics "
+    MESSAGE(model << " " << c["optimizer"].get<std::string>() << ", worst relative errors: losses "
+                  << loss_error << ", gradients " << gradient_error << ", parameters "
+                  << parameter_error << ", optimizer " << state_error << ", statistics "
                   << statistic_error << ", inference loss " << inference_error);
   }
 }
