@@ -278,13 +278,16 @@ class manager {
   bool inside_ = false, poisoned_ = false;
 };
 
+// Through checks that say in sentences what a wrong type lacks (detail/explain.hpp).
 template <class H, class D, class P, class S>
-manager(H, D, P, S&) -> manager<H, D, P, S>;
+manager(H, D, P, S&) -> manager<detail::checked_heuristic<H>, detail::checked_decider<D>,
+                                detail::checked_prefetcher<P>, detail::checked_storage<S>>;
 template <class H, class D, class P, class S, class O>
-manager(H, D, P, S&, O) -> manager<H, D, P, S, O>;
+manager(H, D, P, S&, O) -> manager<detail::checked_heuristic<H>, detail::checked_decider<D>,
+                                   detail::checked_prefetcher<P>, detail::checked_storage<S>, O>;
 template <class H, class D, class P, class S>
-manager(policy<H, D, P>, S&) -> manager<H, D, P, S>;
+manager(policy<H, D, P>, S&) -> manager<H, D, P, detail::checked_storage<S>>;
 template <class H, class D, class P, class S, class O>
-manager(policy<H, D, P>, S&, O) -> manager<H, D, P, S, O>;
+manager(policy<H, D, P>, S&, O) -> manager<H, D, P, detail::checked_storage<S>, O>;
 
 }  // namespace delta
