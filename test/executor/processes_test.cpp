@@ -33,6 +33,7 @@ train_report report_of_process(const std::string& flags) {
 
 TEST_CASE("a managed process and an unmanaged one: the same digests") {
   for (const std::string model : {"--model resnet20 --image 32 --batch 16 --steps 4 --lr 0.05",
+                                  "--image 32 --batch 16 --steps 3 --optimizer adam --dropout 0.2",
                                   "--model resnet50 --image 32 --batch 8 --steps 2 --lr 0.01"}) {
     CAPTURE(model);
     const train_report alone = report_of_process(model + " --threads 1");

@@ -100,7 +100,6 @@ class Model:
             return x
         return self.conv_bn(name + ".downsample.0", name + ".downsample.1", x, out, 1, stride)
 
-
     def basic(self, name, x, width, stride):
         y = F.relu(self.conv_bn(name + ".conv1", name + ".bn1", x, width, 3, stride))
         y = self.conv_bn(name + ".conv2", name + ".bn2", y, width, 3, 1)
