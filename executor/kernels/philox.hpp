@@ -22,7 +22,7 @@ constexpr philox_counter philox_round(const philox_counter& c, const philox_key&
 }
 
 /// The key of round `round`: two Weyl sequences, stepped by the golden ratio and the square root
-/// of three (less one), both times 2^32.
+/// of three, both less one and times 2^32.
 constexpr philox_key philox_round_key(const philox_key& k, std::uint32_t round) noexcept {
   return {k[0] + round * 0x9E3779B9u, k[1] + round * 0xBB67AE85u};
 }
