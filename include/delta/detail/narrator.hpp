@@ -10,6 +10,7 @@
 
 #include "delta/context.hpp"
 #include "delta/detail/ledger.hpp"
+#include "delta/filter.hpp"
 #include "delta/observer.hpp"
 
 namespace delta::detail {
@@ -26,14 +27,14 @@ class narrator {
   narrator(ledger<S>& l, O o) : book_(&l), observer_(std::move(o)) {}
   [[nodiscard]] O& observer() noexcept { return observer_; }
 
-  /// A tensor that may leave, with its score (asked only if somebody listens) and what getting it
-  /// back would cost: by recomputing, by swapping.
-  template <class Score>
-  [[nodiscard]] story leaving(const context& c, tensor_id t, const Score& score) const {
+  /// A tensor that may leave, with its score and what getting it back would cost: by recomputing,
+  /// by swapping.
+  template <Heuristic H>
+  [[nodiscard]] story leaving(const context& c, tensor_id t, const H& heuristic) const {
     if constexpr (listens)
       return {.tensor = t,
               .size = book_->tensors[t].size,
-              .score = score(),
+              .score = score_of(heuristic, c, t),
               .cost = c.recompute_cost(t),
               .alternative = c.exposed_swap_cost(t)};
     else

@@ -210,7 +210,7 @@ class room {
     if (c.is_released(t)) return book_->evict(t);
     if (a == action::keep) return void(r.passed_over = reservation_);
     if (book_->now.backward) ++book_->counts.backward_releases;
-    const auto story = narrator_.leaving(c, t, [&] { return score_of(filter_.heuristic(), c, t); });
+    const auto story = narrator_.leaving(c, t, filter_.heuristic());
     const auto tell = [&](happening what) { narrator_.tell(what, operation_, story); };
     if (c.is_clean(t)) return book_->drop_clean(t), tell(happening::clean_drop);
     if (a == action::evict && !c.can_evict(t)) a = action::offload;
