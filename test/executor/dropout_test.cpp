@@ -104,7 +104,7 @@ TEST_CASE("a replayed dropout draws its mask again: the bits of a budget are tho
   const delta::bytes peak{unmanaged_peak(g).total};
   const trace whole = run(g, "unmanaged", peak + peak);
   REQUIRE(replays == 0);
-  for (const char* policy : {"online", "paper", "dtr"}) {
+  for (const std::string policy : {"online", "paper", "dtr"}) {
     CAPTURE(policy);
     replays = 0;
     CHECK(run(g, policy, delta::bytes{peak.count * 60 / 100}) == whole);
