@@ -7,19 +7,19 @@
 #include <vector>
 
 struct plain_memory {
-  std::byte* device_memory(delta::bytes n) { return take(device, n); }
-  std::byte* host_memory(delta::bytes n) { return take(host, n); }
+  std::byte* device_memory(delta::bytes n) { return take(device_, n); }
+  std::byte* host_memory(delta::bytes n) { return take(host_, n); }
 
   delta::stamp copy(delta::direction d, std::byte* to, const std::byte* from, delta::bytes n,
                     const delta::fence&) {
     std::memcpy(to, from, n.count);
-    return {delta::engine_of(d), ++queued};
+    return {delta::engine_of(d), ++queued_};
   }
   void begin(const delta::fence&) {}
   void move(std::byte* to, const std::byte* from, delta::bytes n) {
     std::memmove(to, from, n.count);
   }
-  delta::stamp end() { return {delta::engine::compute, ++queued}; }
+  delta::stamp end() { return {delta::engine::compute, ++queued_}; }
 
   bool reached(delta::stamp) { return true; }
   void wait(delta::stamp) {}
@@ -38,8 +38,8 @@ struct plain_memory {
     memory.resize(n.count / sizeof(line) + 1);
     return memory.data()->bytes;
   }
-  std::vector<line> device, host;
-  std::uint64_t queued = 0;
+  std::vector<line> device_, host_;
+  std::uint64_t queued_ = 0;
 };
 
 static_assert(delta::Device<plain_memory>);

@@ -162,7 +162,7 @@ inline void backward(const tensor& loss) {
 template <class F>
 tensor variable(manager& m, layout l, const F& start) {
   const delta::bytes size{l.rows * l.columns * sizeof(float)};
-  const tensor t{std::make_shared<buffer>(m, m.variable(size)), l};
+  tensor t{std::make_shared<buffer>(m, m.variable(size)), l};
   const auto view = m.acquire(t.data->id, delta::access::write);
   matrix{t, reinterpret_cast<float*>(view.data())}.set(start);
   return t;
@@ -197,7 +197,7 @@ inline tensor add_bias(const tensor& x, const tensor& bias) {
   });
 }
 /// In place: the result is `x`'s own bytes in a new version.
-inline tensor relu_(const tensor& x) {
+inline tensor relu_(const tensor& x) {  // NOLINT(readability-identifier-naming): as elsewhere
   update("relu_", x, {}, [](const matrices&, auto, auto, float v) { return std::max(v, 0.0f); });
   const auto pass = [](const matrices& in, auto i, auto j) {
     return in[0](i, j) > 0 ? in[1](i, j) : 0.0f;

@@ -163,9 +163,7 @@ class context {
     for (std::size_t i = 0; i < count; ++i)
       for (tensor_id in : (*graph_)[found[i]].inputs) {
         const tensor& r = at(in);
-        if (missing(in))
-          visit(r.producer);
-        else if (r.where == residency::host && !reloads(in))
+        if (missing(in) || (r.where == residency::host && !reloads(in)))
           visit(r.producer);
         else if (r.where == residency::host && std::exchange(r.mark, mark) != mark)
           cost += reload_cost(in);

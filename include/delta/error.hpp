@@ -137,8 +137,8 @@ class budget_exceeded : public error {
 /// ever being together (repairs P-26).
 class thrash : public budget_exceeded {
  public:
-  thrash(const memory_report& r, std::uint64_t replays_, std::uint64_t cap_) noexcept
-      : budget_exceeded(r, silent{}), replays(replays_), cap(cap_) {
+  thrash(const memory_report& r, std::uint64_t done, std::uint64_t most) noexcept
+      : budget_exceeded(r, silent{}), replays(done), cap(most) {
     print(
         "recomputation thrashes: %llu replays did not bring the inputs of operator '%s' together "
         "in a budget of %llu bytes, of which %llu can't leave",

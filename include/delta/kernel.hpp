@@ -50,7 +50,7 @@ struct operation {
   nanoseconds cost{};
   const char* name = "operator";
 
-  operator operation_span() const noexcept {  // NOLINT(google-explicit-constructor)
+  operator operation_span() const noexcept {
     return {{inputs.begin(), inputs.size()},
             {outputs.begin(), outputs.size()},
             {updates.begin(), updates.size()},
@@ -105,14 +105,15 @@ class kernel {
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, kernel> &&
              std::is_invocable_v<std::remove_cvref_t<F>&, call&>)
-  kernel(F&& f) {  // NOLINT(google-explicit-constructor): a kernel is what you can call
+  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): not chosen for kernels, see above
+  kernel(F&& f) {
     using body = std::remove_cvref_t<F>;
     if constexpr (fits<body>) {
       ::new (static_cast<void*>(cell_)) body(std::forward<F>(f));
       face_ = &inside<body>;
     } else {
       auto* p = new body(std::forward<F>(f));
-      std::memcpy(cell_, &p, sizeof p);
+      std::memcpy(cell_, &p, sizeof(void*));
       face_ = &outside<body>;
     }
   }
@@ -142,7 +143,7 @@ class kernel {
   template <class F>
   static F* heaped(void* cell) noexcept {
     F* p;
-    std::memcpy(&p, cell, sizeof p);
+    std::memcpy(&p, cell, sizeof(void*));
     return p;
   }
   template <class F>

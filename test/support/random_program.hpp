@@ -68,7 +68,7 @@ inline program random_program(std::uint64_t seed, const program_shape& shape = {
   const int first_variable = int(p.constants.size());
   for (int step = 0; step < shape.steps; ++step) {
     std::vector<int> live;
-    const int n = shape.operators / 2 + int(below(std::uint64_t(shape.operators / 2 + 1)));
+    const int n = shape.operators / 2 + int(below(std::uint64_t(shape.operators) / 2 + 1));
     for (int i = 0; i < n; ++i) {
       program::op o;
       o.backward = i == n / 2;

@@ -18,6 +18,11 @@
 
 namespace delta::detail {
 
+/// The sizes of an operator that states them.
+struct as_given {
+  bytes operator()(bytes n) const noexcept { return n; }
+};
+
 template <class Room>
 class course {
   using storage_type = typename Room::storage_type;
@@ -52,7 +57,7 @@ class course {
     for (const bytes size : op.outputs) need += book_->storage().rounded(size);
     gathering inputs(*this, op, need);
     room_->make(need, op.name);
-    typename launcher<Room>::allocation fresh(launcher_, op.outputs, op.workspace);
+    typename launcher<Room>::allocation fresh(launcher_, op.outputs, as_given{}, op.workspace);
     const workload w{reads(), updates(), fresh.outputs, &fresh.workspace, book_->now.now};
     stamp done;
     if (!launcher_.worth_recording(w.inputs, w.updates, ids.size(), op.traits)) {

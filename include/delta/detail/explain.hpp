@@ -41,6 +41,8 @@ void call_prefetcher(P& p, const context& c, tensor_id t) {
   if constexpr (learns_of_waste<P>) p.wasted(c, t);
   call_ends(p, c);
 }
+// Never run: what was moved from is named again only to have every member's body compiled.
+// NOLINTBEGIN(bugprone-use-after-move)
 template <class S>
 void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direction d) {
   const S& asked = s;
@@ -70,6 +72,7 @@ void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direct
   }
   s.free(std::move(h)), s.free(std::move(b));
 }
+// NOLINTEND(bugprone-use-after-move)
 
 template <class P>
 consteval void explain_ends() {
@@ -151,7 +154,7 @@ consteval bool explain_prefetcher() {
 template <class T>
 consteval bool explain_storage() {
   static_assert(!std::is_const_v<T>, "a Storage changes: it can't be const");
-  using S = std::remove_const_t<T>;
+  using S = std::remove_const_t<T>;  // NOLINT(readability-identifier-naming): as in templates
   static_assert(allocates_blocks<S>,
                 "a Storage needs 'std::optional<delta::block> allocate(delta::bytes, "
                 "delta::lifetime)' (nullopt: no room)");

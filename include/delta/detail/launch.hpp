@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,11 +37,13 @@ class launcher {
   /// goes back. The launcher lends its list, which keeps its capacity: one at a time.
   class allocation {
    public:
-    template <std::ranges::range Sizes>
-    allocation(launcher& l, const Sizes& sizes, bytes scratch) : outputs(l.blocks_), owner_(&l) {
+    /// `size_of(x)` is the size of the output that `x` of the list stands for.
+    template <class List, class Size>
+    allocation(launcher& l, const List& list, const Size& size_of, bytes scratch)
+        : outputs(l.blocks_), owner_(&l) {
       try {
-        for (const bytes size : sizes)
-          outputs.push_back(l.room_->obtain(size, lifetime::transient));
+        for (const auto& x : list)
+          outputs.push_back(l.room_->obtain(size_of(x), lifetime::transient));
         if (scratch.count > 0) workspace = l.room_->obtain(scratch, lifetime::transient);
       } catch (...) {
         give_back();
@@ -146,7 +147,8 @@ class launcher {
       return false;
     if (updates.empty()) return true;
     return has(traits, trait::effect_once) &&
-           std::ranges::find_first_of(inputs, updates) == inputs.end();
+           std::find_first_of(inputs.begin(), inputs.end(), updates.begin(), updates.end()) ==
+               inputs.end();
   }
   /// A record from which `ids` can be made again. `pieces`: the stamps of the work that made them.
   void record(const workload& w, std::span<const tensor_id> ids, kernel&& body, bytes workspace,
@@ -193,9 +195,8 @@ class launcher {
     graph& g = book_->tensors;
     operator_record& r = g[o];
     room_->make(replay_need(g, o, book_->storage().rounded(r.workspace)), r.name);
-    allocation fresh(*this,
-                     r.outputs | std::views::transform([&](tensor_id t) { return g[t].size; }),
-                     r.workspace);
+    allocation fresh(
+        *this, r.outputs, [&](tensor_id t) { return g[t].size; }, r.workspace);
     const workload again{r.inputs, r.updates, fresh.outputs, &fresh.workspace, r.sequence, true};
     const stamp done = launch(r.replay, again, r.cost);
     if (const auto took = book_->storage().elapsed(done)) {

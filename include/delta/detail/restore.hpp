@@ -34,7 +34,8 @@ class restorer {
       return lock(targets);
     book_->look();
     if (by_plan(targets, tail, operation)) return;
-    if (!book_->now.may_offload && by_search(targets, tail, operation)) return;
+    if constexpr (!offloads<typename Room::decider_type>())
+      if (by_search(targets, tail, operation)) return;
     on_demand(targets, operation);
     lock(targets);
   }
