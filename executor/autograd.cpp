@@ -17,7 +17,6 @@ std::string layer_of(const node& n) {
 std::size_t differentiable_inputs(const node& n) {
   switch (n.type) {
     case operator_type::bn_forward:
-      return 3;
     case operator_type::linear_forward:
       return 3;
     case operator_type::conv_forward:

@@ -118,6 +118,10 @@ struct command_flags::parser {
 
     group = "Output";
     value("--json", "FILE", "write the results to FILE, all at once, when done");
+    value("--timeline", "FILE",
+          "write what the run does to FILE as it goes on, for ui.perfetto.dev and\n"
+          "chrome://tracing: compute, copies out and in, bytes, decisions with their\n"
+          "reasons (some 100 KB a step)");
     app.add_option("--table", tables, "train nothing: print one table of these earlier results")
         ->type_name("FILE")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -206,6 +210,7 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
       "  delta-train --model resnet50 --image 64 --batch 16 --lr 0.005 --budget 40% --verify\n"
       "  delta-train --data mnist:data/mnist --epochs 3 --lr-steps 2 --evaluate --budget 40%\n"
       "  delta-train --budget 24MiB --copy-rate 2GB/s --json result.json\n"
+      "  delta-train --model resnet18 --budget 50% --timeline timeline.json\n"
       "  delta-train --table first.json second.json\n"
       "\n"
       "Exit codes: 0 done (with --verify: and equal), 1 a failure, or not equal under --verify,\n"

@@ -129,6 +129,7 @@ graph make_model(std::string_view name, const model_options& o) {
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
+  names.reserve(registry.size());
   for (const entry& e : registry) names.emplace_back(e.name);
   return names;
 }

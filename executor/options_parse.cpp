@@ -136,6 +136,18 @@ std::vector<std::uint64_t> epochs_of(std::string_view flag, std::string_view tex
   }
 }
 
+/// The file that a flag names, empty without the flag; tried, and left as it was.
+std::filesystem::path output_of(const command_flags& given, const std::string& flag) {
+  if (!given.has(flag)) return {};
+  std::filesystem::path file(given.text(flag));
+  try {
+    const output_file probe(file);
+  } catch (const std::runtime_error& error) {
+    reject(flag, error.what(), "a file in an existing folder that may be written to");
+  }
+  return file;
+}
+
 void read_training(const command_flags& given, train_options& options) {
   if (given.has("--model")) {
     options.model = given.text("--model");
@@ -284,14 +296,10 @@ command parse_options(int argc, const char* const* argv, std::span<const policy_
   }
   options.evaluate = given.has("--evaluate");
   options.virtual_clock = given.has("--virtual-clock");
-  if (given.has("--json")) {
-    options.json = std::filesystem::path(given.text("--json"));
-    try {
-      const output_file probe(options.json);
-    } catch (const std::runtime_error& error) {
-      reject("--json", error.what(), "a file in an existing folder that may be written to");
-    }
-  }
+  options.json = output_of(given, "--json");
+  options.timeline = output_of(given, "--timeline");
+  if (!options.timeline.empty() && options.timeline == options.json)
+    reject("--timeline", "names the file of --json", "another file");
   return result;
 }
 

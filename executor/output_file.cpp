@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace delta::executor {
@@ -16,6 +16,11 @@ namespace {
 
 [[noreturn]] void fail(const std::filesystem::path& file, const std::string& why) {
   throw std::runtime_error("'" + file.string() + "' can't be written: " + why);
+}
+
+/// What the last system call met.
+std::string error_text() {
+  return std::generic_category().message(errno);
 }
 
 }  // namespace
@@ -29,7 +34,7 @@ output_file::output_file(std::filesystem::path destination) : destination_(std::
   auto candidate = destination_;
   candidate += "." + std::to_string(getpid()) + "-" + std::to_string(counter++) + ".tmp";
   descriptor_ = ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail(destination_, std::strerror(errno));
+  if (descriptor_ < 0) fail(destination_, error_text());
   temporary_ = std::move(candidate);
 }
 
@@ -42,12 +47,12 @@ void output_file::commit(std::string_view content) {
   while (!content.empty()) {
     const auto written = ::write(descriptor_, content.data(), content.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(destination_, std::strerror(errno));
+    if (written < 0) fail(destination_, error_text());
     content.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail(destination_, std::strerror(errno));
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail(destination_, error_text());
   if (std::rename(temporary_.c_str(), destination_.c_str()) != 0) {
-    fail(destination_, std::strerror(errno));
+    fail(destination_, error_text());
   }
   temporary_.clear();
 }

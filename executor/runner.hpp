@@ -58,13 +58,16 @@ class session {
 };
 
 /// The session over one manager type.
-template <class H, class D, class P, class S>
+template <class H, class D, class P, class S, class O>
 class runner final : public session {
  public:
   /// The graph, the storage and the pool outlive the runner. Over a storage without bytes `pool`
   /// and the batches may be null.
-  runner(const graph& training, policy<H, D, P> p, S& storage, thread_pool* pool)
-      : pool_(pool), storage_(&storage), manager_(std::move(p), storage), training_(training) {
+  runner(const graph& training, policy<H, D, P> p, S& storage, thread_pool* pool, O observer)
+      : pool_(pool),
+        storage_(&storage),
+        manager_(std::move(p), storage, std::move(observer)),
+        training_(training) {
     persistent_.resize(training.values.size(), tensor_id::none);
   }
 
@@ -73,7 +76,7 @@ class runner final : public session {
     steps_ = 0;
     for (value_id v = 0; v < value_id(g.values.size()); ++v) {
       if (!g[v].persistent()) continue;
-      const tensor_id t = manager_.variable(bytes{g[v].bytes});
+      const tensor_id t = manager_.variable(bytes{g[v].bytes}, g[v].name.c_str());
       training_.ids[std::size_t(v)] = persistent_[std::size_t(v)] = t;
       note(g[v], +1);
       // Acquired on every storage, so that all see the same requests.
@@ -154,7 +157,7 @@ class runner final : public session {
   nanoseconds feed(program& p, [[maybe_unused]] batch_source* batch) {
     const graph& g = *p.what;
     for (const value_id v : g.inputs) {
-      p.ids[std::size_t(v)] = manager_.variable(bytes{g[v].bytes});
+      p.ids[std::size_t(v)] = manager_.variable(bytes{g[v].bytes}, g[v].name.c_str());
       note(g[v], +1);
     }
     const auto began = clock::now();
@@ -252,7 +255,7 @@ class runner final : public session {
 
   thread_pool* pool_;
   S* storage_;
-  manager<H, D, P, S> manager_;
+  manager<H, D, P, S, O> manager_;
   program training_;
   std::vector<std::unique_ptr<program>> inference_;  // kept: an evaluation has many batches
   std::vector<tensor_id> persistent_, inputs_, updates_, outputs_;
@@ -262,9 +265,10 @@ class runner final : public session {
 };
 
 /// Makes a session of a policy, a graph and a storage.
-template <class H, class D, class P, class S>
-std::unique_ptr<session> make_session(const graph& g, policy<H, D, P> p, S& s, thread_pool* pool) {
-  return std::make_unique<runner<H, D, P, S>>(g, std::move(p), s, pool);
+template <class H, class D, class P, class S, class O = no_observer>
+std::unique_ptr<session> make_session(const graph& g, policy<H, D, P> p, S& s, thread_pool* pool,
+                                      O observer = {}) {
+  return std::make_unique<runner<H, D, P, S, O>>(g, std::move(p), s, pool, std::move(observer));
 }
 
 }  // namespace delta::executor

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <ostream>
+#include <stdexcept>
 #include <string>
 
 #include "data/cifar.hpp"
@@ -13,6 +15,7 @@
 #include "data/synthetic.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/arena.hpp"
+#include "delta/timeline.hpp"
 #include "device/cpu.hpp"
 #include "digest.hpp"
 #include "feasibility.hpp"
@@ -118,9 +121,9 @@ double evaluate(const setting& s, session& trainee, listed_batch& batch) {
   return double(right) / double(indices.size());
 }
 
-/// Trains `steps` steps in an arena of `budget` bytes.
+/// Trains `steps` steps in an arena of `budget` bytes. `watched` (may be null) gets the timeline.
 outcome train_once(const setting& s, std::string_view policy, bytes budget, bytes host_budget,
-                   std::uint64_t steps, std::string_view title) {
+                   std::uint64_t steps, std::string_view title, std::ostream* watched) {
   const train_options& o = s.options;
   cpu_device device({.copy_rate = o.copy_rate});
   arena_options memory{
@@ -130,9 +133,16 @@ outcome train_once(const setting& s, std::string_view policy, bytes budget, byte
     memory.virtual_clock = copy_rates{.out = rate, .in = rate, .move = default_copy_rate};
   }
   arena<cpu_device> storage(device, memory);
+  std::optional<timeline> lanes;
+  if (watched != nullptr) lanes.emplace(*watched);
   std::unique_ptr<session> trainee;
   with_preset(
-      policy, [&](auto p) { trainee = make_session(s.training, std::move(p), storage, &s.pool); },
+      policy,
+      [&](auto p) {
+        trainee =
+            lanes ? make_session(s.training, std::move(p), storage, &s.pool, observed_by{&*lanes})
+                  : make_session(s.training, std::move(p), storage, &s.pool);
+      },
       o.strict);
   trainee->create(o.seed);
 
@@ -288,8 +298,9 @@ train_report train(const train_options& o, std::ostream& progress) {
   std::optional<outcome> twin;
   const bool managed = o.policy != "unmanaged" || o.budget.what != budget_choice::kind::none;
   if (managed && (o.verify || o.budget.what == budget_choice::kind::percent)) {
-    twin = train_once(s, "unmanaged", expected_peak + expected_peak, bytes{},
-                      o.verify ? steps : std::min<std::uint64_t>(steps, 5), "unmanaged twin");
+    twin =
+        train_once(s, "unmanaged", expected_peak + expected_peak, bytes{},
+                   o.verify ? steps : std::min<std::uint64_t>(steps, 5), "unmanaged twin", nullptr);
     r.unmanaged_step_seconds = twin->step_seconds;
     r.unmanaged_peak_bytes = twin->by_class;
     r.unmanaged_peak_bytes->total = twin->peak.count;
@@ -307,15 +318,20 @@ train_report train(const train_options& o, std::ostream& progress) {
     check_against_operator(budget, smallest_budget(training, rehearsal).value_or(least));
   }
 
+  std::ofstream watched;
+  if (!o.timeline.empty()) watched.open(o.timeline, std::ios::binary);
   outcome run;
   try {
     const std::string title =
         managed ? o.policy + " in " + format_bytes(budget) : std::string("unmanaged");
     run = train_once(s, o.policy, budget, o.policy == "unmanaged" ? bytes{} : host_budget, steps,
-                     title);
+                     title, o.timeline.empty() ? nullptr : &watched);
   } catch (const budget_exceeded& e) {
     rethrow_with_budget(e, training, rehearsal, progress);
   }
+  watched.flush();
+  if (!o.timeline.empty() && !watched)
+    throw std::runtime_error("--timeline: '" + o.timeline.string() + "' could not be written");
   if (!managed) r.unmanaged_step_seconds = run.step_seconds;
   r.budget_bytes = managed ? budget.count : run.peak.count;
   r.peak_bytes = run.peak.count;

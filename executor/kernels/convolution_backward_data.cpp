@@ -73,7 +73,8 @@ void turn_filter(thread_pool& pool, const conv_shape& s, const float* filter, fl
     const auto tap = index(task);
     float* tile = to + turned_position(s, tap / s.kw, tap % s.kw) * s.k * s.c;
     for (index o = 0; o < s.k; ++o) {
-      std::memcpy(tile + o * s.c, filter + (o * taps + tap) * s.c, sizeof(float) * s.c);
+      std::memcpy(tile + o * s.c, filter + (o * taps + tap) * s.c,
+                  sizeof(float) * std::size_t(s.c));
     }
   });
 }

@@ -19,6 +19,12 @@
 
 namespace delta::executor {
 
+/// The product of lengths, none negative.
+template <class... Length>
+constexpr std::size_t product_of(Length... lengths) noexcept {
+  return (std::size_t(lengths) * ...);
+}
+
 /// One convolution: input n x h x w x c, filter k x kh x kw x c/groups, output n x oh() x ow() x k.
 /// Output channel o sees the c/groups input channels of its group, o / (k/groups); `groups` divides
 /// c and k (std::invalid_argument from whoever is given another).
@@ -27,14 +33,15 @@ struct conv_shape {
   int groups = 1;
   [[nodiscard]] constexpr int oh() const { return (h + 2 * pad - kh) / stride + 1; }
   [[nodiscard]] constexpr int ow() const { return (w + 2 * pad - kw) / stride + 1; }
-  [[nodiscard]] constexpr std::size_t in_size() const { return std::size_t(n) * h * w * c; }
-  [[nodiscard]] constexpr std::size_t out_size() const { return std::size_t(n) * oh() * ow() * k; }
+  [[nodiscard]] constexpr std::size_t in_size() const { return product_of(n, h, w, c); }
+  [[nodiscard]] constexpr std::size_t out_size() const { return product_of(n, oh(), ow(), k); }
   [[nodiscard]] constexpr std::size_t filter_size() const {
-    return std::size_t(k) * kh * kw * (c / groups);
+    return product_of(k, kh, kw, c / groups);
   }
   /// Multiply-adds times two of one pass.
   [[nodiscard]] constexpr double flops() const {
-    return 2.0 * double(out_size()) * kh * kw * (c / groups);
+    const int depth = c / groups;
+    return 2.0 * double(out_size()) * kh * kw * depth;
   }
 };
 
@@ -92,8 +99,8 @@ struct pool_shape {
   int n, h, w, c, window, stride, pad;
   [[nodiscard]] constexpr int oh() const { return (h + 2 * pad - window) / stride + 1; }
   [[nodiscard]] constexpr int ow() const { return (w + 2 * pad - window) / stride + 1; }
-  [[nodiscard]] constexpr std::size_t in_size() const { return std::size_t(n) * h * w * c; }
-  [[nodiscard]] constexpr std::size_t out_size() const { return std::size_t(n) * oh() * ow() * c; }
+  [[nodiscard]] constexpr std::size_t in_size() const { return product_of(n, h, w, c); }
+  [[nodiscard]] constexpr std::size_t out_size() const { return product_of(n, oh(), ow(), c); }
 };
 void max_pool_forward(thread_pool&, const pool_shape&, const float* x, float* y,
                       std::uint8_t* argmax);

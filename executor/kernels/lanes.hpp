@@ -38,6 +38,9 @@ DELTA_INLINE void store(float* to, const Vector& v) {
 
 }  // namespace delta::executor
 
+// `body` names a template, which can't be in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
+
 /// Defines void name(const arguments&), which is body<lanes>(arguments) with the lanes that suit
 /// the processor.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -62,3 +65,5 @@ DELTA_INLINE void store(float* to, const Vector& v) {
     body<4>(a);                                      \
   }
 #endif
+
+// NOLINTEND(bugprone-macro-parentheses)

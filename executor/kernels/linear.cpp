@@ -26,9 +26,9 @@ void linear_forward(thread_pool& pool, int n, int in, int out, const float* x, c
                     const float* bias, float* y) {
   column_blocks(pool, out, [=](int first, int count) {
     for (int i = 0; i < n; ++i) {
-      std::memcpy(y + std::size_t(i) * out + first, bias + first, sizeof(float) * count);
+      std::memcpy(y + product_of(i, out) + first, bias + first, sizeof(float) * std::size_t(count));
     }
-    gemm(op::plain, op::transposed, n, count, in, x, in, weight + std::size_t(first) * in, in, 1.0f,
+    gemm(op::plain, op::transposed, n, count, in, x, in, weight + product_of(first, in), in, 1.0f,
          y + first, out);
   });
 }
@@ -44,10 +44,10 @@ void linear_backward_weight(thread_pool& pool, int n, int in, int out, const flo
                             const float* dy, float* dweight, float* dbias) {
   column_blocks(pool, out, [=](int first, int count) {
     gemm(op::transposed, op::plain, count, in, n, dy + first, out, x, in, 0.0f,
-         dweight + std::size_t(first) * in, in);
+         dweight + product_of(first, in), in);
     for (int j = first; j < first + count; ++j) {
       double sum = 0.0;
-      for (int i = 0; i < n; ++i) sum += dy[std::size_t(i) * out + j];
+      for (int i = 0; i < n; ++i) sum += dy[product_of(i, out) + std::size_t(j)];
       dbias[j] = float(sum);
     }
   });

@@ -34,7 +34,7 @@ void pool_pixel(const pool_shape& s, const float* image, int oy, int ox, float* 
     for (int kx = 0; kx < s.window; ++kx) {
       const int ix = ox * s.stride - s.pad + kx;
       if (ix < 0 || ix >= s.w) continue;
-      const float* x = image + (std::size_t(iy) * s.w + ix) * c;
+      const float* x = image + (product_of(iy, s.w) + std::size_t(ix)) * c;
       const auto position = std::uint8_t(ky * s.window + kx);
       if (first) {
         std::copy_n(x, c, y);
@@ -61,7 +61,7 @@ void unpool_pixel(const pool_shape& s, const float* dy, const std::uint8_t* argm
     const int ky = iy + s.pad - oy * s.stride;
     for (int ox = x0; ox <= x1; ++ox) {
       const int kx = ix + s.pad - ox * s.stride;
-      const auto at = (std::size_t(oy) * ow + ox) * c;
+      const auto at = (product_of(oy, ow) + std::size_t(ox)) * c;
       add_where(c, dy + at, argmax + at, std::uint8_t(ky * s.window + kx), dx);
     }
   }
@@ -83,36 +83,40 @@ DELTA_VECTORISE void mean_tile(int pixels, std::size_t c, std::size_t width,
 
 void max_pool_forward(thread_pool& pool, const pool_shape& s, const float* x, float* y,
                       std::uint8_t* argmax) {
-  const int oh = s.oh(), ow = s.ow();
-  pool.parallel_for(std::size_t(s.n) * oh, [&, oh, ow](std::size_t row) {
-    const auto image = row / std::size_t(oh);
-    const int oy = int(row % std::size_t(oh));
-    for (int ox = 0; ox < ow; ++ox) {
-      const auto at = (row * ow + ox) * s.c;
-      pool_pixel(s, x + image * s.h * s.w * s.c, oy, ox, y + at, argmax + at);
+  const auto oh = std::size_t(s.oh()), ow = std::size_t(s.ow()), c = std::size_t(s.c);
+  const std::size_t inputs = product_of(s.h, s.w, c);
+  pool.parallel_for(product_of(s.n, oh), [&, oh, ow, c, inputs](std::size_t row) {
+    const auto image = row / oh;
+    const int oy = int(row % oh);
+    for (std::size_t ox = 0; ox < ow; ++ox) {
+      const auto at = (row * ow + ox) * c;
+      pool_pixel(s, x + image * inputs, oy, int(ox), y + at, argmax + at);
     }
   });
 }
 
 void max_pool_backward(thread_pool& pool, const pool_shape& s, const float* dy,
                        const std::uint8_t* argmax, float* dx) {
-  const auto outputs = std::size_t(s.oh()) * s.ow() * s.c;
-  pool.parallel_for(std::size_t(s.n) * s.h, [&, outputs](std::size_t row) {
-    const auto image = row / std::size_t(s.h);
-    const int iy = int(row % std::size_t(s.h));
-    for (int ix = 0; ix < s.w; ++ix) {
-      unpool_pixel(s, dy + image * outputs, argmax + image * outputs, iy, ix,
-                   dx + (row * s.w + ix) * s.c);
+  const auto h = std::size_t(s.h), w = std::size_t(s.w), c = std::size_t(s.c);
+  const std::size_t outputs = product_of(s.oh(), s.ow(), c);
+  pool.parallel_for(product_of(s.n, h), [&, h, w, c, outputs](std::size_t row) {
+    const auto image = row / h;
+    const int iy = int(row % h);
+    for (std::size_t ix = 0; ix < w; ++ix) {
+      unpool_pixel(s, dy + image * outputs, argmax + image * outputs, iy, int(ix),
+                   dx + (row * w + ix) * c);
     }
   });
 }
 
 void global_avg_pool_forward(thread_pool& pool, int n, int pixels, int c, const float* x,
                              float* y) {
+  const auto width = std::size_t(c);
+  const std::size_t inputs = product_of(pixels, c);
   pool.parallel_for(std::size_t(n), [=](std::size_t image) {
     for (int first = 0; first < c; first += tile) {
-      mean_tile(pixels, std::size_t(c), std::size_t(std::min(tile, c - first)),
-                x + image * pixels * c + first, y + image * c + first);
+      mean_tile(pixels, width, std::size_t(std::min(tile, c - first)), x + image * inputs + first,
+                y + image * width + first);
     }
   });
 }
@@ -120,11 +124,13 @@ void global_avg_pool_forward(thread_pool& pool, int n, int pixels, int c, const 
 void global_avg_pool_backward(thread_pool& pool, int n, int pixels, int c, const float* dy,
                               float* dx) {
   const float scale = 1.0f / float(pixels);
+  const auto width = std::size_t(c);
+  const std::size_t inputs = product_of(pixels, c);
   pool.parallel_for(std::size_t(n), [=](std::size_t image) {
-    const float* d = dy + image * c;
-    float* row = dx + image * pixels * c;
-    for (int i = 0; i < c; ++i) row[i] = d[i] * scale;
-    for (int p = 1; p < pixels; ++p) std::copy_n(row, c, row + std::size_t(p) * c);
+    const float* d = dy + image * width;
+    float* row = dx + image * inputs;
+    for (std::size_t i = 0; i < width; ++i) row[i] = d[i] * scale;
+    for (std::size_t at = width; at < inputs; at += width) std::copy_n(row, width, row + at);
   });
 }
 

@@ -78,7 +78,7 @@ struct holder {
   tensor_id tensor = tensor_id::none;
   bytes size{};
   obstacle why = obstacle::pinned;
-  const char* maker = "";  ///< the operator that made it; empty: none, or its record is gone
+  const char* label = "";  ///< the operator that made it, or what the program called it
 };
 
 /// Who holds the memory: the report that a failed reservation carries (all numbers in bytes).
@@ -123,9 +123,8 @@ class budget_exceeded : public error {
   void print_holders() noexcept {
     for (std::size_t i = 0; i < report.holders; ++i) {
       const auto& h = report.biggest[i];
-      const bool made = *h.maker != '\0';
-      print("%s tensor %u (%s%s%llu bytes, %s)", i == 0 ? "; biggest:" : ",", index(h.tensor),
-            h.maker, made ? ", " : "", count(h.size), name(h.why));
+      print("%s tensor %u (%s, %llu bytes, %s)", i == 0 ? "; biggest:" : ",", index(h.tensor),
+            h.label, count(h.size), name(h.why));
     }
     if (report.host_capacity.count > 0)
       print("; host %llu of %llu bytes", count(report.host_used), count(report.host_capacity));

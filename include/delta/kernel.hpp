@@ -37,7 +37,7 @@ struct operation_span {
   bytes workspace{};                        ///< scratch, for the time of the kernel
   trait traits = trait::pure;
   nanoseconds cost{};             ///< what it is expected to take; 0: unknown
-  const char* name = "operator";  ///< for errors and timelines; outlives the record
+  const char* name = "operator";  ///< for errors and timelines; outlives its outputs
 };
 
 /// The same with literal lists, for use inside a call: `manager.run({.inputs = {x, w}, ...}, f)`.

@@ -64,9 +64,14 @@ class manager {
   // --- tensors ----------------------------------------------------------------------------------
 
   /// A tensor that no operator made and that may not leave. Contents are whatever the memory held.
-  [[nodiscard]] tensor_id constant(bytes size) { return source(size, pin::both); }
+  /// `label` is for errors and timelines, and outlives the tensor.
+  [[nodiscard]] tensor_id constant(bytes size, const char* label = "constant") {
+    return source(size, pin::both, label);
+  }
   /// A tensor that no operator made: it may be offloaded, never evicted.
-  [[nodiscard]] tensor_id variable(bytes size) { return source(size, pin::none); }
+  [[nodiscard]] tensor_id variable(bytes size, const char* label = "variable") {
+    return source(size, pin::none, label);
+  }
   /// One more reference to the same storage: a view, an alias. Each needs its own `drop`.
   tensor_id share(tensor_id t) {
     ++book_.tensors.checked(t).references;
@@ -239,10 +244,10 @@ class manager {
     for (const tensor_id t : op.inputs) (void)book_.tensors.checked(t);
     for (const tensor_id t : op.updates) (void)book_.tensors.checked(t);
   }
-  tensor_id source(bytes size, pin pinned) {
+  tensor_id source(bytes size, pin pinned, const char* label) {
     return guarded(open::refused, [&] {
-      room_.make(book_.storage().rounded(size), "variable");
-      return book_.admit(size, room_.obtain(size, lifetime::persistent), true, pinned);
+      room_.make(book_.storage().rounded(size), label);
+      return book_.admit(size, room_.obtain(size, lifetime::persistent), true, pinned, label);
     });
   }
 

@@ -52,6 +52,7 @@ struct event {
 
   happening what = happening::run;
   tensor_id tensor = tensor_id::none;  ///< of work on the compute engine: its first output
+  const char* label = "";              ///< the operator that made it, or what the program called it
   const char* operation = "";          ///< the operator that ran, or that needed room
   bytes size{};                        ///< of the tensor
   nanoseconds began{}, took{};         ///< on the storage's clock

@@ -63,10 +63,11 @@ constexpr bool covers(pin p, pin what) noexcept {
 struct tensor {
   static constexpr std::uint32_t nowhere = 0xffffffffu;
 
-  bytes size{};       ///< as asked for
-  bytes footprint{};  ///< as the storage counts it
-  block device;       ///< while resident (a copy under way owns it otherwise)
-  slab host;          ///< while host, or clean
+  bytes size{};            ///< as asked for
+  bytes footprint{};       ///< as the storage counts it
+  block device;            ///< while resident (a copy under way owns it otherwise)
+  slab host;               ///< while host, or clean
+  const char* label = "";  ///< the operator that made it, or what the program called it
   operator_id producer = operator_id::none;  ///< none: uncomputable (a variable, or closure lost)
   std::uint32_t references = 0;              ///< the program's: handles and views
   std::uint32_t locks = 0;                   ///< operators, plans and views that use it now

@@ -118,6 +118,8 @@ class timeline {
   void subject(const event& e) {
     text("\"tensor\":");
     e.tensor == tensor_id::none ? text("null") : whole(index(e.tensor));
+    text(",\"label\":");
+    quoted(e.label);
     text(",\"bytes\":");
     whole(e.size.count);
   }

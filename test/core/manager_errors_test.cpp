@@ -37,7 +37,7 @@ TEST_CASE("errors: budget_exceeded says who holds what, and what budget would do
   machine it(8, 2);
   manager m{obeying(says_offload), it.storage};
   const tensor_id c = m.constant(unit * 2);
-  const tensor_id v = m.variable(unit * 3);
+  const tensor_id v = m.variable(unit * 3, "weights");
   const tensor_id w = m.variable(50_B);
   const auto go = [&] {
     m.run<1>({.inputs = {w}, .outputs = {unit * 4}, .workspace = unit, .name = "convolution"},
@@ -45,8 +45,10 @@ TEST_CASE("errors: budget_exceeded says who holds what, and what budget would do
   };
   CHECK(text_of<budget_exceeded>(go) ==
         "operator 'convolution' needs 320 more bytes, but 384 of the budget's 512 can't leave; "
-        "biggest: tensor 1 (192 bytes, can't be recomputed and the host is full), tensor 0 (128 "
-        "bytes, pinned), tensor 2 (50 bytes, in use); host 0 of 128 bytes; smallest budget that "
+        "biggest: tensor 1 (weights, 192 bytes, can't be recomputed and the host is full), tensor "
+        "0 (constant, 128 "
+        "bytes, pinned), tensor 2 (variable, 50 bytes, in use); host 0 of 128 bytes; smallest "
+        "budget that "
         "would work: 704 bytes");
   const memory_report r = report_of(go);
   CHECK(r.requested == unit * 5);
@@ -80,7 +82,8 @@ TEST_CASE("errors: the smallest budget named is just enough") {
       CHECK(report_of(ask).smallest_budget == unit * 11);
       CHECK(text_of<budget_exceeded>(ask) ==
             "operator 'variable' needs 320 more bytes, but 384 of the budget's 640 can't leave; "
-            "biggest: tensor 0 (384 bytes, pinned); smallest budget that would work: 704 bytes");
+            "biggest: tensor 0 (constant, 384 bytes, pinned); smallest budget that would work: 704 "
+            "bytes");
     }
   }
 }

@@ -220,7 +220,8 @@ TEST_CASE("open: free bytes in pieces that can't be joined are told as that") {
   CHECK(said ==
         "operator 'holder' needs 128 bytes in one piece; 192 of the budget's 320 are free, but in "
         "pieces of at most 64, as what lies between them is held where it is; biggest: tensor 1 "
-        "(64 bytes, in use), tensor 3 (64 bytes, in use); smallest budget that would work: 256 "
+        "(variable, 64 bytes, in use), tensor 3 (variable, 64 bytes, in use); smallest budget that "
+        "would work: 256 "
         "bytes");
 }
 

@@ -190,6 +190,7 @@ TEST_CASE("paper: early release in forward, reload ahead in backward") {
                      .granularity = 64});
   manager m{paper(), storage};
   std::vector<tensor_id> kept;
+  kept.reserve(9);
   for (int i = 0; i < 9; ++i)
     kept.push_back(m.run({.outputs = {unit}, .cost = nanoseconds{100}}, nothing));
   CHECK(m.counts().offloads > 0);  // recomputing costs more than copying

@@ -14,14 +14,14 @@ using namespace delta;
 
 namespace {
 
-/// v (variable) -> A(10 ns) -> a, evicted -> B(20 ns) -> b, here -> C(40 ns) -> c, evicted
-///                              a, h (variable, on the host) -> D(5 ns) -> d, here
+/// v (variable) -> to_a(10 ns) -> a, evicted -> to_b(20 ns) -> b, here -> to_c(40 ns) -> c, evicted
+///                              a, h (variable, on the host) -> to_d(5 ns) -> d, here
 /// One byte out takes 1 ns, one in 0.5 ns.
 struct situation {
   graph g;
   conditions now;
   tensor_id v, a, b, c, h, d;
-  operator_id A, B, C, D;
+  operator_id to_a, to_b, to_c, to_d;
 
   situation() {
     v = add(100, residency::resident, 9);
@@ -31,10 +31,10 @@ struct situation {
     h = add(50, residency::host, 1);
     d = add(60, residency::resident, 8);
     g[h].host = slab{0};
-    A = make(10, {v}, a);
-    B = make(20, {a}, b);
-    C = make(40, {b}, c);
-    D = make(5, {a, h}, d);
+    to_a = make(10, {v}, a);
+    to_b = make(20, {a}, b);
+    to_c = make(40, {b}, c);
+    to_d = make(5, {a, h}, d);
     now.now = 10;
     now.budget = 2000_B;
     now.used = 460_B;
@@ -72,8 +72,8 @@ TEST_CASE("context: sizes, staleness and costs") {
   CHECK(c.staleness(s.b) == 4);
   s.g[s.b].last_use = 10;
   CHECK(c.staleness(s.b) == 1);              // at least one
-  CHECK(c.recompute_cost(s.b) == 30);        // B, and A, as a is gone
-  CHECK(c.neighbourhood_cost(s.b) == 70);    // and C, as c is gone
+  CHECK(c.recompute_cost(s.b) == 30);        // to_b, and to_a, as a is gone
+  CHECK(c.neighbourhood_cost(s.b) == 70);    // and to_c, as c is gone
   CHECK(c.recompute_cost(s.c) == 40);        // b is here
   CHECK(c.reload_cost(s.h) == 11 + 7 + 25);  // behind the queue
   CHECK(c.recompute_cost(s.d) == 5 + 10 + 43);
@@ -98,9 +98,9 @@ TEST_CASE("context: what can leave, and how") {
   CHECK(c.can_evict(s.b));
   CHECK(!c.can_evict(s.v));
   CHECK(c.can_offload(s.v));
-  s.g[s.B].replays = 3;
+  s.g[s.to_b].replays = 3;
   CHECK(!c.can_evict(s.b));  // the cap
-  s.g[s.B].replays = 2;
+  s.g[s.to_b].replays = 2;
   CHECK(c.can_evict(s.b));
   s.g[s.b].pinned = pin::evict;
   CHECK(!c.can_evict(s.b));
@@ -138,7 +138,7 @@ TEST_CASE("heuristics: the equations") {
   CHECK(score(dtr{}) == doctest::Approx(70.0 / (300 * 4)));
   CHECK(score(msps{}) == doctest::Approx(30.0 / 300));
   CHECK(score(joint{}) == doctest::Approx(30.0 / (300 * 4)));
-  s.g[s.B].cost = nanoseconds{10'000};
+  s.g[s.to_b].cost = nanoseconds{10'000};
   CHECK(score(joint{}) == doctest::Approx(562.0 / (300 * 4)));
   // What can't be computed leaves last by its cost, never as a number that is none.
   CHECK(score_of(dtr{}, c, s.v) == never);
@@ -190,9 +190,9 @@ TEST_CASE("deciders: the paper's ratio") {
   s.g[s.d].footprint = 35_B;  // c_s = m / (0.35 b) = 100 ns
   s.g[s.a].where = residency::resident;
   s.g[s.h].where = residency::resident;
-  s.g[s.D].cost = nanoseconds{100};
+  s.g[s.to_d].cost = nanoseconds{100};
   CHECK(rule.judge(c, s.d) == action::evict);  // F = 1
-  s.g[s.D].cost = nanoseconds{101};
+  s.g[s.to_d].cost = nanoseconds{101};
   CHECK(rule.judge(c, s.d) == action::offload);
   CHECK(rule.judge(c, s.v) == action::offload);  // can't be computed
   s.now.host_free = 34_B;
@@ -212,17 +212,17 @@ TEST_CASE("deciders: the cheaper behind the queue, and those that know one answe
   situation s;
   const context c = s.view();
   const cheaper rule;
-  s.g[s.B].cost = nanoseconds{452};  // c_r = 462 = c_s; the queue makes 562
+  s.g[s.to_b].cost = nanoseconds{452};  // c_r = 462 = c_s; the queue makes 562
   CHECK(rule.judge(c, s.b) == action::evict);
   s.now.backlog = {0, 0};
   CHECK(rule.judge(c, s.b) == action::evict);
-  s.g[s.B].cost = nanoseconds{453};
+  s.g[s.to_b].cost = nanoseconds{453};
   CHECK(rule.judge(c, s.b) == action::offload);
   s.now.backlog = {1, 0};
   CHECK(rule.judge(c, s.b) == action::evict);
   CHECK(rule.judge(c, s.v) == action::offload);
   s.now.host_free = {};
-  s.g[s.B].cost = nanoseconds{100'000};
+  s.g[s.to_b].cost = nanoseconds{100'000};
   CHECK(rule.judge(c, s.b) == action::evict);
   CHECK(evict_only{}.judge(c, s.b) == action::evict);
   CHECK(offload_only{}.judge(c, s.b) == action::offload);

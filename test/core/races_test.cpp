@@ -12,6 +12,7 @@
 
 #include "adversary.hpp"
 #include "delta/presets.hpp"
+#include "process.hpp"
 #include "random_program.hpp"
 
 using namespace delta;
@@ -21,7 +22,7 @@ namespace {
 
 /// Seeds to run: DELTA_TEST_SEEDS, else 1,000, or 100 in a build with assertions or sanitizers.
 std::uint64_t seeds() {
-  if (const char* asked = std::getenv("DELTA_TEST_SEEDS")) return std::strtoull(asked, nullptr, 10);
+  if (const char* asked = environment("DELTA_TEST_SEEDS")) return std::strtoull(asked, nullptr, 10);
 #ifdef NDEBUG
   return 1000;
 #else

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "report.hpp"
@@ -115,4 +118,31 @@ TEST_CASE("two processes, one managed: the same digests; one table of both") {
   const outcome table = run("--table " + plain + " " + managed);
   CHECK(table.code == 0);
   CHECK(std::ranges::count(table.out, '\n') == 3);
+}
+
+TEST_CASE("a timeline of the managed run, also of one that ends in an error") {
+  const temporary_folder folder;
+  const auto file = folder / "timeline.json";
+  const auto parsed = [&] {
+    const auto bytes = delta::test::read_file(file);
+    return nlohmann::json::parse(bytes.begin(), bytes.end());
+  };
+  const std::string flags = tiny + "--policy online --timeline " + file.string() + " --budget ";
+  CHECK(run(flags + "50%").code == 0);
+  std::map<std::string, int> phases;
+  std::set<std::string> lanes;
+  bool convolution = false;
+  for (const auto& e : parsed()) {
+    ++phases[e["ph"]];
+    if (e["name"] == "thread_name") lanes.insert(std::string(e["args"]["name"]));
+    convolution = convolution || e["name"] == "layer1.0.conv1.forward";
+  }
+  CHECK(lanes == std::set<std::string>{"compute", "copy in", "copy out", "decisions"});
+  CHECK(phases["X"] > 100);
+  CHECK(phases["C"] > 100);
+  CHECK(phases["i"] > 0);
+  CHECK(convolution);
+  // Recomputation alone can't do with so little; what it did until then is there to be looked at.
+  CHECK(run(tiny + "--policy dtr --batch 16 --budget 60% --timeline " + file.string()).code == 3);
+  CHECK(parsed().size() > 10);
 }

@@ -75,6 +75,7 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK_FALSE(o.virtual_clock);
   CHECK(o.copy_rate == 0);
   CHECK(o.json.empty());
+  CHECK(o.timeline.empty());
 }
 
 TEST_CASE("every flag arrives") {
@@ -327,24 +328,27 @@ TEST_CASE("a flag that would be ignored is refused") {
   CHECK(options({"--lr-gamma", "0.5", "--lr-steps", "3"}).lr_gamma == 0.5);
 }
 
-TEST_CASE("a --json that can't be written is found before anything else happens") {
+TEST_CASE("an output that can't be written is found before anything else happens") {
   const delta::test::temporary_folder folder;
   const std::string allowed = "; allowed: a file in an existing folder that may be written to";
   const std::string nowhere = (folder / "missing" / "out.json").string();
-  CHECK(refusal({"--json", nowhere}) ==
-        "--json: '" + nowhere + "' can't be written: No such file or directory" + allowed);
   const std::string itself = folder.path().string();
-  CHECK(refusal({"--json", itself}) ==
-        "--json: '" + itself + "' can't be written: it is a folder" + allowed);
   delta::test::write_file(folder / "file", {1});
   const std::string below = (folder / "file" / "out.json").string();
-  CHECK(refusal({"--json", below}) ==
-        "--json: '" + below + "' can't be written: Not a directory" + allowed);
-
-  // An earlier result is not touched by the check.
   delta::test::write_file(folder / "old.json", {1, 2, 3});
-  (void)options({"--json", (folder / "old.json").string()});
-  CHECK(delta::test::read_file(folder / "old.json") == std::vector<std::uint8_t>{1, 2, 3});
+  for (const std::string flag : {"--json", "--timeline"}) {
+    CHECK(refusal({flag, nowhere}) ==
+          flag + ": '" + nowhere + "' can't be written: No such file or directory" + allowed);
+    CHECK(refusal({flag, itself}) ==
+          flag + ": '" + itself + "' can't be written: it is a folder" + allowed);
+    CHECK(refusal({flag, below}) ==
+          flag + ": '" + below + "' can't be written: Not a directory" + allowed);
+    // An earlier result is not touched by the check.
+    (void)options({flag, (folder / "old.json").string()});
+    CHECK(delta::test::read_file(folder / "old.json") == std::vector<std::uint8_t>{1, 2, 3});
+  }
+  CHECK(refusal({"--json", (folder / "one").string(), "--timeline", (folder / "one").string()}) ==
+        "--timeline: names the file of --json; allowed: another file");
 }
 
 TEST_CASE("what only the data or the graph can tell") {

@@ -62,11 +62,11 @@ class course {
     stamp done;
     if (!launcher_.worth_recording(w.inputs, w.updates, ids.size(), op.traits)) {
       done = launcher_.launch(body, w, op.cost);
-      admit(op.outputs, fresh.outputs, ids);
+      admit(op.outputs, fresh.outputs, ids, op.name);
     } else {
       kernel stored(std::forward<F>(body));
       done = launcher_.launch(stored, w, op.cost);
-      admit(op.outputs, fresh.outputs, ids);
+      admit(op.outputs, fresh.outputs, ids, op.name);
       launcher_.record(w, ids, std::move(stored), op.workspace, op.traits, op.name, op.cost,
                        std::span(&done, 1));
     }
@@ -160,7 +160,7 @@ class course {
     close_bracket(cost_);
     const stamp done = pieces_.back();
     unhold();
-    admit(sizes_, outputs_, ids);
+    admit(sizes_, outputs_, ids, name_);
     if (stored)
       launcher_.record(w, ids, std::move(stored), workspace_, traits_, name_, cost_, pieces_);
     tell(name_, ids, done);
@@ -256,15 +256,14 @@ class course {
     }
     return all;
   }
-  void admit(std::span<const bytes> sizes, std::span<block> made, std::span<tensor_id> ids) {
+  void admit(std::span<const bytes> sizes, std::span<block> made, std::span<tensor_id> ids,
+             const char* label) {
     for (std::size_t i = 0; i < ids.size(); ++i)
-      ids[i] = book_->admit(sizes[i], std::move(made[i]), false, pin::none);
+      ids[i] = book_->admit(sizes[i], std::move(made[i]), false, pin::none, label);
   }
   void tell(const char* name, std::span<const tensor_id> ids, stamp done) {
     ++book_->counts.operators;
-    const tensor_id first = ids.empty() ? tensor_id::none : ids.front();
-    room_->told().work(happening::run, name, first,
-                       ids.empty() ? bytes{} : book_->tensors[first].size, done);
+    room_->told().work(happening::run, name, ids, done);
   }
   /// The operator has come to its end.
   void leave() {

@@ -205,9 +205,7 @@ class launcher {
     }
     ++r.replays;
     ++book_->counts.recomputes;
-    const tensor_id first = r.outputs.empty() ? tensor_id::none : r.outputs.front();
-    room_->told().work(happening::recompute, r.name, first,
-                       first == tensor_id::none ? bytes{} : g[first].size, done);
+    room_->told().work(happening::recompute, r.name, r.outputs, done);
     for (std::size_t i = 0; i < r.outputs.size(); ++i)
       if (!on_device(g[r.outputs[i]].where))
         book_->recomputed(r.outputs[i], std::move(fresh.outputs[i]));

@@ -72,10 +72,11 @@ class ledger {
   // --- bytes come -------------------------------------------------------------------------------
 
   /// A tensor of the program whose bytes are here.
-  tensor_id admit(bytes size, block&& b, bool persistent, pin pinned) {
+  tensor_id admit(bytes size, block&& b, bool persistent, pin pinned, const char* label) {
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
     own(t, std::move(b));
+    r.label = label;
     r.persistent = persistent;
     r.pinned = pinned;
     r.last_use = now.now;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -27,12 +28,17 @@ class narrator {
   narrator(ledger<S>& l, O o) : book_(&l), observer_(std::move(o)) {}
   [[nodiscard]] O& observer() noexcept { return observer_; }
 
+  // The fronts are inlined before the compiler weighs what their callers cost, so that without an
+  // observer nothing is left of them, not even a reason to inline something else differently.
+
   /// A tensor that may leave, with its score and what getting it back would cost: by recomputing,
   /// by swapping.
   template <Heuristic H>
-  [[nodiscard]] story leaving(const context& c, tensor_id t, const H& heuristic) const {
+  [[nodiscard, gnu::always_inline]] story leaving(const context& c, tensor_id t,
+                                                  const H& heuristic) const {
     if constexpr (listens)
       return {.tensor = t,
+              .label = book_->tensors[t].label,
               .size = book_->tensors[t].size,
               .score = score_of(heuristic, c, t),
               .cost = c.recompute_cost(t),
@@ -41,9 +47,10 @@ class narrator {
       return {};
   }
   /// A tensor on the host that comes back.
-  [[nodiscard]] story returning(const context& c, tensor_id t) const {
+  [[nodiscard, gnu::always_inline]] story returning(const context& c, tensor_id t) const {
     if constexpr (listens)
       return {.tensor = t,
+              .label = book_->tensors[t].label,
               .size = book_->tensors[t].size,
               .cost = c.reload_cost(t),
               .alternative = c.recompute_cost(t)};
@@ -51,50 +58,27 @@ class narrator {
       return {};
   }
   /// A decision that was carried out. Of a tensor that left, `cost` is what the way chosen costs.
-  void tell(happening what, const char* operation, story s = {}) {
+  [[gnu::always_inline]] void tell(happening what, const char* operation, const story& s = {}) {
+    if constexpr (listens) tell_now(what, operation, s);
+  }
+  /// A copy that was queued; told once its times are known.
+  [[gnu::always_inline]] void copy(happening what, const char* operation, tensor_id t, stamp done) {
     if constexpr (listens) {
-      if (what == happening::offload || what == happening::clean_drop)
-        std::swap(s.cost, s.alternative);
-      s.what = what;
-      s.operation = operation;
-      s.began = book_->storage().now();
-      s.use = use();
-      observer_.on(s);
+      remember(what, operation, t, done);
+      tell_what_is_known();
     }
   }
-  /// Work that was queued; told once its times are known.
-  void work(happening what, const char* operation, tensor_id t, bytes size, stamp done) {
+  /// The same of an operator, which made these.
+  [[gnu::always_inline]] void work(happening what, const char* operation,
+                                   std::span<const tensor_id> made, stamp done) {
     if constexpr (listens) {
-      untold_.push_back({{.what = what,
-                          .tensor = t,
-                          .operation = operation,
-                          .size = size,
-                          .began = book_->storage().now()},
-                         done});
-      settle();
+      remember(what, operation, made.empty() ? tensor_id::none : made.front(), done);
+      tell_what_is_known();
     }
   }
   /// Tells of work whose times are known by now, in the order in which it was queued per engine.
-  void settle() {
-    if constexpr (listens) {
-      S& storage = book_->storage();
-      std::size_t kept = 0;
-      for (untold& u : untold_) {
-        const auto took = storage.elapsed(u.done);
-        if (!took && !storage.reached(u.done)) {
-          untold_[kept++] = u;
-          continue;
-        }
-        if (took) u.said.took = *took;
-        if constexpr (requires {
-                        { storage.began(u.done) } -> std::same_as<std::optional<nanoseconds>>;
-                      })
-          if (const auto began = storage.began(u.done)) u.said.began = *began;
-        u.said.use = use();
-        observer_.on(u.said);
-      }
-      untold_.resize(kept);
-    }
+  [[gnu::always_inline]] void settle() {
+    if constexpr (listens) tell_what_is_known();
   }
 
  private:
@@ -102,6 +86,44 @@ class narrator {
     event said;
     stamp done;
   };
+  void tell_now(happening what, const char* operation, event s) {
+    if (what == happening::offload || what == happening::clean_drop)
+      std::swap(s.cost, s.alternative);
+    s.what = what;
+    s.operation = operation;
+    s.began = book_->storage().now();
+    s.use = use();
+    observer_.on(s);
+  }
+  void remember(happening what, const char* operation, tensor_id t, stamp done) {
+    const bool known = t != tensor_id::none;
+    untold_.push_back({{.what = what,
+                        .tensor = t,
+                        .label = known ? book_->tensors[t].label : "",
+                        .operation = operation,
+                        .size = known ? book_->tensors[t].size : bytes{},
+                        .began = book_->storage().now()},
+                       done});
+  }
+  void tell_what_is_known() {
+    S& storage = book_->storage();
+    std::size_t kept = 0;
+    for (untold& u : untold_) {
+      const auto took = storage.elapsed(u.done);
+      if (!took && !storage.reached(u.done)) {
+        untold_[kept++] = u;
+        continue;
+      }
+      if (took) u.said.took = *took;
+      if constexpr (requires {
+                      { storage.began(u.done) } -> std::same_as<std::optional<nanoseconds>>;
+                    })
+        if (const auto began = storage.began(u.done)) u.said.began = *began;
+      u.said.use = use();
+      observer_.on(u.said);
+    }
+    untold_.resize(kept);
+  }
   [[nodiscard]] memory_use use() const {
     return {book_->storage().used(), book_->in_flight(), book_->storage().host_used()};
   }

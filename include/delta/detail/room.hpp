@@ -129,7 +129,7 @@ class room {
     const auto story = narrator_.returning(view(), t);
     const stamp done = book_->reload(t, std::move(b), why == happening::prefetch);
     narrator_.tell(why, operation_, story);
-    narrator_.work(happening::copy_in, operation_, t, book_->tensors[t].size, done);
+    narrator_.copy(happening::copy_in, operation_, t, done);
   }
 
   /// Who holds the memory, for an error about `need` more bytes. O(tensors).
@@ -156,9 +156,7 @@ class room {
       r.immovable += x.footprint;
       const bool full = r.holders == r.biggest.size();
       if (full && x.size <= r.biggest.back().size) continue;
-      const char* const maker =
-          x.producer == operator_id::none ? "" : book_->tensors[x.producer].name;
-      r.biggest[full ? r.holders - 1 : r.holders++] = {t, x.size, *why, maker};
+      r.biggest[full ? r.holders - 1 : r.holders++] = {t, x.size, *why, x.label};
       for (std::size_t k = r.holders; k-- > 1 && r.biggest[k].size > r.biggest[k - 1].size;)
         std::swap(r.biggest[k], r.biggest[k - 1]);
     }
@@ -211,15 +209,23 @@ class room {
     if (a == action::keep) return void(r.passed_over = reservation_);
     if (book_->now.backward) ++book_->counts.backward_releases;
     const auto story = narrator_.leaving(c, t, filter_.heuristic());
-    const auto tell = [&](happening what) { narrator_.tell(what, operation_, story); };
-    if (c.is_clean(t)) return book_->drop_clean(t), tell(happening::clean_drop);
+    if (c.is_clean(t)) {
+      book_->drop_clean(t);
+      narrator_.tell(happening::clean_drop, operation_, story);
+      return;
+    }
     if (a == action::evict && !c.can_evict(t)) a = action::offload;
     if (a == action::offload && c.can_offload(t))
       if (const auto done = book_->offload(t)) {
-        narrator_.work(happening::copy_out, operation_, t, r.size, *done);
-        return tell(happening::offload);
+        narrator_.copy(happening::copy_out, operation_, t, *done);
+        narrator_.tell(happening::offload, operation_, story);
+        return;
       }
-    if (c.can_evict(t)) return book_->evict(t), tell(happening::evict);
+    if (c.can_evict(t)) {
+      book_->evict(t);
+      narrator_.tell(happening::evict, operation_, story);
+      return;
+    }
     r.passed_over = reservation_;
   }
 
