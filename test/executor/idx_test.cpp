@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <string>
@@ -15,6 +14,7 @@
 
 #include "data_files.hpp"
 #include "digest.hpp"
+#include "process.hpp"
 #include "temporary_folder.hpp"
 
 using namespace delta::executor;
@@ -57,7 +57,7 @@ std::string why_no_labels(const raw& content) {
 
 /// The folder that DELTA_DATA names, or nothing and a loud line.
 std::filesystem::path real_mnist() {
-  const char* data = std::getenv("DELTA_DATA");
+  const char* data = delta::test::environment("DELTA_DATA");
   if (data == nullptr || *data == '\0') {
     std::puts("SKIPPED: the tests on real MNIST images: DELTA_DATA is not set");
     return {};

@@ -4,16 +4,16 @@
 #include <doctest/doctest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 
+#include "process.hpp"
 #include "training.hpp"
 
 using namespace delta::test;
 using namespace delta::executor;
 
 TEST_CASE("97 % of MNIST's last 1,000 images, after three epochs over the 9,000 before") {
-  const char* const data = std::getenv("DELTA_DATA");
+  const char* const data = environment("DELTA_DATA");
   const auto folder = std::filesystem::path(data == nullptr ? "" : data) / "data" / "mnist";
   if (data == nullptr || !std::filesystem::exists(folder)) {
     std::puts("\nSKIPPED: learns_test: DELTA_DATA names no folder with data/mnist");

@@ -2,9 +2,9 @@
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
-#include <cstdlib>
 #include <string>
 
+#include "process.hpp"
 #include "report.hpp"
 #include "temporary_folder.hpp"
 #include "training.hpp"
@@ -21,7 +21,7 @@ train_report report_of_process(const std::string& flags) {
   const auto log = folder / "log";
   const std::string line = DELTA_BINARY_DIR "/bin/delta-train " + flags + " --json " +
                            json.string() + " >" + log.string() + " 2>&1 </dev/null";
-  const int status = std::system(line.c_str());
+  const int status = shell(line);
   const auto said = read_file(log);
   INFO(std::string(said.begin(), said.end()));
   REQUIRE(WIFEXITED(status));
