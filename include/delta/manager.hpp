@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "delta/concepts.hpp"
@@ -289,10 +290,18 @@ manager(H, D, P, S&) -> manager<detail::checked_heuristic<H>, detail::checked_de
                                 detail::checked_prefetcher<P>, detail::checked_storage<S>>;
 template <class H, class D, class P, class S, class O>
 manager(H, D, P, S&, O) -> manager<detail::checked_heuristic<H>, detail::checked_decider<D>,
-                                   detail::checked_prefetcher<P>, detail::checked_storage<S>, O>;
+                                   detail::checked_prefetcher<P>, detail::checked_storage<S>,
+                                   detail::checked_observer<O>>;
 template <class H, class D, class P, class S>
 manager(policy<H, D, P>, S&) -> manager<H, D, P, detail::checked_storage<S>>;
 template <class H, class D, class P, class S, class O>
-manager(policy<H, D, P>, S&, O) -> manager<H, D, P, detail::checked_storage<S>, O>;
+manager(policy<H, D, P>, S&, O)
+    -> manager<H, D, P, detail::checked_storage<S>, detail::checked_observer<O>>;
+template <class H, class D, class P, class S>
+  requires(!std::is_lvalue_reference_v<S>)
+manager(H, D, P, S&&) -> manager<H, D, P, detail::no_temporary<S>>;
+template <class H, class D, class P, class S>
+  requires(!std::is_lvalue_reference_v<S>)
+manager(policy<H, D, P>, S&&) -> manager<H, D, P, detail::no_temporary<S>>;
 
 }  // namespace delta

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "delta/concepts.hpp"
+#include "delta/observer.hpp"
 
 namespace delta {
 namespace detail {
@@ -209,7 +210,23 @@ consteval bool explain_storage() {
   return true;
 }
 
+/// The same for an observer.
+template <class O>
+consteval bool explain_observer() {
+  static_assert(Observer<O>, "an Observer needs 'void on(const delta::event&)'");
+  return true;
+}
+
 namespace detail {
+
+/// For a storage given as a temporary.
+template <class S>
+consteval bool explain_temporary() {
+  static_assert(std::is_lvalue_reference_v<S>,
+                "a manager keeps a reference to its storage: give it a variable that outlives the "
+                "manager, not a temporary");
+  return std::is_lvalue_reference_v<S>;
+}
 
 /// Takes the place of a type that is wrong, once its sentences are printed, so that the manager's
 /// deduction goes through and no error about an unsatisfied constraint hides them. Of a storage the
@@ -220,6 +237,7 @@ struct stand_in {
   double score(const context&, tensor_id) const;
   action judge(const context&, tensor_id) const;
   tensor_id next(const context&) const;
+  void on(const event&) const;
 
   std::optional<block> allocate(bytes, lifetime) const;
   void free(block&&) const;
@@ -253,6 +271,10 @@ using checked_prefetcher =
     std::conditional_t<explain_prefetcher<P>() && Prefetcher<P>, P, stand_in>;
 template <class S>
 using checked_storage = std::conditional_t<explain_storage<S>() && Storage<S>, S, const stand_in>;
+template <class O>
+using checked_observer = std::conditional_t<explain_observer<O>() && Observer<O>, O, stand_in>;
+template <class S>
+using no_temporary = std::conditional_t<explain_temporary<S>(), S, const stand_in>;
 
 }  // namespace detail
 }  // namespace delta
