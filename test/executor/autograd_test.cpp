@@ -234,6 +234,7 @@ TEST_CASE("a replayed operator writes the same bits and has no effect") {
   twin t(small_net());
   const graph& g = t.g;
   std::vector<std::vector<float>> statistics;
+  statistics.reserve(g.running_statistics.size());
   for (const value_id v : g.running_statistics) {
     statistics.emplace_back(t.run.floats(v).begin(), t.run.floats(v).end());
   }
@@ -250,6 +251,7 @@ TEST_CASE("a replayed operator writes the same bits and has no effect") {
     if (n.type == operator_type::sgd_update) continue;
     CAPTURE(n.name);
     std::vector<std::vector<std::byte>> before;
+    before.reserve(n.outputs.size());
     for (const value_id v : n.outputs) {
       before.emplace_back(t.run.bytes(v).begin(), t.run.bytes(v).end());
     }

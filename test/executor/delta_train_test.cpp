@@ -4,13 +4,13 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
+#include "process.hpp"
 #include "report.hpp"
 #include "temporary_folder.hpp"
 
@@ -31,7 +31,7 @@ outcome run(const std::string& flags) {
   const auto err = folder / "err";
   const std::string line = DELTA_BINARY_DIR "/bin/delta-train " + flags + " >" + out.string() +
                            " 2>" + err.string() + " </dev/null";
-  const int status = std::system(line.c_str());
+  const int status = delta::test::shell(line);
   REQUIRE(WIFEXITED(status));
   const auto text = [](const std::filesystem::path& file) {
     const auto bytes = delta::test::read_file(file);

@@ -49,11 +49,13 @@ struct heap {
 
 // glibc's own allocator under its other names; what is defined here is what every library calls.
 extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming): the names are glibc's
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 void __libc_free(void*);
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
 
 void* malloc(std::size_t n) {
   return heap::took(__libc_malloc(n));

@@ -340,14 +340,14 @@ TEST_CASE("max pooling: the first of equal values wins, a NaN shows") {
 
 TEST_CASE("global average pooling") {
   for (const auto& [n, pixels, c] : {std::array{3, 49, 67}, std::array{1, 1, 5}, {2, 5, 130}}) {
-    const auto x = random_floats(std::size_t(n) * pixels * c, 1);
-    const auto dy = random_floats(std::size_t(n) * c, 2);
+    const auto x = random_floats(product_of(n, pixels, c), 1);
+    const auto dy = random_floats(product_of(n, c), 2);
     auto y = poisoned(dy.size()), dx = poisoned(x.size());
     global_avg_pool_forward(pool(), n, pixels, c, x.data(), y.data());
     global_avg_pool_backward(pool(), n, pixels, c, dy.data(), dx.data());
     doubles mean(y.size()), spread(x.size());
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const auto image = i / (std::size_t(pixels) * c), at = image * c + i % std::size_t(c);
+      const auto image = i / product_of(pixels, c), at = product_of(image, c) + i % std::size_t(c);
       mean[at] += x[i] / double(pixels);
       spread[i] = dy[at] / double(pixels);
     }
@@ -361,18 +361,16 @@ TEST_CASE("linear: values and gradients") {
     CAPTURE(n);
     CAPTURE(in);
     CAPTURE(out);
-    const auto x = random_floats(std::size_t(n) * in, 1);
-    const auto weight = random_floats(std::size_t(out) * in, 2);
-    const auto bias = random_floats(std::size_t(out), 3),
-               dy = random_floats(std::size_t(n) * out, 4);
+    const auto x = random_floats(product_of(n, in), 1);
+    const auto weight = random_floats(product_of(out, in), 2);
+    const auto bias = random_floats(std::size_t(out), 3), dy = random_floats(product_of(n, out), 4);
     const auto xd = to_double(x), wd = to_double(weight), bd = to_double(bias), dyd = to_double(dy);
     auto y = poisoned(dy.size()), dx = poisoned(x.size());
     auto dweight = poisoned(weight.size()), dbias = poisoned(bias.size());
     linear_forward(pool(), n, in, out, x.data(), weight.data(), bias.data(), y.data());
     linear_backward_data(pool(), n, in, out, dy.data(), weight.data(), dx.data());
     linear_backward_weight(pool(), n, in, out, x.data(), dy.data(), dweight.data(), dbias.data());
-    const auto loss = [&, n = n, in = in, out = out](const doubles& a, const doubles& w,
-                                                     const doubles& b) {
+    const auto loss = [&](const doubles& a, const doubles& w, const doubles& b) {
       return dot(reference::linear(n, in, out, a, w, b), dyd);
     };
     CHECK(relative_error(y, reference::linear(n, in, out, xd, wd, bd)) < tolerance);
@@ -390,9 +388,10 @@ TEST_CASE("linear: values and gradients") {
 
 TEST_CASE("softmax cross-entropy: loss and gradient") {
   for (const auto& [n, classes] : {std::array{5, 7}, std::array{1, 2}, {3, 1000}}) {
-    auto logits = random_floats(std::size_t(n) * classes, 1);
+    auto logits = random_floats(product_of(n, classes), 1);
     for (auto& z : logits) z *= 5.0f;
     std::vector<std::int32_t> labels;
+    labels.reserve(std::size_t(n));
     for (int i = 0; i < n; ++i) labels.push_back(i * 3 % classes);
     float loss = std::numeric_limits<float>::quiet_NaN();
     auto probabilities = poisoned(logits.size()), dlogits = poisoned(logits.size());
@@ -400,14 +399,16 @@ TEST_CASE("softmax cross-entropy: loss and gradient") {
                                   probabilities.data());
     softmax_cross_entropy_backward(pool(), n, classes, probabilities.data(), labels.data(),
                                    dlogits.data());
-    const auto expected = [&, n = n, classes = classes](const doubles& at) {
+    const auto expected = [&](const doubles& at) {
       return reference::cross_entropy(n, classes, at, labels);
     };
     CHECK(std::abs(double(loss) / expected(to_double(logits)) - 1.0) < tolerance);
     CHECK(relative_error(dlogits, numerical_gradient(to_double(logits), expected)) < tolerance);
     for (int i = 0; i < n; ++i) {
       double sum = 0.0;
-      for (int j = 0; j < classes; ++j) sum += probabilities[std::size_t(i) * classes + j];
+      for (int j = 0; j < classes; ++j) {
+        sum += probabilities[product_of(i, classes) + std::size_t(j)];
+      }
       CHECK(std::abs(sum - 1.0) < 1e-5);
     }
   }

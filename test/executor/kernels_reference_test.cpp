@@ -126,13 +126,14 @@ TEST_CASE("average pooling, linear layer and loss") {
     const int n = r["n"], pixels = r["pixels"], c = r["c"], classes = r["classes"];
     CAPTURE(classes);
     const auto images = std::size_t(n);
-    const auto x = random_floats(images * pixels * c, 1);
-    const auto weight = random_floats(std::size_t(classes) * c, 2);
+    const auto x = random_floats(product_of(n, pixels, c), 1);
+    const auto weight = random_floats(product_of(classes, c), 2);
     const auto bias = random_floats(std::size_t(classes), 3);
     std::vector<std::int32_t> labels;
+    labels.reserve(images);
     for (int i = 0; i < n; ++i) labels.push_back(i * 7 % classes);
-    auto pooled = poisoned(images * c), dpooled = pooled, dx = poisoned(x.size());
-    auto logits = poisoned(images * classes), probabilities = logits, dlogits = logits;
+    auto pooled = poisoned(product_of(n, c)), dpooled = pooled, dx = poisoned(x.size());
+    auto logits = poisoned(product_of(n, classes)), probabilities = logits, dlogits = logits;
     auto dweight = poisoned(weight.size()), dbias = poisoned(bias.size());
     float loss = std::numeric_limits<float>::quiet_NaN();
     global_avg_pool_forward(pool(), n, pixels, c, x.data(), pooled.data());

@@ -155,6 +155,7 @@ TEST_CASE("linear layer and loss") {
   const auto x = random_floats(std::size_t(n) * in, 1);
   const auto weight = random_floats(std::size_t(out) * in, 2), bias = random_floats(out, 3);
   std::vector<std::int32_t> labels;
+  labels.reserve(n);
   for (int i = 0; i < n; ++i) labels.push_back(i * 31 % out);
   check_same_for_any_pool([&](thread_pool& pool) {
     auto logits = poisoned(std::size_t(n) * out), probabilities = logits, dlogits = logits;

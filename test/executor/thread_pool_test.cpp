@@ -36,7 +36,7 @@ TEST_CASE("every task runs once, for any number of tasks and threads") {
   for (const int threads : {1, 2, 3, 7}) {
     thread_pool pool(threads);
     CHECK(pool.threads() == threads);
-    for (const std::size_t tasks : {0, 1, 2, 3, 7, 8, 1000}) {
+    for (const std::size_t tasks : {0u, 1u, 2u, 3u, 7u, 8u, 1000u}) {
       std::vector<std::atomic<int>> runs(tasks);
       pool.parallel_for(tasks, [&](std::size_t task) { ++runs[task]; });
       CHECK(std::all_of(runs.begin(), runs.end(), [](const auto& n) { return n == 1; }));

@@ -46,6 +46,7 @@ class interpreter {
   void run(const executor::node& n, bool replaying) {
     std::vector<const std::byte*> in;
     std::vector<std::byte*> out, update;
+    in.reserve(n.inputs.size());
     for (const auto v : n.inputs) in.push_back(buffer(v));
     for (const auto v : n.outputs) {
       out.push_back(buffer(v));

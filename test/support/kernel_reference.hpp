@@ -15,6 +15,12 @@ namespace kernel_reference {
 
 using doubles = std::vector<double>;
 
+/// Where (i, j) lies among rows of `width`.
+template <class Row>
+std::size_t position(Row i, int width, int j) {
+  return std::size_t(i) * std::size_t(width) + std::size_t(j);
+}
+
 inline doubles convolution(const delta::executor::conv_shape& s, const doubles& x,
                            const doubles& filter) {
   doubles y(s.out_size());
@@ -30,10 +36,10 @@ inline doubles convolution(const delta::executor::conv_shape& s, const doubles& 
             for (int kx = 0; kx < s.kw; ++kx) {
               const int iy = oy * s.stride - s.pad + ky, ix = ox * s.stride - s.pad + kx;
               if (iy < 0 || iy >= s.h || ix < 0 || ix >= s.w) continue;
-              const auto pixel = (std::size_t(n) * s.h + iy) * s.w + ix;
-              const auto tap = (std::size_t(k) * s.kh + ky) * s.kw + kx;
+              const auto pixel = position(position(n, s.h, iy), s.w, ix);
+              const auto tap = position(position(k, s.kh, ky), s.kw, kx);
               for (int c = 0; c < depth; ++c) {
-                sum += x[pixel * s.c + first + c] * filter[tap * depth + c];
+                sum += x[position(pixel, s.c, first + c)] * filter[position(tap, depth, c)];
               }
             }
           y[at++] = sum;
@@ -79,7 +85,7 @@ inline doubles max_pool(const delta::executor::pool_shape& s, const doubles& x) 
           for (int iy = oy * s.stride - s.pad; iy < oy * s.stride - s.pad + s.window; ++iy)
             for (int ix = ox * s.stride - s.pad; ix < ox * s.stride - s.pad + s.window; ++ix) {
               if (iy < 0 || iy >= s.h || ix < 0 || ix >= s.w) continue;
-              best = std::max(best, x[((std::size_t(n) * s.h + iy) * s.w + ix) * s.c + c]);
+              best = std::max(best, x[position(position(position(n, s.h, iy), s.w, ix), s.c, c)]);
             }
           y[at++] = best;
         }
@@ -93,7 +99,7 @@ inline doubles linear(int n, int in, int out, const doubles& x, const doubles& w
     for (int o = 0; o < out; ++o) {
       double sum = bias[std::size_t(o)];
       for (int j = 0; j < in; ++j) {
-        sum += x[std::size_t(i) * in + j] * weight[std::size_t(o) * in + j];
+        sum += x[position(i, in, j)] * weight[position(o, in, j)];
       }
       y.push_back(sum);
     }
@@ -105,9 +111,8 @@ inline double cross_entropy(int n, int classes, const doubles& logits,
   double total = 0.0;
   for (int i = 0; i < n; ++i) {
     double sum = 0.0;
-    const auto row = std::size_t(i) * classes;
-    for (int j = 0; j < classes; ++j) sum += std::exp(logits[row + j]);
-    total += std::log(sum) - logits[row + std::size_t(labels[std::size_t(i)])];
+    for (int j = 0; j < classes; ++j) sum += std::exp(logits[position(i, classes, j)]);
+    total += std::log(sum) - logits[position(i, classes, labels[std::size_t(i)])];
   }
   return total / n;
 }

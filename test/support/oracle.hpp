@@ -72,6 +72,12 @@ class oracle {
     }
   }
 
+  // Where (i, j) lies among rows of `width`.
+  template <class Row>
+  static std::size_t position(Row i, int width, int j) {
+    return std::size_t(i) * std::size_t(width) + std::size_t(j);
+  }
+
   // Calls f(output pixel, window position, input pixel) for every pair inside the image.
   template <class Shape, class F>
   static void windows(const Shape& s, int kh, int kw, F f) {
@@ -83,8 +89,8 @@ class oracle {
               const int iy = y * s.stride - s.pad + ky;
               const int ix = x * s.stride - s.pad + kx;
               if (iy < 0 || iy >= s.h || ix < 0 || ix >= s.w) continue;
-              f(std::size_t((i * s.oh() + y) * s.ow() + x), std::size_t(ky * kw + kx),
-                std::size_t((i * s.h + iy) * s.w + ix));
+              f(position(position(i, s.oh(), y), s.ow(), x), position(ky, kw, kx),
+                position(position(i, s.h, iy), s.w, ix));
             }
   }
 
