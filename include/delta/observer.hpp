@@ -77,6 +77,9 @@ struct observed_by {
   O* observer;
   void on(const event& e) const { observer->on(e); }
 };
+/// Clang 16 does not deduce an aggregate's arguments by itself.
+template <class O>
+observed_by(O*) -> observed_by<O>;
 
 static_assert(Observer<no_observer> && Observer<observed_by<no_observer>>);
 
