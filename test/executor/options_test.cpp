@@ -36,7 +36,7 @@ std::string refusal(const std::vector<std::string>& words) {
   try {
     (void)parse(words);
   } catch (const usage_error& error) {
-    const std::string line = error.what();
+    std::string line = error.what();
     CHECK_MESSAGE(line.find_first_of("\n\r") == std::string::npos, line);
     return line;
   }
