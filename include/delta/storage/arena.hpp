@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "delta/concepts.hpp"
+#include "delta/detail/storage_rules.hpp"
 #include "delta/storage/simulated.hpp"
 #include "delta/units.hpp"
 

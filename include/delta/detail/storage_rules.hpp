@@ -1,0 +1,216 @@
+// delta: the rules of a storage, written once for every kind of engines: who may have which bytes,
+// and what must be over before they are touched.
+#pragma once
+
+#include <cassert>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "delta/detail/regions.hpp"
+#include "delta/units.hpp"
+
+namespace delta::detail {
+
+/// The Storage calls, written once: two regions, and the fences between three engines, whatever
+/// these are (virtual ones in simulated.hpp, a device's in arena.hpp). The eight transfer rules are
+/// kept here and nowhere else:
+///  1 a copy out follows the last writer         5 an operator follows the copy in of what it reads
+///  2 reuse of a block follows its copy out      6 reuse of a slab follows its copy in
+///  3 a copy in follows its own copy out         7 copies are ordered by explicit stamps: there is
+///  4 a copy in follows all former users of         no "current stream" to be captured too late
+///    its destination                            8 packing is an operator like any other: rule 1
+template <class Engines>
+class storage_rules {
+ public:
+  storage_rules(const storage_rules&) = delete;
+  storage_rules& operator=(const storage_rules&) = delete;
+
+  /// A block of rounded(n) bytes; zero bytes take none and always fit. nullopt: no room, or room
+  /// only between blocks that can't move now (held, being copied, or an operator runs). Otherwise
+  /// free bytes >= rounded(n) means that it fits: what is in the way slides together.
+  [[nodiscard]] std::optional<block> allocate(bytes n, lifetime life) {
+    const bytes size = rounded(n);
+    if (n > capacity() || size > capacity() - used()) return std::nullopt;
+    auto row = device_.place(size.count, life);
+    if (!row && moving_ && !running_) {
+      const auto window =
+          device_.cheapest_window(size.count, [&](stretch& r) { return r.holds || copying(r); });
+      if (window) {
+        moves_ += device_.close(*window, life, engines_);
+        moved_ += bytes{window->moved};
+        row = device_.place(size.count, life);
+      }
+    }
+    if (!row) return std::nullopt;
+    return block{*row};
+  }
+  void free(block&& b) noexcept { device_.release(std::exchange(b, block{}).index()); }
+  void free(slab&& h) noexcept { host_.release(std::exchange(h, slab{}).index()); }
+
+  /// nullopt, and the block as it was: the host side has no hole that is large enough.
+  [[nodiscard]] std::optional<transfer> copy_out(block& b) {
+    const std::uint64_t size = device_[b.index()].size;
+    const auto row = host_.place(size, lifetime::transient);
+    if (!row) return std::nullopt;
+    slab h{*row};
+    stretch& from = device_[b.index()];
+    stretch& to = host_[*row];
+    const fence after = fence{from.written}.join(to.users());  // rules 1 and 6
+    const stamp done = queue_copy(direction::out, from, to, after, h);
+    from.read.join(done);  // rule 2
+    to.write_at(done);     // rule 3
+    return transfer{std::move(b), std::move(h), done};
+  }
+  /// Block and slab have the same size: the slab was copied out of such a block.
+  [[nodiscard]] transfer copy_in(slab&& h, block&& b) {
+    stretch& from = host_[h.index()];
+    stretch& to = device_[b.index()];
+    assert(from.size == to.size && "a slab goes back into a block of its size");
+    const fence after = fence{from.written}.join(to.users());  // rules 3 and 4
+    slab none;
+    const stamp done = queue_copy(direction::in, to, from, after, none);
+    from.read.join(done);  // rule 6
+    to.write_at(done);     // rule 5
+    return {std::move(b), std::move(h), done};
+  }
+  [[nodiscard]] std::pair<block, slab> land(transfer&& t) noexcept { return std::move(t).take(); }
+
+  /// Blocks named here can't be freed before end_operator. A block may be in both lists.
+  void begin_operator(std::span<const block* const> reads, std::span<const block* const> writes) {
+    assert(!running_ && "the operator before has not ended");
+    reads_.clear();
+    writes_.clear();
+    fence after;
+    for (const block* b : reads) {
+      after.join(device_[b->index()].written);
+      reads_.push_back(b->index());
+    }
+    for (const block* b : writes) {
+      after.join(device_[b->index()].users());
+      writes_.push_back(b->index());
+    }
+    engines_.begin(after);
+    for (auto i : reads_) ++device_[i].holds;
+    for (auto i : writes_) ++device_[i].holds;
+    running_ = true;
+  }
+  stamp end_operator(nanoseconds cost) {
+    assert(running_ && "no operator has begun");
+    running_ = false;
+    for (auto i : reads_) --device_[i].holds;
+    for (auto i : writes_) --device_[i].holds;
+    const stamp done = engines_.end(cost);  // if it throws, the blocks can be freed all the same
+    for (auto i : reads_) device_[i].read.join(done);
+    for (auto i : writes_) device_[i].write_at(done);
+    return done;
+  }
+
+  /// The block may not move until it was released as often as it was held.
+  void hold(const block& b) noexcept { ++device_[b.index()].holds; }
+  void unhold(const block& b) noexcept {
+    assert(device_[b.index()].holds > 0);
+    --device_[b.index()].holds;
+  }
+
+  [[nodiscard]] bool reached(stamp s) { return engines_.reached(s); }
+  void wait(stamp s) { engines_.wait(s); }
+  [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) { return engines_.elapsed(s); }
+  /// When that work began, by now()'s clock, while it is remembered.
+  [[nodiscard]] std::optional<nanoseconds> began(stamp s) { return engines_.began(s); }
+  [[nodiscard]] nanoseconds now() const { return engines_.now(); }
+  [[nodiscard]] nanoseconds waited() const { return engines_.waited(); }
+  [[nodiscard]] double rate(direction d) const { return engines_.rate(d); }
+  [[nodiscard]] nanoseconds latency(direction d) const { return engines_.latency(d); }
+  [[nodiscard]] nanoseconds backlog(direction d) const { return engines_.backlog(d); }
+
+  /// The budgets, rounded down to whole granules; what is taken of them; the most that ever was.
+  [[nodiscard]] bytes capacity() const noexcept { return device_.capacity(); }
+  [[nodiscard]] bytes used() const noexcept { return device_.used(); }
+  [[nodiscard]] bytes peak() const noexcept { return device_.peak(); }
+  [[nodiscard]] bytes host_capacity() const noexcept { return host_.capacity(); }
+  [[nodiscard]] bytes host_used() const noexcept { return host_.used(); }
+  [[nodiscard]] bytes host_peak() const noexcept { return host_.peak(); }
+  [[nodiscard]] bytes rounded(bytes n) const noexcept { return round_up(n, granularity_); }
+  [[nodiscard]] bytes largest_hole() const noexcept { return device_.largest_hole(); }
+  /// How many bytes would have to move for `n` bytes in one piece; nullopt: what can't move now
+  /// prevents it. O(blocks).
+  [[nodiscard]] std::optional<bytes> bytes_to_move(bytes n) {
+    if (n == bytes{}) return n;
+    if (!moving_ || running_) return std::nullopt;
+    const auto window = device_.cheapest_window(rounded(n).count,
+                                                [&](stretch& r) { return r.holds || copying(r); });
+    return window ? std::optional(bytes{window->moved}) : std::nullopt;
+  }
+  /// Bytes per second at which blocks move together; 0: moving takes no time.
+  [[nodiscard]] double move_rate() const { return engines_.move_rate(); }
+  /// Calls `f(row, size, used)` for every stretch in address order: blocks (used, `row` is the
+  /// token's index) and the holes between them. O(blocks).
+  template <class F>
+  void walk_blocks(F&& f) const {
+    device_.walk([&](std::uint32_t row, const stretch& r) { f(row, bytes{r.size}, r.used); });
+  }
+  /// How many blocks were moved to make room, and how many bytes these were.
+  [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
+  [[nodiscard]] bytes moved_bytes() const noexcept { return moved_; }
+  /// Empty when the books are in order, else what is not. For tests; O(blocks).
+  [[nodiscard]] std::string_view check_invariants() const noexcept {
+    const auto device = device_.check();
+    return device.empty() ? host_.check() : device;
+  }
+
+ protected:
+  storage_rules(bytes capacity, bytes host_capacity, std::uint64_t granularity, bool moving,
+                Engines engines)
+      : granularity_(granularity),
+        moving_(moving),
+        device_(round_down(capacity)),
+        host_(round_down(host_capacity)),
+        engines_(std::move(engines)) {}
+  ~storage_rules() = default;
+
+  [[nodiscard]] Engines& engines() noexcept { return engines_; }
+  [[nodiscard]] const Engines& engines() const noexcept { return engines_; }
+  [[nodiscard]] std::uint64_t offset(const block& b) const { return device_[b.index()].offset; }
+  [[nodiscard]] std::uint64_t offset(const slab& h) const { return host_[h.index()].offset; }
+
+ private:
+  [[nodiscard]] bytes round_down(bytes n) const noexcept {
+    assert(granularity_ > 0 && (granularity_ & (granularity_ - 1)) == 0);
+    return bytes{n.count & ~(granularity_ - 1)};
+  }
+  /// `fresh` goes back when the device throws, so that a failed copy leaves no trace.
+  stamp queue_copy(direction d, const stretch& device, const stretch& host, const fence& after,
+                   slab& fresh) {
+    try {
+      return engines_.copy(d, device.offset, host.offset, bytes{device.size}, after);
+    } catch (...) {
+      if (fresh) free(std::move(fresh));
+      throw;
+    }
+  }
+  /// Whether a copy touches it now. What was found reached is forgotten: asking may be dear.
+  bool copying(stretch& r) {
+    for (fence* f : {&r.written, &r.read})
+      for (const engine e : {engine::copy_out, engine::copy_in}) {
+        auto& point = f->point[static_cast<std::size_t>(e)];
+        if (point == 0) continue;
+        if (!engines_.reached({e, point})) return true;
+        point = 0;
+      }
+    return false;
+  }
+
+  std::uint64_t granularity_;
+  bool moving_, running_ = false;
+  region device_, host_;
+  std::vector<std::uint32_t> reads_, writes_;  // of the running operator
+  std::uint64_t moves_ = 0;
+  bytes moved_{};
+  Engines engines_;
+};
+
+}  // namespace delta::detail
