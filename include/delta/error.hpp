@@ -12,12 +12,18 @@
 
 namespace delta {
 
-/// Base of all errors. `what()` is one line, kept in the object.
+/// Base of all errors that the manager throws by itself. `what()` is one line, kept in the object:
+/// nothing of it is on the heap, which may be what has run out.
+///
+/// After any of them the manager can be used on (unless it is `poisoned`). What a kernel, a storage
+/// or a device throws passes through as it is, and is not an `error`.
 class error : public std::exception {
  public:
+  /// One line of text; lives as long as the error does.
   [[nodiscard]] const char* what() const noexcept override { return text_.data(); }
 
  protected:
+  // Appends to the line, as printf does; what is too long is cut off.
   template <class... Values>
   void print(const char* format, Values... values) noexcept {
     const int n = std::snprintf(text_.data() + used_, text_.size() - used_, format, values...);
@@ -26,26 +32,32 @@ class error : public std::exception {
   void print(const char* text) noexcept { print("%s", text); }
 
  private:
+  // Enough for six holders with labels of usual length.
   std::array<char, 1280> text_{};
   std::size_t used_ = 0;
 };
 
-/// An id that names no living tensor: never given out, or dropped already.
+/// An id that names no living tensor: never given out, or dropped already. Thrown before anything
+/// is done. An id that was given out again is not seen: it names a living tensor.
 class unknown_tensor : public error {
  public:
   explicit unknown_tensor(tensor_id t) noexcept : tensor(t) {
     print("tensor %u is not known: it was dropped, or never created", index(t));
   }
+  /// The id that was given.
   tensor_id tensor;
 };
 
-/// A call that the interface forbids; `what()` says which.
+/// A call that the interface forbids; `what()` says which. Thrown before anything is done: from
+/// within a kernel or a policy, between begin and end, or with lists that do not match.
 class misuse : public error {
  public:
+  /// `why` is copied.
   explicit misuse(const char* why) noexcept { print(why); }
 };
 
-/// An earlier failure of a storage left the records and the memory in disagreement.
+/// An earlier failure of a storage, a device or a policy left the records and the memory in
+/// disagreement. All that is left to do is to destroy the manager.
 class poisoned : public error {
  public:
   poisoned() noexcept {
@@ -53,7 +65,7 @@ class poisoned : public error {
   }
 };
 
-/// Why a tensor could not leave.
+/// Why a tensor could not leave. The first that applies, in the order of `room::why_it_stays`.
 enum class obstacle : std::uint8_t {
   pinned,         ///< a constant, or pinned by the user
   locked,         ///< in use: an input or output of the operator at hand, or held by a view
@@ -63,6 +75,7 @@ enum class obstacle : std::uint8_t {
   recompute_cap   ///< recomputed too often in this step, and can't be offloaded
 };
 
+/// The obstacle as words, as the line of an error says it.
 constexpr const char* name(obstacle o) noexcept {
   constexpr std::array<const char*, 6> names{"pinned",
                                              "in use",
@@ -81,26 +94,36 @@ struct holder {
   const char* label = "";  ///< the operator that made it, or what the program called it
 };
 
-/// Who holds the memory: the report that a failed reservation carries (all numbers in bytes).
+/// Who holds the memory: the report that a failed reservation carries (all numbers in bytes). Taken
+/// when it failed; O(tensors), no heap.
 struct memory_report {
-  bytes requested{};     ///< the reservation at hand: outputs, workspace, what must come back
-  bytes capacity{};      ///< the budget
-  bytes used{};          ///< taken when it failed
-  bytes largest_hole{};  ///< the most that was free in one piece
-  bytes immovable{};     ///< of that, what could not leave
-  bytes host_capacity{};
-  bytes host_used{};
-  /// The smallest budget with which the operators seen so far would have gone on.
+  bytes requested{};      ///< the reservation at hand: outputs, workspace, what must come back
+  bytes capacity{};       ///< the budget
+  bytes used{};           ///< taken when it failed
+  bytes largest_hole{};   ///< the most that was free in one piece
+  bytes immovable{};      ///< of what is used, what could not leave
+  bytes host_capacity{};  ///< the host budget
+  bytes host_used{};      ///< taken of it
+  /// The smallest budget with which the operators seen so far would have gone on: the largest need
+  /// of any of them, its inputs and the constants included. Later ones may need more.
   bytes smallest_budget{};
   const char* operation = "";       ///< the operator that asked
   std::array<holder, 6> biggest{};  ///< the biggest that stayed, largest first
-  std::size_t holders = 0;
+  std::size_t holders = 0;          ///< how many of `biggest` are set
 };
 
-/// The budget can't hold what one operator needs, even with everything else released
-/// (repairs P-4: instead of the paper's loop without an exit).
+/// The budget can't hold what one operator needs, even with everything else released (repairs P-4:
+/// instead of the paper's loop without an exit). Nothing was created; what was released meanwhile
+/// stays released, and comes back when it is used. A program may drop something and try again:
+///
+///   try {
+///     y = manager.run(op, kernel);
+///   } catch (const delta::budget_exceeded& e) {
+///     std::cerr << e.what() << '\n';  // or look at e.report
+///   }
 class budget_exceeded : public error {
  public:
+  /// Two lines: bytes enough, but scattered between what is held; or bytes that can't be freed.
   explicit budget_exceeded(const memory_report& r) noexcept : report(r) {
     const bytes free = saturating_sub(r.capacity, r.used);
     if (r.requested <= free)
@@ -114,9 +137,11 @@ class budget_exceeded : public error {
     print_holders();
   }
 
+  /// All that is known, as numbers.
   memory_report report;
 
  protected:
+  // For `thrash`, which says something else.
   struct silent {};
   budget_exceeded(const memory_report& r, silent) noexcept : report(r) {}
   static unsigned long long count(bytes b) noexcept { return b.count; }
@@ -132,10 +157,12 @@ class budget_exceeded : public error {
   }
 };
 
-/// Recomputation got out of hand: the cap on replays was reached without the operator's inputs
-/// ever being together (repairs P-26).
+/// Recomputation got out of hand: the cap on replays was reached without the operator's inputs ever
+/// being together (repairs P-26). A kind of budget_exceeded, as a larger budget helps. Only a
+/// restore on demand throws it.
 class thrash : public budget_exceeded {
  public:
+  /// `done` replays were made where `most` are allowed.
   thrash(const memory_report& r, std::uint64_t done, std::uint64_t most) noexcept
       : budget_exceeded(r, silent{}), replays(done), cap(most) {
     print(

@@ -17,32 +17,41 @@
 
 namespace delta {
 
-/// The record of one operator that may have to run again.
+/// The record of one operator that may have to run again. Records exist only where the policy may
+/// evict: without that nothing is ever replayed, and no kernel is stored.
 struct operator_record {
-  std::vector<tensor_id> inputs, outputs, updates;
-  kernel replay;
-  bytes workspace{};
-  nanoseconds cost{};              ///< as measured last, or a prior
-  std::uint64_t sequence = 0;      ///< its number in the program's order
-  mutable std::uint64_t mark = 0;  ///< last walk that visited it
-  const char* name = "";
-  std::uint32_t replays = 0;  ///< in this step
-  trait traits = trait::pure;
-  bool in_use = false;
+  std::vector<tensor_id> inputs, outputs, updates;  ///< as the operator stated them
+  kernel replay;                                    ///< makes all outputs again
+  bytes workspace{};                                ///< as asked for
+  nanoseconds cost{};                               ///< as measured last, or a prior
+  std::uint64_t sequence = 0;                       ///< its number in the program's order
+  mutable std::uint64_t mark = 0;                   ///< last walk that visited it
+  const char* name = "";                            ///< for errors and timelines
+  std::uint32_t replays = 0;                        ///< in this step
+  trait traits = trait::pure;                       ///< what the replay must respect
+  bool in_use = false;  ///< the record stands for an operator (else it waits to be recycled)
 };
 
 /// Tensors and operator records. Invariant: a tensor with a producer can be computed again, because
 /// every input of a living record either has its bytes somewhere or has a producer itself; losing
-/// the one takes the record away (`sever`). Records and their lists are recycled.
+/// the one takes the record away (`sever`). So "can it be recomputed?" is one comparison, without a
+/// walk.
+///
+/// Edges are strong (repairs P-20): a tensor that the program has dropped keeps its record while
+/// something may be recomputed through it. Records and their lists are recycled, so a steady
+/// program stops asking the heap.
 class graph {
  public:
+  /// The record of an id that is known to be good. Not checked. References hold until the next
+  /// add_tensor or add_record.
   [[nodiscard]] tensor& operator[](tensor_id t) noexcept { return tensors_[index(t)]; }
   [[nodiscard]] const tensor& operator[](tensor_id t) const noexcept { return tensors_[index(t)]; }
   [[nodiscard]] operator_record& operator[](operator_id o) noexcept { return records_[index(o)]; }
   [[nodiscard]] const operator_record& operator[](operator_id o) const noexcept {
     return records_[index(o)];
   }
-  /// Throws unknown_tensor.
+  /// The record of an id that the program gave. Throws unknown_tensor where it names nothing, or
+  /// what the program has dropped. O(1).
   tensor& checked(tensor_id t) {
     return const_cast<tensor&>(static_cast<const graph&>(*this).checked(t));
   }
@@ -51,8 +60,10 @@ class graph {
       throw unknown_tensor(t);
     return (*this)[t];
   }
+  /// Rows in the tables, used or not: ids below these may be looked at. O(1).
   [[nodiscard]] std::size_t tensor_slots() const noexcept { return tensors_.size(); }
   [[nodiscard]] std::size_t record_slots() const noexcept { return records_.size(); }
+  /// Records and tensors in use; of tensors, dropped ones with a record included. O(1).
   [[nodiscard]] std::size_t live_records() const noexcept {
     return records_.size() - free_records_.size();
   }
@@ -60,7 +71,8 @@ class graph {
     return tensors_.size() - free_tensors_.size();
   }
 
-  /// A fresh tensor with one reference and no bytes. Amortised O(1).
+  /// A fresh tensor with one reference, dead: it has no bytes yet. `size` is what the program asked
+  /// for, `footprint` what the storage counts. Amortised O(1).
   tensor_id add_tensor(bytes size, bytes footprint) {
     tensor_id t;
     if (free_tensors_.empty()) {
@@ -78,7 +90,7 @@ class graph {
     return t;
   }
 
-  /// A fresh record; the caller fills it and calls `connect`.
+  /// A fresh record; the caller fills it and calls `connect`. Amortised O(1).
   operator_id add_record() {
     operator_id o;
     if (free_records_.empty()) {
@@ -99,7 +111,8 @@ class graph {
   }
 
   /// Takes a record away: its outputs can't be computed again, its inputs lose a consumer.
-  /// `orphans` receives every tensor that may have become useless. O(edges x consumers).
+  /// `orphans` receives every tensor that may have become useless; what becomes of them is the
+  /// caller's affair (`ledger::sweep`), so that nothing recurses. O(edges x consumers).
   void disconnect(operator_id o, std::vector<tensor_id>& orphans) {
     operator_record& r = (*this)[o];
     for (tensor_id t : r.outputs) {
@@ -121,7 +134,8 @@ class graph {
     free_records_.push_back(o);
   }
 
-  /// Gives a tensor's record back; it must have no bytes, references, producer or consumers.
+  /// Gives a tensor's record back; it must have no bytes, references, producer or consumers. Its
+  /// list of consumers keeps its memory for the next tensor. O(1).
   void recycle(tensor_id t) {
     tensor& r = (*this)[t];
     assert(r.references == 0 && r.locks == 0 && r.consumers.empty() && !r.device && !r.host);
@@ -132,7 +146,8 @@ class graph {
     free_tensors_.push_back(t);
   }
 
-  /// Is nobody left who could ask for any output of `o`, directly or by recomputing?
+  /// Is nobody left who could ask for any output of `o`, directly or by recomputing? Then the
+  /// record can go (repairs P-1). O(outputs).
   [[nodiscard]] bool useless(operator_id o) const noexcept {
     return std::all_of((*this)[o].outputs.begin(), (*this)[o].outputs.end(), [&](tensor_id t) {
       const tensor& r = (*this)[t];
@@ -142,8 +157,9 @@ class graph {
 
   /// Calls `visit(u)` for every referenced tensor that is computed from `t` directly, or through
   /// tensors that the program has dropped: what could not be computed again without `t`. The same
-  /// for the record that made `t`, if there is one: `t` itself and its siblings. `walk` is scratch.
-  /// O(descendants).
+  /// for the record that made `t`, if there is one: `t` itself and its siblings. A referenced
+  /// tensor ends the walk: once its bytes are safe, so is what follows it. Nothing is visited
+  /// twice. `walk` is scratch. O(descendants).
   template <class Visit>
   void for_each_dependent(tensor_id t, std::vector<operator_id>& walk, const Visit& visit) const {
     const std::uint64_t mark = next_mark();
@@ -161,7 +177,8 @@ class graph {
     }
   }
 
-  /// A number that no earlier walk has used; marks tell visited records.
+  /// A number that no earlier walk has used; marks tell visited records without clearing them
+  /// first. Walks must not be nested: the inner one overwrites marks of the outer.
   std::uint64_t next_mark() const noexcept { return ++mark_; }
 
  private:
@@ -173,7 +190,7 @@ class graph {
 };
 
 /// Memory that a replay takes: the outputs that are missing, scratch for those that are not (a
-/// kernel writes all of them), and workspace.
+/// kernel writes all of them), and workspace. O(outputs).
 inline bytes replay_need(const graph& g, operator_id o, bytes workspace_footprint) {
   bytes need = workspace_footprint;
   for (tensor_id t : g[o].outputs) need += g[t].footprint;

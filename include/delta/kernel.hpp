@@ -15,21 +15,29 @@
 
 namespace delta {
 
-/// What a replay must respect (repairs P-23). Combine with |.
+/// What a replay must respect (repairs P-23). Combine with |. The program vouches for it: the
+/// library can't check that a kernel gives the same bits twice.
 enum class trait : std::uint8_t {
-  pure = 0,
+  pure = 0,          ///< the same inputs give the same bits
   random = 1,        ///< draws numbers: from `call::sequence()`, so that a replay draws the same
   effect_once = 2,   ///< its updates happen once: a replay gets null for them
   never_replay = 4,  ///< its outputs can't be recomputed
 };
+/// All that either asks for.
 constexpr trait operator|(trait a, trait b) noexcept {
   return static_cast<trait>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
+/// Is `t` (one or several) among them?
 constexpr bool has(trait set, trait t) noexcept {
   return (static_cast<unsigned>(set) & static_cast<unsigned>(t)) != 0;
 }
 
-/// An operator whose lists are known at run time. The spans must live until `run` returns.
+/// An operator whose lists are known at run time. The spans must live until `run` or `begin`
+/// returns; nothing keeps them longer.
+///
+/// A tensor may be among the inputs and among the updates. An operator with updates is recorded for
+/// recomputation only with trait::effect_once, and only when it reads none of what it updates: a
+/// replay would start from bytes that are changed already (repairs P-19, P-23).
 struct operation_span {
   std::span<const tensor_id> inputs = {};   ///< read
   std::span<const bytes> outputs = {};      ///< sizes; the kernel writes every byte
@@ -41,6 +49,7 @@ struct operation_span {
 };
 
 /// The same with literal lists, for use inside a call: `manager.run({.inputs = {x, w}, ...}, f)`.
+/// Not to be kept: an initializer list lives until the end of the full expression.
 struct operation {
   std::initializer_list<tensor_id> inputs = {};
   std::initializer_list<bytes> outputs = {};
@@ -50,6 +59,7 @@ struct operation {
   nanoseconds cost{};
   const char* name = "operator";
 
+  /// Views the same lists; lives as long as they do.
   operator operation_span() const noexcept {
     return {{inputs.begin(), inputs.size()},
             {outputs.begin(), outputs.size()},
@@ -62,10 +72,14 @@ struct operation {
 };
 
 /// What a kernel sees of the operator that it carries out. One type for every manager, so that
-/// kernels can be stored. Addresses hold until the kernel returns.
+/// kernels can be stored. Addresses hold until the kernel returns: later the blocks may be moved,
+/// released, or given to another tensor.
+///
+///   const auto add = [](delta::call& c) { sum(c.in(0), c.in(1), c.out(0)); };
 class call {
  public:
   using addresses = std::span<std::byte* const>;
+  /// Made by the manager for each run. The spans are its own and live as long as the call is used.
   call(addresses in, addresses out, addresses update, std::byte* workspace, void* stream,
        std::uint64_t sequence, bool replaying) noexcept
       : in_(in),
@@ -76,17 +90,21 @@ class call {
         sequence_(sequence),
         replaying_(replaying) {}
 
-  /// Addresses are in the order of the operator's lists; null where the storage keeps no bytes.
+  /// Addresses are in the order of the operator's lists; null where the storage keeps no bytes. An
+  /// index past the end of its list is not checked.
   [[nodiscard]] std::byte* in(std::size_t i) const noexcept { return in_[i]; }
+  /// Where output `i` goes. The kernel writes every byte: the block holds what was there before.
   [[nodiscard]] std::byte* out(std::size_t i) const noexcept { return out_[i]; }
   /// A tensor updated in place; null when an operator with an effect once is replayed.
   [[nodiscard]] std::byte* update(std::size_t i) const noexcept { return update_[i]; }
+  /// Scratch, with any contents; null when the operator asked for none.
   [[nodiscard]] std::byte* workspace() const noexcept { return workspace_; }
+  /// Does the library run it again, rather than the program for the first time?
   [[nodiscard]] bool replaying() const noexcept { return replaying_; }
-  /// The operator's number in the program's order; the same in its replays. Seeds counter-based
-  /// random generators.
+  /// The operator's number in the program's order (its tick); the same in its replays. Seeds
+  /// counter-based random generators (repairs P-23).
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
-  /// What to launch on (the storage's native stream), or null.
+  /// What to launch on (the storage's native stream), or null where there is none.
   [[nodiscard]] void* stream() const noexcept { return stream_; }
 
  private:
@@ -98,10 +116,13 @@ class call {
 };
 
 /// A stored kernel: a callable `void(call&)`, move-only. Captures up to 32 bytes live inside;
-/// larger ones on the heap.
+/// larger ones, over-aligned ones and ones whose move may throw on the heap. std::function was
+/// rejected: it wants callables that can be copied, and with g++ keeps only 16 bytes inside.
 class kernel {
  public:
+  /// Holds nothing; calling it then is undefined.
   kernel() noexcept = default;
+  /// Takes any callable by value. Throws what its copy or move throws, or std::bad_alloc.
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, kernel> &&
              std::is_invocable_v<std::remove_cvref_t<F>&, call&>)
@@ -117,6 +138,7 @@ class kernel {
       face_ = &outside<body>;
     }
   }
+  /// Afterwards `o` holds nothing. One call through a pointer, no heap.
   kernel(kernel&& o) noexcept { take(o); }
   kernel& operator=(kernel&& o) noexcept {
     if (this != &o) reset(), take(o);
@@ -124,14 +146,19 @@ class kernel {
   }
   ~kernel() { reset(); }
 
+  /// Runs it. Throws what the callable throws. One call through a pointer.
   void operator()(call& c) { face_->invoke(cell_, c); }
+  /// Does it hold anything?
   explicit operator bool() const noexcept { return face_ != nullptr; }
+  /// Destroys what it holds.
   void reset() noexcept {
     if (face_ != nullptr) std::exchange(face_, nullptr)->destroy(cell_);
   }
 
  private:
   static constexpr std::size_t room = 32;
+  // What the stored type can do: one table per type, so a kernel is five words. (A virtual base
+  // would put every capture on the heap, or need the same placement by hand.)
   struct face {
     void (*invoke)(void*, call&);
     void (*relocate)(void* to, void* from) noexcept;

@@ -24,13 +24,16 @@ enum class residency : std::uint8_t {
 };
 inline constexpr std::size_t residency_count = 6;
 
+/// The state as a word, for messages and tests: "resident", "offloading" and so on.
 constexpr std::string_view name(residency r) noexcept {
   constexpr std::array<std::string_view, residency_count> names{"resident",  "offloading", "host",
                                                                 "reloading", "evicted",    "dead"};
   return names[static_cast<std::size_t>(r)];
 }
 
-/// The legal transitions; everything else is a bug in the manager.
+/// The legal transitions; everything else is a bug in the manager. `ledger::become`, the only place
+/// that changes a state, asserts them; a test goes through all pairs.
+///
 ///   from \ to     resident   offloading host       reloading  evicted    dead
 inline constexpr std::array<std::array<bool, residency_count>, residency_count> legal_transitions{{
     /* resident   */ {false, true, true, false, true, true},  // offload, drop of a clean one, evict
@@ -41,26 +44,34 @@ inline constexpr std::array<std::array<bool, residency_count>, residency_count> 
     /* dead       */ {true, false, false, false, false, false}  // recomputed for a descendant
 }};
 
+/// Is `from` -> `to` in the table? No state goes to itself. O(1), at compile time too.
 constexpr bool legal(residency from, residency to) noexcept {
   return legal_transitions[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
 /// What may not happen to a tensor, by the user's word (the paper's evict_pinned and
-/// offload_pinned; both: it stays, repairs P-2).
+/// offload_pinned; both: it stays, repairs P-2). A tensor without a producer can't be evicted
+/// whatever its pin is (P-3). See manager::forbid.
 enum class pin : std::uint8_t { none = 0, evict = 1, offload = 2, both = 3 };
 
+/// All that either forbids.
 constexpr pin operator|(pin a, pin b) noexcept {
   return static_cast<pin>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
+/// What both forbid.
 constexpr pin operator&(pin a, pin b) noexcept {
   return static_cast<pin>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
 }
+/// Does `p` forbid all that `what` forbids?
 constexpr bool covers(pin p, pin what) noexcept {
   return (static_cast<unsigned>(p) & static_cast<unsigned>(what)) == static_cast<unsigned>(what);
 }
 
-/// The record of one managed tensor: one storage's bytes, shared by its views (repairs P-19).
+/// The record of one managed tensor: one storage's bytes, shared by its views (repairs P-19). The
+/// graph owns the records, the ledger changes them; policies see them through a context. `where`
+/// says which of the two tokens are set.
 struct tensor {
+  /// No place in a list: of `place` and of `planned`.
   static constexpr std::uint32_t nowhere = 0xffffffffu;
 
   bytes size{};            ///< as asked for
@@ -85,7 +96,8 @@ struct tensor {
   std::vector<operator_id> consumers;  ///< records that read it: strong edges (repairs P-20)
 };
 
-/// Does the device hold its bytes (perhaps with a copy of them under way)?
+/// Does the device hold its bytes (perhaps with a copy of them under way)? While reloading it holds
+/// the block that they come to: memory is taken, and an operator may be ordered behind the copy.
 constexpr bool on_device(residency r) noexcept {
   return r == residency::resident || r == residency::offloading || r == residency::reloading;
 }
