@@ -20,9 +20,10 @@
 
 namespace delta {
 
-/// How a tensor leaves the device; `keep`: not now (not judged again in this reservation).
+/// How a tensor leaves the device (Algorithm 3); `keep`: not now (not judged again in this
+/// reservation).
 enum class action : std::uint8_t { evict, offload, keep };
-/// How it comes back.
+/// How a tensor on the host comes back (Algorithm 1, lines 4 to 8).
 enum class restoration : std::uint8_t { recompute, reload };
 
 /// What an answer may be made from besides staleness, by the members of context that tell it. The
@@ -37,14 +38,17 @@ enum class quantity : std::uint8_t {
   exposed_swap_cost = 32,  ///< exposed_swap_cost, reload_cost, backlog
   everything = 255         ///< these, and whatever else a context tells
 };
+/// Either's.
 constexpr quantity operator|(quantity a, quantity b) noexcept {
   return static_cast<quantity>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
+/// Is all of `what` among `q`?
 constexpr bool covers(quantity q, quantity what) noexcept {
   return (static_cast<unsigned>(q) & static_cast<unsigned>(what)) == static_cast<unsigned>(what);
 }
 
-/// All policies, detected: `end_of_operator(context)` and `end_of_step(context)`.
+/// All policies, detected: `end_of_operator(context)`, called after every operator of the program,
+/// when the prefetcher has been asked; and `end_of_step(context)`, when a step has ended.
 template <class P>
 concept follows_operators = requires(P& p, const context& c) { p.end_of_operator(c); };
 template <class P>
@@ -88,23 +92,29 @@ concept weighs_tensor = requires(const H& h, const context& c, tensor_id t) {
 /// Only one of the two, or which of them counts?
 template <class H>
 concept answers_in_one_form = !(scores_tensor<H> && weighs_tensor<H>);
+/// `depends_on`, as a constant expression.
 template <class H>
 concept declares_dependence = std::same_as<decltype(&H::depends_on), const quantity*> && requires {
   typename std::integral_constant<quantity, H::depends_on>;
 };
+/// A member of that name that nobody would ever call is a mistake: detected ones are right or
+/// absent.
 template <class H>
 concept right_score_or_none = scores_tensor<H> || !detail::names_score<H>;
 template <class H>
 concept right_weight_or_none = weighs_tensor<H> || !detail::names_weight<H>;
 template <class H>
 concept right_depends_on_or_none = declares_dependence<H> || !detail::names_depends_on<H>;
+/// It has an answer.
 template <class H>
 concept ranks_tensors = scores_tensor<H> || weighs_tensor<H>;
+/// Who leaves first. Smallest models: `lru`, `greedy` (heuristic.hpp).
 template <class H>
 concept Heuristic = ranks_tensors<H> && answers_in_one_form<H> && right_score_or_none<H> &&
                     right_weight_or_none<H> && right_depends_on_or_none<H> &&
                     right_end_of_operator_or_none<H> && right_end_of_step_or_none<H>;
 
+/// What `H` says that it reads, or the default.
 template <Heuristic H>
 consteval quantity depends_on() {
   if constexpr (declares_dependence<H>) return H::depends_on;
@@ -133,6 +143,7 @@ template <class D>
 concept judges_tensor = requires(D& d, const context& c, tensor_id t) {
   { d.judge(c, t) } -> std::same_as<action>;
 };
+/// The two that are detected; their defaults are in detail/room.hpp.
 template <class D>
 concept chooses_restoration = requires(D& d, const context& c, tensor_id t) {
   { d.restore(c, t) } -> std::same_as<restoration>;
@@ -141,6 +152,7 @@ template <class D>
 concept weighs_waiting = requires(D& d, const context& c, tensor_id t, double wait) {
   { d.rather_wait(c, t, wait) } -> std::same_as<bool>;
 };
+/// Types are compared to the letter: `static bool` or `enum { evicts }` would be something else.
 template <class D>
 concept says_whether_it_evicts = std::same_as<decltype(&D::evicts), const bool*> &&
                                  requires { typename std::bool_constant<D::evicts>; };
@@ -155,11 +167,13 @@ template <class D>
 concept right_evicts_or_none = says_whether_it_evicts<D> || !detail::names_evicts<D>;
 template <class D>
 concept right_offloads_or_none = says_whether_it_offloads<D> || !detail::names_offloads<D>;
+/// How it leaves, and comes back. Smallest model: `evict_only` (decider.hpp).
 template <class D>
 concept Decider = judges_tensor<D> && right_restore_or_none<D> && right_rather_wait_or_none<D> &&
                   right_evicts_or_none<D> && right_offloads_or_none<D> &&
                   right_end_of_operator_or_none<D> && right_end_of_step_or_none<D>;
 
+/// May `D` ever answer so? Its word, or the default: yes.
 template <class D>
 consteval bool evicts() {
   if constexpr (says_whether_it_evicts<D>) return D::evicts;
@@ -189,6 +203,7 @@ template <class P>
 concept names_next_reload = requires(P& p, const context& c) {
   { p.next(c) } -> std::same_as<tensor_id>;
 };
+/// The two that are detected.
 template <class P>
 concept starts_early = requires(P& p, const context& c) {
   { p.ahead(c) } -> std::convertible_to<double>;
@@ -199,6 +214,7 @@ template <class P>
 concept right_ahead_or_none = starts_early<P> || !detail::names_ahead<P>;
 template <class P>
 concept right_wasted_or_none = learns_of_waste<P> || !detail::names_wasted<P>;
+/// What comes back early. Smallest model: `no_prefetch` (prefetcher.hpp).
 template <class P>
 concept Prefetcher = names_next_reload<P> && right_ahead_or_none<P> && right_wasted_or_none<P> &&
                      right_end_of_operator_or_none<P> && right_end_of_step_or_none<P>;
@@ -360,6 +376,7 @@ concept right_native_stream_or_none = has_a_native_stream<S> || !detail::names_n
 template <class S>
 concept right_four_about_holes_or_none = shows_its_holes<S> || !detail::names_holes<S>;
 
+/// Where bytes live. Smallest model: examples/own_storage.cpp; with a Device, arena is one.
 template <class S>
 concept Storage = allocates_blocks<S> && frees_blocks<S> && frees_slabs<S> && copies_out<S> &&
                   copies_in<S> && lands_transfers<S> && begins_operators<S> && ends_operators<S> &&

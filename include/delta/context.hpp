@@ -16,34 +16,42 @@
 
 namespace delta {
 
+/// What can't be done costs this much: infinity, which compares as one would wish.
 inline constexpr double never = std::numeric_limits<double>::infinity();
 
-/// The state of the machine, refreshed by the manager before it asks a policy.
+/// The state of the machine, refreshed by the manager before it asks a policy (`ledger::look`).
 struct conditions {
-  tick now = 0;
-  bool backward = false;  ///< between manager::backward() and end_of_step()
-  bool may_evict = true;  ///< the decider's traits
-  bool may_offload = true;
-  bytes budget{}, used{};  ///< used includes both ends of copies in flight
-  bytes leaving{};         ///< of used: blocks that are free when their copy out is done
-  bytes host_free{};
-  bytes coming_need{};  ///< what the last operator had to allocate: a guess at the next one's
+  tick now = 0;             ///< the operator at hand, or the last one
+  bool backward = false;    ///< between manager::backward() and end_of_step()
+  bool may_evict = true;    ///< the decider's traits
+  bool may_offload = true;  ///< likewise
+  bytes budget{}, used{};   ///< used includes both ends of copies in flight
+  bytes leaving{};          ///< of used: blocks that are free when their copy out is done
+  bytes host_free{};        ///< of the host budget, in however many pieces
+  bytes coming_need{};      ///< what the last operator had to allocate: a guess at the next one's
   std::array<double, 2> rate{1, 1};  ///< bytes per second, by direction
   std::array<double, 2> latency{};   ///< ns per copy
   std::array<double, 2> backlog{};   ///< ns until a copy queued now would start
   std::uint32_t recompute_cap = 0;   ///< replays of one operator per step (repairs P-26)
 };
 
-/// Read-only view of the tensors for heuristics, deciders and prefetchers.
+/// Read-only view of the tensors for heuristics, deciders and prefetchers. Cheap to make and to
+/// copy; valid during the call that it is given to. A policy may ask about the tensor that it is
+/// asked about, and about those of `offloaded`.
+///
+/// Nothing here throws or uses the heap. O(1) unless it says otherwise. Walks leave marks in the
+/// records, so two threads can't share a graph.
 class context {
  public:
+  /// Made by the manager; both outlive it.
   context(const graph& g, const conditions& c) noexcept : graph_(&g), conditions_(&c) {}
 
-  /// m: the bytes that leave when it does.
+  /// m: the bytes that leave when it does, rounded as the storage counts (equation 1).
   [[nodiscard]] double bytes(tensor_id t) const noexcept {
     return static_cast<double>(at(t).footprint.count);
   }
-  /// s: ticks since an operator touched it, at least one (repairs P-16, P-17).
+  /// s: ticks since an operator touched it, at least one (repairs P-16, P-17). The clock stands
+  /// still during replays.
   [[nodiscard]] double staleness(tensor_id t) const noexcept {
     const tick used = at(t).last_use;
     return conditions_->now > used ? static_cast<double>(conditions_->now - used) : 1.0;
@@ -55,11 +63,13 @@ class context {
   [[nodiscard]] double recompute_cost(tensor_id t) const noexcept {
     return can_recompute(t) ? walk(t, false) : never;
   }
-  /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the evicted descendants.
+  /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the evicted descendants
+  /// that the program still holds (Kirisame et al. 2020). One limit of 256 records for both.
+  /// O(closure).
   [[nodiscard]] double neighbourhood_cost(tensor_id t) const noexcept {
     return can_recompute(t) ? walk(t, true) : never;
   }
-  /// One copy of it, in ns, without waiting for the queue.
+  /// One copy of it, in ns, without waiting for the queue: latency + m / rate (repairs P-14).
   [[nodiscard]] double copy_cost(tensor_id t, direction d) const noexcept {
     const auto i = static_cast<std::size_t>(d);
     return conditions_->latency[i] + 1e9 * bytes(t) / conditions_->rate[i];
@@ -74,26 +84,31 @@ class context {
   [[nodiscard]] double exposed_swap_cost(tensor_id t) const noexcept {
     return swap_cost(t) + (is_clean(t) ? 0.0 : backlog(direction::out));
   }
-  /// What bringing it back from the host costs from now, in ns; infinite without a host copy.
+  /// What bringing it back from the host costs from now, in ns, the wait for the copy-in queue
+  /// included; infinite without a host copy.
   [[nodiscard]] double reload_cost(tensor_id t) const noexcept {
     return at(t).host ? backlog(direction::in) + copy_cost(t, direction::in) : never;
   }
-  /// What getting it back would cost if it left the cheaper way; 0 if nobody wants it back.
+  /// What getting it back would cost if it left the cheaper way, in ns; 0 if nobody wants it back.
+  /// The way by recomputing counts where a producer is there, whether or not a pin or the decider
+  /// forbids to evict. O(closure).
   [[nodiscard]] double release_cost(tensor_id t) const noexcept {
     return is_released(t) ? 0.0 : std::min(recompute_cost(t), exposed_swap_cost(t));
   }
 
+  /// How long a copy queued now would wait before it starts, in ns.
   [[nodiscard]] double backlog(direction d) const noexcept {
     return conditions_->backlog[static_cast<std::size_t>(d)];
   }
-  /// Bytes per second.
+  /// Bytes per second in that direction, as the storage measures or assumes it; without latency.
   [[nodiscard]] double rate(direction d) const noexcept {
     return conditions_->rate[static_cast<std::size_t>(d)];
   }
 
-  /// Is a valid copy of it on the host?
+  /// Is a valid copy of it on the host? Of a resident tensor: it can leave without a copy.
   [[nodiscard]] bool is_clean(tensor_id t) const noexcept { return bool(at(t).host); }
-  /// The program has dropped it, and it can be made again: letting it go costs nothing.
+  /// The program has dropped it, no restore under way waits for it, and it can be made again:
+  /// letting it go costs nothing.
   [[nodiscard]] bool is_released(tensor_id t) const noexcept {
     const tensor& r = at(t);
     return r.references == 0 && r.wanted == 0 && r.producer != operator_id::none;
@@ -102,37 +117,50 @@ class context {
   [[nodiscard]] bool can_recompute(tensor_id t) const noexcept {
     return at(t).producer != operator_id::none;
   }
+  /// May its bytes be dropped? Not without a producer (repairs P-3), not of a persistent tensor,
+  /// not against its pin or the decider's own word; and not when its operator was replayed too
+  /// often in this step while the program holds it (P-26).
   [[nodiscard]] bool can_evict(tensor_id t) const noexcept {
     const tensor& r = at(t);
     return conditions_->may_evict && r.producer != operator_id::none && !r.persistent &&
            !covers(r.pinned, pin::evict) &&
            (r.references == 0 || (*graph_)[r.producer].replays < conditions_->recompute_cap);
   }
+  /// May it go to the host? Not against its pin or the decider's word, and only where a copy is
+  /// there already or the host has as many bytes left (P-16). They may lie in pieces: the storage
+  /// has the last word.
   [[nodiscard]] bool can_offload(tensor_id t) const noexcept {
     const tensor& r = at(t);
     return conditions_->may_offload && !covers(r.pinned, pin::offload) &&
            (r.host || r.footprint <= conditions_->host_free);
   }
+  /// Where its bytes are now.
   [[nodiscard]] residency where(tensor_id t) const noexcept { return at(t).where; }
 
+  /// The tick, and whether the program has said that the backward pass has begun
+  /// (manager::backward).
   [[nodiscard]] tick now() const noexcept { return conditions_->now; }
   [[nodiscard]] bool backward() const noexcept { return conditions_->backward; }
-  /// Bytes: the budget, what is taken of it, what will be free when the copies under way are done,
-  /// and what the coming operator is likely to ask for.
+  /// Bytes: the budget, what is taken of it (copies under way included), what will be free when the
+  /// copies out under way are done, and what the coming operator is likely to ask for.
   [[nodiscard]] double budget() const noexcept { return count(conditions_->budget); }
   [[nodiscard]] double used() const noexcept { return count(conditions_->used); }
   [[nodiscard]] double leaving() const noexcept { return count(conditions_->leaving); }
   [[nodiscard]] double coming_need() const noexcept { return count(conditions_->coming_need); }
-  /// Tensors on the host alone, in the order in which they were offloaded.
+  /// Tensors on the host alone, in the order in which they were offloaded: the paper's queue
+  /// (Algorithm 4). The list changes when the manager goes on.
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
+  /// The manager's, before it asks.
   void set_offloaded(std::span<const tensor_id> list) noexcept { offloaded_ = list; }
 
  private:
+  // Bounds the time of a question, and its table to a kilobyte of stack.
   static constexpr std::size_t walk_limit = 256;
 
   static double count(delta::bytes b) noexcept { return static_cast<double>(b.count); }
   const tensor& at(tensor_id t) const noexcept { return (*graph_)[t]; }
 
+  // Nowhere: evicted or dead.
   [[nodiscard]] bool missing(tensor_id t) const noexcept {
     return !on_device(at(t).where) && at(t).where != residency::host;
   }
@@ -153,6 +181,7 @@ class context {
     const std::uint64_t mark = graph_->next_mark();
     double cost = 0;
     const auto visit = [&](operator_id o) {
+      // At the limit the walk goes on over what it has found, and finds nothing more.
       if (o == operator_id::none || count == walk_limit) return;
       const operator_record& r = (*graph_)[o];
       if (std::exchange(r.mark, mark) == mark) return;
@@ -163,12 +192,15 @@ class context {
     for (std::size_t i = 0; i < count; ++i)
       for (tensor_id in : (*graph_)[found[i]].inputs) {
         const tensor& r = at(in);
+        // A tensor on the host has two prices, and `reloads` says which: its operator, like what is
+        // missing, or one copy. The copy is marked on the tensor, as it is no record.
         if (missing(in) || (r.where == residency::host && !reloads(in)))
           visit(r.producer);
         else if (r.where == residency::host && std::exchange(r.mark, mark) != mark)
           cost += reload_cost(in);
       }
     if (descendants) {
+      // The ancestors are not expanded downwards: their other descendants are not t's.
       std::size_t i = count;
       for (operator_id c : at(t).consumers) visit_missing_outputs(c, visit);
       for (; i < count; ++i)
@@ -178,6 +210,8 @@ class context {
     }
     return cost;
   }
+  // A reader counts when some output of it is gone that the program still holds: nobody asks for
+  // the others.
   template <class Visit>
   void visit_missing_outputs(operator_id c, const Visit& visit) const noexcept {
     const auto& outs = (*graph_)[c].outputs;

@@ -1,4 +1,7 @@
 // delta: deciders, the Director's rule: how a tensor leaves, and how it comes back.
+//
+// Asked by room.hpp, once per tensor that the Filter has found. An answer that is impossible is put
+// right there (pins, no producer, a full host), so a Decider may be as short as evict_only.
 #pragma once
 
 #include "delta/concepts.hpp"
@@ -14,6 +17,7 @@ struct paper_ratio {
   /// would have to release there fails (P-7).
   bool strict = false;
 
+  /// Pinned one way: the other (lines 1 to 4). Else c_r / c_s, both in ns. O(closure).
   action judge(const context& c, tensor_id t) const {
     if (strict && c.backward() && !c.is_released(t)) return action::keep;
     if (!c.can_evict(t)) return action::offload;
@@ -21,34 +25,41 @@ struct paper_ratio {
     const double swap = 1e9 * c.bytes(t) / (used_share * c.rate(direction::out));
     return c.recompute_cost(t) / swap <= 1.0 ? action::evict : action::offload;
   }
+  /// Algorithm 1, lines 5 to 8, to the letter: a plan as of now is not weighed.
   restoration restore(const context& c, tensor_id t) const noexcept {
     return c.can_recompute(t) ? restoration::recompute : restoration::reload;
   }
 
  private:
+  // What of the link's rate a copy reaches beside a kernel, by the paper's text (P-14).
   static constexpr double used_share = 0.35;
 };
 
-/// The cheaper of recomputing and of swapping behind the copies already queued.
+/// The cheaper of recomputing and of swapping behind the copies already queued; ties evict. How it
+/// comes back is left to the default: the cheaper then.
 struct cheaper {
+  /// c_r against the exposed c_s, in ns; what can't be done is infinite. O(closure).
   action judge(const context& c, tensor_id t) const {
     return c.recompute_cost(t) <= c.exposed_swap_cost(t) ? action::evict : action::offload;
   }
 };
 
-/// Recomputation only, as DTR does. Variables therefore stay.
+/// Recomputation only, as DTR does. Variables therefore stay: they have no producer. As it promises
+/// never to offload, small restores are searched exactly (restore.hpp).
 struct evict_only {
   static constexpr bool offloads = false;
   action judge(const context&, tensor_id) const noexcept { return action::evict; }
 };
 
-/// Swapping only, as vDNN and its kin do.
+/// Swapping only, as vDNN and its kin do. As it promises never to evict, no operator is recorded
+/// and no kernel is kept.
 struct offload_only {
   static constexpr bool evicts = false;
   action judge(const context&, tensor_id) const noexcept { return action::offload; }
 };
 
-/// The null model: nothing leaves. The baseline.
+/// The null model: nothing leaves. The baseline: its peak is what the program takes by itself; what
+/// it drops goes at once.
 struct never_release {
   static constexpr bool evicts = false;
   static constexpr bool offloads = false;

@@ -15,7 +15,9 @@
 
 namespace delta {
 
-/// Score of a tensor under either form of heuristic.
+/// Score of a tensor under either form of heuristic; lower leaves first. A weight w stands for 1 /
+/// (w s), equation (1) with any weight; weight 0 gives infinity, which leaves last. Dropped tensors
+/// score -1: before whatever is not negative. As dear as the heuristic's answer.
 template <Heuristic H>
 double score_of(const H& heuristic, const context& c, tensor_id t) {
   if (c.is_released(t)) return -1.0;  // nobody wants it back: before all others
@@ -26,9 +28,11 @@ double score_of(const H& heuristic, const context& c, tensor_id t) {
 }
 
 /// The lowest score offered so far, of equal ones that with the lower id. A score that is not a
-/// number counts as infinite.
+/// number counts as infinite. In whatever order tensors are offered, the same one wins: the order
+/// of the candidates changes with every lock, and decisions must not depend on it.
 class lowest_score {
  public:
+  /// Takes `t` into account. O(1).
   void offer(tensor_id t, double score) noexcept {
     if (!(score <= never)) score = never;
     if (tensor_ == tensor_id::none || score < score_ || (score == score_ && t < tensor_))
@@ -42,14 +46,17 @@ class lowest_score {
   double score_ = never;
 };
 
-/// Finds the victim among candidates by scoring each (Algorithm 2, lines 2 to 6).
+/// Finds the victim among candidates by scoring each (Algorithm 2, lines 2 to 6). A plain scan: a
+/// rank kept in an index would have to be mended for all tensors whose costs an eviction changes.
 template <Heuristic H>
 class filter {
  public:
+  /// Keeps the heuristic; `heuristic()` gives access.
   explicit filter(H heuristic) : heuristic_(std::move(heuristic)) {}
 
   /// The candidate with the lowest score of those that `may_leave`; none if there is none.
-  /// O(candidates) evaluations.
+  /// `may_leave(t)` is asked first, so that nothing is scored in vain. Throws nothing but what
+  /// `may_leave` throws. O(candidates) evaluations.
   template <class MayLeave>
   tensor_id select(const context& c, std::span<const tensor_id> candidates,
                    const MayLeave& may_leave) {
@@ -62,7 +69,7 @@ class filter {
     return lowest.tensor();
   }
 
-  /// Scores computed since the beginning.
+  /// Scores computed since the beginning: what decisions cost, as a count that repeats exactly.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return evaluations_; }
   [[nodiscard]] H& heuristic() noexcept { return heuristic_; }
 
@@ -73,14 +80,15 @@ class filter {
 
 /// What a heuristic may do against its promises (concepts.hpp).
 enum class heuristic_fault : std::uint8_t {
-  none,
-  not_a_number,
-  negative_weight,
+  none,                 ///< nothing was found
+  not_a_number,         ///< an answer is NaN
+  negative_weight,      ///< a weight is below 0
   answers_differ,       ///< asked twice, with nothing changed
   reads_the_tick,       ///< a weight did
   undeclared_quantity,  ///< the answer changed, and nothing that it `depends_on`
   index_differs         ///< asking again only where `depends_on` changed finds another victim
 };
+/// The fault as a phrase, for a test's message.
 constexpr std::string_view name(heuristic_fault f) noexcept {
   constexpr std::array<std::string_view, 7> names{
       "nothing found",
@@ -96,19 +104,22 @@ constexpr std::string_view name(heuristic_fault f) noexcept {
 /// What verify_heuristic found, and where: the same seed finds it again.
 struct heuristic_report {
   heuristic_fault fault = heuristic_fault::none;
-  tensor_id tensor = tensor_id::none;
-  std::uint32_t round = 0;  ///< the table
-  std::uint32_t step = 0;   ///< changes to it
-  std::uint64_t seed = 0;
+  tensor_id tensor = tensor_id::none;  ///< the one that gave it away
+  std::uint32_t round = 0;             ///< the table
+  std::uint32_t step = 0;              ///< changes to it
+  std::uint64_t seed = 0;              ///< as given to verify_heuristic
 
   /// Nothing was found.
   constexpr explicit operator bool() const noexcept { return fault == heuristic_fault::none; }
+  /// The fault as a phrase.
   [[nodiscard]] constexpr std::string_view what() const noexcept { return name(fault); }
 };
 
 namespace detail {
 
-/// What may change an answer, by its declaration.
+// What may change an answer, by its declaration: the values of all that `depends_on` vouches for,
+// in a fixed order. Equal facts must give equal answers. A score may read the staleness as well, a
+// weight may not.
 template <Heuristic H>
 class declared_facts {
  public:
@@ -140,7 +151,11 @@ class declared_facts {
 }  // namespace detail
 
 /// Tries to catch a heuristic that breaks its promises, on random tables: see heuristic_fault. For
-/// a test beside a heuristic of one's own. Nothing found is no proof. Takes milliseconds.
+/// a test beside a heuristic of one's own. Nothing found is no proof. Takes milliseconds; throws
+/// nothing but std::bad_alloc. The same seed gives the same tables everywhere.
+///
+///   const auto found = delta::verify_heuristic(my_heuristic{});
+///   CHECK_MESSAGE(found, found.what());
 template <Heuristic H>
 [[nodiscard]] heuristic_report verify_heuristic(const H& h, std::uint64_t seed = 1) {
   constexpr bool reads_anything = depends_on<H>() == quantity::everything;
@@ -155,6 +170,8 @@ template <Heuristic H>
     double answer = 0;
     bool known = false;
   };
+  // Each round compares with an index that asks again only where a declared fact has changed: the
+  // use that the promise is made for.
   for (std::uint32_t round = 0; round < 32; ++round) {
     detail::random_table table(seed + 0x10001u * round);
     const context& c = table.view();
@@ -170,6 +187,7 @@ template <Heuristic H>
         if (weighs_tensor<H> && answer < 0) return found(heuristic_fault::negative_weight, t);
         if (ask(c, t) != answer) return found(heuristic_fault::answers_differ, t);
         const row& r = index_rows[index(t)];
+        // "Everything" can't be caught: whatever changed may have been read.
         if (!reads_anything && r.known && r.facts == detail::declared_facts<H>(c, t) &&
             r.answer != answer)
           return found(heuristic_fault::undeclared_quantity, t);
@@ -187,6 +205,7 @@ template <Heuristic H>
       if constexpr (weighs_tensor<H>)
         for (const tensor_id t : candidates) {
           const double before = ask(c, t);
+          // Only the tick goes on, which a weight must not see.
           table.pass(1 + step);
           if (ask(c, t) != before) return found(heuristic_fault::reads_the_tick, t);
         }

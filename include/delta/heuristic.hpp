@@ -1,4 +1,9 @@
 // delta: heuristics, the Filter's scores. Lower leaves first.
+//
+// The Filter asks one about every candidate, whenever room is lacking (room.hpp). All of them are
+// empty structs that read a context and nothing else. Most give a weight w, which stands for the
+// score 1 / (w s): a heavy tensor leaves early, and one of weight 0 last of all. To write one:
+// docs/writing_a_policy.md, and verify_heuristic in filter.hpp.
 #pragma once
 
 #include <algorithm>
@@ -8,26 +13,30 @@
 
 namespace delta {
 
-/// The paper's equation (1): 1 / (m s). Big and stale leaves first.
+/// The paper's equation (1): 1 / (m s). Big and stale leaves first. O(1).
 struct base {
   static constexpr quantity depends_on = quantity::bytes;
+  /// m, in bytes.
   double weight(const context& c, tensor_id t) const noexcept { return c.bytes(t); }
 };
 
-/// The paper's equation (2): 1 / s. Least recently used.
+/// The paper's equation (2): 1 / s. Least recently used, whatever its size. Reads nothing else: the
+/// null model. O(1).
 struct lru {
   static constexpr quantity depends_on = quantity::none;
   double weight(const context&, tensor_id) const noexcept { return 1.0; }
 };
 
-/// The paper's equation (3): 1 / m. The biggest leaves first.
+/// The paper's equation (3): 1 / m. The biggest leaves first, used or not; so staleness plays no
+/// part, and it is a score. O(1): a candidate has bytes, so nothing is divided by zero.
 struct greedy {
   static constexpr quantity depends_on = quantity::bytes;
   double score(const context& c, tensor_id t) const noexcept { return 1.0 / c.bytes(t); }
 };
 
 /// DTR's h (Kirisame et al. 2020): c / (m s), c the cost of the evicted neighbourhood, ancestors
-/// and descendants.
+/// and descendants, in ns. What can't be recomputed has infinite cost: weight 0. O(closure). Costs
+/// below 1 ns count as 1, or an operator of unknown cost would make the weight infinite.
 struct dtr {
   static constexpr quantity depends_on = quantity::bytes | quantity::neighbourhood_cost;
   double weight(const context& c, tensor_id t) const noexcept {
@@ -36,7 +45,7 @@ struct dtr {
 };
 
 /// Capuchin's memory saving per second (Peng et al. 2020), turned round so that lower leaves first:
-/// c_r / m.
+/// c_r / m, in ns per byte. Staleness plays no part. O(closure).
 struct msps {
   static constexpr quantity depends_on = quantity::bytes | quantity::recompute_cost;
   double score(const context& c, tensor_id t) const noexcept {
@@ -45,7 +54,8 @@ struct msps {
 };
 
 /// Both ways out weighed (repairs, "Filter choice on real traces"): min(c_r, exposed c_s) / (m s),
-/// where the exposed swap waits for the copies queued before it.
+/// where the exposed swap waits for the copies queued before it. The heuristic of the preset
+/// `online`. O(closure).
 struct joint {
   static constexpr quantity depends_on =
       quantity::bytes | quantity::recompute_cost | quantity::exposed_swap_cost;

@@ -1,4 +1,11 @@
-// delta: named compositions of the four roles.
+// delta: named compositions of the three roles of a policy. Values, to be handed to a manager:
+//
+//   delta::manager manager{delta::online(), storage};
+//
+//   delta::manager other{my_heuristic{}, delta::cheaper{}, delta::no_prefetch{}, storage};
+//
+// The second is a composition of one's own, without a name. docs/paper.md has a table of the
+// presets: what leaves, and how it comes back.
 #pragma once
 
 #include <array>
@@ -12,12 +19,13 @@
 
 namespace delta {
 
-/// A preset's name and what it is, in one line.
+/// A preset's name and what it is, in one line: for help texts. The names are with_preset's.
 struct preset {
   std::string_view name;
   std::string_view explanation;
 };
 
+/// All of them, the baseline first.
 inline constexpr std::array<preset, 4> presets{{
     {"unmanaged", "nothing leaves the device; tensors go at their last use (the baseline)"},
     {"paper",
@@ -26,15 +34,17 @@ inline constexpr std::array<preset, 4> presets{{
     {"online", "per tensor the cheaper of recomputing and swapping, by measured costs and queues"},
 }};
 
-/// Nothing leaves.
+/// Nothing leaves. The program runs as without a manager, within the budget or not at all.
 inline policy<base, never_release, no_prefetch> unmanaged() {
   return {};
 }
-/// The paper's composition. `strict` keeps its Assumption 2: nothing is released in backward.
+/// The paper's composition, for comparison; it needs manager::backward. `strict` keeps its
+/// Assumption 2: nothing is released in backward (repairs P-7), so more runs end in
+/// budget_exceeded. What it keeps and what not: docs/paper.md.
 inline policy<base, paper_ratio, fifo_prefetch> paper(bool strict = false) {
   return {{}, {strict}, {}};
 }
-/// DTR's composition: its h, evictions only.
+/// DTR's composition: its h, evictions only. Named for what it does; "dtr" for with_preset.
 inline policy<dtr, evict_only, no_prefetch> recompute_only() {
   return {};
 }
@@ -43,7 +53,8 @@ inline policy<joint, cheaper, no_prefetch> online() {
   return {};
 }
 
-/// Calls `f` with the preset of that name; false when there is none.
+/// Calls `f` with the preset of that name; false when there is none. `f` is generic, as each preset
+/// is a type of its own; `strict` is for "paper" alone. Throws what `f` throws.
 template <class F>
 bool with_preset(std::string_view name, F&& f, bool strict = false) {
   if (name == "unmanaged") return std::forward<F>(f)(unmanaged()), true;
