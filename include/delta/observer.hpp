@@ -9,23 +9,26 @@
 
 namespace delta {
 
-/// Counts since the manager was made (bytes where it says so).
+/// Counts since the manager was made (bytes where it says so). Always kept: they cost an addition
+/// each. `manager::counts` shows them.
 struct counters {
-  std::uint64_t operators = 0;          ///< run by the program, replays not counted
-  std::uint64_t evictions = 0;          ///< bytes dropped, to be recomputed
-  std::uint64_t offloads = 0;           ///< copies out that freed, or will free, device bytes
-  std::uint64_t clean_drops = 0;        ///< bytes dropped because a host copy existed
-  std::uint64_t reloads = 0;            ///< copies in, on demand or early
-  std::uint64_t prefetches = 0;         ///< of the reloads, those done early
-  std::uint64_t recomputes = 0;         ///< replays of operators
-  std::uint64_t revivals = 0;           ///< tensors used while their copy out was under way
-  std::uint64_t backward_releases = 0;  ///< releases in the backward pass (repairs P-7)
-  std::uint64_t waits = 0;              ///< times the host waited for a copy to free bytes
-  std::uint64_t decisions = 0;          ///< tensors judged
-  std::uint64_t bytes_out = 0, bytes_in = 0;
-  nanoseconds recompute_time{};  ///< as measured, where known
+  std::uint64_t operators = 0;                ///< run by the program, replays not counted
+  std::uint64_t evictions = 0;                ///< bytes dropped, to be recomputed
+  std::uint64_t offloads = 0;                 ///< copies out that freed, or will free, device bytes
+  std::uint64_t clean_drops = 0;              ///< bytes dropped because a host copy existed
+  std::uint64_t reloads = 0;                  ///< copies in, on demand or early
+  std::uint64_t prefetches = 0;               ///< of the reloads, those done early
+  std::uint64_t recomputes = 0;               ///< replays of operators
+  std::uint64_t revivals = 0;                 ///< tensors used while their copy out was under way
+  std::uint64_t backward_releases = 0;        ///< releases in the backward pass (repairs P-7)
+  std::uint64_t waits = 0;                    ///< times the host waited for a copy to free bytes
+  std::uint64_t decisions = 0;                ///< tensors judged
+  std::uint64_t bytes_out = 0, bytes_in = 0;  ///< bytes of all copies, as the storage counts them
+  nanoseconds recompute_time{};               ///< as measured, where known
 };
 
+/// What an event tells of: work of an engine, with a beginning and a length, or a decision, which
+/// is an instant.
 enum class happening : std::uint8_t {
   run,         ///< work on the compute engine: an operator of the program
   recompute,   ///< and a replay
@@ -42,12 +45,13 @@ enum class happening : std::uint8_t {
 /// Bytes at one instant: all that is taken of the device, what of that is being copied out to leave
 /// or was not used since its copy in began, and what is taken of the host.
 struct memory_use {
-  bytes device{}, in_flight{}, host{};
+  bytes device{}, in_flight{}, host{};  ///< as the storage counts them
 };
 
-/// One event. Of a decision `began` is its instant; of work `began` and `took` are measured, and
-/// it may be told after later decisions.
+/// One event. Of a decision `began` is its instant; of work `began` and `took` are measured, and it
+/// may be told after later decisions. Its texts are the program's, and valid during the call.
 struct event {
+  /// What does not apply, or is not known; not equal to itself.
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
   happening what = happening::run;
@@ -62,16 +66,23 @@ struct event {
   memory_use use{};                    ///< when it was told
 };
 
-/// The null model: compiles to nothing.
+/// The null model: compiles to nothing (a test compares the size of the code to the byte).
 struct no_observer {
   void on(const event&) const noexcept {}
 };
 
-/// `on(event)`: called at every happening; must not call the manager, nor throw.
+/// `on(event)`: called at every happening, from within the manager. It must not call the manager
+/// (that throws misuse) nor throw, which would poison it. What it costs, the program waits for.
+///
+///   struct evictions {
+///     void on(const delta::event& e) { count += e.what == delta::happening::evict; }
+///     int count = 0;
+///   };
 template <class O>
 concept Observer = requires(O& o, const event& e) { o.on(e); };
 
-/// An observer that somebody else keeps; it outlives the manager.
+/// An observer that somebody else keeps; it outlives the manager, which otherwise moves it into
+/// itself (manager::observer gives access then).
 template <Observer O>
 struct observed_by {
   O* observer;

@@ -21,9 +21,11 @@ namespace delta {
 ///   delta::timeline lanes{stream};
 ///   delta::manager manager{delta::online(), storage, delta::observed_by{&lanes}};
 ///
-/// The stream outlives it; whether the writing succeeded is the stream's to say.
+/// The stream outlives it; whether the writing succeeded is the stream's to say. An event takes
+/// some hundred characters. Nothing is kept, so a run may be as long as the disk is large.
 class timeline {
  public:
+  /// Writes the opening bracket and the names of the lanes.
   explicit timeline(std::ostream& to) : to_(&to) {
     text("[\n");
     constexpr std::array<std::string_view, 4> lanes{"compute", "copy out", "copy in", "decisions"};
@@ -33,8 +35,11 @@ class timeline {
   }
   timeline(const timeline&) = delete;
   timeline& operator=(const timeline&) = delete;
+  /// Closes the bracket. The manager must have told its last event: destroy it first.
   ~timeline() { text("\n]\n"); }
 
+  /// Called by the manager. Times are those of the storage's clock. Throws only if the stream was
+  /// told to.
   void on(const event& e) {
     switch (e.what) {
       case happening::run:
@@ -52,6 +57,7 @@ class timeline {
   }
 
  private:
+  // Behind the engines, whose numbers are their lanes.
   static constexpr std::uint32_t lane_of_decisions = 3;
 
   static std::string_view name_of(happening what) noexcept {
@@ -61,12 +67,15 @@ class timeline {
     return names[static_cast<std::size_t>(what)];
   }
 
+  // Metadata: phase "M". Names the process or a lane.
   void name(std::string_view what, std::uint32_t lane, std::string_view value) {
     open(what, "M", lane);
     text(",\"args\":{\"name\":");
     quoted(value);
     text("}}");
   }
+  // Work: phase "X", complete, with beginning and length. A slice is named after its operator; a
+  // copy after its direction, as many operators share it.
   void slice(const event& e, engine lane) {
     const bool compute = lane == engine::compute;
     open(compute ? std::string_view(e.operation) : name_of(e.what), "X",
@@ -79,6 +88,8 @@ class timeline {
     subject(e);
     text("}}");
   }
+  // An instant: phase "i", scope thread. The number tells decisions of one nanosecond apart: in
+  // virtual time many happen at once.
   void decision(const event& e) {
     open(name_of(e.what), "i", lane_of_decisions);
     text(",\"cat\":\"decision\",\"s\":\"t\"");
@@ -94,6 +105,8 @@ class timeline {
     number(",\"alternative_ns\":", e.alternative);
     text("}}");
   }
+  // Phase "C". chrome://tracing stacks the series of a counter, so they must not overlap: resident
+  // is without what is in flight.
   void counters_at(nanoseconds when, const memory_use& use) {
     open("bytes", "C", 0);
     moment(",\"ts\":", when);
@@ -106,6 +119,8 @@ class timeline {
     text("}}");
   }
 
+  // The head that all events share. The comma goes before every event but the first, so that the
+  // array is well formed up to its last complete line at any time.
   void open(std::string_view name, std::string_view phase, std::uint32_t lane) {
     if (std::exchange(began_, true)) text(",\n");
     text("{\"name\":");
@@ -115,6 +130,7 @@ class timeline {
     text(",\"pid\":0,\"tid\":");
     whole(lane);
   }
+  // Which tensor: the three fields that all slices and decisions have.
   void subject(const event& e) {
     text("\"tensor\":");
     e.tensor == tensor_id::none ? text("null") : whole(index(e.tensor));
@@ -142,11 +158,13 @@ class timeline {
     const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
     text({digits.data(), static_cast<std::size_t>(end - digits.data())});
   }
+  // to_chars, as a stream's own numbers depend on its locale and flags.
   void whole(std::uint64_t value) {
     std::array<char, 20> digits;
     const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
     text({digits.data(), static_cast<std::size_t>(end - digits.data())});
   }
+  // JSON forbids control characters in strings. A label is for people: a space will do.
   void quoted(std::string_view s) {
     text("\"");
     for (const char c : s) {
