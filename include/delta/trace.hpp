@@ -168,6 +168,9 @@ class trace_rules {
 
   /// After the last event: everything in `t` has appeared in one.
   [[nodiscard]] std::optional<finding> end(const trace& t) const noexcept {
+    constexpr std::uint64_t most_rate = std::numeric_limits<std::int64_t>::max();
+    if (t.recorded_on && std::max(t.recorded_on->rate_out, t.recorded_on->rate_in) > most_rate)
+      return finding{"a copy rate beyond 63 bits", "less"};
     if (t.tensors.size() != tensors_.size())
       return finding{"a tensor that no event makes", "one event for each tensor"};
     if (t.operations.size() != operations_)
@@ -269,6 +272,59 @@ inline void check(const trace& t) {
   for (std::size_t i = 0; i < t.events.size(); ++i)
     if (const auto f = rules.next(t, t.events[i])) throw bad_trace(i, f->wrong, f->expected);
   if (const auto f = rules.end(t)) throw bad_trace(t.events.size(), f->wrong, f->expected);
+}
+
+/// What all operations take together. The trace keeps the rules.
+inline nanoseconds total_cost(const trace& t) noexcept {
+  nanoseconds sum{};
+  for (const auto& o : t.operations) sum += o.cost;
+  return sum;
+}
+
+/// The most bytes in use at once, every storage from the event that makes it to the last reference
+/// to it or a view of it, and an operation's workspace while it runs: what the program takes
+/// without a budget. Linear in the trace, which keeps the rules. Throws std::bad_alloc.
+inline bytes unmanaged_peak(const trace& t) {
+  struct storage {
+    std::uint32_t owner = 0;       // of the tensor's bytes: itself, but for views
+    std::uint64_t references = 0;  // to an owner and its views
+  };
+  std::vector<storage> storages(t.tensors.size());
+  bytes now{};
+  bytes most{};
+  const auto make = [&](std::uint32_t tensor) {
+    const auto& made = t.tensors[tensor];
+    const bool view = made.view_of != trace::none;
+    storages[tensor].owner = view ? storages[made.view_of].owner : tensor;
+    ++storages[storages[tensor].owner].references;
+    now += made.size;
+  };
+  for (const auto& e : t.events) {
+    bytes scratch{};
+    switch (e.what) {
+      case trace::kind::constant:
+      case trace::kind::variable:
+        make(e.index);
+        break;
+      case trace::kind::run:
+        for (const std::uint32_t tensor : t.outputs(t.operations[e.index])) make(tensor);
+        scratch = t.operations[e.index].workspace;
+        break;
+      case trace::kind::share:
+        ++storages[storages[e.index].owner].references;
+        break;
+      case trace::kind::drop: {
+        const std::uint32_t owner = storages[e.index].owner;
+        if (--storages[owner].references == 0) now -= t.tensors[owner].size;
+        break;
+      }
+      case trace::kind::backward:
+      case trace::kind::end_of_step:
+        break;
+    }
+    most = std::max(most, now + scratch);
+  }
+  return most;
 }
 
 }  // namespace delta

@@ -1,0 +1,331 @@
+#include "replay/trace_delta.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <utility>
+
+namespace delta::executor {
+namespace {
+
+constexpr std::string_view version_key = "delta_trace";
+
+struct trait_name {
+  trait bit;
+  std::string_view name;
+};
+constexpr std::array<trait_name, 3> trait_names{{{trait::random, "random"},
+                                                 {trait::effect_once, "effect_once"},
+                                                 {trait::never_replay, "never_replay"}}};
+
+std::int64_t not_negative(std::int64_t value, const char* what) {
+  if (value < 0) throw trace_fault{std::string("a negative ") + what, "0 or more"};
+  return value;
+}
+
+class text_writer {
+ public:
+  void text(std::string_view s) { result_ += s; }
+  void number(std::uint64_t value) {
+    std::array<char, 20> digits{};
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    result_.append(digits.data(), end);
+  }
+  void string(std::string_view s) {
+    constexpr std::string_view hexadecimal = "0123456789abcdef";
+    result_ += '"';
+    for (const char c : s) {
+      const auto code = static_cast<unsigned char>(c);
+      if (code < ' ') {
+        result_ += "\\u00";
+        result_ += hexadecimal[code >> 4];
+        result_ += hexadecimal[code & 15u];
+        continue;
+      }
+      if (c == '"' || c == '\\') result_ += '\\';
+      result_ += c;
+    }
+    result_ += '"';
+  }
+  /// `,"key":[...]`, or nothing for an empty list.
+  void list(std::string_view key, const auto& items, auto&& element) {
+    if (items.empty()) return;
+    text(key);
+    char before = '[';
+    for (const auto& item : items) {
+      result_ += before;
+      before = ',';
+      element(item);
+    }
+    result_ += ']';
+  }
+  std::string take() { return std::move(result_); }
+
+ private:
+  std::string result_;
+};
+
+void write_header(text_writer& to, const trace& t) {
+  to.text("{\"delta_trace\":");
+  to.number(static_cast<std::uint64_t>(trace_version));
+  if (t.recorded_on) {
+    to.text(",\"device\":");
+    to.string(t.recorded_on->device);
+    to.text(",\"rate_out\":");
+    to.number(t.recorded_on->rate_out);
+    to.text(",\"rate_in\":");
+    to.number(t.recorded_on->rate_in);
+  }
+  to.text(",\"events\":");
+  to.number(t.events.size());
+  to.text("}\n");
+}
+
+void write_run(text_writer& to, const trace& t, const trace::operation& o) {
+  const auto plain = [&](std::uint32_t tensor) { to.number(tensor); };
+  to.text("{\"run\":");
+  to.string(t.name(o));
+  to.text(",\"cost\":");
+  to.number(static_cast<std::uint64_t>(o.cost.count()));
+  to.list(",\"inputs\":", t.inputs(o), plain);
+  to.list(",\"outputs\":", t.outputs(o), [&](std::uint32_t tensor) {
+    const auto& made = t.tensors[tensor];
+    if (made.view_of == trace::none) return to.number(made.size.count);
+    to.text("{\"view_of\":");
+    to.number(made.view_of);
+    to.text("}");
+  });
+  to.list(",\"updates\":", t.updates(o), plain);
+  if (o.workspace != bytes{}) {
+    to.text(",\"workspace\":");
+    to.number(o.workspace.count);
+  }
+  std::vector<std::string_view> traits;
+  for (const auto& [bit, name] : trait_names)
+    if (has(o.traits, bit)) traits.push_back(name);
+  to.list(",\"traits\":", traits, [&](std::string_view name) { to.string(name); });
+}
+
+void write_event(text_writer& to, const trace& t, const trace::event& e) {
+  switch (e.what) {
+    case trace::kind::constant:
+      to.text("{\"constant\":");
+      to.number(t.tensors[e.index].size.count);
+      break;
+    case trace::kind::variable:
+      to.text("{\"variable\":");
+      to.number(t.tensors[e.index].size.count);
+      break;
+    case trace::kind::run:
+      write_run(to, t, t.operations[e.index]);
+      break;
+    case trace::kind::share:
+      to.text("{\"share\":");
+      to.number(e.index);
+      break;
+    case trace::kind::drop:
+      to.text("{\"drop\":");
+      to.number(e.index);
+      break;
+    case trace::kind::backward:
+      to.text("{\"mark\":\"backward\"");
+      break;
+    case trace::kind::end_of_step:
+      to.text("{\"mark\":\"end_of_step\"");
+      break;
+  }
+  to.text("}\n");
+}
+
+}  // namespace
+
+std::string to_text(const trace& t) {
+  text_writer to;
+  write_header(to, t);
+  for (const auto& e : t.events) write_event(to, t, e);
+  return to.take();
+}
+
+bool is_trace_header(std::string_view first_line) {
+  json_line in;
+  in.start(first_line);
+  in.enter_object();
+  bool found = false;
+  for (std::string_view key; in.next_key(key);) {
+    found = found || key == version_key;
+    in.skip();
+  }
+  in.finish();
+  return found;
+}
+
+void delta_format::line(std::string_view text) {
+  if (!std::exchange(has_header_, true)) return header(text);
+  read(text);
+  if (!what_) {
+    throw trace_fault{"a line that says nothing known",
+                      "constant, variable, run, share, drop or mark"};
+  }
+  if (of_run_ && *what_ != trace::kind::run)
+    throw trace_fault{"an operation's key on another line", "it beside run"};
+  switch (*what_) {
+    case trace::kind::constant:
+    case trace::kind::variable:
+      assembly_.add_source(*what_, size_);
+      break;
+    case trace::kind::run:
+      assembly_.add_run(draft_);
+      break;
+    default:
+      assembly_.add(*what_, index_);
+  }
+}
+
+trace delta_format::finish() {
+  const auto events = static_cast<std::int64_t>(assembly_.so_far().events.size());
+  if (announced_ && *announced_ != events) {
+    throw trace_fault{std::to_string(events) + " events",
+                      "the " + std::to_string(*announced_) + " that the header announces"};
+  }
+  return assembly_.take();
+}
+
+void delta_format::header(std::string_view text) {
+  std::optional<trace::origin> origin;
+  const auto described = [&]() -> trace::origin& { return origin ? *origin : origin.emplace(); };
+  const auto rate = [&] { return static_cast<std::uint64_t>(not_negative(in_.integer(), "rate")); };
+  in_.start(text);
+  in_.enter_object();
+  for (std::string_view key; in_.next_key(key);) {
+    if (key == version_key) {
+      const std::int64_t version = in_.integer();
+      if (version != trace_version) {
+        throw trace_fault{"version " + std::to_string(version),
+                          "version " + std::to_string(trace_version)};
+      }
+    } else if (key == "device") {
+      described().device = in_.string();
+    } else if (key == "rate_out") {
+      described().rate_out = rate();
+    } else if (key == "rate_in") {
+      described().rate_in = rate();
+    } else if (key == "events") {
+      announced_ = in_.integer();
+    } else {
+      in_.skip();
+    }
+  }
+  in_.finish();
+  if (origin) assembly_.set_origin(*std::move(origin));
+}
+
+void delta_format::read(std::string_view text) {
+  what_.reset();
+  of_run_ = false;
+  index_ = 0;
+  draft_.name.clear();
+  draft_.cost = {};
+  draft_.inputs.clear();
+  draft_.outputs.clear();
+  draft_.updates.clear();
+  draft_.workspace = {};
+  draft_.traits = trait::pure;
+  in_.start(text);
+  in_.enter_object();
+  for (std::string_view key; in_.next_key(key);) read_member(key);
+  in_.finish();
+}
+
+void delta_format::read_member(std::string_view key) {
+  const auto tensors = [&](std::vector<std::uint32_t>& to) {
+    to.clear();
+    in_.enter_array();
+    while (in_.next_element()) to.push_back(index());
+  };
+  bool of_run = true;
+  if (key == "cost") {
+    draft_.cost = nanoseconds{not_negative(in_.integer(), "cost")};
+  } else if (key == "inputs") {
+    tensors(draft_.inputs);
+  } else if (key == "outputs") {
+    outputs();
+  } else if (key == "updates") {
+    tensors(draft_.updates);
+  } else if (key == "workspace") {
+    draft_.workspace = size();
+  } else if (key == "traits") {
+    traits();
+  } else {
+    of_run = false;
+  }
+  if (of_run) {
+    of_run_ = true;
+  } else if (key == "drop" || key == "share") {
+    subject(key == "drop" ? trace::kind::drop : trace::kind::share);
+    index_ = index();
+  } else if (key == "run") {
+    subject(trace::kind::run);
+    draft_.name = in_.string();
+  } else if (key == "constant" || key == "variable") {
+    subject(key == "constant" ? trace::kind::constant : trace::kind::variable);
+    size_ = size();
+  } else if (key == "mark") {
+    const std::string_view mark = in_.string();
+    if (mark != "backward" && mark != "end_of_step")
+      throw trace_fault{"unknown mark " + quoted(mark), "backward or end_of_step"};
+    subject(mark == "backward" ? trace::kind::backward : trace::kind::end_of_step);
+  } else {
+    in_.skip();
+  }
+}
+
+void delta_format::subject(trace::kind what) {
+  if (what_) throw trace_fault{"two events in one line", "one"};
+  what_ = what;
+}
+
+std::uint32_t delta_format::index() {
+  const std::int64_t value = not_negative(in_.integer(), "tensor number");
+  if (value >= trace::none)
+    throw trace_fault{"tensor number " + std::to_string(value), "one of at most 32 bits"};
+  return static_cast<std::uint32_t>(value);
+}
+
+bytes delta_format::size() {
+  return bytes{static_cast<std::uint64_t>(not_negative(in_.integer(), "size"))};
+}
+
+void delta_format::outputs() {
+  draft_.outputs.clear();
+  in_.enter_array();
+  while (in_.next_element()) {
+    if (in_.peek() != '{') {
+      draft_.outputs.push_back({.size = size()});
+      continue;
+    }
+    std::uint32_t view_of = trace::none;
+    in_.enter_object();
+    for (std::string_view key; in_.next_key(key);)
+      key == "view_of" ? void(view_of = index()) : in_.skip();
+    if (view_of == trace::none)
+      throw trace_fault{"an output of no known kind", "its size, or {\"view_of\":tensor}"};
+    draft_.outputs.push_back({.view_of = view_of});
+  }
+}
+
+void delta_format::traits() {
+  draft_.traits = trait::pure;
+  in_.enter_array();
+  while (in_.next_element()) {
+    const std::string_view name = in_.string();
+    const auto known = std::ranges::find(trait_names, name, &trait_name::name);
+    if (known == trait_names.end())
+      throw trace_fault{"unknown trait " + quoted(name), "random, effect_once or never_replay"};
+    draft_.traits = draft_.traits | known->bit;
+  }
+}
+
+}  // namespace delta::executor

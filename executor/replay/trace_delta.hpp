@@ -1,0 +1,51 @@
+// delta executor: delta's own trace format, JSON lines. docs/traces.md describes it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replay/trace_assembly.hpp"
+#include "replay/trace_json.hpp"
+
+namespace delta::executor {
+
+/// The version that is written, and the only one that is read.
+inline constexpr std::int64_t trace_version = 1;
+
+/// Whether a file's first line is this format's header. Throws trace_fault when it is no JSON
+/// object.
+bool is_trace_header(std::string_view first_line);
+
+class delta_format final : public trace_format {
+ public:
+  void line(std::string_view) override;
+  trace finish() override;
+
+ private:
+  void header(std::string_view);
+  void read(std::string_view);
+  void read_member(std::string_view key);
+  void subject(trace::kind);
+  std::uint32_t index();
+  bytes size();
+  void outputs();
+  void traits();
+
+  json_line in_;
+  bool has_header_ = false;
+  std::optional<std::int64_t> announced_;  ///< events, by the header
+  trace_assembly::draft draft_;
+  std::optional<trace::kind> what_;  ///< what the line at hand is
+  std::uint32_t index_ = 0;          ///< the tensor that it shares or drops
+  bytes size_{};                     ///< of the constant or variable
+  bool of_run_ = false;              ///< it has a key that belongs to an operation
+  trace_assembly assembly_;
+};
+
+/// A whole file of the format, uncompressed. The trace keeps the rules (delta::check).
+std::string to_text(const trace&);
+
+}  // namespace delta::executor
