@@ -1,5 +1,6 @@
 // delta: the manager, the one stateful coordinator (Algorithm 1, repairs P-6). Knows the four
-// roles; they don't know each other.
+// roles; they don't know each other. What is here is the interface: who may call what, and when.
+// The work is done in detail/ (docs/architecture.md).
 #pragma once
 
 #include <array>
@@ -20,28 +21,40 @@
 
 namespace delta {
 
-/// A composition of three roles by value: what a preset is.
+/// A composition of three roles by value: what a preset is. Its parts take no room where they have
+/// no state.
 template <Heuristic H, Decider D, Prefetcher P>
 struct policy {
-  [[no_unique_address]] H heuristic;
-  [[no_unique_address]] D decider;
-  [[no_unique_address]] P prefetcher;
+  [[no_unique_address]] H heuristic;   ///< who leaves first
+  [[no_unique_address]] D decider;     ///< how it leaves, and how it comes back
+  [[no_unique_address]] P prefetcher;  ///< what happens while nobody waits
 };
 
-/// What a view may do with the bytes that it holds.
+/// What a view may do with the bytes that it holds: look, or make a new version.
 enum class access : std::uint8_t { read, write };
 
 /// Keeps tensors within a storage's byte budget: releases what a Heuristic picks the way a Decider
 /// says, and brings it back when an operator needs it. One manager per device, one thread at a
 /// time. The storage must outlive it.
 ///
+///   delta::simulated storage{{.capacity = 64_MiB, .host_capacity = 256_MiB}};
+///   delta::manager manager{delta::online(), storage};
+///   const delta::tensor_id w = manager.variable(1_MiB, "weights");
+///
 /// Every member that may need room throws budget_exceeded or thrash when there is none; the manager
 /// stays usable, and so it does after an exception from a kernel (outputs are not created; what the
 /// kernel updated in place is as the kernel left it). Any other exception, from the storage or a
-/// policy, poisons it: every later call but the destructor throws `poisoned`.
+/// policy, poisons it: every later call that changes something throws `poisoned`, but for `share`,
+/// `backward` and the destructors.
+///
+/// An id that names nothing, or what was dropped, is told as unknown_tensor before anything is
+/// done. A call from within a kernel, a policy or an observer is misuse, and so is one that needs
+/// the manager to itself while an operator is open.
 template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O = no_observer>
 class manager {
  public:
+  /// The four roles one by one, moved in; the storage by reference. A role that is wrong is told so
+  /// in sentences (the guides below). O(1), no heap.
   manager(H heuristic, D decider, P prefetcher, S& storage, O observer = {})
       : book_(storage),
         room_(book_, std::move(heuristic), std::move(decider), std::move(prefetcher),
@@ -49,48 +62,60 @@ class manager {
         course_(book_, room_) {
     book_.now.recompute_cap = recompute_cap;
   }
+  /// The same with a preset, or a composition of one's own.
   manager(policy<H, D, P> p, S& storage, O observer = {})
       : manager(std::move(p.heuristic), std::move(p.decider), std::move(p.prefetcher), storage,
                 std::move(observer)) {}
+  /// Views and open operators point to it: it stays where it is.
   manager(const manager&) = delete;
   manager& operator=(const manager&) = delete;
+  /// Gives every block and slab back to the storage, copies under way included; does not wait for
+  /// them. Views and open operators must be gone.
   ~manager() {
     course_.let_go();
     book_.release_all();
   }
 
-  /// Replays of one operator in one step, after which its outputs are offloaded or stay (P-26).
+  /// Replays of one operator in one step, after which its outputs are offloaded or stay while the
+  /// program holds them (P-26). Far above what a plan needs: it ends what would never end.
   static constexpr std::uint32_t recompute_cap = 256;
 
   // --- tensors ----------------------------------------------------------------------------------
 
-  /// A tensor that no operator made and that may not leave. Contents are whatever the memory held.
-  /// `label` is for errors and timelines, and outlives the tensor.
+  /// A tensor that no operator made and that may not leave: it takes from the budget until it is
+  /// dropped. Contents are whatever the memory held; write them through acquire. `label` is for
+  /// errors and timelines, and outlives the tensor. Throws budget_exceeded.
   [[nodiscard]] tensor_id constant(bytes size, const char* label = "constant") {
     return source(size, pin::both, label);
   }
-  /// A tensor that no operator made: it may be offloaded, never evicted.
+  /// A tensor that no operator made: it may be offloaded, never evicted (the paper's uncomputable,
+  /// repairs P-3). Weights, inputs, optimizer state. Otherwise as constant.
   [[nodiscard]] tensor_id variable(bytes size, const char* label = "variable") {
     return source(size, pin::none, label);
   }
-  /// One more reference to the same storage: a view, an alias. Each needs its own `drop`.
+  /// One more reference to the same storage: a view, an alias (repairs P-19). Each needs its own
+  /// `drop`. Gives `t` again. O(1).
   tensor_id share(tensor_id t) {
     ++book_.tensors.checked(t).references;
     return t;
   }
-  /// One reference less. At none the bytes go, and the record when nothing that lives can be
-  /// recomputed through it.
+  /// One reference less. At none the bytes go, unless something can only be recomputed from them,
+  /// and the record when nothing that lives can be recomputed through it. The id is not to be used
+  /// again. Never waits. O(1), and the edges of what goes.
   void drop(tensor_id t) {
     book_.tensors.checked(t);
     guarded(open::allowed, [&] { book_.drop(t); });
   }
-  /// Forbids ways out (a constant has both forbidden).
+  /// Forbids ways out, for good (a constant has both forbidden): `pin::evict` keeps a tensor from
+  /// being recomputed, `pin::offload` from the host. The more is pinned, the less can be had free
+  /// (repairs P-2). O(1).
   void forbid(tensor_id t, pin ways) {
     book_.tensors.checked(t);
     guarded(open::allowed, [&] { book_.forbid(t, ways); });
   }
 
-  /// The bytes of a tensor, resident and in place while the view lives.
+  /// The bytes of a tensor, resident and in place while the view lives. Any number may live at
+  /// once, of one tensor too; what they hold can't leave. Move-only; must not outlive the manager.
   class view {
    public:
     view(view&& o) noexcept : owner_(std::exchange(o.owner_, nullptr)), tensor_(o.tensor_) {}
@@ -98,9 +123,11 @@ class manager {
     ~view() {
       if (owner_ != nullptr) owner_->course_.unlock(tensor_);
     }
+    /// Where they are; the same as long as the view lives. Null where the storage keeps no bytes.
     [[nodiscard]] std::byte* data() const {
       return owner_->course_.kernels().address(owner_->book_.tensors[tensor_].device);
     }
+    /// How many: as the program asked, not rounded.
     [[nodiscard]] bytes size() const { return owner_->book_.tensors[tensor_].size; }
 
    private:
@@ -109,8 +136,13 @@ class manager {
     manager* owner_;
     tensor_id tensor_;
   };
-  /// Brings a tensor in and holds it. Writing makes a new version, as an update does, so only
-  /// variables and constants can be written (else misuse).
+  /// Brings a tensor in and holds it, and waits until what uses it on the device is done, so that
+  /// the host may touch it. Writing makes a new version, as an update does, so only variables and
+  /// constants can be written (else misuse): what was computed from the old one comes back first,
+  /// and can't be computed again (repairs P-19). Takes no tick, and counts as a use.
+  ///
+  ///   const auto w = manager.acquire(weights, delta::access::write);
+  ///   std::memcpy(w.data(), initial, w.size().count);
   [[nodiscard]] view acquire(tensor_id t, access how = access::read) {
     const bool writes = how == access::write;
     if (book_.tensors.checked(t).producer != operator_id::none && writes)
@@ -122,19 +154,29 @@ class manager {
   // --- operators --------------------------------------------------------------------------------
 
   /// Runs an operator with one output.
+  ///
+  ///   y = manager.run({.inputs = {x, w}, .outputs = {64_KiB}, .name = "multiply"},
+  ///                   [](delta::call& c) { multiply(c.in(0), c.in(1), c.out(0)); });
   template <class F>
   tensor_id run(const operation& op, F&& body) {
     return run<1>(op, std::forward<F>(body))[0];
   }
-  /// Runs an operator with N outputs.
+  /// Runs an operator with N outputs: `const auto [y, mask] = manager.run<2>({...}, kernel);`.
   template <std::size_t N, class F>
   std::array<tensor_id, N> run(const operation& op, F&& body) {
     std::array<tensor_id, N> ids{};
     run(static_cast<operation_span>(op), ids, std::forward<F>(body));
     return ids;
   }
-  /// Runs an operator; `ids` receives the outputs. `body` is called as `body(call&)`: now and, if
-  /// the outputs are recomputed, again. What it captures by reference must live that long.
+  /// Runs an operator (Algorithm 1): brings inputs and updates together, makes room, calls the
+  /// kernel, and keeps it if it may have to run again. `ids` receives the outputs, in order, each
+  /// with one reference. `body` is called as `body(call&)`: now and, if the outputs are recomputed,
+  /// again. What it captures by reference must live that long.
+  ///
+  /// Takes one tick, also when it updates only. If it throws, no output exists, the tick is given
+  /// back, and the same call may be tried again: budget_exceeded, thrash, misuse (`ids` and
+  /// `outputs` differ in length), and whatever a kernel throws, this one's or a replayed one's.
+  /// What was released for it stays so. O(candidates) per tensor released.
   template <class F>
   void run(const operation_span& op, std::span<tensor_id> ids, F&& body) {
     if (ids.size() != op.outputs.size()) throw misuse("run: one id per output is needed");
@@ -148,12 +190,19 @@ class manager {
   /// shown stays where it is, so free bytes may lie in pieces that can't be joined: allocate first,
   /// ask for addresses then, and whatever fits by its size fits. Destroyed without `end` (an
   /// exception, say) it is given up: no outputs, nothing recorded, what it updated is as it was
-  /// left. It must not outlive the manager.
+  /// left. It must not outlive the manager. After `end` it can only be destroyed.
+  ///
+  ///   auto op = manager.begin({.inputs = {x}, .name = "filter"});
+  ///   op.allocate(bytes_needed(op.arguments()));
+  ///   delta::call now = op.arguments();
+  ///   kernel(now);
+  ///   const delta::tensor_id y = op.end(kernel);
   ///
   /// While it lives the manager runs nothing else: run, begin, acquire, variable, constant and
   /// end_of_step throw misuse; drop, share, forbid and make_room can be called.
   class open_operator {
    public:
+    /// The one moved from can only be destroyed.
     open_operator(open_operator&& o) noexcept : owner_(std::exchange(o.owner_, nullptr)) {}
     open_operator& operator=(open_operator&&) = delete;
     ~open_operator() {
@@ -164,14 +213,16 @@ class manager {
       }
     }
 
-    /// Makes `need` bytes free for what will be allocated. Throws as `run` does; the operator is
-    /// still open then.
+    /// Makes `need` bytes free for what will be allocated, so that several allocations search only
+    /// once. Throws as `run` does; the operator is still open then.
     void make_room(bytes need) { owner_->make_room(need); }
-    /// One more output, of `size` bytes; gives its place in the order of the outputs.
+    /// One more output, of `size` bytes; gives its place in the order of the outputs. Makes room by
+    /// itself. Throws as `run` does; the operator is still open then, without that output.
     std::size_t allocate(bytes size) {
       return owner_->guarded(open::allowed, [&] { return owner_->course_.add_output(size); });
     }
-    /// Scratch until the end. At most once (else misuse).
+    /// Scratch until the end; counts in the budget. At most once (else misuse). Throws as allocate
+    /// does.
     void workspace(bytes size) {
       owner_->guarded(open::allowed, [&] { owner_->course_.add_workspace(size); });
     }
@@ -179,8 +230,9 @@ class manager {
     /// Valid until the next call of this; the addresses until the end.
     [[nodiscard]] call arguments() { return owner_->course_.view(); }
 
-    /// Ends it. `ids` receives the outputs (one id per output, else misuse); `replay`, called as
-    /// `replay(call&)`, makes them again.
+    /// Ends it. `ids` receives the outputs (one id per output, else misuse, and it is still open);
+    /// `replay`, called as `replay(call&)`, makes them again: the same bits, in the same order.
+    /// Where nothing is ever replayed it is not kept.
     template <class F>
     void end(std::span<tensor_id> ids, F&& replay) {
       if (ids.size() != owner_->course_.outputs()) throw misuse("end: one id per output is needed");
@@ -201,46 +253,56 @@ class manager {
     explicit open_operator(manager& m) noexcept : owner_(&m) {}
     manager* owner_;
   };
-  /// Begins an operator. Outputs and workspace that are known already may be named.
+  /// Begins an operator: brings its inputs and updates together and takes a tick. Outputs and
+  /// workspace that are known already may be named. Throws as `run` does; then nothing is open.
   [[nodiscard]] open_operator begin(const operation& op) {
     return begin(static_cast<operation_span>(op));
   }
+  // A template, so that a braced list can only mean an `operation`.
   template <std::same_as<operation_span> Op>
   [[nodiscard]] open_operator begin(const Op& op) {
     check(op);
     guarded(open::refused, [&] { course_.open(op); });
     return open_operator(*this);
   }
-  /// Releases tensors until `need` bytes are free: what an allocator calls that has run out.
+  /// Releases tensors until `need` bytes are free: what an allocator calls that has run out. Not in
+  /// one piece, and not reserved: the next to allocate has them. Throws as `run` does.
   void make_room(bytes need) {
     guarded(open::allowed, [&] { course_.make_room(need); });
   }
 
   // --- marks ------------------------------------------------------------------------------------
 
-  /// The backward pass begins. Only the paper's policy and traces need it.
+  /// The backward pass begins, until end_of_step. Only the paper's policy and traces need it. O(1).
   void backward() noexcept { book_.now.backward = true; }
   /// The step ends: what is still referenced becomes a variable, every record of the step goes.
-  /// What was evicted and is still referenced comes back first. O(tensors).
+  /// What was evicted and is still referenced comes back first; if there is no room for that it
+  /// throws as `run` does, and the step goes on: drop something, and call it again. O(tensors +
+  /// edges). Without it the records of all steps are kept.
   void end_of_step() {
     guarded(open::refused, [&] { course_.end_of_step(); });
   }
 
   // --- what happened ----------------------------------------------------------------------------
 
+  /// What was done since the manager was made (observer.hpp). Always up to date.
   [[nodiscard]] const counters& counts() const noexcept { return book_.counts; }
-  /// Scores computed by the Filter.
+  /// Scores computed by the Filter since then.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return room_.evaluations(); }
+  /// Tensors and records that are kept, dropped ones that something hangs on included. Of a program
+  /// that ends its steps they do not grow from step to step.
   [[nodiscard]] std::size_t live_tensors() const noexcept { return book_.tensors.live_tensors(); }
   [[nodiscard]] std::size_t live_records() const noexcept { return book_.tensors.live_records(); }
-  /// Throws unknown_tensor.
+  /// Where a tensor's bytes are now. Throws unknown_tensor.
   [[nodiscard]] residency where(tensor_id t) const { return book_.tensors.checked(t).where; }
+  /// The observer that was moved in.
   [[nodiscard]] O& observer() noexcept { return room_.told().observer(); }
 
  private:
   /// May an entry point be called between begin and end?
   enum class open : std::uint8_t { refused, allowed };
 
+  // Before the tick and the locks: an unknown id must not leave half an operator.
   void check(const operation_span& op) const {
     for (const tensor_id t : op.inputs) (void)book_.tensors.checked(t);
     for (const tensor_id t : op.updates) (void)book_.tensors.checked(t);
@@ -252,9 +314,10 @@ class manager {
     });
   }
 
-  /// Every entry point: refuses when poisoned, called from a kernel, or between begin and end; an
-  /// exception that is neither typed nor a kernel's leaves records and memory in disagreement, and
-  /// poisons.
+  // Every entry point: refuses when poisoned, called from a kernel, or between begin and end; an
+  // exception that is neither typed nor a kernel's leaves records and memory in disagreement, and
+  // poisons. A typed one may come after tensors were released: no harm, they come back when they
+  // are used. So nothing is rolled back beyond what `course` does.
   template <class F>
   auto guarded(open while_open, F&& body) {
     if (poisoned_) throw poisoned();
