@@ -1,5 +1,7 @@
 // delta: the rules of a storage, written once for every kind of engines: who may have which bytes,
-// and what must be over before they are touched.
+// and what must be over before they are touched. Below it are a region per memory (places) and
+// `Engines` (work and time); above it are `simulated` and `arena`, which differ in their engines
+// only. So a decision in virtual time and one on a machine can't follow different rules.
 #pragma once
 
 #include <cassert>
@@ -16,13 +18,19 @@
 namespace delta::detail {
 
 /// The Storage calls, written once: two regions, and the fences between three engines, whatever
-/// these are (virtual ones in simulated.hpp, a device's in arena.hpp). The eight transfer rules are
-/// kept here and nowhere else:
+/// these are (virtual ones in simulated.hpp, a device's in arena.hpp). Every stretch of memory
+/// knows who wrote it last and who reads it since; a call joins the fences of what it touches,
+/// queues its work behind them, and leaves its own stamp. The eight transfer rules are kept here
+/// and nowhere else:
+///
 ///  1 a copy out follows the last writer         5 an operator follows the copy in of what it reads
 ///  2 reuse of a block follows its copy out      6 reuse of a slab follows its copy in
 ///  3 a copy in follows its own copy out         7 copies are ordered by explicit stamps: there is
 ///  4 a copy in follows all former users of         no "current stream" to be captured too late
 ///    its destination                            8 packing is an operator like any other: rule 1
+///
+/// `Engines` throws where its device does. Whatever throws leaves the books in order, and every
+/// token with its owner: the device's bytes may then be half moved, so the manager is poisoned.
 template <class Engines>
 class storage_rules {
  public:
@@ -31,9 +39,12 @@ class storage_rules {
 
   /// A block of rounded(n) bytes; zero bytes take none and always fit. nullopt: no room, or room
   /// only between blocks that can't move now (held, being copied, or an operator runs). Otherwise
-  /// free bytes >= rounded(n) means that it fits: what is in the way slides together.
+  /// free bytes >= rounded(n) means that it fits: what is in the way slides together. O(log holes);
+  /// O(blocks) where something has to move. Never waits: the block may still be read by a copy, and
+  /// its next writer is ordered behind that.
   [[nodiscard]] std::optional<block> allocate(bytes n, lifetime life) {
     const bytes size = rounded(n);
+    // The first test also keeps rounding from wrapping round.
     if (n > capacity() || size > capacity() - used()) return std::nullopt;
     auto row = device_.place(size.count, life);
     if (!row && moving_ && !running_) {
@@ -48,10 +59,14 @@ class storage_rules {
     if (!row) return std::nullopt;
     return block{*row};
   }
+  /// Makes a hole at once: the fence of the last users stays with the hole, so nobody has to wait
+  /// for them here (rule 2). It may be freed while a copy reads it. O(log holes), no heap.
   void free(block&& b) noexcept { device_.release(std::exchange(b, block{}).index()); }
   void free(slab&& h) noexcept { host_.release(std::exchange(h, slab{}).index()); }
 
-  /// nullopt, and the block as it was: the host side has no hole that is large enough.
+  /// Queues a copy to a fresh slab; takes the block. nullopt, and the block as it was: the host
+  /// side has no hole that is large enough. Slabs do not move, so free bytes in pieces do not help.
+  /// O(log holes).
   [[nodiscard]] std::optional<transfer> copy_out(block& b) {
     const std::uint64_t size = device_[b.index()].size;
     const auto row = host_.place(size, lifetime::transient);
@@ -65,7 +80,8 @@ class storage_rules {
     to.write_at(done);     // rule 3
     return transfer{std::move(b), std::move(h), done};
   }
-  /// Block and slab have the same size: the slab was copied out of such a block.
+  /// Queues a copy back; takes both. Block and slab have the same size: the slab was copied out of
+  /// such a block. O(1).
   [[nodiscard]] transfer copy_in(slab&& h, block&& b) {
     stretch& from = host_[h.index()];
     stretch& to = device_[b.index()];
@@ -77,9 +93,12 @@ class storage_rules {
     to.write_at(done);     // rule 5
     return {std::move(b), std::move(h), done};
   }
+  /// Both ends, at any time: the fences order what follows.
   [[nodiscard]] std::pair<block, slab> land(transfer&& t) noexcept { return std::move(t).take(); }
 
-  /// Blocks named here can't be freed before end_operator. A block may be in both lists.
+  /// The compute engine waits for the last writers of what is read, and for all users of what is
+  /// written. Blocks named here can't be freed before end_operator, nor move. A block may be in
+  /// both lists, or twice in one: holds count. O(blocks named).
   void begin_operator(std::span<const block* const> reads, std::span<const block* const> writes) {
     assert(!running_ && "the operator before has not ended");
     reads_.clear();
@@ -93,11 +112,13 @@ class storage_rules {
       after.join(device_[b->index()].users());
       writes_.push_back(b->index());
     }
+    // Holds only now: if the engines throw, there is nothing to take back.
     engines_.begin(after);
     for (auto i : reads_) ++device_[i].holds;
     for (auto i : writes_) ++device_[i].holds;
     running_ = true;
   }
+  /// The operator is queued; its stamp goes to all that it touched.
   stamp end_operator(nanoseconds cost) {
     assert(running_ && "no operator has begun");
     running_ = false;
@@ -116,28 +137,33 @@ class storage_rules {
     --device_[b.index()].holds;
   }
 
+  /// What follows is the engines' word; see Storage in concepts.hpp.
   [[nodiscard]] bool reached(stamp s) { return engines_.reached(s); }
   void wait(stamp s) { engines_.wait(s); }
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) { return engines_.elapsed(s); }
   /// When that work began, by now()'s clock, while it is remembered.
   [[nodiscard]] std::optional<nanoseconds> began(stamp s) { return engines_.began(s); }
   [[nodiscard]] nanoseconds now() const { return engines_.now(); }
+  /// How long the host and the compute engine have waited for copies.
   [[nodiscard]] nanoseconds waited() const { return engines_.waited(); }
   [[nodiscard]] double rate(direction d) const { return engines_.rate(d); }
   [[nodiscard]] nanoseconds latency(direction d) const { return engines_.latency(d); }
   [[nodiscard]] nanoseconds backlog(direction d) const { return engines_.backlog(d); }
 
   /// The budgets, rounded down to whole granules; what is taken of them; the most that ever was.
+  /// O(1).
   [[nodiscard]] bytes capacity() const noexcept { return device_.capacity(); }
   [[nodiscard]] bytes used() const noexcept { return device_.used(); }
   [[nodiscard]] bytes peak() const noexcept { return device_.peak(); }
   [[nodiscard]] bytes host_capacity() const noexcept { return host_.capacity(); }
   [[nodiscard]] bytes host_used() const noexcept { return host_.used(); }
   [[nodiscard]] bytes host_peak() const noexcept { return host_.peak(); }
+  /// What a request of `n` bytes takes; the most that could be had in one piece now. O(1).
   [[nodiscard]] bytes rounded(bytes n) const noexcept { return round_up(n, granularity_); }
   [[nodiscard]] bytes largest_hole() const noexcept { return device_.largest_hole(); }
-  /// How many bytes would have to move for `n` bytes in one piece; nullopt: what can't move now
-  /// prevents it. O(blocks).
+  /// How many bytes would have to move for `n` bytes in one piece (0: a hole is large enough);
+  /// nullopt: what can't move now prevents it. For the manager, which weighs it against releasing a
+  /// window. O(blocks).
   [[nodiscard]] std::optional<bytes> bytes_to_move(bytes n) {
     if (n == bytes{}) return n;
     if (!moving_ || running_) return std::nullopt;
@@ -170,6 +196,7 @@ class storage_rules {
         device_(round_down(capacity)),
         host_(round_down(host_capacity)),
         engines_(std::move(engines)) {}
+  // Protected: nobody deletes a storage through it, so nothing needs to be virtual.
   ~storage_rules() = default;
 
   [[nodiscard]] Engines& engines() noexcept { return engines_; }
@@ -178,11 +205,12 @@ class storage_rules {
   [[nodiscard]] std::uint64_t offset(const slab& h) const { return host_[h.index()].offset; }
 
  private:
+  // A granule that is not whole can't be given out.
   [[nodiscard]] bytes round_down(bytes n) const noexcept {
     assert(granularity_ > 0 && (granularity_ & (granularity_ - 1)) == 0);
     return bytes{n.count & ~(granularity_ - 1)};
   }
-  /// `fresh` goes back when the device throws, so that a failed copy leaves no trace.
+  // `fresh` goes back when the device throws, so that a failed copy leaves no trace.
   stamp queue_copy(direction d, const stretch& device, const stretch& host, const fence& after,
                    slab& fresh) {
     try {
@@ -192,7 +220,8 @@ class storage_rules {
       throw;
     }
   }
-  /// Whether a copy touches it now. What was found reached is forgotten: asking may be dear.
+  // Whether a copy touches it now. What was found reached is forgotten: asking may be dear. Kernels
+  // do not count: they run inside brackets, and moving is queued behind them on the same engine.
   bool copying(stretch& r) {
     for (fence* f : {&r.written, &r.read})
       for (const engine e : {engine::copy_out, engine::copy_in}) {

@@ -1,5 +1,9 @@
 // delta: the arena. Two regions taken from a device once, at the start, and everything in them:
 // tensors, workspace, both ends of copies in flight. So the budget can't be exceeded.
+//
+// A machine needs a Device only: the smallest is examples/plain_memory.hpp (malloc, memcpy, and
+// everything done when a function returns), one with threads is the executor's. The fences that a
+// Device is given are all that it has to keep; who waits for whom is decided in storage_rules.
 #pragma once
 
 #include <algorithm>
@@ -80,14 +84,26 @@ concept knows_time_and_rates = requires(const D& d, direction way) {
 /// Detected: `native_stream()` -> void*, what a kernel is launched on; `began(stamp)` ->
 /// optional<nanoseconds>, when work began, by now()'s clock; `move_rate()` -> double, bytes per
 /// second within the device.
+/// What a machine must have for an arena: 14 functions in five groups. In outline, where everything
+/// is done at once:
+///
+///   struct my_device {
+///     std::byte* device_memory(delta::bytes n);  // and host_memory: kept by the device
+///     delta::stamp copy(delta::direction d, std::byte* to, const std::byte* from, delta::bytes n,
+///                       const delta::fence& after);  // wait for `after`, copy, count up
+///     void begin(const delta::fence& after);         // and move, end
+///     bool reached(delta::stamp s);                  // and wait, elapsed
+///     double rate(delta::direction d) const;         // and latency, backlog, now, waited
+///   };
+///   static_assert(delta::Device<my_device>);
 template <class D>
 concept Device = has_two_memories<D> && copies_both_ways<D> && brackets_compute<D> &&
                  answers_for_stamps<D> && knows_time_and_rates<D>;
 
 /// What an arena takes from its device.
 struct arena_options {
-  bytes capacity{};
-  bytes host_capacity{};
+  bytes capacity{};                ///< the budget: what device_memory is asked for
+  bytes host_capacity{};           ///< the host budget, likewise
   std::uint64_t granularity = 64;  ///< sizes are rounded up to it, addresses too; a power of two
   bool moving = true;              ///< off where somebody keeps addresses without holding blocks
   /// Set: time is modelled, and stamps, clock, rates and waits are the model's, so that decisions
@@ -97,11 +113,13 @@ struct arena_options {
 
 namespace detail {
 
-/// A device's engines as storage_rules wants them: offsets instead of addresses and, with a virtual
-/// clock, the model's stamps instead of the device's.
+// A device's engines as storage_rules wants them: offsets instead of addresses and, with a virtual
+// clock, the model's stamps instead of the device's. Work is queued on the device first: if that
+// throws, the model has not gone on.
 template <Device D>
 class device_engines {
  public:
+  // Takes both memories. Throws what the device throws; then nothing is kept.
   device_engines(D& device, const arena_options& o)
       : device_(&device),
         device_memory_(device.device_memory(o.capacity)),
@@ -117,6 +135,7 @@ class device_engines {
     return model_ ? note(model_->copy(d, device, host, n, after), real) : real;
   }
   void begin(const fence& after) {
+    // A kernel must not start early on the device either: the model only says what time it is.
     device_->begin(real_of(after));
     if (model_) model_->begin(after);
   }
@@ -131,7 +150,8 @@ class device_engines {
     const stamp real = device_->end();
     return model_ ? note(model_->end(cost), real) : real;
   }
-  /// By the model where there is one: its yes makes the device's true.
+  // By the model where there is one: its yes makes the device's true, so the answer is the same on
+  // every run, however fast the device is.
   bool reached(stamp s) {
     if (!model_) return device_->reached(s);
     if (!model_->reached(s)) return false;
@@ -145,6 +165,7 @@ class device_engines {
   std::optional<nanoseconds> elapsed(stamp s) {
     return model_ ? model_->elapsed(s) : device_->elapsed(s);
   }
+  // A device need not know. A wrong signature is passed over: Device has no sentences of its own.
   std::optional<nanoseconds> began(stamp s) {
     if (model_) return model_->began(s);
     if constexpr (requires(D& d) {
@@ -158,7 +179,7 @@ class device_engines {
   [[nodiscard]] double rate(direction d) const {
     return model_ ? model_->rate(d) : device_->rate(d);
   }
-  /// The device's word where it gives one; else what one core of a current machine reaches.
+  // The device's word where it gives one; else what one core of a current machine reaches.
   [[nodiscard]] double move_rate() const {
     if (model_) return model_->move_rate();
     if constexpr (requires(const D& d) {
@@ -179,17 +200,19 @@ class device_engines {
   [[nodiscard]] std::byte* host_memory() const noexcept { return host_memory_; }
 
  private:
-  /// Which work of the device a point of the model stands for.
+  // Which work of the device a point of the model stands for.
   struct pair_of_points {
     std::uint64_t model, real;
   };
-  /// The pairs of one engine in order, from `first` on; the rest were reached and are cut off now
-  /// and then, so no heap is used in the long run.
+  // The pairs of one engine in order, from `first` on; the rest were reached and are cut off now
+  // and then, so no heap is used in the long run. (A deque gives its blocks back and asks again.)
   struct track {
     std::vector<pair_of_points> pairs;
     std::size_t first = 0;
   };
 
+  // Keeps the pair, and forgets those that the device has reached: waiting for them is no wait.
+  // Amortised O(1).
   stamp note(stamp model, stamp real) {
     track& t = tracks_[static_cast<std::size_t>(model.where)];
     while (t.first < t.pairs.size() && device_->reached({model.where, t.pairs[t.first].real}))
@@ -201,8 +224,8 @@ class device_engines {
     t.pairs.push_back({model.point, real.point});
     return model;
   }
-  /// The last work that ends, by the model, no later than `s`. Work of no length shares its point
-  /// with the work before it; the later one is taken, which is safe.
+  // The last work that ends, by the model, no later than `s`. Work of no length shares its point
+  // with the work before it; the later one is taken, which is safe. O(log work under way).
   [[nodiscard]] stamp real_of(stamp s) const {
     const track& t = tracks_[static_cast<std::size_t>(s.where)];
     const auto from = t.pairs.begin() + static_cast<std::ptrdiff_t>(t.first);
@@ -228,25 +251,32 @@ class device_engines {
 
 }  // namespace detail
 
-/// The Storage over a device, which outlives it. Throws what the device's two memories throw.
+/// The Storage over a device, which outlives it. Its other members are storage_rules' (placing,
+/// fences, figures such as peak() and waited()).
+///
+///   my_device machine;
+///   delta::arena storage{machine, {.capacity = 512_MiB, .host_capacity = 2_GiB}};
+///   delta::manager manager{delta::online(), storage};
 template <Device D>
 class arena : public detail::storage_rules<detail::device_engines<D>> {
   using base = detail::storage_rules<detail::device_engines<D>>;
 
  public:
+  /// Asks the device for both memories, once. Throws what they throw.
   arena(D& device, const arena_options& o)
       : base(o.capacity, o.host_capacity, o.granularity, o.moving,
              detail::device_engines<D>{device, o}) {}
 
   /// Where the block is now: until something is allocated, unless the block is held. On a device
-  /// whose compute runs on, the bytes are for its engines; the host waits for a stamp first.
+  /// whose compute runs on, the bytes are for its engines; the host waits for a stamp first. O(1).
   [[nodiscard]] std::byte* data(const block& b) const {
     return this->engines().device_memory() + this->offset(b);
   }
-  /// Where the slab is: slabs never move. Its bytes are there once its transfer is done.
+  /// Where the slab is: slabs never move. Its bytes are there once its transfer is done. O(1).
   [[nodiscard]] std::byte* data(const slab& h) const {
     return this->engines().host_memory() + this->offset(h);
   }
+  /// What a kernel is launched on, where the device has something of the kind.
   [[nodiscard]] void* native_stream() const
     requires requires(D& d) {
       { d.native_stream() } -> std::convertible_to<void*>;

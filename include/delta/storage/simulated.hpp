@@ -15,20 +15,24 @@
 
 namespace delta {
 
-/// How fast copies are: what a virtual clock needs to know of a machine.
+/// How fast copies are: what a virtual clock needs to know of a machine. For
+/// arena_options::virtual_clock; simulated_options has the same under longer names.
 struct copy_rates {
   double out = 12e9;      ///< bytes per second, device to host
   double in = 12e9;       ///< bytes per second, host to device
   double move = 0;        ///< bytes per second within the device; 0: moving blocks takes no time
   nanoseconds latency{};  ///< of every copy, before its first byte
 
+  /// Bytes per second that way.
   [[nodiscard]] constexpr double of(direction d) const noexcept {
     return d == direction::out ? out : in;
   }
-  /// What a copy of `n` bytes takes, rounded up to whole nanoseconds.
+  /// What a copy of `n` bytes takes, rounded up to whole nanoseconds: latency + n / rate (repairs
+  /// P-14). A rate that is not positive stands for a copy that takes its latency only.
   [[nodiscard]] nanoseconds cost(direction d, bytes n) const noexcept {
     return latency + duration(n, of(d));
   }
+  /// What moving `n` bytes within the device takes; it has no latency.
   [[nodiscard]] nanoseconds move_cost(bytes n) const noexcept { return duration(n, move); }
 
  private:
@@ -41,18 +45,25 @@ struct copy_rates {
 };
 
 /// Three serial engines in exact virtual time. A stamp's point is the virtual time, in ns, at which
-/// its work ends; zero-length work may share a point. All functions are O(1) and do not allocate.
+/// its work ends; zero-length work may share a point. So points of all engines are comparable, and
+/// a fence is reached at the latest of its three. All functions are O(1) and do not allocate; none
+/// throws.
+///
+/// The host has one clock, `now`, which goes on only when it is told to: nothing depends on how
+/// fast the program really is, and every run repeats exactly (repairs P-17).
 class virtual_clock {
  public:
   /// Queues `cost` of work on `e`, to start once the engine is free and `after` is reached, but not
-  /// before now.
+  /// before now. Gives the end of it. Time does not go on.
   stamp queue(engine e, nanoseconds cost, const fence& after) noexcept {
     auto& end = end_[static_cast<std::size_t>(e)];
     end = std::max(start_of(e), latest(after)) + static_cast<std::uint64_t>(cost.count());
     recent_[next_++ % recent_.size()] = {stamp{e, end}, cost};
     return {e, end};
   }
+  /// Virtual time since the beginning.
   [[nodiscard]] nanoseconds now() const noexcept { return to_time(now_); }
+  /// Is it over by now? Never waits.
   [[nodiscard]] bool reached(stamp s) const noexcept { return s.point <= now_; }
   /// The clock goes on by `t`, without counting it as waiting: the caller was busy.
   void advance(nanoseconds t) noexcept { now_ += static_cast<std::uint64_t>(t.count()); }
@@ -61,20 +72,23 @@ class virtual_clock {
   /// The clock goes on to `s`; what that takes counts as waiting.
   void wait(stamp s) noexcept { wait_until(s.point); }
   /// The compute engine can't start before `after`: the clock goes on to where it can. Only what
-  /// exceeds the compute engine's own queue counts as waiting (for copies).
+  /// exceeds the compute engine's own queue counts as waiting (for copies): a kernel that waits for
+  /// the kernel before it has lost nothing.
   void begin(const fence& after) noexcept {
     now_ = start_of(engine::compute);
     wait_until(latest(after));
   }
   /// How long work queued on `e` now would wait before it starts.
   [[nodiscard]] nanoseconds backlog(engine e) const noexcept { return to_time(start_of(e) - now_); }
+  /// How long the host and the compute engine waited for copies in all.
   [[nodiscard]] nanoseconds waited() const noexcept { return waited_; }
   /// When one of the last pieces of work began, as `elapsed`.
   [[nodiscard]] std::optional<nanoseconds> began(stamp s) const noexcept {
     const auto took = elapsed(s);
     return took ? std::optional(to_time(s.point) - *took) : std::nullopt;
   }
-  /// The cost of one of the last pieces of work (64 are remembered), else nullopt.
+  /// The cost of one of the last pieces of work (64 are remembered, of all engines together), else
+  /// nullopt. The last are looked at first: who asks, asks about what it has just queued.
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) const noexcept {
     for (std::size_t back = 1; back <= std::min(next_, recent_.size()); ++back) {
       const auto& [at, cost] = recent_[(next_ - back) % recent_.size()];
@@ -106,14 +120,17 @@ class virtual_clock {
 
 namespace detail {
 
-/// Three engines in virtual time, without memory.
+/// Three engines in virtual time, without memory: what storage_rules wants of a machine, so that
+/// decisions can be tried where there is none. Addresses are taken and not looked at.
 class virtual_engines {
  public:
   explicit virtual_engines(const copy_rates& rates) noexcept : rates_(rates) {}
+  /// Queued behind `after` on the engine of its direction.
   stamp copy(direction d, std::uint64_t, std::uint64_t, bytes n, const fence& after) noexcept {
     return time_.queue(engine_of(d), rates_.cost(d, n), after);
   }
   void begin(const fence& after) noexcept { time_.begin(after); }
+  // Free by itself: end_moves is told how many bytes there were.
   void move(std::uint64_t, std::uint64_t, std::uint64_t) noexcept {}
   stamp end_moves(bytes n) noexcept { return end(rates_.move_cost(n)); }
   stamp end(nanoseconds cost) noexcept {
@@ -141,10 +158,11 @@ class virtual_engines {
 
 }  // namespace detail
 
-/// What a simulated machine has.
+/// What a simulated machine has. The rates are those of a PCIe 3 x16 link with pinned memory, more
+/// or less; name your own.
 struct simulated_options {
-  bytes capacity{};
-  bytes host_capacity{};
+  bytes capacity{};               ///< the budget
+  bytes host_capacity{};          ///< the host budget; 0: nothing can be offloaded
   double rate_out = 12e9;         ///< bytes per second, device to host
   double rate_in = 12e9;          ///< bytes per second, host to device
   nanoseconds latency{};          ///< of every copy
@@ -153,12 +171,22 @@ struct simulated_options {
   bool moving = true;             ///< blocks may be moved together to make room
 };
 
-/// A Storage of bytes alone, in virtual time. The host runs in lock-step with the compute engine:
-/// end_operator(cost) returns when the operator is done, so now() is then its completion; a begin
-/// that waits for copies advances now() to the operator's start, and waited() by as much. Blocks
-/// have places as in an arena, so both say yes and no to the same requests and read the same clock.
+/// A Storage of bytes alone, in virtual time: what a policy would do on a machine, asked without
+/// one. Kernels get null addresses. An operator takes the `cost` that
+/// it states.
+///
+///   delta::simulated storage{{.capacity = 100_B, .host_capacity = 400_B, .rate_out = 1e9}};
+///   delta::manager manager{delta::paper(), storage};
+///   manager.run({.inputs = {x}, .outputs = {40_B}, .cost = 7us}, [](delta::call&) {});
+///   std::cout << storage.now().count() << " ns, " << storage.waited().count() << " ns of waiting";
+///
+/// The host runs in lock-step with the compute engine: end_operator(cost) returns when the operator
+/// is done, so now() is then its completion; a begin that waits for copies advances now() to the
+/// operator's start, and waited() by as much. Blocks have places as in an arena, so both say yes
+/// and no to the same requests and read the same clock.
 class simulated : public detail::storage_rules<detail::virtual_engines> {
  public:
+  /// Nothing is taken from the machine but the table of blocks.
   explicit simulated(const simulated_options& o)
       : storage_rules(o.capacity, o.host_capacity, o.granularity, o.moving,
                       detail::virtual_engines{{o.rate_out, o.rate_in, o.rate_move, o.latency}}) {}
