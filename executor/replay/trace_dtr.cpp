@@ -166,10 +166,11 @@ void dtr_format::instruction_line() {
 void dtr_format::continuation() {
   need(key::instruction);
   const std::string& wanted = awaited_names_[next_];
-  const char* const instruction_wanted = awaited_ == awaited::result_alias ? "ALIAS" : "MEMORY";
-  if (!is(instruction_wanted) || !has(key::name) || fields_.name != wanted) {
-    throw trace_fault{quoted(fields_.instruction) + " where a " + instruction_wanted + " is due",
-                      std::string(instruction_wanted) + " of " + quoted(wanted)};
+  const std::string due = awaited_ == awaited::result_alias ? "ALIAS" : "MEMORY";
+  if (!is(due) || !has(key::name) || fields_.name != wanted) {
+    const std::string of_name = has(key::name) ? " of " + quoted(fields_.name) : "";
+    throw trace_fault{quoted(fields_.instruction) + of_name + " out of its place",
+                      due + " of " + quoted(wanted)};
   }
   if (awaited_ == awaited::constant_memory) {
     define(wanted, assembly_.add_source(trace::kind::constant, size()));

@@ -67,7 +67,7 @@ struct trace {
 
   /// Where it was recorded.
   struct origin {
-    std::string device;
+    std::string device = {};
     std::uint64_t rate_out = 0;  ///< of copies to the host, in bytes per second; 0: not known
     std::uint64_t rate_in = 0;   ///< of copies from the host
     bool operator==(const origin&) const = default;
