@@ -97,7 +97,8 @@ class oracle {
   static void convolve(const executor::conv_shape& s, const numbers& x, const numbers& w,
                        numbers& y) {
     y.assign(y.size(), 0);
-    const auto c = std::size_t(s.c), k = std::size_t(s.k), window = std::size_t(s.kh * s.kw);
+    const auto c = std::size_t(s.c), k = std::size_t(s.k),
+               window = std::size_t(s.kh) * std::size_t(s.kw);
     const std::size_t seen = c / std::size_t(s.groups), made = k / std::size_t(s.groups);
     windows(s, s.kh, s.kw, [&](std::size_t o, std::size_t at, std::size_t i) {
       for (std::size_t a = 0; a < k; ++a)
