@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-#include "delta/graph.hpp"
+#include "delta/detail/graph.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 

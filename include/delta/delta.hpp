@@ -1,9 +1,8 @@
 // delta: everything, in the order in which a tensor meets it.
 #pragma once
 
-// What there is: sizes and ids, one tensor, who made which from what, errors, what is counted.
+// What there is: sizes and ids, one tensor, one operator, errors, what is counted and told.
 #include "delta/error.hpp"
-#include "delta/graph.hpp"
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
 #include "delta/tensor.hpp"
@@ -27,3 +26,6 @@
 // The whole (Algorithm 1), and named compositions.
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
+
+// A program as data, to be run again.
+#include "delta/trace.hpp"

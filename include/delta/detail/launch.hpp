@@ -1,5 +1,6 @@
 // delta: running kernels, the first time and again: blocks for what they write, the storage's
 // bracket around them, the records from which they are replayed, and what they were found to cost.
+// The first run and a replay take the same way, or a replay could differ from the run it repeats.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "delta/concepts.hpp"
+#include "delta/detail/graph.hpp"
 #include "delta/detail/ledger.hpp"
-#include "delta/graph.hpp"
 #include "delta/kernel.hpp"
 
 namespace delta::detail {
@@ -26,6 +27,8 @@ struct workload {
   bool replaying = false;  ///< updates are not touched, and their addresses are null
 };
 
+/// Runs kernels for `course` (the first time) and `restorer` (again). Lists are kept between calls:
+/// in the long run no heap is used, which matters where operators take microseconds.
 template <class Room>
 class launcher {
   using storage_type = typename Room::storage_type;
@@ -34,10 +37,13 @@ class launcher {
   launcher(ledger<storage_type>& l, Room& r) : book_(&l), room_(&r) {}
 
   /// Outputs and workspace of one operator, for which `Room::make` has made room. What is not taken
-  /// goes back. The launcher lends its list, which keeps its capacity: one at a time.
+  /// goes back. The launcher lends its list, which keeps its capacity: one at a time, so a replay
+  /// must be over before the operator that asked for it allocates.
   class allocation {
    public:
-    /// `size_of(x)` is the size of the output that `x` of the list stands for.
+    /// `size_of(x)` is the size of the output that `x` of the list stands for. Throws
+    /// budget_exceeded where free bytes lie in pieces that can't be joined; then all that it had
+    /// goes back.
     template <class List, class Size>
     allocation(launcher& l, const List& list, const Size& size_of, bytes scratch)
         : outputs(l.blocks_), owner_(&l) {
@@ -53,6 +59,7 @@ class launcher {
     allocation(const allocation&) = delete;
     allocation& operator=(const allocation&) = delete;
     ~allocation() { give_back(); }
+    /// Frees what no tensor has taken: moved-from blocks are empty.
     void give_back() {
       for (block& b : outputs)
         if (b) owner_->book_->storage().free(std::move(b));
@@ -68,7 +75,9 @@ class launcher {
 
   // --- the bracket ------------------------------------------------------------------------------
 
-  /// Orders the compute engine behind whoever uses these bytes.
+  /// Orders the compute engine behind whoever uses these bytes. Until `close` nothing can be
+  /// allocated: the storage forbids it, so that nothing moves under a kernel. Updates are written;
+  /// a replay leaves them out, as they have happened.
   void open(const workload& w) {
     reads_.clear(), writes_.clear();
     for (const tensor_id t : w.inputs) reads_.push_back(&book_->tensors[t].device);
@@ -78,7 +87,8 @@ class launcher {
     if (w.workspace != nullptr && *w.workspace) writes_.push_back(w.workspace);
     book_->storage().begin_operator(reads_, writes_);
   }
-  /// What the kernel sees. Valid until the next call of this.
+  /// What the kernel sees. Valid until the next call of this: the addresses are in a list that is
+  /// kept.
   [[nodiscard]] call view(const workload& w) {
     pointers_.clear();
     for (const tensor_id t : w.inputs) pointers_.push_back(address(book_->tensors[t].device));
@@ -100,9 +110,11 @@ class launcher {
             w.sequence,
             w.replaying};
   }
+  /// Ends the bracket. `cost` is for storages in virtual time, which advance by it.
   stamp close(nanoseconds cost) { return book_->storage().end_operator(cost); }
 
-  /// Runs a kernel. An exception from it leaves the bracket closed. The stamp says when it is done.
+  /// Runs a kernel between open and close. An exception from it leaves the bracket closed, and is
+  /// marked as the kernel's: the manager is not poisoned by it. The stamp says when it is done.
   template <class Kernel>
   stamp launch(Kernel& body, const workload& w, nanoseconds cost) {
     open(w);
@@ -116,7 +128,7 @@ class launcher {
     }
     return close(cost);
   }
-  /// Was the exception under way a kernel's?
+  /// Was the exception under way a kernel's? An exception can't say by itself whose it is.
   [[nodiscard]] bool kernel_failed() const noexcept { return kernel_failed_; }
   void forget_failure() noexcept { kernel_failed_ = false; }
 
@@ -139,7 +151,8 @@ class launcher {
 
   // --- records and replays ----------------------------------------------------------------------
 
-  /// Could a replay make the same outputs? Not from an input that the operator itself has changed.
+  /// Could a replay make the same outputs, and would anybody ask for it? Not from an input that the
+  /// operator itself has changed, nor of an update that would happen twice (P-19, P-23).
   [[nodiscard]] static bool worth_recording(std::span<const tensor_id> inputs,
                                             std::span<const tensor_id> updates, std::size_t outputs,
                                             trait traits) noexcept {
@@ -150,7 +163,8 @@ class launcher {
            std::find_first_of(inputs.begin(), inputs.end(), updates.begin(), updates.end()) ==
                inputs.end();
   }
-  /// A record from which `ids` can be made again. `pieces`: the stamps of the work that made them.
+  /// A record from which `ids` can be made again. `pieces`: the stamps of the work that made them,
+  /// one per bracket. What their times are is learned now or later; `prior` stands in until then.
   void record(const workload& w, std::span<const tensor_id> ids, kernel&& body, bytes workspace,
               trait traits, const char* name, nanoseconds prior, std::span<const stamp> pieces) {
     const operator_id o = book_->tensors.add_record();
@@ -164,6 +178,7 @@ class launcher {
     r.traits = traits;
     r.name = name;
     r.cost = prior;
+    // The first piece replaces the prior, the others add to it.
     bool first = true;
     for (const stamp done : pieces) {
       if (const auto took = book_->storage().elapsed(done))
@@ -174,8 +189,9 @@ class launcher {
     }
     book_->tensors.connect(o);
   }
-  /// Takes note of operators whose time is known by now. Oldest first; a storage that never knows
-  /// keeps the prior.
+  /// Takes note of operators whose time is known by now, so that c_r is a measured cost (P-12).
+  /// Oldest first; a storage that never knows keeps the prior. A record may have gone, or be
+  /// another's by now: its number tells. Amortised O(1) per operator.
   void learn_costs() {
     std::size_t known = 0;
     for (; known < pending_.size(); ++known) {
@@ -187,10 +203,12 @@ class launcher {
     }
     pending_.erase(pending_.begin(), pending_.begin() + std::ptrdiff_t(known));
   }
+  /// At the end of a step: all records go.
   void forget_costs() noexcept { pending_.clear(); }
 
   /// Runs a recorded operator again. Its inputs must be resident and locked. All outputs that were
-  /// missing come back; those that were not get scratch, as a kernel writes all of them.
+  /// missing come back; those that were not get scratch, as a kernel writes all of them. Makes room
+  /// by itself. Throws budget_exceeded, or what the kernel throws; then nothing came back.
   void replay(operator_id o) {
     graph& g = book_->tensors;
     operator_record& r = g[o];
@@ -212,7 +230,8 @@ class launcher {
   }
 
  private:
-  /// How many operators may wait for their times before the oldest is given up.
+  // How many operators may wait for their times before the oldest is given up: a storage need not
+  // ever know them, and the list must not grow.
   static constexpr std::size_t patience = 64;
   struct unmeasured {
     operator_id op;

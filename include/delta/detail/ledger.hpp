@@ -14,7 +14,7 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
-#include "delta/graph.hpp"
+#include "delta/detail/graph.hpp"
 #include "delta/observer.hpp"
 
 namespace delta::detail {

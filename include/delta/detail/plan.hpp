@@ -1,5 +1,6 @@
 // delta: how missing tensors come back. A plan is made as a whole, with a peak known before it
-// runs; nothing recurses (repairs P-13).
+// runs; nothing recurses (repairs P-13): a chain of thousands of evicted tensors is common, and the
+// stack of a thread that the program has made may be small. Nothing here touches bytes.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +11,14 @@
 #include <span>
 #include <vector>
 
-#include "delta/graph.hpp"
+#include "delta/detail/graph.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
 
-/// One step of a plan: replay an operator, reload a tensor, or let a tensor go.
+/// One step of a plan: replay an operator, reload a tensor, or let a tensor go. Evictions are steps
+/// of the exact search only; plans drop by use counts.
 struct plan_step {
   enum class kind : std::uint8_t { replay, reload, evict } what;
   operator_id op = operator_id::none;
@@ -39,7 +41,7 @@ struct plan {
   void clear() noexcept { steps.clear(), rows.clear(), peak = {}; }
 };
 
-/// Builds closures. Keeps its buffers.
+/// Builds closures. Keeps its buffers: one plan at a time.
 class planner {
  public:
   /// The closure that makes all `targets` resident. `reload(t)` says whether a tensor on the host
@@ -51,6 +53,8 @@ class planner {
                 const Rounded& rounded) {
     plan_.clear();
     order(g, targets, reload);
+    // Rows count uses, so that carrying the plan out can lock a tensor when it comes and let it go
+    // after its last reader.
     const auto use = [&](tensor_id t) {
       tensor& r = g[t];
       if (r.planned == tensor::nowhere) {
@@ -67,15 +71,17 @@ class planner {
     return plan_;
   }
 
-  /// Ends the plan: the tensors forget their rows.
+  /// Ends the plan: the tensors forget their rows. O(rows).
   void forget(graph& g) noexcept {
     for (const plan::row& r : plan_.rows) g[r.tensor].planned = tensor::nowhere;
     plan_.clear();
   }
 
  private:
-  /// Post-order over what is missing, with an explicit stack. What is in the plan already is marked
-  /// in a table of the planner's own: asking `reload` walks the graph too.
+  // Post-order over what is missing, with an explicit stack: a tensor stays on it until its inputs
+  // are in the plan. What is in the plan already is marked in a table of the planner's own: asking
+  // `reload` walks the graph too, and its marks would overwrite these. One operator brings all of
+  // its outputs.
   template <class Reload>
   void order(graph& g, std::span<const tensor_id> targets, const Reload& reload) {
     ++round_;
@@ -83,6 +89,7 @@ class planner {
     const auto here = [&](tensor_id t) {
       return on_device(g[t].where) || in_plan_[index(t)] == round_;
     };
+    // Reversed, so that they come off in the operator's order: plans repeat exactly.
     stack_.assign(targets.rbegin(), targets.rend());
     while (!stack_.empty()) {
       const tensor_id t = stack_.back();
@@ -106,7 +113,9 @@ class planner {
     }
   }
 
-  /// Walks the plan with its use counts and finds the peak of what it adds.
+  // Walks the plan with its use counts and finds the peak of what it adds. What is on the device
+  // already is not counted, as it is locked or may be released: the caller compares with what can
+  // be made free. `tail` comes on top of what is there at the end.
   template <class Rounded>
   void measure(graph& g, bytes tail, const Rounded& rounded) {
     left_.clear();
@@ -123,6 +132,7 @@ class planner {
         continue;
       }
       const operator_record& o = g[s.op];
+      // During a replay its inputs and all outputs are there, missing or not: a kernel writes all.
       plan_.peak = std::max(plan_.peak, live + replay_need(g, s.op, rounded(o.workspace)));
       for (tensor_id t : o.outputs) came(t);
       for (tensor_id t : o.inputs)
@@ -138,15 +148,20 @@ class planner {
   std::uint64_t round_ = 0;
 };
 
-/// The cheapest schedule of replays and evictions that brings `targets` together within
-/// `available` bytes: exact, by Dijkstra's algorithm over the sets of tensors that are here. For
-/// closures of at most `limit` tensors; the pebbling problem is too hard beyond. O(2^n n).
+/// The cheapest schedule of replays and evictions that brings `targets` together within `available`
+/// bytes: exact, by Dijkstra's algorithm over the sets of tensors that are here. For closures of at
+/// most `limit` tensors; the pebbling problem is too hard beyond. O(2^n n) moves, each with a
+/// heap's logarithm: milliseconds at the limit.
+///
+/// Why at all: a plan drops a tensor after its last use only, and on demand keeps no order. Where
+/// nothing may be offloaded, a schedule that evicts and replays twice may be the only one that
+/// fits; or there is none, which then is proved.
 class exact_search {
  public:
   static constexpr std::size_t limit = 14;
 
-  /// The tensors that matter: targets and all their ancestors that can be recomputed. Nullopt when
-  /// there are more than `limit`.
+  /// The tensors that matter: targets and all their ancestors that can be recomputed, here or not.
+  /// Nullopt when there are more than `limit`. Valid until the next call.
   std::optional<std::span<const tensor_id>> closure(const graph& g,
                                                     std::span<const tensor_id> targets) {
     tensors_.clear();
@@ -164,7 +179,8 @@ class exact_search {
 
   /// Steps from what is on the device now, for the tensors of the last `closure`; nullopt: there is
   /// no such schedule. `available`: bytes for these tensors, duplicates and workspace; `tail`:
-  /// needed beside the targets at the end. `may_go(t)`: t can be evicted.
+  /// needed beside the targets at the end. `may_go(t)`: t can be evicted. Uses the heap: it is
+  /// rare.
   template <class MayGo, class Rounded>
   std::optional<std::vector<plan_step>> schedule(const graph& g, std::span<const tensor_id> targets,
                                                  bytes available, bytes tail, const MayGo& may_go,
@@ -186,6 +202,8 @@ class exact_search {
       std::int64_t cost;
     };
     std::vector<move> moves;
+    // One move per operator, however many of its outputs matter. A cost of at least 1 ns, so that
+    // needless replays are not free.
     for (tensor_id t : tensors_) {
       const operator_id o = g[t].producer;
       if (std::any_of(moves.begin(), moves.end(), [&](const move& m) { return m.op == o; }))
@@ -219,9 +237,11 @@ class exact_search {
     while (!open.empty()) {
       const auto [cost, at] = open.top();
       open.pop();
+      // An older, dearer entry of the heap: its set was reached more cheaply since.
       if (cost != best[at].cost) continue;
       const std::uint64_t here = held(at);
       if ((at & goal) == goal && here + tail.count <= available.count) return path(best, start, at);
+      // Evicting costs nothing now: what it costs shows in the replays that it makes necessary.
       for (std::size_t i = 0; i < n; ++i)
         if ((at >> i & 1u) != 0 && may_go(tensors_[i]))
           reach(at & ~(mask{1} << i), cost, at,

@@ -1,5 +1,6 @@
 // delta: restoring. Brings the inputs of an operator together on the device: by a plan whose peak
 // is known before it runs, else by an exact search where the closure is small, else on demand.
+// Three ways, as each fails where another does not (docs/architecture.md says where).
 #pragma once
 
 #include <algorithm>
@@ -10,15 +11,17 @@
 #include <vector>
 
 #include "delta/concepts.hpp"
+#include "delta/detail/graph.hpp"
 #include "delta/detail/launch.hpp"
 #include "delta/detail/ledger.hpp"
 #include "delta/detail/plan.hpp"
 #include "delta/error.hpp"
-#include "delta/graph.hpp"
 
 namespace delta::detail {
 
-/// Carries out plans (repairs P-6, P-11, P-13).
+/// Carries out plans (repairs P-6, P-11, P-13). For `course`, before every operator, and
+/// `versions`. It runs within one entry point of the manager and keeps nothing from one call to the
+/// next but buffers.
 template <class Room>
 class restorer {
  public:
@@ -27,7 +30,7 @@ class restorer {
 
   /// Makes all of `targets` resident and locks each once (a tensor named twice: twice). `tail`:
   /// what the caller will allocate beside them. Throws budget_exceeded or thrash; nothing stays
-  /// locked.
+  /// locked. Where nothing is missing, as mostly: O(targets + copies under way).
   void bring(std::span<const tensor_id> targets, bytes tail, const char* operation) {
     for (const tensor_id t : targets) book_->settle(t);
     if (std::none_of(targets.begin(), targets.end(), [&](tensor_id t) { return missing(t); }))
@@ -40,6 +43,7 @@ class restorer {
     lock(targets);
   }
 
+  /// By name, so that callers take back what `bring` has done. O(list).
   void lock(std::span<const tensor_id> list) {
     for (const tensor_id t : list) book_->lock(t);
   }
@@ -54,12 +58,14 @@ class restorer {
   [[nodiscard]] auto rounded() const {
     return [this](bytes n) { return book_->storage().rounded(n); };
   }
+  // On demand: the tensor can be used at once, as the storage orders the operator behind the copy.
   void reload(tensor_id t, const char* operation) {
     room_->make(book_->tensors[t].footprint, operation);
     room_->bring_back(t, room_->obtain(book_->tensors[t].size, room_->lifetime_of(t)),
                       happening::reload);
   }
-  /// A replay brought back more than anybody waits for: what the program has dropped goes again.
+  // A replay brought back more than anybody waits for: what the program has dropped goes again. A
+  // copy of the list, as abandoning may recycle the record itself.
   void drop_unneeded(operator_id o) {
     spared_.assign(book_->tensors[o].outputs.begin(), book_->tensors[o].outputs.end());
     for (const tensor_id t : spared_)
@@ -75,11 +81,13 @@ class restorer {
     return r;
   }
 
-  /// The closure as a whole. False: its peak does not fit, or it came to that on the way.
+  // The closure as a whole. False: its peak does not fit, or it came to that on the way. What it
+  // has brought by then stays where it is, so nothing is lost.
   bool by_plan(std::span<const tensor_id> targets, bytes tail, const char* operation) {
     graph& g = book_->tensors;
     plan& p = planner_.closure(
         g, targets, tail, [&](tensor_id t) { return room_->reloads(t); }, rounded());
+    // Locked first, so that making room does not release what the plan counts as here.
     for (plan::row& r : p.rows)
       if (on_device(g[r.tensor].where))
         book_->settle(r.tensor), book_->lock(r.tensor), r.locked = true;
@@ -90,8 +98,10 @@ class restorer {
     };
     try {
       shortage_ = {};
+      // What is locked now is not reachable, so nothing of the plan is counted twice.
       if (p.peak > book_->free_bytes()) shortage_ = saturating_sub(p.peak, room_->reachable());
       if (shortage_.count > 0) return let_go(), false;
+      // What the plan has brought stays until its last reader; what nobody reads is not in it.
       const auto hold = [&](tensor_id t) {
         if (g[t].planned == tensor::nowhere) return;
         plan::row& r = p.rows[g[t].planned];
@@ -123,8 +133,9 @@ class restorer {
     return true;
   }
 
-  /// The cheapest schedule of a small closure; true when it ran. Throws budget_exceeded when it
-  /// proves that there is none.
+  // The cheapest schedule of a small closure; true when it ran. Throws budget_exceeded when it
+  // proves that there is none. Only for deciders that never offload: the host would be another
+  // place for every tensor, 3^n states.
   bool by_search(std::span<const tensor_id> targets, bytes tail, const char* operation) {
     graph& g = book_->tensors;
     const auto small = search_.closure(g, targets);
@@ -132,6 +143,7 @@ class restorer {
     const std::vector<tensor_id> ours(small->begin(), small->end());
     for (const tensor_id t : ours)
       if (on_device(g[t].where)) book_->lock(t);
+    // Its own tensors are locked, so they are added: the search may evict them.
     bytes available = room_->reachable();
     for (const tensor_id t : ours)
       if (on_device(g[t].where)) available += g[t].footprint;
@@ -142,6 +154,7 @@ class restorer {
     const context c = room_->view();
     const auto steps = search_.schedule(
         g, targets, available, tail,
+        // One lock is this search's own; more are somebody else's.
         [&](tensor_id t) { return g[t].locks <= 1 && (g[t].references == 0 || c.can_evict(t)); },
         rounded());
     try {
@@ -169,11 +182,13 @@ class restorer {
     return true;
   }
 
-  /// Depth first with an explicit stack, one operator's footprint at a time. What waits for a
-  /// sibling stays if it can, and may be taken if it must (to the host where possible), so that a
-  /// chain never locks more than one operator's inputs. A cap on replays bounds it.
+  // Depth first with an explicit stack, one operator's footprint at a time. What waits for a
+  // sibling stays if it can, and may be taken if it must (to the host where possible), so that a
+  // chain never locks more than one operator's inputs. A cap on replays bounds it: in a budget too
+  // small two siblings can take each other away for ever (P-26). Nothing stays locked at its end.
   void on_demand(std::span<const tensor_id> targets, const char* operation) {
     graph& g = book_->tensors;
+    // The operator that asked is at the bottom: it has no record yet, so none stands for it.
     frames_.assign(1, operator_id::none);
     const auto inputs = [&](operator_id o) -> std::span<const tensor_id> {
       return o == operator_id::none ? targets : std::span<const tensor_id>(g[o].inputs);
@@ -181,6 +196,7 @@ class restorer {
     const auto want = [&](operator_id o) {
       for (const tensor_id t : inputs(o)) ++g[t].wanted;
     };
+    // A copy of the list: abandoning may recycle the record.
     const auto unwant = [&](operator_id o) {
       wanted_.assign(inputs(o).begin(), inputs(o).end());
       for (const tensor_id t : wanted_) --g[t].wanted;
@@ -197,6 +213,8 @@ class restorer {
         const operator_id o = frames_.back();
         const auto ins = inputs(o);
         for (const tensor_id t : ins) book_->settle(t);
+        // One that can only be recomputed goes deeper; those on the host wait until all others are
+        // here.
         auto next = std::find_if(ins.begin(), ins.end(), [&](tensor_id t) {
           return missing(t) && g[t].where != residency::host;
         });
@@ -228,7 +246,7 @@ class restorer {
     frames_.clear();
   }
 
-  /// Locks on an operator's inputs while they gather.
+  // Locks on an operator's inputs while they gather; released by whatever ends the scope.
   class guard {
    public:
     guard(restorer& r, std::span<const tensor_id> list) : owner_(&r) {

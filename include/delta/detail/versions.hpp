@@ -1,17 +1,20 @@
 // delta: updates in place. A mutation makes a new version of a tensor; what was computed from the
-// old one can't be computed again (repairs P-19).
+// old one can't be computed again (repairs P-19). The order is: protect, bring, renew, run. Keeping
+// the old bytes until nobody can need them instead would double an optimizer's memory.
 #pragma once
 
 #include <array>
 #include <span>
 #include <vector>
 
+#include "delta/detail/graph.hpp"
 #include "delta/detail/ledger.hpp"
 #include "delta/detail/restore.hpp"
-#include "delta/graph.hpp"
 
 namespace delta::detail {
 
+/// Guards updates in place: `course` uses it for every operator that has any, and for acquiring to
+/// write.
 template <class Room>
 class versions {
  public:
@@ -19,7 +22,9 @@ class versions {
 
   /// Before an update: what is evicted and depends on the old version comes back, one after the
   /// other, and while this lives nothing that depends on it is evicted. Bringing one of them back
-  /// may itself need room, which could evict another.
+  /// may itself need room, which could evict another whose closure the update is about to break. It
+  /// may still be offloaded: its bytes are what counts. O(dependents), and what bringing them
+  /// takes.
   class protection {
    public:
     protection(versions& v, std::span<const tensor_id> updates, const char* name) : owner_(v) {
@@ -27,11 +32,14 @@ class versions {
       v.dependents_.clear();
       for (const tensor_id t : updates)
         g.for_each_dependent(t, v.walk_, [&](tensor_id d) {
+          // Pinned by the program: it stays pinned afterwards, so it is not put down for unpinning.
           if (covers(g[d].pinned, pin::evict)) return;
           g[d].pinned = g[d].pinned | pin::evict;
           v.dependents_.push_back(d);
         });
       try {
+        // All are pinned by now. One after the other, and unlocked again: together they need not
+        // fit.
         for (const tensor_id d : v.dependents_) {
           if (g[d].where != residency::evicted) continue;
           const std::array<tensor_id, 1> one{d};
@@ -50,6 +58,7 @@ class versions {
    private:
     void end() noexcept {
       for (const tensor_id d : owner_.dependents_) {
+        // Only the evict pin was set here, and only on tensors that had none.
         pin& p = owner_.book_->tensors[d].pinned;
         p = p & pin::offload;
         owner_.book_->refile(d);
@@ -60,7 +69,8 @@ class versions {
   };
 
   /// The new version: nothing can be recomputed from the old one, nor can what made that one make
-  /// this; host copies are stale.
+  /// this; host copies are stale. Called once the updated tensors are resident and locked; what
+  /// happens to the operator afterwards does not undo it.
   void renew(std::span<const tensor_id> updates) {
     for (const tensor_id t : updates) {
       book_->sever_around(t);
