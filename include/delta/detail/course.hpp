@@ -1,5 +1,6 @@
 // delta: the course of one operator, from its inputs to its record (Algorithm 1, repairs P-6):
-// as a whole where its lists are known, or open, where sizes turn up on the way.
+// as a whole where its lists are known, or open, where sizes turn up on the way. Both begin with a
+// `gathering` and end with `leave`; what lies between differs only in when memory is allocated.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +24,8 @@ struct as_given {
   bytes operator()(bytes n) const noexcept { return n; }
 };
 
+/// Takes one operator through versions, restorer, room and launcher, in the order that P-6 asks
+/// for. The manager has checked the ids, and that nobody else is inside.
 template <class Room>
 class course {
   using storage_type = typename Room::storage_type;
@@ -35,7 +38,8 @@ class course {
         restorer_(l, r, launcher_),
         versions_(l, restorer_) {}
 
-  /// Frees what an operator that never ended holds. For the end of the manager.
+  /// Frees what an operator that never ended holds. For the end of the manager, where it must not
+  /// throw: the blocks go back even if the storage fails.
   void let_go() noexcept {
     if (!open_) return;
     try {
@@ -51,6 +55,9 @@ class course {
 
   // --- as a whole -------------------------------------------------------------------------------
 
+  /// The operator as a whole. Room is made for all of its blocks at once, so that nothing is
+  /// allocated in vain. The kernel is stored before it runs only where it may run again; otherwise
+  /// it is called where it stands.
   template <class F>
   void run(const operation_span& op, std::span<tensor_id> ids, F&& body) {
     bytes need = book_->storage().rounded(op.workspace);
@@ -58,8 +65,10 @@ class course {
     gathering inputs(*this, op, need);
     room_->make(need, op.name);
     typename launcher<Room>::allocation fresh(launcher_, op.outputs, as_given{}, op.workspace);
+    // The tick is the operator's number: random kernels draw from it, now and in replays.
     const workload w{reads(), updates(), fresh.outputs, &fresh.workspace, book_->now.now};
     stamp done;
+    // Nothing after the launch needs room, so what has run is never undone.
     if (!launcher_.worth_recording(w.inputs, w.updates, ids.size(), op.traits)) {
       done = launcher_.launch(body, w, op.cost);
       admit(op.outputs, fresh.outputs, ids, op.name);
@@ -76,13 +85,15 @@ class course {
   }
 
   /// Makes a tensor resident and locks it; for writing, as a new version. The host may touch its
-  /// bytes until `unlock`.
+  /// bytes until `unlock`. An empty kernel orders the compute engine behind all users, and the host
+  /// waits for that: the storage needs no other call for it.
   void acquire(tensor_id t, bool writes) {
     const std::span<const tensor_id> one(&t, 1), none;
     typename versions<Room>::protection dependents(versions_, writes ? one : none, "acquire");
     restorer_.bring(one, {}, "acquire");
     try {
       if (writes) versions_.renew(one);
+      // Reading waits for the last writer, writing for all users: the bracket's own rules.
       const auto nothing = [](call&) {};
       const workload w{writes ? none : one, writes ? one : none, {}, nullptr, 0, false};
       book_->storage().wait(launcher_.launch(nothing, w, {}));
@@ -94,6 +105,7 @@ class course {
     book_->touch(t);
     room_->told().settle();
   }
+  /// Ends what `acquire` began. O(1), unless it was dropped meanwhile.
   void unlock(tensor_id t) {
     launcher_.unhold(book_->tensors[t].device);
     restorer_.unlock(std::span(&t, 1));
@@ -107,11 +119,14 @@ class course {
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   [[nodiscard]] std::size_t outputs() const noexcept { return outputs_.size(); }
 
+  /// Begins: inputs together, tick taken, bracket open. If what is allocated already does not fit,
+  /// nothing is open afterwards.
   void open(const operation_span& op) {
     sizes_.clear(), outputs_.clear(), pieces_.clear();
     gathering inputs(*this, op, {});
     traits_ = op.traits, name_ = op.name, cost_ = op.cost, workspace_ = {};
     open_bracket();
+    // From here on `finish` lets the inputs go.
     inputs.stay();
     open_ = true;
     try {
@@ -135,10 +150,12 @@ class course {
     });
     return sizes_.size() - 1;
   }
+  /// Scratch: at most one, as a replay allocates it in one piece.
   void add_workspace(bytes size) {
     if (scratch_) throw misuse("an operator has one workspace");
     pausing([&] { scratch_ = obtain(size), workspace_ = size; });
   }
+  /// Everything by address. What is shown for the first time is held from now on.
   [[nodiscard]] call view() {
     for (; seen_inputs_ < touched_.size(); ++seen_inputs_)
       launcher_.hold(book_->tensors[touched_[seen_inputs_]].device);
@@ -149,10 +166,11 @@ class course {
   }
 
   /// Ends the operator in hand: its outputs become tensors, made by `body` when they are needed
-  /// again.
+  /// again. The record gets the stamps of all pieces: its cost is their sum.
   template <class F>
   void close(std::span<tensor_id> ids, F&& body) {
     const workload w = in_hand();
+    // What may throw while the operator can still be given up comes first.
     kernel stored;
     if (launcher_.worth_recording(w.inputs, w.updates, ids.size(), traits_))
       stored = kernel(std::forward<F>(body));
@@ -167,10 +185,11 @@ class course {
     finish();
   }
   /// Gives up the operator in hand: no outputs, and no number. What it updated in place is as it
-  /// was left.
+  /// was left, and nothing depends on the old version any more.
   void abort() {
     if (bracket_) close_bracket({});
     unhold();
+    // The number was taken by `gathering`, which `stay` has let go.
     --book_->now.now;
     finish();
   }
@@ -178,13 +197,15 @@ class course {
   // --- marks ------------------------------------------------------------------------------------
 
   /// What is still referenced becomes a variable, every record goes. What was evicted and is still
-  /// referenced comes back first.
+  /// referenced comes back first, one by one: the others may be offloaded meanwhile. If there is no
+  /// room the step goes on, and what has become a variable stays one.
   void end_of_step() {
     for (std::uint32_t i = 0; i < book_->tensors.tensor_slots(); ++i) {
       const auto t = static_cast<tensor_id>(i);
       const tensor& r = book_->tensors[t];
       if (!r.in_use || r.references == 0) continue;
       const std::span<const tensor_id> one(&t, 1);
+      // Persistent first, unlocked then: once it can't be evicted any more it won't be gone again.
       const bool gone = r.where == residency::evicted;
       if (gone) restorer_.bring(one, {}, "end of step");
       book_->tensors[t].persistent = true;
@@ -198,9 +219,9 @@ class course {
   }
 
  private:
-  /// What an operator reads and updates, together on the device, locked, in its new version. An
-  /// operator that does not come to its end gives its number back: a program that frees something
-  /// and tries again draws the same random numbers.
+  // What an operator reads and updates, together on the device, locked, in its new version. An
+  // operator that does not come to its end gives its number back: a program that frees something
+  // and tries again draws the same random numbers.
   class gathering {
    public:
     gathering(course& c, const operation_span& op, bytes need) : owner_(&c) {
@@ -209,10 +230,14 @@ class course {
       c.inputs_ = op.inputs.size();
       c.touched_.assign(op.inputs.begin(), op.inputs.end());
       c.touched_.insert(c.touched_.end(), op.updates.begin(), op.updates.end());
+      // The next operator's need is guessed to be this one's (P-8). What an open one will allocate
+      // is not known here: for it the guess is nothing.
       book.now.coming_need = need;
+      // With less than this no order of doing things would help, so errors name it.
       c.room_->raise_floor(need + c.footprint());
       ++book.now.now;
       try {
+        // Lives until the old versions are severed: bringing the inputs may take any room.
         typename versions<Room>::protection dependents(c.versions_, op.updates, op.name);
         c.restorer_.bring(c.touched_, need, op.name);
         locked_ = true;
@@ -232,6 +257,7 @@ class course {
 
    private:
     void give_up() {
+      // `bring` locks all or none.
       if (locked_) owner_->restorer_.unlock(owner_->touched_);
       --owner_->book_->now.now;
     }
@@ -239,13 +265,15 @@ class course {
     bool locked_ = false;
   };
 
+  // Views of one list, as `restorer` brings all of it together.
   [[nodiscard]] std::span<const tensor_id> reads() const noexcept {
     return std::span(touched_).first(inputs_);
   }
   [[nodiscard]] std::span<const tensor_id> updates() const noexcept {
     return std::span(touched_).subspan(inputs_);
   }
-  /// Bytes of what the operator touches, each tensor once, and of the constants.
+  // Bytes of what the operator touches, each tensor once, and of the constants: no budget below
+  // that can hold it. Quadratic, as lists are short.
   [[nodiscard]] bytes footprint() const {
     bytes all = book_->constants();
     for (std::size_t i = 0; i < touched_.size(); ++i) {
@@ -256,6 +284,7 @@ class course {
     }
     return all;
   }
+  // The blocks become tensors with one reference each.
   void admit(std::span<const bytes> sizes, std::span<block> made, std::span<tensor_id> ids,
              const char* label) {
     for (std::size_t i = 0; i < ids.size(); ++i)
@@ -265,16 +294,19 @@ class course {
     ++book_->counts.operators;
     room_->told().work(happening::run, name, ids, done);
   }
-  /// The operator has come to its end.
+  // The operator has come to its end. Touched before they are unlocked: an input that was dropped
+  // meanwhile goes with its lock.
   void leave() {
     for (const tensor_id t : touched_) book_->touch(t);
     restorer_.unlock(touched_);
     room_->while_nobody_waits();
   }
 
+  // The open operator as it is by now.
   [[nodiscard]] workload in_hand() const noexcept {
     return {reads(), updates(), outputs_, &scratch_, book_->now.now};
   }
+  // One block of an open operator. The largest need is raised first, so that an error names it.
   block obtain(bytes size) {
     room_->raise_floor(footprint() + held_bytes() + book_->storage().rounded(size));
     room_->make(book_->storage().rounded(size), name_);
@@ -285,7 +317,8 @@ class course {
     for (const bytes size : sizes_) all += book_->storage().rounded(size);
     return all;
   }
-  /// Closes the bracket of the operator in hand, if there is one, for as long as `f` takes.
+  // Closes the bracket of the operator in hand, if there is one, for as long as `f` takes. After a
+  // typed error it is open again, as the operator is; after any other the manager is poisoned.
   template <class F>
   void pausing(const F& f) {
     if (!open_) return f();
@@ -307,6 +340,7 @@ class course {
     bracket_ = false;
     pieces_.push_back(launcher_.close(cost));
   }
+  // In the order of `view`, backwards; each only as far as it was shown.
   void unhold() {
     for (; seen_inputs_ > 0; --seen_inputs_)
       launcher_.unhold(book_->tensors[touched_[seen_inputs_ - 1]].device);
@@ -315,9 +349,11 @@ class course {
   }
   void finish() {
     open_ = false;
+    // After an end only the workspace is left; after an abort the outputs, too.
     release_made();
     leave();
   }
+  // What no tensor has taken: everything after an abort, the scratch after a close.
   void release_made() noexcept {
     for (block& b : outputs_)
       if (b) book_->storage().free(std::move(b));
@@ -334,14 +370,14 @@ class course {
   std::size_t inputs_ = 0;
 
   // Of the operator in hand.
-  bool open_ = false, bracket_ = false;
+  bool open_ = false, bracket_ = false;  // begun; and its bracket is not closed for the moment
   std::vector<bytes> sizes_;
   std::vector<block> outputs_;
   block scratch_;
   bytes workspace_{};
   std::size_t seen_inputs_ = 0, seen_outputs_ = 0;  // whose addresses the caller has
   bool seen_scratch_ = false;
-  std::vector<stamp> pieces_;
+  std::vector<stamp> pieces_;  // of the brackets so far, in order
   trait traits_ = trait::pure;
   const char* name_ = "";
   nanoseconds cost_{};

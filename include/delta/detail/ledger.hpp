@@ -19,18 +19,21 @@
 
 namespace delta::detail {
 
-/// Tensors, records, and their bytes in a storage. Every change of residency passes through here.
+/// Tensors, records, and their bytes in a storage. Every change of residency passes through here,
+/// so the lists below, the counts and the storage agree. Only a storage that throws can break that:
+/// the manager is poisoned then.
 template <class Storage>
 class ledger {
  public:
   explicit ledger(Storage& s) : storage_(&s) {}
 
-  graph tensors;
-  conditions now;
-  counters counts;
+  graph tensors;    ///< the records
+  conditions now;   ///< what policies see; the storage's part as of the last `look`
+  counters counts;  ///< what was done
 
   [[nodiscard]] Storage& storage() noexcept { return *storage_; }
   [[nodiscard]] const Storage& storage() const noexcept { return *storage_; }
+  /// Of the budget, in however many pieces.
   [[nodiscard]] bytes free_bytes() const {
     return saturating_sub(storage_->capacity(), storage_->used());
   }
@@ -49,13 +52,14 @@ class ledger {
   [[nodiscard]] std::span<const tensor_id> candidates() const noexcept { return candidates_; }
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
 
-  /// Whose bytes a block is, by the token's index; none for scratch.
+  /// Whose bytes a block is, by the token's index; none for scratch. Rows are used again, so the
+  /// table may be behind: the tensor's own token has the last word.
   [[nodiscard]] tensor_id owner(std::uint32_t row) const noexcept {
     if (row >= owners_.size() || owners_[row] == tensor_id::none) return tensor_id::none;
     return tensors[owners_[row]].device.index() == row ? owners_[row] : tensor_id::none;
   }
 
-  /// Refreshes what policies see.
+  /// Refreshes what policies see: some calls of the storage. O(1).
   void look() {
     now.budget = storage_->capacity();
     now.used = storage_->used();
@@ -114,7 +118,7 @@ class ledger {
 
   // --- bytes go ---------------------------------------------------------------------------------
 
-  /// Drops the bytes; the producer can make them again (or nobody wants them).
+  /// Drops the bytes; the producer can make them again (or nobody wants them). O(log holes).
   void evict(tensor_id t) {
     tensor& r = tensors[t];
     storage_->free(std::move(r.device));
@@ -128,7 +132,8 @@ class ledger {
     become(t, residency::host);
     offloaded_.push_back(t);
   }
-  /// Starts a copy out, after which the device bytes go. Nullopt: the host is full.
+  /// Starts a copy out, after which the device bytes go: in `harvest`, as nobody is told when it
+  /// ends. Nullopt: the host is full, and nothing has changed.
   std::optional<stamp> offload(tensor_id t) {
     tensor& r = tensors[t];
     auto moving = storage_->copy_out(r.device);
@@ -148,7 +153,8 @@ class ledger {
 
   // --- copies under way -------------------------------------------------------------------------
 
-  /// Takes note of copies that are done: frees the blocks of those that went out.
+  /// Takes note of copies that are done: frees the blocks of those that went out. O(copies under
+  /// way).
   void harvest() {
     for (std::size_t i = 0; i < flights_.size();)
       if (storage_->reached(flights_[i].moving.done()))
@@ -180,7 +186,8 @@ class ledger {
       }
     return any;
   }
-  /// The tensor is needed: ends its copy's claim on it. One on its way out stays, and is clean.
+  /// The tensor is needed: ends its copy's claim on it. One on its way out stays, and is clean: the
+  /// copy goes on, and its slab is a valid copy once it is over. Never waits.
   void settle(tensor_id t) {
     if (tensors[t].where == residency::offloading) ++counts.revivals;
     end_flight(t);
@@ -200,6 +207,7 @@ class ledger {
     delist(t);
     enlist(t);
   }
+  /// While locked it is no candidate, and dropping it waits (repairs P-22). O(1).
   void lock(tensor_id t) {
     ++tensors[t].locks;
     delist(t);
@@ -212,6 +220,7 @@ class ledger {
     else
       enlist(t);
   }
+  /// An operator has used it: s starts anew, and it has come back for something.
   void touch(tensor_id t) noexcept {
     tensors[t].last_use = now.now;
     tensors[t].fresh = false;
@@ -220,6 +229,7 @@ class ledger {
   // --- the end ----------------------------------------------------------------------------------
 
   /// One reference less; at none the bytes go, unless something can only be recomputed from them.
+  /// Whoever still locks it abandons it when he unlocks.
   void drop(tensor_id t) {
     if (--tensors[t].references == 0 && tensors[t].locks == 0) abandon(t);
   }
@@ -229,7 +239,7 @@ class ledger {
     sweep();
   }
   /// Severs the record that made `t` and every one that reads it, and on through dropped tensors,
-  /// which nobody can compute any more.
+  /// which nobody can compute any more. `t` itself keeps its bytes. O(records severed).
   void sever_around(tensor_id t) {
     broken_.assign(tensors[t].consumers.begin(), tensors[t].consumers.end());
     if (tensors[t].producer != operator_id::none) broken_.push_back(tensors[t].producer);
@@ -261,6 +271,7 @@ class ledger {
   }
 
  private:
+  // A copy that still has a claim on its tensor: out, or in early.
   struct flight {
     tensor_id tensor;
     transfer moving;
@@ -268,15 +279,19 @@ class ledger {
 
   void become(tensor_id t, residency to) {
     tensor& r = tensors[t];
+    // The one state, and the table of repairs P-21.
     assert(legal(r.where, to));
     r.where = to;
     to == residency::resident ? enlist(t) : delist(t);
   }
+  // The block is this tensor's from now on, in both tables.
   void own(tensor_id t, block&& b) {
     if (b.index() >= owners_.size()) owners_.resize(b.index() + 1u, tensor_id::none);
     owners_[b.index()] = t;
     tensors[t].device = std::move(b);
   }
+  // O(1), and so is delist, as every operator locks and unlocks: the last one fills the gap, and
+  // the order means nothing (ties go to the lower id).
   void enlist(tensor_id t) {
     tensor& r = tensors[t];
     if (r.place != tensor::nowhere || r.locks > 0 || r.where != residency::resident ||
@@ -293,6 +308,7 @@ class ledger {
     candidates_.pop_back();
     r.place = tensor::nowhere;
   }
+  // If it throws the slab is still the tensor's, and the block goes back.
   transfer queue_copy_in(tensor& r, block&& b) {
     try {
       return storage_->copy_in(std::move(r.host), std::move(b));
@@ -313,6 +329,8 @@ class ledger {
     if (where == residency::offloading) leaving_ -= tensors[t].footprint;
     land(t, std::move(moving));
   }
+  // The storage is given the transfer back early. Until the copy is over its block can't be moved:
+  // `landings_` remembers the last per direction, for wait_for_landings.
   void land(tensor_id t, transfer&& moving) {
     stamp& last = landings_[moving.done().where == engine::copy_in];
     if (moving.done().point > last.point) last = moving.done();
@@ -321,6 +339,7 @@ class ledger {
     tensors[t].host = std::move(s);
     become(t, residency::resident);
   }
+  // A copy that is over: in, the tensor is here; out, its block goes, and it joins the queue.
   void arrive(std::size_t i) {
     flight f = std::move(flights_[i]);
     flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -342,6 +361,8 @@ class ledger {
     forget_host_copy(t);
     if (r.where != residency::dead) become(t, residency::dead);
   }
+  // A list instead of recursion: what goes may make its inputs useless in turn, through any number
+  // of records.
   void sweep() {
     while (!orphans_.empty()) {
       const tensor_id t = orphans_.back();
@@ -365,6 +386,7 @@ class ledger {
   std::vector<tensor_id> candidates_, offloaded_, orphans_;
   std::vector<tensor_id> owners_;  // by row of the storage's table; checked when asked
   std::vector<operator_id> broken_;
+  // In the order in which they were queued: few at a time, so they are searched.
   std::vector<flight> flights_;
   std::array<stamp, 2> landings_{};  // of the last copies that landed before their end
   bytes leaving_{}, constants_{};

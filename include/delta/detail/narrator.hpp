@@ -1,5 +1,5 @@
 // delta: telling the observer. With no_observer every function here is empty, and what a story
-// would cost to make up is not computed.
+// would cost to make up is not computed: scores and costs of a tensor that leaves walk the graph.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,13 @@
 
 namespace delta::detail {
 
+/// Makes events and hands them to the observer. Decisions are told at once; work is remembered
+/// until its times are known, as an engine may run behind the host. The callers' statements are
+/// plain calls, without an `if constexpr` each: test/observer_cost holds that to the byte.
 template <class S, Observer O>
 class narrator {
   static constexpr bool listens = !std::is_same_v<O, no_observer>;
+  // A story when nobody listens: empty, so that nothing of it is left in the code.
   struct nothing {};
 
  public:
@@ -26,6 +30,7 @@ class narrator {
   using story = std::conditional_t<listens, event, nothing>;
 
   narrator(ledger<S>& l, O o) : book_(&l), observer_(std::move(o)) {}
+  /// The observer, for manager::observer.
   [[nodiscard]] O& observer() noexcept { return observer_; }
 
   // The fronts are inlined before the compiler weighs what their callers cost, so that without an
@@ -82,10 +87,13 @@ class narrator {
   }
 
  private:
+  // Work that was queued, and the event that will tell of it.
   struct untold {
     event said;
     stamp done;
   };
+  // A story is begun before the way is chosen, with "recompute" as the cost; of the other way out
+  // the two change places.
   void tell_now(happening what, const char* operation, event s) {
     if (what == happening::offload || what == happening::clean_drop)
       std::swap(s.cost, s.alternative);
@@ -95,6 +103,7 @@ class narrator {
     s.use = use();
     observer_.on(s);
   }
+  // The label is taken now: the tensor may be gone when the times are known.
   void remember(happening what, const char* operation, tensor_id t, stamp done) {
     const bool known = t != tensor_id::none;
     untold_.push_back({{.what = what,
@@ -105,6 +114,8 @@ class narrator {
                         .began = book_->storage().now()},
                        done});
   }
+  // Where the times will never be known (reached, but no elapsed) it is told with the time at which
+  // it was queued and no length. Kept in order, so each engine's events come in theirs. O(untold).
   void tell_what_is_known() {
     S& storage = book_->storage();
     std::size_t kept = 0;
@@ -114,6 +125,7 @@ class narrator {
         untold_[kept++] = u;
         continue;
       }
+      // A storage that knows when work began says so; others' work begins where it was queued.
       if (took) u.said.took = *took;
       if constexpr (requires {
                       { storage.began(u.done) } -> std::same_as<std::optional<nanoseconds>>;
@@ -124,6 +136,7 @@ class narrator {
     }
     untold_.resize(kept);
   }
+  // When told, not when it happened: the counters of a timeline are as of the event's telling.
   [[nodiscard]] memory_use use() const {
     return {book_->storage().used(), book_->in_flight(), book_->storage().host_used()};
   }

@@ -20,7 +20,8 @@
 namespace delta::detail {
 
 /// Releases tensors until a reservation fits. Every step of a reservation frees bytes, passes a
-/// candidate over, or ends one of finitely many copies, so it ends.
+/// candidate over, or ends one of finitely many copies, so it ends. The only place that asks a
+/// policy; what an answer can't do is put right here, so that no Decider can lose bytes (P-3).
 template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O>
 class room {
  public:
@@ -37,7 +38,9 @@ class room {
     l.now.may_offload = offloads<D>();
   }
 
-  /// Makes `need` bytes free. Throws budget_exceeded, and then nothing more can leave.
+  /// Makes `need` bytes free, in however many pieces. Throws budget_exceeded, and then nothing more
+  /// can leave. Each call is a reservation of its own: what the Decider has kept is judged anew.
+  /// O(candidates) per tensor released.
   void make(bytes need, const char* operation) {
     ++reservation_;
     operation_ = operation;
@@ -47,7 +50,7 @@ class room {
 
   /// A block of `n` bytes, which `make` has made room for. Where free bytes lie scattered, the
   /// cheaper of moving blocks together and releasing a window of neighbours; where copies under way
-  /// are between the holes, waits for them.
+  /// are between the holes, waits for them; releases more only then.
   block obtain(bytes n, lifetime l) {
     for (;;) {
       if constexpr (shows_its_holes<S>) clear_window(n);
@@ -58,6 +61,7 @@ class room {
   }
 
   /// The bytes that could be made free with patience; what is locked now is not among them.
+  /// O(candidates).
   [[nodiscard]] bytes reachable() {
     book_->harvest();
     book_->look();
@@ -68,8 +72,8 @@ class room {
     return sum;
   }
 
-  /// The early start and the prefetcher's reloads: what nobody waits for. Never throws for lack of
-  /// memory.
+  /// The early start and the prefetcher's reloads, after every operator: what nobody waits for
+  /// (P-4, P-10). Never throws for lack of memory.
   void while_nobody_waits() {
     ++reservation_;
     book_->harvest();
@@ -84,6 +88,8 @@ class room {
     for (;;) {
       const context c = view();
       const tensor_id t = prefetcher_.next(c);
+      // A tensor that is not on the host is no answer; nor is one that does not fit, as asking
+      // again would name the same.
       if (t == tensor_id::none || book_->tensors[t].where != residency::host) break;
       if (book_->tensors[t].footprint > book_->free_bytes()) break;
       auto b = book_->storage().allocate(book_->tensors[t].size, lifetime_of(t));
@@ -119,8 +125,10 @@ class room {
     c.set_offloaded(book_->offloaded());
     return c;
   }
+  /// For the manager's figures, and for those who tell.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return filter_.evaluations(); }
   [[nodiscard]] auto& told() noexcept { return narrator_; }
+  /// Variables lie apart from what comes and goes within a step.
   [[nodiscard]] lifetime lifetime_of(tensor_id t) const {
     return book_->tensors[t].persistent ? lifetime::persistent : lifetime::transient;
   }
@@ -154,6 +162,7 @@ class room {
       const auto why = why_it_stays(c, t);
       if (!why) continue;
       r.immovable += x.footprint;
+      // Insertion into a short sorted list: no heap while an error is made.
       const bool full = r.holders == r.biggest.size();
       if (full && x.size <= r.biggest.back().size) continue;
       r.biggest[full ? r.holders - 1 : r.holders++] = {t, x.size, *why, x.label};
@@ -187,9 +196,12 @@ class room {
     if (x.producer != operator_id::none) return obstacle::recompute_cap;
     return book_->now.may_offload ? obstacle::pinned : obstacle::no_way_out;
   }
+  // Is there any way out? Dropped and clean tensors leave whatever their pins say: nothing is lost
+  // and nothing copied.
   [[nodiscard]] bool leavable(const context& c, tensor_id t) const {
     return c.is_released(t) || c.is_clean(t) || c.can_evict(t) || c.can_offload(t);
   }
+  // The Filter's choice among those that may be asked now.
   [[nodiscard]] tensor_id choose(const context& c, tier up_to) {
     return filter_.select(c, book_->candidates(), [&](tensor_id t) {
       const tensor& r = book_->tensors[t];
@@ -205,6 +217,7 @@ class room {
       if constexpr (learns_of_waste<P>) prefetcher_.wasted(c, t);
       r.fresh = false;
     }
+    // Nobody wants it back: no decision, and not for the Decider to keep.
     if (c.is_released(t)) return book_->evict(t);
     if (a == action::keep) return void(r.passed_over = reservation_);
     if (book_->now.backward) ++book_->counts.backward_releases;
@@ -214,6 +227,8 @@ class room {
       narrator_.tell(happening::clean_drop, operation_, story);
       return;
     }
+    // The way chosen, else the other one: pins, a full host, no producer. The host may have no hole
+    // in spite of enough bytes, which only the storage knows.
     if (a == action::evict && !c.can_evict(t)) a = action::offload;
     if (a == action::offload && c.can_offload(t))
       if (const auto done = book_->offload(t)) {
@@ -229,6 +244,7 @@ class room {
     r.passed_over = reservation_;
   }
 
+  // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask.
   bool release_one(tier up_to) {
     book_->look();
     const context c = view();
@@ -250,7 +266,9 @@ class room {
     }
     if (!release_any()) throw budget_exceeded(report(need, operation_));
   }
-  /// One more tensor on its way, or one copy less under way; false: nothing more can leave.
+  /// One more tensor on its way, or one copy less under way; false: nothing more can leave. Waiting
+  /// comes before what would soon be fetched again, and that before host copies and sources, which
+  /// once given up are lost.
   bool release_any() {
     if (release_one(tier::idle)) return true;
     if (book_->copying()) return wait(), true;
@@ -263,6 +281,7 @@ class room {
     narrator_.settle();
   }
   /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
+  /// Another copy out would only queue behind them.
   bool release_instead_of_waiting() {
     book_->look();
     const context c = view();
@@ -295,7 +314,8 @@ class room {
     return any;
   }
   /// The last resort: a tensor that the program has dropped, kept because something can only be
-  /// recomputed from it, goes when all that hangs on it has its bytes.
+  /// recomputed from it, goes when all that hangs on it has its bytes: then nothing is lost but the
+  /// chance to evict those.
   bool give_up_a_source() {
     for (const tensor_id t : book_->candidates()) {
       tensor& r = book_->tensors[t];
@@ -320,7 +340,8 @@ class room {
   }
 
   /// Releases the window of neighbours that is cheapest to get back, if that is cheaper than moving
-  /// what lies between the holes. O(blocks).
+  /// what lies between the holes. Nothing where a hole is large enough, which is the usual case.
+  /// O(blocks).
   void clear_window(bytes n) {
     S& s = book_->storage();
     const bytes size = s.rounded(n);
@@ -354,6 +375,7 @@ class room {
   static constexpr double worth_asking_ns = 20'000;  ///< what weighing itself may cost
 
   ledger<S>* book_;
+  // Policies are kept by value: empty ones take no room.
   filter<H> filter_;
   [[no_unique_address]] D decider_;
   [[no_unique_address]] P prefetcher_;
@@ -361,7 +383,7 @@ class room {
   std::vector<operator_id> walk_;
   window_search windows_;
   std::uint64_t reservation_ = 0;
-  bytes floor_{};
+  bytes floor_{};  // the largest need seen
   const char* operation_ = "";
 };
 

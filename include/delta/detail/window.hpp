@@ -1,5 +1,6 @@
 // delta: where free bytes lie scattered, which neighbours to release so that a request fits in one
-// piece (Coop's contiguous release, weighed against moving blocks together).
+// piece (Coop's contiguous release, weighed against moving blocks together). Releasing the lowest
+// scores one by one, as the Filter would, frees bytes all over the memory and no piece.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +13,28 @@
 
 namespace delta::detail {
 
-/// Finds the cheapest window of neighbours. Keeps its buffers.
+/// Finds the cheapest window of neighbours. Keeps its buffers, so that in the long run it asks no
+/// heap. Knows neither storage nor policy: room.hpp hands both in as callables.
 class window_search {
  public:
   /// The tensors to release so that `size` bytes are free in one piece, for less than `limit` ns in
   /// all; empty: there is no such window. `walk(visit)` calls `visit(row, size, used)` in address
   /// order, `owner(row)` is the tensor of a used row or none, `cost(tensor)` what getting it back
-  /// takes in ns (infinite: it stays). O(blocks).
+  /// takes in ns (infinite: it stays). Valid until the next call. O(blocks), and as many calls of
+  /// `cost`.
   template <class Walk, class Owner, class Cost>
   [[nodiscard]] std::span<const tensor_id> cheapest(bytes size, double limit, const Walk& walk,
                                                     const Owner& owner, const Cost& cost) {
     strip_.clear();
     chosen_.clear();
+    // Scratch and outputs to come have no tensor: they stay, like what costs infinitely much.
     walk([&](std::uint32_t row, bytes stretch, bool used) {
       const tensor_id t = used ? owner(row) : tensor_id::none;
       const double price = !used ? 0.0 : t == tensor_id::none ? never : cost(t);
       strip_.push_back({t, stretch, price});
     });
+    // Two ends run over the strip. What stays splits it; the left end follows as long as the rest
+    // is still large enough, so every window looked at is as narrow as it can be.
     std::size_t best_first = 0, best_end = 0, first = 0;
     double sum_cost = 0;
     bytes sum{};
@@ -50,9 +56,9 @@ class window_search {
  private:
   /// One stretch of the device's memory: a hole, a tensor that may leave, or something that stays.
   struct neighbour {
-    tensor_id tensor;
+    tensor_id tensor;  // none: a hole, or nobody's
     bytes size;
-    double cost;
+    double cost;  // ns to get it back; infinite: it stays
   };
   std::vector<neighbour> strip_;
   std::vector<tensor_id> chosen_;
