@@ -1,6 +1,9 @@
 // delta: the concepts' atoms as sentences, for people whose type is not a model yet.
 //
 // Functions, not classes, hold the sentences: of a class clang reports the first failed one only.
+// All are asserted one by one, whether or not others failed, so that a type is mended in one go.
+// The compiler's own note on a failed conjunction names an atom, but not the signature that was
+// wanted. test/compile_fail checks the sentences, on every compiler at hand.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +18,9 @@
 namespace delta {
 namespace detail {
 
-// Never run: that they are named compiles them, and with them what they call.
+// Never run: that they are named compiles them, and with them what they call. A concept looks at
+// signatures only, so a body with a mistake in it would come out deep in the manager. Here it comes
+// out beside the type.
 template <class P>
 void call_ends(P& p, const context& c) {
   if constexpr (follows_operators<P>) p.end_of_operator(c);
@@ -23,6 +28,7 @@ void call_ends(P& p, const context& c) {
 }
 template <class H>
 void call_heuristic(H& h, const context& c, tensor_id t) {
+  // As the Filter asks: const.
   const H& asked = h;
   if constexpr (scores_tensor<H>) static_cast<void>(static_cast<double>(asked.score(c, t)));
   if constexpr (weighs_tensor<H>) static_cast<void>(static_cast<double>(asked.weight(c, t)));
@@ -46,6 +52,7 @@ void call_prefetcher(P& p, const context& c, tensor_id t) {
 // NOLINTBEGIN(bugprone-use-after-move)
 template <class S>
 void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direction d) {
+  // Figures are asked of a const storage, all else changes it.
   const S& asked = s;
   const std::span<const block* const> blocks;
   static_cast<void>(s.allocate(n, lifetime::transient));
@@ -75,6 +82,7 @@ void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direct
 }
 // NOLINTEND(bugprone-use-after-move)
 
+// Both are every policy's: one place for their sentences.
 template <class P>
 consteval void explain_ends() {
   static_assert(right_end_of_operator_or_none<P>,
@@ -87,7 +95,10 @@ consteval void explain_ends() {
 }  // namespace detail
 
 /// True, or errors that say in a sentence per member what is missing or wrong. For static_assert
-/// beside a type of one's own. The other three alike.
+/// beside a type of one's own; the manager's deduction guides ask them too. The other three alike.
+/// Costs compile time only.
+///
+///   static_assert(delta::explain_heuristic<my_heuristic>());
 template <class H>
 consteval bool explain_heuristic() {
   static_assert(
@@ -107,12 +118,14 @@ consteval bool explain_heuristic() {
   static_assert(right_depends_on_or_none<H>,
                 "'depends_on' is there, but not as 'static constexpr delta::quantity depends_on'");
   detail::explain_ends<H>();
+  // Bodies only once the signatures are right: calls of wrong ones would add errors of their own.
   if constexpr (Heuristic<H>) {
     [[maybe_unused]] constexpr auto* bodies = &detail::call_heuristic<H>;
   }
   return true;
 }
 
+/// Of a Decider: judge, and what is detected.
 template <class D>
 consteval bool explain_decider() {
   static_assert(judges_tensor<D>,
@@ -135,6 +148,7 @@ consteval bool explain_decider() {
   return true;
 }
 
+/// Of a Prefetcher: next, and what is detected.
 template <class P>
 consteval bool explain_prefetcher() {
   static_assert(names_next_reload<P>,
@@ -152,6 +166,8 @@ consteval bool explain_prefetcher() {
   return true;
 }
 
+/// Of a Storage: a sentence per atom. `const` is said alone: the others are asked of the type
+/// without it.
 template <class T>
 consteval bool explain_storage() {
   static_assert(!std::is_const_v<T>, "a Storage changes: it can't be const");
@@ -210,7 +226,7 @@ consteval bool explain_storage() {
   return true;
 }
 
-/// The same for an observer.
+/// The same for an observer, which the manager's guides ask about when there is one.
 template <class O>
 consteval bool explain_observer() {
   static_assert(Observer<O>, "an Observer needs 'void on(const delta::event&)'");
@@ -219,7 +235,8 @@ consteval bool explain_observer() {
 
 namespace detail {
 
-/// For a storage given as a temporary.
+/// For a storage given as a temporary: it would be gone after the declaration, and the manager's
+/// reference with it.
 template <class S>
 consteval bool explain_temporary() {
   static_assert(std::is_lvalue_reference_v<S>,
@@ -229,8 +246,9 @@ consteval bool explain_temporary() {
 }
 
 /// Takes the place of a type that is wrong, once its sentences are printed, so that the manager's
-/// deduction goes through and no error about an unsatisfied constraint hides them. Of a storage the
-/// manager takes a reference: this one is const, so that it can be a temporary. Never linked.
+/// deduction goes through and no error about an unsatisfied constraint hides them. It models all
+/// roles with as little as each needs, and is made from anything. Of a storage the manager takes a
+/// reference: this one is const, so that it can be a temporary. Never linked.
 struct stand_in {
   template <class T>
   explicit(false) stand_in(const T&);
@@ -261,7 +279,8 @@ struct stand_in {
   bytes rounded(bytes) const;
 };
 
-/// What the manager's deduction guides give for the four roles.
+/// What the manager's deduction guides give for the roles: the type itself, or after its sentences
+/// the stand-in.
 template <class H>
 using checked_heuristic = std::conditional_t<explain_heuristic<H>() && Heuristic<H>, H, stand_in>;
 template <class D>

@@ -22,9 +22,9 @@ namespace delta::detail {
 struct workload {
   std::span<const tensor_id> inputs, updates;
   std::span<const block> outputs;
-  const block* workspace = nullptr;
-  std::uint64_t sequence = 0;
-  bool replaying = false;  ///< updates are not touched, and their addresses are null
+  const block* workspace = nullptr;  ///< none, or a block that names nothing: there is none
+  std::uint64_t sequence = 0;        ///< the operator's tick when it first ran
+  bool replaying = false;            ///< updates are not touched, and their addresses are null
 };
 
 /// Runs kernels for `course` (the first time) and `restorer` (again). Lists are kept between calls:
@@ -79,6 +79,7 @@ class launcher {
   /// allocated: the storage forbids it, so that nothing moves under a kernel. Updates are written;
   /// a replay leaves them out, as they have happened.
   void open(const workload& w) {
+    // The storage orders by block, so it must know all of them, and how each is used.
     reads_.clear(), writes_.clear();
     for (const tensor_id t : w.inputs) reads_.push_back(&book_->tensors[t].device);
     for (const block& b : w.outputs) writes_.push_back(&b);
@@ -90,6 +91,7 @@ class launcher {
   /// What the kernel sees. Valid until the next call of this: the addresses are in a list that is
   /// kept.
   [[nodiscard]] call view(const workload& w) {
+    // One list for all three, filled before it is viewed: growing would move it.
     pointers_.clear();
     for (const tensor_id t : w.inputs) pointers_.push_back(address(book_->tensors[t].device));
     for (const block& b : w.outputs) pointers_.push_back(address(b));
@@ -101,6 +103,7 @@ class launcher {
                     { s.native_stream() } -> std::convertible_to<void*>;
                   })
       stream = book_->storage().native_stream();
+    // A workspace of no bytes was not asked for: the kernel gets null.
     const bool scratch = w.workspace != nullptr && *w.workspace;
     return {all.first(w.inputs.size()),
             all.subspan(w.inputs.size(), w.outputs.size()),
@@ -123,6 +126,7 @@ class launcher {
       body(c);
     } catch (...) {
       close({});
+      // Only now: if the storage fails while it closes, that is what counts.
       kernel_failed_ = true;
       throw;
     }
@@ -158,6 +162,7 @@ class launcher {
                                             trait traits) noexcept {
     if (!evicts<typename Room::decider_type>() || outputs == 0 || has(traits, trait::never_replay))
       return false;
+    // In place: only if a replay may leave the update out, and reads nothing that it has changed.
     if (updates.empty()) return true;
     return has(traits, trait::effect_once) &&
            std::find_first_of(inputs.begin(), inputs.end(), updates.begin(), updates.end()) ==
@@ -197,6 +202,7 @@ class launcher {
     for (; known < pending_.size(); ++known) {
       const unmeasured& u = pending_[known];
       const auto took = book_->storage().elapsed(u.done);
+      // Times come in order, as the engine is serial: the rest are not known either.
       if (!took && pending_.size() - known < patience) break;
       operator_record& r = book_->tensors[u.op];
       if (took && r.in_use && r.sequence == u.sequence) r.cost = u.first ? *took : r.cost + *took;
@@ -212,9 +218,11 @@ class launcher {
   void replay(operator_id o) {
     graph& g = book_->tensors;
     operator_record& r = g[o];
+    // For scratch, too: an output that is here already is written once more, beside itself.
     room_->make(replay_need(g, o, book_->storage().rounded(r.workspace)), r.name);
     allocation fresh(
         *this, r.outputs, [&](tensor_id t) { return g[t].size; }, r.workspace);
+    // The same number as the first time, so random kernels draw the same.
     const workload again{r.inputs, r.updates, fresh.outputs, &fresh.workspace, r.sequence, true};
     const stamp done = launch(r.replay, again, r.cost);
     if (const auto took = book_->storage().elapsed(done)) {
@@ -225,6 +233,7 @@ class launcher {
     ++book_->counts.recomputes;
     room_->told().work(happening::recompute, r.name, r.outputs, done);
     for (std::size_t i = 0; i < r.outputs.size(); ++i)
+      // The scratch goes back with `fresh`.
       if (!on_device(g[r.outputs[i]].where))
         book_->recomputed(r.outputs[i], std::move(fresh.outputs[i]));
   }
@@ -233,6 +242,7 @@ class launcher {
   // How many operators may wait for their times before the oldest is given up: a storage need not
   // ever know them, and the list must not grow.
   static constexpr std::size_t patience = 64;
+  // Work of a record whose time is not known yet.
   struct unmeasured {
     operator_id op;
     std::uint64_t sequence;

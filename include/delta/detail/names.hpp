@@ -2,6 +2,10 @@
 // is there with another signature than the one asked for, would otherwise be passed over in
 // silence.
 //
+// An example: `double weight(delta::context&, delta::tensor_id)`, without the first const, is not
+// detected, and the heuristic would be one without a weight. So each concept asks, of every member
+// that it detects: right, or no member of that name? These are the second halves.
+//
 // Seen: functions and data by their address; overloads and templates where they can be called with
 // what the manager has to give. Not seen: what is private or constrained away, and overloads and
 // templates that take something else altogether.
@@ -14,7 +18,9 @@
 
 namespace delta::detail {
 
-/// `Call` calls the member on its first argument, with the others.
+/// `Call` calls the member on its first argument, with the others. The lists are those that any of
+/// the detected members takes, and a few wrong ones that are easily written: a missing context, the
+/// arguments turned round.
 template <class T, class Call>
 concept can_be_called =
     std::invocable<Call, T&, const context&> ||
@@ -23,6 +29,8 @@ concept can_be_called =
     std::invocable<Call, T&, tensor_id> || std::invocable<Call, T&, tensor_id, const context&> ||
     std::invocable<Call, T&, const block&> || std::invocable<Call, T&, bytes>;
 
+// One struct per name, as a name can't be a template argument. The address finds plain members, the
+// calls overloads and templates, whose address is ambiguous.
 struct call_score {
   auto operator()(auto& x, const auto&... a) const -> decltype(x.score(a...));
 };
@@ -34,6 +42,7 @@ struct call_weight {
 template <class T>
 concept names_weight = requires { &T::weight; } || can_be_called<T, call_weight>;
 
+// A Decider's.
 struct call_restore {
   auto operator()(auto& x, const auto&... a) const -> decltype(x.restore(a...));
 };
@@ -45,6 +54,7 @@ struct call_rather_wait {
 template <class T>
 concept names_rather_wait = requires { &T::rather_wait; } || can_be_called<T, call_rather_wait>;
 
+// A Prefetcher's.
 struct call_ahead {
   auto operator()(auto& x, const auto&... a) const -> decltype(x.ahead(a...));
 };
@@ -56,6 +66,7 @@ struct call_wasted {
 template <class T>
 concept names_wasted = requires { &T::wasted; } || can_be_called<T, call_wasted>;
 
+// Any policy's.
 struct call_end_of_operator {
   auto operator()(auto& x, const auto&... a) const -> decltype(x.end_of_operator(a...));
 };
@@ -68,6 +79,7 @@ struct call_end_of_step {
 template <class T>
 concept names_end_of_step = requires { &T::end_of_step; } || can_be_called<T, call_end_of_step>;
 
+// A Storage's.
 struct call_data {
   auto operator()(auto& x, const auto&... a) const -> decltype(x.data(a...));
 };
@@ -90,7 +102,8 @@ template <class T>
 concept names_native_stream =
     requires { &T::native_stream; } || can_be_called<T, call_native_stream>;
 
-/// Data: seen unless private.
+/// Data: seen unless private. The first form finds members and enumerators, the second functions of
+/// that name.
 template <class T>
 concept names_evicts = requires { T::evicts; } || requires { &T::evicts; };
 template <class T>
@@ -98,7 +111,7 @@ concept names_offloads = requires { T::offloads; } || requires { &T::offloads; }
 template <class T>
 concept names_depends_on = requires { T::depends_on; } || requires { &T::depends_on; };
 
-/// One of the four that only count together.
+/// One of the four that only count together: half of them is a mistake, too.
 template <class T>
 concept names_holes = requires { &T::largest_hole; } || requires { &T::bytes_to_move; } ||
                       requires { &T::move_rate; } || requires { &T::walk_blocks; };

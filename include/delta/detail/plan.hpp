@@ -1,6 +1,6 @@
 // delta: how missing tensors come back. A plan is made as a whole, with a peak known before it
-// runs; nothing recurses (repairs P-13): a chain of thousands of evicted tensors is common, and the
-// stack of a thread that the program has made may be small. Nothing here touches bytes.
+// runs; nothing recurses (repairs P-13): a chain of evicted tensors may be thousands long, and the
+// stack of a thread is not. Nothing here touches bytes.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace delta::detail {
 /// of the exact search only; plans drop by use counts.
 struct plan_step {
   enum class kind : std::uint8_t { replay, reload, evict } what;
-  operator_id op = operator_id::none;
-  tensor_id tensor = tensor_id::none;
+  operator_id op = operator_id::none;  ///< of a replay
+  tensor_id tensor = tensor_id::none;  ///< of the other two
 };
 
 /// A topological closure of what is missing: every operator once, inputs before consumers,
@@ -30,12 +30,12 @@ struct plan_step {
 struct plan {
   /// A tensor that the plan reads; it stays until its last use.
   struct row {
-    tensor_id tensor;
+    tensor_id tensor;     ///< missing or here: inputs that are here are locked by the plan, too
     std::uint32_t uses;   ///< left; a target counts one for the operator that asked
     bool locked = false;  ///< by the plan
   };
-  std::vector<plan_step> steps;
-  std::vector<row> rows;
+  std::vector<plan_step> steps;  ///< in order
+  std::vector<row> rows;         ///< `tensor::planned` is an index into it
   bytes peak{};  ///< the most that the plan adds to what is on the device when it starts
 
   void clear() noexcept { steps.clear(), rows.clear(), peak = {}; }
@@ -98,11 +98,14 @@ class planner {
         stack_.pop_back();
         continue;
       }
+      // A reload needs nothing before it, and leaves the stack on the next turn.
       if (r.where == residency::host && (r.producer == operator_id::none || reload(t))) {
         in_plan_[index(t)] = round_;
         plan_.steps.push_back({plan_step::kind::reload, operator_id::none, t});
         continue;
       }
+      // Pushed above their reader, they come off before it. Some may be pushed twice, by two
+      // readers: the second finds them here.
       const operator_record& o = g[r.producer];
       const std::size_t before = stack_.size();
       for (auto in = o.inputs.rbegin(); in != o.inputs.rend(); ++in)
@@ -135,6 +138,8 @@ class planner {
       // During a replay its inputs and all outputs are there, missing or not: a kernel writes all.
       plan_.peak = std::max(plan_.peak, live + replay_need(g, s.op, rounded(o.workspace)));
       for (tensor_id t : o.outputs) came(t);
+      // The last reader is done: what is missing gives its bytes back. What was here before never
+      // counted.
       for (tensor_id t : o.inputs)
         if (--left_[g[t].planned] == 0 && !on_device(g[t].where)) live -= g[t].footprint;
     }
@@ -151,11 +156,11 @@ class planner {
 /// The cheapest schedule of replays and evictions that brings `targets` together within `available`
 /// bytes: exact, by Dijkstra's algorithm over the sets of tensors that are here. For closures of at
 /// most `limit` tensors; the pebbling problem is too hard beyond. O(2^n n) moves, each with a
-/// heap's logarithm: milliseconds at the limit.
+/// heap's logarithm.
 ///
-/// Why at all: a plan drops a tensor after its last use only, and on demand keeps no order. Where
-/// nothing may be offloaded, a schedule that evicts and replays twice may be the only one that
-/// fits; or there is none, which then is proved.
+/// Why at all: a plan replays every operator once. Where nothing may be offloaded, a schedule that
+/// evicts something and replays it twice may be the only one that fits; or there is none, which
+/// then is proved.
 class exact_search {
  public:
   static constexpr std::size_t limit = 14;
@@ -187,6 +192,7 @@ class exact_search {
                                                  const Rounded& rounded) {
     using mask = std::uint32_t;
     const std::size_t n = tensors_.size();
+    // A set of tensors is a mask: the position in the list is the bit.
     const auto bit = [&](tensor_id t) -> mask {
       const auto at = std::find(tensors_.begin(), tensors_.end(), t);
       return at == tensors_.end() ? 0u : mask{1} << (at - tensors_.begin());
@@ -195,6 +201,8 @@ class exact_search {
     for (std::size_t i = 0; i < n; ++i)
       if (on_device(g[tensors_[i]].where)) start |= mask{1} << i;
     for (tensor_id t : targets) goal |= bit(t);
+    // An operator as a move between sets: it needs some bits, sets others, and takes bytes while it
+    // runs.
     struct move {
       operator_id op;
       mask needs, gives;
@@ -220,6 +228,7 @@ class exact_search {
         if ((m >> i & 1u) != 0) sum += g[tensors_[i]].footprint.count;
       return sum;
     };
+    // How a set was reached most cheaply: the way back is the schedule.
     struct origin {
       std::int64_t cost = -1;
       mask before = 0;
@@ -240,6 +249,7 @@ class exact_search {
       // An older, dearer entry of the heap: its set was reached more cheaply since.
       if (cost != best[at].cost) continue;
       const std::uint64_t here = held(at);
+      // Dijkstra: the first set that has all targets, and room for the tail, is a cheapest one.
       if ((at & goal) == goal && here + tail.count <= available.count) return path(best, start, at);
       // Evicting costs nothing now: what it costs shows in the replays that it makes necessary.
       for (std::size_t i = 0; i < n; ++i)
@@ -255,6 +265,7 @@ class exact_search {
   }
 
  private:
+  // From the end to the start, turned round.
   template <class Origins>
   static std::vector<plan_step> path(const Origins& best, std::uint32_t start, std::uint32_t at) {
     std::vector<plan_step> steps;

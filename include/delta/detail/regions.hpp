@@ -18,33 +18,41 @@
 namespace delta::detail {
 
 /// A stretch of a region: somebody's bytes, or a hole. A hole remembers in `written` who used it
-/// last, so that the next owner's first writer waits for them.
+/// last, so that the next owner's first writer waits for them: freeing need not wait.
 struct stretch {
-  std::uint64_t offset = 0;
-  std::uint64_t size = 0;
+  std::uint64_t offset = 0;  ///< from the beginning of the memory
+  std::uint64_t size = 0;    ///< bytes, already rounded
   fence written{};           ///< the last writer
   fence read{};              ///< everybody who reads since
   std::uint32_t before = 0;  ///< neighbours in address order
   std::uint32_t after = 0;
-  std::uint32_t holds = 0;
-  bool used = false;
+  std::uint32_t holds = 0;  ///< operators and callers who have its address: it may not move
+  bool used = false;        ///< somebody's; else a hole, or a row to spare
 
+  /// Whom the next writer waits for; readers wait for `written` alone.
   [[nodiscard]] fence users() const noexcept { return fence{written}.join(read); }
+  /// One writer replaces all users: it was ordered behind them, so waiting for it suffices.
   void write_at(stamp s) noexcept { written = fence{}.join(s), read = {}; }
 };
 
 /// The bytes [0, capacity) of one memory, tiled by stretches. Best fit: the smallest hole that
 /// holds the request; long-lived stretches from the low end, short-lived ones from the high end.
 /// O(log holes) each; no heap is used once the table has grown, and never by `release`.
+///
+/// Rows are kept in a vector and linked in address order, holes are indexed by size besides. A row
+/// number is what a token carries, so moving a stretch changes no token.
 class region {
  public:
+  /// No row: before the first stretch, behind the last.
   static constexpr std::uint32_t none = 0xffffffffu;
-  /// The stretches from one hole to another, between which `moved` bytes are in the way.
+  /// The stretches from one hole to another, both included, between which `moved` bytes are in the
+  /// way. Row numbers: valid until anything is placed or released.
   struct window {
     std::uint32_t first, last;
     std::uint64_t moved;
   };
 
+  /// One hole. A memory of no bytes has no stretches at all.
   explicit region(bytes capacity) : capacity_(capacity.count) {
     if (capacity_ == 0) return;
     head_ = tail_ = fresh_row();
@@ -52,6 +60,8 @@ class region {
     index(head_);
   }
 
+  /// By the index of a token. Asserts that the row is in use: most tokens of freed stretches show
+  /// there.
   [[nodiscard]] stretch& operator[](std::uint32_t i) noexcept {
     assert(i < rows_.size() && rows_[i].used && "a token that was freed, or another storage's");
     return rows_[i];
@@ -59,6 +69,7 @@ class region {
   [[nodiscard]] const stretch& operator[](std::uint32_t i) const noexcept {
     return const_cast<region&>(*this)[i];
   }
+  /// O(1): the sum is kept, and the index ends with the largest.
   [[nodiscard]] bytes capacity() const noexcept { return bytes{capacity_}; }
   [[nodiscard]] bytes used() const noexcept { return bytes{used_}; }
   [[nodiscard]] bytes peak() const noexcept { return bytes{peak_}; }
@@ -67,23 +78,29 @@ class region {
   }
 
   /// A stretch of `n` bytes (any number; rounding is the caller's), or nullopt when no hole is as
-  /// large. Nothing moves. A stretch of zero bytes has a row but no place, and always fits.
+  /// large. Nothing moves. A stretch of zero bytes has a row but no place, and always fits. If the
+  /// heap throws nothing has changed.
   [[nodiscard]] std::optional<std::uint32_t> place(std::uint64_t n, lifetime life) {
     if (n == 0) {
       const std::uint32_t i = fresh_row();
       rows_[i] = {.before = none, .after = none, .used = true};
       return i;
     }
+    // The smallest size that will do; of equal holes the lowest for what stays, the highest for
+    // what goes soon.
     auto hole = holes_.lower_bound({n, 0, none});
     if (hole == holes_.end()) return std::nullopt;
     const bool high = life == lifetime::transient;
     if (high) hole = std::prev(holes_.upper_bound({hole->size, max, none}));
     const std::uint32_t i = hole->row;
+    // Before the hole leaves the index: this may throw.
     const std::uint32_t made = hole->size == n ? i : fresh_row();
     unindex(i);
+    // The request is cut from the end that its kind grows from; the rest stays the same hole.
     if (made != i) {
       stretch& from = rows_[i];
       rows_[made] = {.offset = high ? from.offset + from.size - n : from.offset, .size = n};
+      // Both parts had the same last users.
       rows_[made].written = from.written;
       if (!high) from.offset += n;
       from.size -= n;
@@ -96,17 +113,21 @@ class region {
     return made;
   }
 
-  /// Makes a hole of a stretch and joins it to the holes beside it. Does not throw.
+  /// Makes a hole of a stretch and joins it to the holes beside it. Does not throw: every row
+  /// brought its index node along (fresh_row). O(log holes).
   void release(std::uint32_t i) noexcept {
     stretch& r = (*this)[i];
     assert(r.holds == 0 && "freed while held, or in use by the running operator");
     used_ -= r.size;
+    // Its next writer waits for the readers, too: they are past users now.
     r.written = r.users();
     r.read = {};
     r.used = false;
+    // It was never in the list.
     if (r.size == 0) return spare_rows_.push_back(i);
     if (r.after != none && !rows_[r.after].used) absorb(i, r.after);
     if (r.before != none && !rows_[r.before].used) {
+      // The hole before takes it in, and is indexed anew with its new size.
       const std::uint32_t left = r.before;
       unindex(left);
       absorb_unindexed(left, i);
@@ -116,7 +137,8 @@ class region {
   }
 
   /// The window that yields `n` free bytes for the fewest bytes moved; the lowest of equals.
-  /// `fixed(stretch&)` says what may not move. nullopt: what is fixed prevents it. O(stretches).
+  /// `fixed(stretch&)` says what may not move; it is asked only between holes, as asking may be
+  /// dear. nullopt: what is fixed prevents it. Two ends run through the list once: O(stretches).
   template <class Fixed>
   [[nodiscard]] std::optional<window> cheapest_window(std::uint64_t n, Fixed&& fixed) {
     assert(n > 0);
@@ -126,6 +148,7 @@ class region {
     for (std::uint32_t i = head_; i != none; i = rows_[i].after) {
       stretch& r = rows_[i];
       if (r.used) {
+        // Nothing slides past it: the window starts anew behind it.
         if (left != none && fixed(r)) left = none, free = moved = 0;
         if (left != none) moved += r.size;
         continue;
@@ -137,25 +160,30 @@ class region {
         for (left = rows_[left].after; rows_[left].used; left = rows_[left].after)
           moved -= rows_[left].size;
       }
+      // Strictly fewer: of equals the lowest stays, so that runs repeat exactly.
       if (free >= n && (!best || moved < best->moved)) best = window{left, i, moved};
     }
     return best;
   }
 
   /// Slides what is in the window together, away from the end that `life` is placed at, so that its
-  /// holes become one. `engines` begins after everybody who used the window, moves, and ends.
-  /// Gives the number of stretches moved.
+  /// holes become one where `life` is placed. `engines` begins after everybody who used the window,
+  /// moves, and ends. Gives the number of stretches moved. O(stretches of the window, log holes for
+  /// each hole).
   template <class Engines>
   std::uint64_t close(window w, lifetime life, Engines& engines) {
     const bool down = life == lifetime::transient;
     const std::uint32_t outside_low = rows_[w.first].before, outside_high = rows_[w.last].after;
     const std::uint64_t begin = rows_[w.first].offset;
     const std::uint64_t end = rows_[w.last].offset + rows_[w.last].size;
+    // Moving is a write to all of the window, holes included: whoever used them is waited for.
     fence after;
     for (std::uint32_t i = w.first; i != outside_high; i = rows_[i].after)
       after.join(rows_[i].users());
     engines.begin(after);
     std::uint64_t to = 0, count = 0;
+    // Twice over the same places: first the bytes, then the books. The order of the walk is such
+    // that nothing is written over before it was moved.
     const auto slide = [&](const auto& place) {
       to = down ? begin : end;
       for (std::uint32_t i = down ? w.first : w.last; i != (down ? outside_high : outside_low);
@@ -170,6 +198,8 @@ class region {
     slide([&](const stretch& r) { engines.move(to, r.offset, r.size); });
     const stamp done = engines.end_moves(bytes{w.moved});
     slide([&](stretch& r) { r.offset = to, ++count; });  // only now: the device may throw
+    // Everything in the window was written by the move. Its holes go, but for one row, which
+    // becomes the hole that was made.
     for (std::uint32_t i = w.first, next; i != outside_high; i = next) {
       next = rows_[i].after;
       rows_[i].write_at(done);
@@ -178,6 +208,7 @@ class region {
       unlink(i);
       if (i != w.first) spare_rows_.push_back(i);
     }
+    // What slid down leaves the hole above it, and the other way round.
     const std::uint64_t hole_begin = down ? to : begin;
     rows_[w.first].offset = hole_begin;
     rows_[w.first].size = (down ? end : to) - hole_begin;
@@ -198,7 +229,7 @@ class region {
   }
 
   /// Empty when all is well, else what is not: the stretches tile the region, holes are joined and
-  /// indexed, used() is the sum. O(stretches).
+  /// indexed, used() is the sum. For tests. O(stretches, log holes for each hole).
   [[nodiscard]] std::string_view check() const noexcept {
     std::uint64_t at = 0, used = 0, holes = 0;
     std::uint32_t before = none;
@@ -219,6 +250,8 @@ class region {
 
  private:
   static constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
+  // By size, so that the smallest that fits is found, then by address, so that placing repeats
+  // exactly. The row is no part of the order: no two stretches share an address.
   struct hole_key {
     std::uint64_t size, offset;
     std::uint32_t row;
@@ -229,7 +262,8 @@ class region {
   using index_type = std::set<hole_key>;
 
   /// A row to fill in. Each row brings the index node that it may need as a hole, so that neither
-  /// splitting nor releasing asks the heap.
+  /// splitting nor releasing asks the heap; a std::set would otherwise, at the worst moment. The
+  /// lists of spares grow with the table, as a release may not.
   std::uint32_t fresh_row() {
     if (spare_rows_.empty()) {
       const auto i = static_cast<std::uint32_t>(rows_.size());
@@ -248,6 +282,8 @@ class region {
     spare_rows_.pop_back();
     return i;
   }
+  // A node is taken from the spares and given back to them: there is one for every row, in the
+  // index or spare.
   void index(std::uint32_t i) noexcept {
     auto node = std::move(spare_nodes_.back());
     spare_nodes_.pop_back();
@@ -257,6 +293,7 @@ class region {
   void unindex(std::uint32_t i) noexcept {
     spare_nodes_.push_back(holes_.extract(hole_key{rows_[i].size, rows_[i].offset, i}));
   }
+  // Between these two; an end of the list is remembered as such.
   void link(std::uint32_t i, std::uint32_t before, std::uint32_t after) noexcept {
     rows_[i].before = before, rows_[i].after = after;
     (before == none ? head_ : rows_[before].after) = i;
@@ -267,6 +304,8 @@ class region {
     (before == none ? head_ : rows_[before].after) = after;
     (after == none ? tail_ : rows_[after].before) = before;
   }
+  // The right one of two holes goes into the left one, which then waits for the users of both. The
+  // left one must not be in the index meanwhile: its size changes.
   void absorb(std::uint32_t i, std::uint32_t hole) noexcept {
     unindex(hole);
     absorb_unindexed(i, hole);
@@ -279,8 +318,8 @@ class region {
   }
 
   std::uint64_t capacity_, used_ = 0, peak_ = 0;
-  std::vector<stretch> rows_;
-  std::vector<std::uint32_t> spare_rows_;
+  std::vector<stretch> rows_;              // by token
+  std::vector<std::uint32_t> spare_rows_;  // neither used nor a hole
   std::uint32_t head_ = none, tail_ = none;
   index_type holes_;  // by size, then address
   std::vector<index_type::node_type> spare_nodes_;

@@ -35,15 +35,17 @@ class restorer {
     for (const tensor_id t : targets) book_->settle(t);
     if (std::none_of(targets.begin(), targets.end(), [&](tensor_id t) { return missing(t); }))
       return lock(targets);
+    // From here on policies are asked.
     book_->look();
     if (by_plan(targets, tail, operation)) return;
+    // A plan that does not fit may still be carried out in another order.
     if constexpr (!offloads<typename Room::decider_type>())
       if (by_search(targets, tail, operation)) return;
     on_demand(targets, operation);
     lock(targets);
   }
 
-  /// By name, so that callers take back what `bring` has done. O(list).
+  /// Each tensor once per mention. What `bring` has locked, its caller unlocks. O(list).
   void lock(std::span<const tensor_id> list) {
     for (const tensor_id t : list) book_->lock(t);
   }
@@ -52,6 +54,7 @@ class restorer {
   }
 
  private:
+  // Settled before: what is offloading or reloading has become resident.
   [[nodiscard]] bool missing(tensor_id t) const {
     return book_->tensors[t].where != residency::resident;
   }
@@ -74,7 +77,8 @@ class restorer {
         book_->abandon(t);
   }
 
-  /// The report of a restore that failed: with as much more as its plan lacked, it would have gone.
+  // The report of a restore that failed: with as much more as its plan lacked, it would have gone.
+  // What its failure lacked may be less, but nothing less is known to suffice.
   [[nodiscard]] memory_report report_shortage(bytes need, const char* operation) {
     memory_report r = room_->report(need, operation);
     r.smallest_budget = std::max(r.smallest_budget, r.capacity + shortage_);
@@ -82,7 +86,7 @@ class restorer {
   }
 
   // The closure as a whole. False: its peak does not fit, or it came to that on the way. What it
-  // has brought by then stays where it is, so nothing is lost.
+  // has brought by then, and the program holds, stays.
   bool by_plan(std::span<const tensor_id> targets, bytes tail, const char* operation) {
     graph& g = book_->tensors;
     plan& p = planner_.closure(
@@ -91,6 +95,7 @@ class restorer {
     for (plan::row& r : p.rows)
       if (on_device(g[r.tensor].where))
         book_->settle(r.tensor), book_->lock(r.tensor), r.locked = true;
+    // Whatever happens: no lock of the plan and no row of it may stay behind.
     const auto let_go = [&] {
       for (plan::row& r : p.rows)
         if (std::exchange(r.locked, false)) book_->unlock(r.tensor);
@@ -113,8 +118,10 @@ class restorer {
           hold(s.tensor);
           continue;
         }
+        // The inputs are locked, by the plan: making room for the replay can't take them.
         launcher_->replay(s.op);
         for (const tensor_id t : g[s.op].outputs) hold(t);
+        // A copy: dropping what is unneeded may recycle the record.
         used_.assign(g[s.op].inputs.begin(), g[s.op].inputs.end());
         drop_unneeded(s.op);
         for (const tensor_id t : used_) {
@@ -138,6 +145,7 @@ class restorer {
   // place for every tensor, 3^n states.
   bool by_search(std::span<const tensor_id> targets, bytes tail, const char* operation) {
     graph& g = book_->tensors;
+    // Locked while the search counts and runs: what it plans with must not leave behind its back.
     const auto small = search_.closure(g, targets);
     if (!small) return false;
     const std::vector<tensor_id> ours(small->begin(), small->end());
@@ -161,10 +169,13 @@ class restorer {
       if (!steps) throw budget_exceeded(report_shortage(tail, operation));
       for (const plan_step& s : *steps) {
         if (s.what == plan_step::kind::evict) {
+          // Not `unlock`, which would put it among the candidates, or bury it if it was dropped.
           --g[s.tensor].locks;
           book_->evict(s.tensor);
           continue;
         }
+        // What the replay brings back is locked if the search reckons with it; else it goes again,
+        // as its bytes were counted for the time of the replay only.
         before_.clear();
         for (const tensor_id t : g[s.op].outputs) before_.push_back(on_device(g[t].where));
         launcher_->replay(s.op);
@@ -193,6 +204,8 @@ class restorer {
     const auto inputs = [&](operator_id o) -> std::span<const tensor_id> {
       return o == operator_id::none ? targets : std::span<const tensor_id>(g[o].inputs);
     };
+    // `wanted` says "a restore waits for this": such a tensor is asked to leave last, and does not
+    // count as dropped, but it is not locked.
     const auto want = [&](operator_id o) {
       for (const tensor_id t : inputs(o)) ++g[t].wanted;
     };
@@ -227,8 +240,11 @@ class restorer {
         for (const tensor_id t : ins)
           if (missing(t)) reload(t, operation), here.add(t);
         if (o == operator_id::none) break;
+        // The cap is ten times what a restore takes that makes everything once.
         if (++replays > cap) throw thrash(report_shortage({}, operation), replays, cap);
         launcher_->replay(o);
+        // Unlocked first: `unwant` lets go of what nobody needs any more, and passes over what is
+        // locked.
         here.release();
         drop_unneeded(o);
         unwant(o);
@@ -279,6 +295,7 @@ class restorer {
   planner planner_;
   exact_search search_;
   std::vector<operator_id> frames_;
+  // Lists of one step each, kept for their memory. Two that live at once are two members.
   std::vector<tensor_id> used_, wanted_, gathered_, spared_;
   std::vector<bool> before_;
   bytes shortage_{};  // of the last plan, beyond what could be made free

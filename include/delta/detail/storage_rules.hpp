@@ -39,9 +39,9 @@ class storage_rules {
 
   /// A block of rounded(n) bytes; zero bytes take none and always fit. nullopt: no room, or room
   /// only between blocks that can't move now (held, being copied, or an operator runs). Otherwise
-  /// free bytes >= rounded(n) means that it fits: what is in the way slides together. O(log holes);
-  /// O(blocks) where something has to move. Never waits: the block may still be read by a copy, and
-  /// its next writer is ordered behind that.
+  /// free bytes >= rounded(n) means that it fits: what is in the way slides together. A copy may
+  /// still read what the block held before; the block's next writer is ordered behind it. O(log
+  /// holes); O(blocks) where something has to move.
   [[nodiscard]] std::optional<block> allocate(bytes n, lifetime life) {
     const bytes size = rounded(n);
     // The first test also keeps rounding from wrapping round.

@@ -172,8 +172,7 @@ struct simulated_options {
 };
 
 /// A Storage of bytes alone, in virtual time: what a policy would do on a machine, asked without
-/// one. Kernels get null addresses. An operator takes the `cost` that
-/// it states.
+/// one. Kernels get null addresses. An operator takes the `cost` that it states.
 ///
 ///   delta::simulated storage{{.capacity = 100_B, .host_capacity = 400_B, .rate_out = 1e9}};
 ///   delta::manager manager{delta::paper(), storage};
