@@ -18,6 +18,14 @@
 
 namespace delta {
 
+/// Where a trace was recorded.
+struct trace_origin {
+  std::string device = {};
+  std::uint64_t rate_out = 0;  ///< of copies to the host, in bytes per second; 0: not known
+  std::uint64_t rate_in = 0;   ///< of copies from the host
+  bool operator==(const trace_origin&) const = default;
+};
+
 /// A recorded program: what a framework asked of its memory, in order.
 ///
 /// Tensors and operations are numbered in the order in which events make and run them. A tensor is
@@ -65,13 +73,7 @@ struct trace {
     bool operator==(const event&) const = default;
   };
 
-  /// Where it was recorded.
-  struct origin {
-    std::string device = {};
-    std::uint64_t rate_out = 0;  ///< of copies to the host, in bytes per second; 0: not known
-    std::uint64_t rate_in = 0;   ///< of copies from the host
-    bool operator==(const origin&) const = default;
-  };
+  using origin = trace_origin;
 
   std::vector<tensor> tensors;
   std::vector<operation> operations;
