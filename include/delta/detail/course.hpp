@@ -1,6 +1,12 @@
 // delta: the course of one operator, from its inputs to its record (Algorithm 1, repairs P-6):
 // as a whole where its lists are known, or open, where sizes turn up on the way. Both begin with a
-// `gathering` and end with `leave`; what lies between differs only in when memory is allocated.
+// `gathering` and end with `leave`; what lies between differs only in when memory is allocated:
+//
+//   run               gather, make room for all, allocate, [ kernel ] admit, record, leave
+//   begin ... end     gather, [ ... ] admit, record, leave
+//   allocate within   ] make room, allocate [
+//
+// where [ and ] are the storage's bracket.
 #pragma once
 
 #include <algorithm>

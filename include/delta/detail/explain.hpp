@@ -4,6 +4,12 @@
 // All are asserted one by one, whether or not others failed, so that a type is mended in one go.
 // The compiler's own note on a failed conjunction names an atom, but not the signature that was
 // wanted. test/compile_fail checks the sentences, on every compiler at hand.
+//
+// How a wrong type gets to them through a manager: `manager{h, d, p, storage}` is deduced by its
+// guides (manager.hpp), each of which names a checked_... of every role. That instantiates the
+// explain_... below, which prints its sentences. Were the type handed on as it is, the compiler
+// may find the manager's constraints unsatisfied and say only that, so a stand_in takes its
+// place.
 #pragma once
 
 #include <cstdint>
@@ -172,6 +178,7 @@ template <class T>
 consteval bool explain_storage() {
   static_assert(!std::is_const_v<T>, "a Storage changes: it can't be const");
   using S = std::remove_const_t<T>;  // NOLINT(readability-identifier-naming): as in templates
+  // Memory on the device and on the host.
   static_assert(allocates_blocks<S>,
                 "a Storage needs 'std::optional<delta::block> allocate(delta::bytes, "
                 "delta::lifetime)' (nullopt: no room)");
@@ -181,11 +188,13 @@ consteval bool explain_storage() {
       copies_out<S>,
       "a Storage needs 'std::optional<delta::transfer> copy_out(delta::block&)' (nullopt: "
       "the host is full)");
+  // And back; a transfer owns both of its ends.
   static_assert(copies_in<S>,
                 "a Storage needs 'delta::transfer copy_in(delta::slab&&, delta::block&&)'");
   static_assert(lands_transfers<S>,
                 "a Storage needs "
                 "'std::pair<delta::block, delta::slab> land(delta::transfer&&)'");
+  // The bracket around an operator, and stamps.
   static_assert(begins_operators<S>,
                 "a Storage needs 'void begin_operator(std::span<const delta::block* const> reads, "
                 "std::span<const delta::block* const> writes)'");
@@ -196,6 +205,7 @@ consteval bool explain_storage() {
   static_assert(measures_work<S>,
                 "a Storage needs 'std::optional<delta::nanoseconds> elapsed(delta::stamp)' "
                 "(nullopt: not known)");
+  // Time and rates, which costs are made of.
   static_assert(tells_time<S>, "a Storage needs 'delta::nanoseconds now() const'");
   static_assert(tells_rates<S>,
                 "a Storage needs 'double rate(delta::direction) const' (bytes per second)");
@@ -203,11 +213,13 @@ consteval bool explain_storage() {
                 "a Storage needs 'delta::nanoseconds latency(delta::direction) const'");
   static_assert(tells_backlogs<S>,
                 "a Storage needs 'delta::nanoseconds backlog(delta::direction) const'");
+  // The two budgets.
   static_assert(has_a_capacity<S>, "a Storage needs 'delta::bytes capacity() const'");
   static_assert(counts_used_bytes<S>, "a Storage needs 'delta::bytes used() const'");
   static_assert(has_a_host_capacity<S>, "a Storage needs 'delta::bytes host_capacity() const'");
   static_assert(counts_used_host_bytes<S>, "a Storage needs 'delta::bytes host_used() const'");
   static_assert(rounds_requests<S>, "a Storage needs 'delta::bytes rounded(delta::bytes) const'");
+  // What is detected: absent, or right.
   static_assert(right_data_or_none<S>,
                 "'data' is there, but not as 'std::byte* data(const delta::block&)'");
   static_assert(right_hold_and_unhold_or_none<S>,
@@ -252,11 +264,13 @@ consteval bool explain_temporary() {
 struct stand_in {
   template <class T>
   explicit(false) stand_in(const T&);
+  // The policy's roles and the observer's.
   double score(const context&, tensor_id) const;
   action judge(const context&, tensor_id) const;
   tensor_id next(const context&) const;
   void on(const event&) const;
 
+  // The storage's, without what is detected.
   std::optional<block> allocate(bytes, lifetime) const;
   void free(block&&) const;
   void free(slab&&) const;

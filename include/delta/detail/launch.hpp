@@ -1,6 +1,10 @@
 // delta: running kernels, the first time and again: blocks for what they write, the storage's
 // bracket around them, the records from which they are replayed, and what they were found to cost.
 // The first run and a replay take the same way, or a replay could differ from the run it repeats.
+//
+// A cost starts as what the program said (its prior, 0 if it said nothing), and is replaced by what
+// the storage measured, when that is known: at once, or before one of the next operators. A replay
+// measures anew. So c_r is what the operator took last (repairs P-12, P-16).
 #pragma once
 
 #include <algorithm>
@@ -66,8 +70,8 @@ class launcher {
       outputs.clear();
       if (workspace) owner_->book_->storage().free(std::move(workspace));
     }
-    std::vector<block>& outputs;
-    block workspace;
+    std::vector<block>& outputs;  ///< in the order of the list
+    block workspace;              ///< names nothing when there is none
 
    private:
     launcher* owner_;
@@ -252,7 +256,7 @@ class launcher {
 
   ledger<storage_type>* book_;
   Room* room_;
-  std::vector<block> blocks_;
+  std::vector<block> blocks_;  // lent to the allocation at hand
   std::vector<const block*> reads_, writes_;
   std::vector<std::byte*> pointers_;
   std::vector<unmeasured> pending_;

@@ -1,5 +1,12 @@
 // delta: telling the observer. With no_observer every function here is empty, and what a story
 // would cost to make up is not computed: scores and costs of a tensor that leaves walk the graph.
+//
+// Two kinds of statements, and when they reach the observer:
+//
+//   leaving or returning, then tell    a decision: at once, when it was carried out
+//   copy, work                         something queued: when its times are known, so after
+//                                      decisions that were made while it ran
+//   settle                             a point at which more times may be known
 #pragma once
 
 #include <cstddef>
@@ -87,13 +94,14 @@ class narrator {
   }
 
  private:
-  // Work that was queued, and the event that will tell of it.
+  // Work that was queued, and the event that will tell of it. The list is as long as the engines
+  // are behind; where no observer listens it is not there at all.
   struct untold {
     event said;
     stamp done;
   };
-  // A story is begun before the way is chosen, with "recompute" as the cost; of the other way out
-  // the two change places.
+  // A story is begun before the way is chosen, with "recompute" as the cost and "swap" as the
+  // alternative; of what went to the host the two change places.
   void tell_now(happening what, const char* operation, event s) {
     if (what == happening::offload || what == happening::clean_drop)
       std::swap(s.cost, s.alternative);
@@ -122,6 +130,7 @@ class narrator {
     for (untold& u : untold_) {
       const auto took = storage.elapsed(u.done);
       if (!took && !storage.reached(u.done)) {
+        // Kept in place: the rest move up behind what was told.
         untold_[kept++] = u;
         continue;
       }

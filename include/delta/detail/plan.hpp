@@ -26,7 +26,12 @@ struct plan_step {
 };
 
 /// A topological closure of what is missing: every operator once, inputs before consumers,
-/// temporaries dropped at their last use.
+/// temporaries dropped at their last use. Where x is here, a and b are evicted, c is on the host,
+/// and an operator reads b and c:
+///
+///   x -> a -> b      steps: replay a's operator, replay b's, reload c
+///   c (host)         rows:  x 1, a 1, b 1, c 1 (uses)
+///                    peak:  a + b while b is made, or b + c and what the operator allocates
 struct plan {
   /// A tensor that the plan reads; it stays until its last use.
   struct row {
@@ -237,6 +242,8 @@ class exact_search {
     std::vector<origin> best(std::size_t{1} << n);
     using entry = std::pair<std::int64_t, mask>;
     std::priority_queue<entry, std::vector<entry>, std::greater<>> open;
+    // A dearer way to a set that is known is dropped; a cheaper one replaces it, and its old entry
+    // in the heap goes stale.
     const auto reach = [&](mask to, std::int64_t cost, mask from, plan_step step) {
       if (best[to].cost >= 0 && best[to].cost <= cost) return;
       best[to] = {cost, from, step};

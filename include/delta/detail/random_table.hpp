@@ -75,6 +75,7 @@ class random_table {
         r.where = made && r.where == residency::resident ? residency::evicted : residency::resident;
         r.host = {};
         break;
+      // on the host alone, and back
       case 3:
         r.where = r.where == residency::resident ? residency::host : residency::resident;
         r.host = slab{index(t)};
@@ -102,6 +103,7 @@ class random_table {
         now_.used = bytes{below(1000)}, now_.leaving = bytes{below(100)};
         now_.coming_need = bytes{below(100)}, now_.backward = below(2) != 0;
         break;
+      // ways out by pins, and whether the program holds it
       case 9:
         r.pinned = static_cast<pin>(below(4));
         r.references = below(4) != 0 ? 1 : 0;

@@ -39,8 +39,14 @@ struct stretch {
 /// holds the request; long-lived stretches from the low end, short-lived ones from the high end.
 /// O(log holes) each; no heap is used once the table has grown, and never by `release`.
 ///
+///   0                                                      capacity
+///   | weights | weights |   hole   | x | hole |   y   |   z   |
+///     persistent: from here ->              <- from here: transient
+///
 /// Rows are kept in a vector and linked in address order, holes are indexed by size besides. A row
-/// number is what a token carries, so moving a stretch changes no token.
+/// number is what a token carries, so moving a stretch changes no token. Always true: no two holes
+/// are neighbours, and every hole is in the index (`check` looks at both); of index nodes there is
+/// one per row, in use or spare.
 class region {
  public:
   /// No row: before the first stretch, behind the last.
@@ -170,6 +176,9 @@ class region {
   /// holes become one where `life` is placed. `engines` begins after everybody who used the window,
   /// moves, and ends. Gives the number of stretches moved. O(stretches of the window, log holes for
   /// each hole).
+  ///
+  ///   transient:   | hole | x | hole | y | hole |  ->  | x | y |     hole      |
+  ///   persistent:  | hole | x | hole | y | hole |  ->  |     hole      | x | y |
   template <class Engines>
   std::uint64_t close(window w, lifetime life, Engines& engines) {
     const bool down = life == lifetime::transient;

@@ -1,6 +1,11 @@
 // delta: restoring. Brings the inputs of an operator together on the device: by a plan whose peak
 // is known before it runs, else by an exact search where the closure is small, else on demand.
-// Three ways, as each fails where another does not (docs/architecture.md says where).
+// Three ways, as each fails where another does not:
+//
+//   way         memory                               time                     fails
+//   plan        the closure's peak, known before     each operator once       too much at once
+//   search      any budget for which one exists      2^14 sets at most        over 14 tensors
+//   on demand   one operator's inputs and outputs    10 x records at most     goes in circles
 #pragma once
 
 #include <algorithm>
@@ -78,7 +83,7 @@ class restorer {
   }
 
   // The report of a restore that failed: with as much more as its plan lacked, it would have gone.
-  // What its failure lacked may be less, but nothing less is known to suffice.
+  // Less may do, too; but nothing less is known to.
   [[nodiscard]] memory_report report_shortage(bytes need, const char* operation) {
     memory_report r = room_->report(need, operation);
     r.smallest_budget = std::max(r.smallest_budget, r.capacity + shortage_);
@@ -145,9 +150,9 @@ class restorer {
   // place for every tensor, 3^n states.
   bool by_search(std::span<const tensor_id> targets, bytes tail, const char* operation) {
     graph& g = book_->tensors;
-    // Locked while the search counts and runs: what it plans with must not leave behind its back.
     const auto small = search_.closure(g, targets);
     if (!small) return false;
+    // Locked while the search counts and runs: what it plans with must not leave behind its back.
     const std::vector<tensor_id> ours(small->begin(), small->end());
     for (const tensor_id t : ours)
       if (on_device(g[t].where)) book_->lock(t);
@@ -236,6 +241,7 @@ class restorer {
           want(frames_.back());
           continue;
         }
+        // Here all inputs are on the device or on the host: lock those, fetch these, run, go up.
         guard here(*this, ins);  // locks those that are here; reloads the others one by one
         for (const tensor_id t : ins)
           if (missing(t)) reload(t, operation), here.add(t);
@@ -273,6 +279,7 @@ class restorer {
     ~guard() { release(); }
     guard(const guard&) = delete;
     guard& operator=(const guard&) = delete;
+    // Each mention is one lock, as everywhere.
     void add(tensor_id t) {
       owner_->book_->lock(t);
       owner_->gathered_.push_back(t);
@@ -294,7 +301,7 @@ class restorer {
   launcher<Room>* launcher_;
   planner planner_;
   exact_search search_;
-  std::vector<operator_id> frames_;
+  std::vector<operator_id> frames_;  // on demand: who waits for whom, the asker first
   // Lists of one step each, kept for their memory. Two that live at once are two members.
   std::vector<tensor_id> used_, wanted_, gathered_, spared_;
   std::vector<bool> before_;

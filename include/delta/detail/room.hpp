@@ -1,5 +1,6 @@
 // delta: making room. The loop of Algorithm 1 (lines 11 to 19) around Filter and Director, with the
-// exit that the paper's has not (repairs P-4).
+// exit that the paper's has not (repairs P-4). Three callers: operators and restores need bytes
+// (`make`, then `obtain` for each block), and while nobody waits prefetchers are asked.
 #pragma once
 
 #include <algorithm>

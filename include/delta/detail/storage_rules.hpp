@@ -29,6 +29,13 @@ namespace delta::detail {
 ///  4 a copy in follows all former users of         no "current stream" to be captured too late
 ///    its destination                            8 packing is an operator like any other: rule 1
 ///
+/// For example, x leaves and y comes into its block, and the host waits for nothing:
+///
+///   copy_out(x)          behind the operator that wrote x; the block is being read       rule 1
+///   land, free(block)    a hole, which remembers the copy
+///   allocate(y)          the same bytes, at once
+///   begin_operator(y)    an operator that writes y: behind the copy                       rule 2
+///
 /// `Engines` throws where its device does. Whatever throws leaves the books in order, and every
 /// token with its owner: the device's bytes may then be half moved, so the manager is poisoned.
 template <class Engines>

@@ -15,6 +15,9 @@ namespace delta::detail {
 
 /// Guards updates in place: `course` uses it for every operator that has any, and for acquiring to
 /// write.
+///
+///   y = f(w)          y is evicted meanwhile: f and w could make it again
+///   update w          from now on they could not: y comes back first, and the record of f goes
 template <class Room>
 class versions {
  public:
