@@ -48,8 +48,8 @@ enum class access : std::uint8_t { read, write };
 /// `backward` and the destructors.
 ///
 /// An id that names nothing, or what was dropped, is told as unknown_tensor before anything is
-/// done. A call from within a kernel, a policy or an observer is misuse, and so is one that needs
-/// the manager to itself while an operator is open.
+/// done. Such a call from within a kernel, a policy or an observer is misuse, and so is one that
+/// needs the manager to itself while an operator is open.
 template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O = no_observer>
 class manager {
  public:
@@ -107,8 +107,9 @@ class manager {
     guarded(open::allowed, [&] { book_.drop(t); });
   }
   /// Forbids ways out, for good (a constant has both forbidden): `pin::evict` keeps a tensor from
-  /// being recomputed, `pin::offload` from the host. The more is pinned, the less can be had free
-  /// (repairs P-2). O(1).
+  /// being recomputed, `pin::offload` from being copied out. A host copy that is there already may
+  /// still be all that stays of it. The more is pinned, the less can be had free (repairs P-2).
+  /// O(1).
   void forbid(tensor_id t, pin ways) {
     book_.tensors.checked(t);
     guarded(open::allowed, [&] { book_.forbid(t, ways); });
