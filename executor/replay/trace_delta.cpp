@@ -169,7 +169,7 @@ void delta_format::line(std::string_view text) {
     throw trace_fault{"a line that says nothing known",
                       "constant, variable, run, share, drop or mark"};
   }
-  if (of_run_ && *what_ != trace::kind::run)
+  if (seen_ != 0 && *what_ != trace::kind::run)
     throw trace_fault{"an operation's key on another line", "it beside run"};
   switch (*what_) {
     case trace::kind::constant:
@@ -224,7 +224,7 @@ void delta_format::header(std::string_view text) {
 
 void delta_format::read(std::string_view text) {
   what_.reset();
-  of_run_ = false;
+  seen_ = 0;
   index_ = 0;
   draft_.name.clear();
   draft_.cost = {};
@@ -241,28 +241,21 @@ void delta_format::read(std::string_view text) {
 
 void delta_format::read_member(std::string_view key) {
   const auto tensors = [&](std::vector<std::uint32_t>& to) {
-    to.clear();
     in_.enter_array();
     while (in_.next_element()) to.push_back(index());
   };
-  bool of_run = true;
-  if (key == "cost") {
+  if (is(key, "cost", cost_seen)) {
     draft_.cost = nanoseconds{not_negative(in_.integer(), "cost")};
-  } else if (key == "inputs") {
+  } else if (is(key, "inputs", inputs_seen)) {
     tensors(draft_.inputs);
-  } else if (key == "outputs") {
+  } else if (is(key, "outputs", outputs_seen)) {
     outputs();
-  } else if (key == "updates") {
+  } else if (is(key, "updates", updates_seen)) {
     tensors(draft_.updates);
-  } else if (key == "workspace") {
+  } else if (is(key, "workspace", workspace_seen)) {
     draft_.workspace = size();
-  } else if (key == "traits") {
+  } else if (is(key, "traits", traits_seen)) {
     traits();
-  } else {
-    of_run = false;
-  }
-  if (of_run) {
-    of_run_ = true;
   } else if (key == "drop" || key == "share") {
     subject(key == "drop" ? trace::kind::drop : trace::kind::share);
     index_ = index();
@@ -282,6 +275,15 @@ void delta_format::read_member(std::string_view key) {
   }
 }
 
+/// Whether `key` is the operation's key `name`, which may be seen once.
+bool delta_format::is(std::string_view key, std::string_view name, seen bit) {
+  if (key != name) return false;
+  if ((seen_ & bit) != 0)
+    throw trace_fault{"the key " + std::string(name) + " twice", "each key once"};
+  seen_ |= bit;
+  return true;
+}
+
 void delta_format::subject(trace::kind what) {
   if (what_) throw trace_fault{"two events in one line", "one"};
   what_ = what;
@@ -299,7 +301,6 @@ bytes delta_format::size() {
 }
 
 void delta_format::outputs() {
-  draft_.outputs.clear();
   in_.enter_array();
   while (in_.next_element()) {
     if (in_.peek() != '{') {
@@ -317,7 +318,6 @@ void delta_format::outputs() {
 }
 
 void delta_format::traits() {
-  draft_.traits = trait::pure;
   in_.enter_array();
   while (in_.next_element()) {
     const std::string_view name = in_.string();

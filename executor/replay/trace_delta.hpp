@@ -25,9 +25,19 @@ class delta_format final : public trace_format {
   trace finish() override;
 
  private:
+  enum seen : unsigned {
+    cost_seen = 1,
+    inputs_seen = 2,
+    outputs_seen = 4,
+    updates_seen = 8,
+    workspace_seen = 16,
+    traits_seen = 32
+  };
+
   void header(std::string_view);
   void read(std::string_view);
   void read_member(std::string_view key);
+  bool is(std::string_view key, std::string_view name, seen);
   void subject(trace::kind);
   std::uint32_t index();
   bytes size();
@@ -41,7 +51,7 @@ class delta_format final : public trace_format {
   std::optional<trace::kind> what_;  ///< what the line at hand is
   std::uint32_t index_ = 0;          ///< the tensor that it shares or drops
   bytes size_{};                     ///< of the constant or variable
-  bool of_run_ = false;              ///< it has a key that belongs to an operation
+  unsigned seen_ = 0;                ///< which of an operation's keys it has
   trace_assembly assembly_;
 };
 

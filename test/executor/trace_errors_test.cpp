@@ -299,6 +299,8 @@ TEST_CASE("delta's own: events") {
   CHECK(bad(R"({"drop":0,"share":0})") == ":3: two events in one line; expected: one");
   CHECK(bad(R"({"drop":0,"cost":1})") ==
         ":3: an operation's key on another line; expected: it beside run");
+  CHECK(bad(R"({"run":"f","inputs":[0],"inputs":[]})") ==
+        ":3: the key inputs twice; expected: each key once");
   CHECK(bad(R"({"mark":"pause"})") ==
         ":3: unknown mark 'pause'; expected: backward or end_of_step");
   CHECK(bad(R"({"constant":-1})") == ":3: a negative size; expected: 0 or more");

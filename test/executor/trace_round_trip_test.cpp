@@ -2,10 +2,13 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "delta/trace.hpp"
 #include "random_trace.hpp"
+#include "replay/trace_delta.hpp"
 #include "replay/trace_file.hpp"
 #include "temporary_folder.hpp"
 
@@ -60,4 +63,16 @@ TEST_CASE("lists and names out of order mean the same when read") {
   CHECK(u.lists == std::vector<std::uint32_t>{0, 1});
   CHECK(u.events == t.events);
   CHECK(u.tensors == t.tensors);
+}
+
+TEST_CASE("the example in docs/traces.md is a trace, written as we write it") {
+  const auto raw = read_file(DELTA_SOURCE_DIR "/docs/traces.md");
+  const std::string document(raw.begin(), raw.end());
+  const auto begin = document.find("{\"delta_trace\"");
+  REQUIRE(begin != std::string::npos);
+  const std::string example = document.substr(begin, document.find("```", begin) - begin);
+  const trace t = parse_trace(example, "example");
+  CHECK(to_text(t) == example);
+  CHECK(t.tensors.size() == 4);
+  CHECK(t.tensors[3].view_of == 1);
 }
