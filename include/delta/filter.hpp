@@ -20,7 +20,7 @@ namespace delta {
 /// score -1: before whatever is not negative. As dear as the heuristic's answer.
 template <Heuristic H>
 double score_of(const H& heuristic, const context& c, tensor_id t) {
-  if (c.is_released(t)) return -1.0;  // nobody wants it back: before all others
+  if (c.is_released(t)) return -never;  // nobody wants it back: before all others
   if constexpr (weighs_tensor<H>)
     return 1.0 / (static_cast<double>(heuristic.weight(c, t)) * c.staleness(t));
   else

@@ -44,7 +44,7 @@ enum class access : std::uint8_t { read, write };
 /// Every member that may need room throws budget_exceeded or thrash when there is none; the manager
 /// stays usable, and so it does after an exception from a kernel (outputs are not created; what the
 /// kernel updated in place is as the kernel left it). Any other exception, from the storage or a
-/// policy, poisons it: every later call that changes something throws `poisoned`, but for `share`,
+/// policy, poisons it: every later call that changes something throws `poisoned`, but for
 /// `backward` and the destructors.
 ///
 /// An id that names nothing, or what was dropped, is told as unknown_tensor before anything is
@@ -96,7 +96,8 @@ class manager {
   /// One more reference to the same storage: a view, an alias (repairs P-19). Each needs its own
   /// `drop`. Gives `t` again. O(1).
   tensor_id share(tensor_id t) {
-    ++book_.tensors.checked(t).references;
+    book_.tensors.checked(t);
+    guarded(open::allowed, [&] { ++book_.tensors[t].references; });
     return t;
   }
   /// One reference less. At none the bytes go, unless something can only be recomputed from them,
@@ -107,9 +108,8 @@ class manager {
     guarded(open::allowed, [&] { book_.drop(t); });
   }
   /// Forbids ways out, for good (a constant has both forbidden): `pin::evict` keeps a tensor from
-  /// being recomputed, `pin::offload` from being copied out. A host copy that is there already may
-  /// still be all that stays of it. The more is pinned, the less can be had free (repairs P-2).
-  /// O(1).
+  /// being recomputed, `pin::offload` from leaving for the host. What is there already comes back
+  /// when it is needed. The more is pinned, the less can be had free (repairs P-2). O(1).
   void forbid(tensor_id t, pin ways) {
     book_.tensors.checked(t);
     guarded(open::allowed, [&] { book_.forbid(t, ways); });

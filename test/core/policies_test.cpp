@@ -9,8 +9,10 @@
 #include "delta/filter.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/prefetcher.hpp"
+#include "machine.hpp"
 
 using namespace delta;
+using namespace delta::test;
 
 namespace {
 
@@ -283,4 +285,61 @@ TEST_CASE("prefetchers: the early start, in forward only") {
   CHECK(p.ahead(c) == 40);
   s.now.backward = true;
   CHECK(p.ahead(c) == 0);
+}
+
+TEST_CASE("what the program has dropped leaves before anything in use, whatever the scores") {
+  struct far_below {
+    double score(const context&, tensor_id) const { return -1e300; }
+  };
+  situation s;
+  s.g[s.b].references = 0;
+  CHECK(s.view().is_released(s.b));
+  CHECK(score_of(far_below{}, s.view(), s.b) < score_of(far_below{}, s.view(), s.d));
+  const std::vector<tensor_id> candidates{s.d, s.b};
+  filter<far_below> f{far_below{}};
+  CHECK(f.select(s.view(), candidates, [](tensor_id) { return true; }) == s.b);
+}
+
+TEST_CASE("a tensor that may not be offloaded does not end on the host because it was there") {
+  machine it(3, 4);
+  manager m{obeying(says_offload), it.storage};
+  const tensor_id v = variable_of(m, 7);
+  squeeze(m, 3);
+  CHECK(m.where(v) == residency::host);
+  CHECK(read(m, v) == 7);  // clean now
+  m.forbid(v, pin::offload);
+  CHECK_THROWS_AS(squeeze(m, 3), budget_exceeded);
+  CHECK(m.where(v) == residency::resident);
+  const tensor_id y = m.run({.outputs = {unit}}, gives(5));
+  m.drop(v);
+  squeeze(m, 3);
+  CHECK(read(m, y) == 5);
+  m.forbid(y, pin::offload);
+  squeeze(m, 3);
+  CHECK(m.where(y) == residency::evicted);
+  CHECK(read(m, y) == 5);
+}
+
+TEST_CASE("only what left again unused counts as wasted") {
+  struct counting {
+    int* wasted_ones;
+    tensor_id next(const context& c) const {
+      return c.offloaded().empty() ? tensor_id::none : c.offloaded().front();
+    }
+    void wasted(const context&, tensor_id) const { ++*wasted_ones; }
+  };
+  machine it(4, 4);
+  int wasted = 0;
+  action word = action::offload;
+  manager m{lru{}, obedient{&word}, counting{&wasted}, it.storage};
+  const tensor_id v = variable_of(m, 7);
+  squeeze(m, 4);
+  m.run<0>({}, [](call&) {});  // it comes back early
+  CHECK(on_device(m.where(v)));
+  word = action::keep;
+  CHECK_THROWS_AS(squeeze(m, 4), budget_exceeded);
+  CHECK(wasted == 0);
+  word = action::offload;
+  squeeze(m, 4);
+  CHECK(wasted == 1);
 }

@@ -151,6 +151,7 @@ class course {
   std::size_t add_output(bytes size) {
     pausing([&] {
       sizes_.reserve(sizes_.size() + 1);
+      outputs_.reserve(outputs_.size() + 1);
       outputs_.push_back(obtain(size));
       sizes_.push_back(size);
     });
@@ -184,6 +185,7 @@ class course {
     close_bracket(cost_);
     const stamp done = pieces_.back();
     unhold();
+    book_->now.coming_need = held_bytes();
     admit(sizes_, outputs_, ids, name_);
     if (stored)
       launcher_.record(w, ids, std::move(stored), workspace_, traits_, name_, cost_, pieces_);
@@ -236,8 +238,8 @@ class course {
       c.inputs_ = op.inputs.size();
       c.touched_.assign(op.inputs.begin(), op.inputs.end());
       c.touched_.insert(c.touched_.end(), op.updates.begin(), op.updates.end());
-      // The next operator's need is guessed to be this one's (P-8). What an open one will allocate
-      // is not known here: for it the guess is nothing.
+      // The next operator's need is guessed to be this one's (P-8). What an open one allocates
+      // shows at its end.
       book.now.coming_need = need;
       // With less than this no order of doing things would help, so errors name it.
       c.room_->raise_floor(need + c.footprint());

@@ -197,10 +197,10 @@ class room {
     if (x.producer != operator_id::none) return obstacle::recompute_cap;
     return book_->now.may_offload ? obstacle::pinned : obstacle::no_way_out;
   }
-  // Is there any way out? Dropped and clean tensors leave whatever their pins say: nothing is lost
-  // and nothing copied.
+  // Is there any way out? Dropped tensors leave whatever their pins say: nothing is lost. A clean
+  // one is among those that can be offloaded.
   [[nodiscard]] bool leavable(const context& c, tensor_id t) const {
-    return c.is_released(t) || c.is_clean(t) || c.can_evict(t) || c.can_offload(t);
+    return c.is_released(t) || c.can_evict(t) || c.can_offload(t);
   }
   // The Filter's choice among those that may be asked now.
   [[nodiscard]] tensor_id choose(const context& c, tier up_to) {
@@ -214,16 +214,12 @@ class room {
   /// Lets one tensor go, by the first way that is open to it, or passes it over.
   void release(const context& c, tensor_id t, action a) {
     tensor& r = book_->tensors[t];
-    if (r.fresh) {
-      if constexpr (learns_of_waste<P>) prefetcher_.wasted(c, t);
-      r.fresh = false;
-    }
     // Nobody wants it back: no decision, and not for the Decider to keep.
-    if (c.is_released(t)) return book_->evict(t);
+    if (c.is_released(t)) return left(c, t), book_->evict(t);
     if (a == action::keep) return void(r.passed_over = reservation_);
-    if (book_->now.backward) ++book_->counts.backward_releases;
     const auto story = narrator_.leaving(c, t, filter_.heuristic());
-    if (c.is_clean(t)) {
+    if (c.is_clean(t) && c.can_offload(t)) {
+      left(c, t);
       book_->drop_clean(t);
       narrator_.tell(happening::clean_drop, operation_, story);
       return;
@@ -233,16 +229,25 @@ class room {
     if (a == action::evict && !c.can_evict(t)) a = action::offload;
     if (a == action::offload && c.can_offload(t))
       if (const auto done = book_->offload(t)) {
+        left(c, t);
         narrator_.copy(happening::copy_out, operation_, t, *done);
         narrator_.tell(happening::offload, operation_, story);
         return;
       }
     if (c.can_evict(t)) {
+      left(c, t);
       book_->evict(t);
       narrator_.tell(happening::evict, operation_, story);
       return;
     }
     r.passed_over = reservation_;
+  }
+  // Takes note of a release: one in the backward pass, or of what was brought back for nothing.
+  void left(const context& c, tensor_id t) {
+    tensor& r = book_->tensors[t];
+    if (book_->now.backward && !c.is_released(t)) ++book_->counts.backward_releases;
+    if (!std::exchange(r.fresh, false)) return;
+    if constexpr (learns_of_waste<P>) prefetcher_.wasted(c, t);
   }
 
   // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask.
