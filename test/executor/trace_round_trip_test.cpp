@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -32,7 +33,23 @@ TEST_CASE("random traces: written and read, plain and gzip, they are the same") 
   }
 }
 
-TEST_CASE("no trace and the empty trace") {
+TEST_CASE("a line longer than what is read at once") {
+  constexpr std::uint32_t outputs = 200'000;
+  trace t;
+  t.names = {"f"};
+  t.operations = {{.outputs = outputs}};
+  for (std::uint32_t i = 0; i < outputs; ++i) {
+    t.tensors.push_back({.size = bytes{i}, .producer = 0});
+    t.lists.push_back(i);
+  }
+  t.events = {{trace::kind::run, 0}, {trace::kind::drop, outputs - 1}};
+  const temporary_folder folder;
+  write_trace(t, folder / "t");
+  CHECK(std::filesystem::file_size(folder / "t") > 1'000'000);
+  CHECK(read_trace(folder / "t") == t);
+}
+
+TEST_CASE("the empty trace") {
   const temporary_folder folder;
   write_trace({}, folder / "empty");
   CHECK(read_trace(folder / "empty") == trace{});
