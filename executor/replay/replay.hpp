@@ -1,0 +1,171 @@
+// delta executor: runs a recorded program through a delta::manager in virtual time. The manager and
+// its policies are those that train; only the bytes are missing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "delta/manager.hpp"
+#include "delta/storage/simulated.hpp"
+#include "delta/trace.hpp"
+
+namespace delta::executor {
+
+/// The machine that a trace is replayed on.
+struct replay_machine {
+  bytes budget{};
+  bytes host_budget{};
+  double rate_out = 12e9;     ///< bytes per second, device to host
+  double rate_in = 12e9;      ///< bytes per second, host to device
+  nanoseconds latency{};      ///< of every copy
+  double thrash_limit = 2.0;  ///< a run that takes more than this times the unmanaged time ends
+};
+
+/// What came of one replay.
+struct replay_result {
+  enum class verdict : std::uint8_t {
+    pass,
+    oom,    ///< an operator's tensors did not come together in the budget
+    thrash  ///< it took too long
+  };
+  verdict result = verdict::pass;
+  nanoseconds time{};       ///< virtual, until the end or until it was given up
+  nanoseconds recompute{};  ///< of that, in replays
+  nanoseconds stall{};      ///< of that, waiting for copies
+  bytes peak{};
+  bytes host_peak{};
+  std::uint64_t evaluations = 0;
+  counters counts;
+  std::string error;  ///< of oom
+};
+
+/// What the trace takes without a budget: all operators once, every storage until its last
+/// reference is gone (constants too).
+struct unmanaged_cost {
+  nanoseconds time{};
+  bytes peak{};
+};
+[[nodiscard]] unmanaged_cost unmanaged(const trace&);
+
+/// One run of a trace over one manager type.
+template <class Manager>
+class replayer {
+ public:
+  replayer(Manager& m, const trace& t)
+      : manager_(&m),
+        trace_(&t),
+        ids_(t.tensors.size(), tensor_id::none),
+        references_(t.tensors.size(), 0) {}
+
+  /// Carries the events out. `go_on()` is asked after every operator; false: ends there.
+  template <class GoOn>
+  bool run(const GoOn& go_on) {
+    for (const trace::event& e : trace_->events) {
+      switch (e.what) {
+        case trace::kind::constant:
+          made(e.index, manager_->constant(trace_->tensors[e.index].size));
+          break;
+        case trace::kind::variable:
+          made(e.index, manager_->variable(trace_->tensors[e.index].size));
+          break;
+        case trace::kind::run:
+          operate(trace_->operations[e.index]);
+          if (!go_on()) return false;
+          break;
+        case trace::kind::share:
+          ++references_[e.index];
+          manager_->share(ids_[e.index]);
+          break;
+        case trace::kind::drop:
+          --references_[e.index];
+          manager_->drop(ids_[e.index]);
+          break;
+        case trace::kind::backward:
+          manager_->backward();
+          break;
+        case trace::kind::end_of_step:
+          manager_->end_of_step();
+          break;
+      }
+    }
+    return true;
+  }
+  /// What still has references is the program's result: all of it has to be there at the end.
+  void gather_results() {
+    inputs_.clear();
+    for (std::size_t t = 0; t < ids_.size(); ++t)
+      if (references_[t] > 0) inputs_.push_back(ids_[t]);
+    manager_->run(operation_span{.inputs = inputs_, .name = "results"}, {}, [](call&) {});
+  }
+
+ private:
+  void made(std::uint32_t tensor, tensor_id id) {
+    ids_[tensor] = id;
+    references_[tensor] = 1;
+  }
+  void operate(const trace::operation& o) {
+    inputs_.clear(), updates_.clear(), sizes_.clear();
+    for (const std::uint32_t t : trace_->inputs(o)) inputs_.push_back(ids_[t]);
+    for (const std::uint32_t t : trace_->updates(o)) updates_.push_back(ids_[t]);
+    for (const std::uint32_t t : trace_->outputs(o))
+      if (trace_->tensors[t].view_of == trace::none) sizes_.push_back(trace_->tensors[t].size);
+    outputs_.resize(sizes_.size());
+    manager_->run(operation_span{.inputs = inputs_,
+                                 .outputs = sizes_,
+                                 .updates = updates_,
+                                 .workspace = o.workspace,
+                                 .traits = o.traits,
+                                 .cost = o.cost,
+                                 .name = trace_->name(o).c_str()},
+                  outputs_, [](call&) {});
+    std::size_t next = 0;
+    for (const std::uint32_t t : trace_->outputs(o)) {
+      const std::uint32_t base = trace_->tensors[t].view_of;
+      made(t, base == trace::none ? outputs_[next++] : manager_->share(ids_[base]));
+    }
+  }
+
+  Manager* manager_;
+  const trace* trace_;
+  std::vector<tensor_id> ids_;             // by tensor of the trace; views have their storage's
+  std::vector<std::uint32_t> references_;  // by tensor of the trace
+  std::vector<tensor_id> inputs_, updates_, outputs_;
+  std::vector<bytes> sizes_;
+};
+
+/// Replays a trace under a policy. An infeasible budget is a result, not an error.
+template <class H, class D, class P, class O = no_observer>
+replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on, O observer = {}) {
+  simulated storage({.capacity = on.budget,
+                     .host_capacity = on.host_budget,
+                     .rate_out = on.rate_out,
+                     .rate_in = on.rate_in,
+                     .latency = on.latency});
+  replay_result r;
+  const double limit = on.thrash_limit * double(unmanaged(t).time.count());
+  const auto in_time = [&] { return double(storage.now().count()) <= limit; };
+  manager m{std::move(p), storage, std::move(observer)};
+  try {
+    replayer play(m, t);
+    if (play.run(in_time)) play.gather_results();
+    if (!in_time()) r.result = replay_result::verdict::thrash;
+  } catch (const thrash& e) {
+    r.result = replay_result::verdict::thrash;
+    r.error = e.what();
+  } catch (const budget_exceeded& e) {
+    r.result = replay_result::verdict::oom;
+    r.error = e.what();
+  }
+  r.time = storage.now();
+  r.recompute = m.counts().recompute_time;
+  r.stall = storage.waited();
+  r.peak = storage.peak();
+  r.host_peak = storage.host_peak();
+  r.evaluations = m.evaluations();
+  r.counts = m.counts();
+  return r;
+}
+
+}  // namespace delta::executor

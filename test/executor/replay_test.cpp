@@ -1,0 +1,89 @@
+// Replaying a trace through the manager in virtual time: what it costs without a budget, and that
+// every verdict is what it says.
+#include "replay/replay.hpp"
+
+#include <doctest/doctest.h>
+
+#include "delta/presets.hpp"
+
+using namespace delta;
+using namespace delta::executor;
+
+namespace {
+
+/// A chain of `n` operators forward, of 10 bytes and 5 ns each, and back; every result is read by
+/// the next and by its own way back.
+trace chain(std::uint32_t n) {
+  trace t;
+  t.names = {"forward", "backward"};
+  const auto add = [&](bytes size, std::uint32_t producer) {
+    t.tensors.push_back({size, trace::none, producer});
+    return std::uint32_t(t.tensors.size() - 1);
+  };
+  const auto run = [&](std::uint32_t name, std::initializer_list<std::uint32_t> inputs) {
+    const auto op = std::uint32_t(t.operations.size());
+    const std::uint32_t made = add(bytes{10}, op);
+    trace::operation o;
+    o.name = name, o.cost = nanoseconds{5};
+    o.first = std::uint32_t(t.lists.size());
+    o.inputs = std::uint32_t(inputs.size()), o.outputs = 1;
+    t.lists.insert(t.lists.end(), inputs);
+    t.lists.push_back(made);
+    t.operations.push_back(o);
+    t.events.push_back({trace::kind::run, op});
+    return made;
+  };
+  std::vector<std::uint32_t> x{add(bytes{10}, trace::none)};
+  t.events.push_back({trace::kind::constant, 0});
+  for (std::uint32_t i = 0; i < n; ++i) x.push_back(run(0, {x.back()}));
+  t.events.push_back({trace::kind::backward, 0});
+  std::uint32_t g = x.back();
+  for (std::uint32_t i = n; i-- > 0;) {
+    const std::uint32_t next = run(1, {x[i], g});
+    t.events.push_back({trace::kind::drop, g});
+    if (i > 0 && i < n) t.events.push_back({trace::kind::drop, x[i]});
+    g = next;
+  }
+  check(t);
+  return t;
+}
+
+}  // namespace
+
+TEST_CASE("replay: without a budget") {
+  const unmanaged_cost cost = unmanaged(chain(8));
+  CHECK(cost.time == nanoseconds{80});
+  CHECK(cost.peak == bytes{100});  // the constant, eight results, one gradient
+}
+
+TEST_CASE("replay: with room for all of it nothing happens, with less it takes longer") {
+  const trace t = chain(8);
+  const replay_result all = replay(t, recompute_only(), {.budget = bytes{100}});
+  CHECK(all.result == replay_result::verdict::pass);
+  CHECK(all.time == nanoseconds{80});
+  CHECK(all.counts.evictions == 0);
+  CHECK(all.peak == bytes{100});
+  const replay_result less = replay(t, recompute_only(), {.budget = bytes{60}});
+  CHECK(less.result == replay_result::verdict::pass);
+  CHECK(less.recompute > nanoseconds{});
+  CHECK(less.time == nanoseconds{80} + less.recompute);
+  CHECK(less.peak <= bytes{60});
+  const replay_result swapped =
+      replay(t, policy<lru, offload_only, no_prefetch>{},
+             {.budget = bytes{60}, .host_budget = bytes{1000}, .rate_out = 10e9, .rate_in = 10e9});
+  CHECK(swapped.result == replay_result::verdict::pass);
+  CHECK(swapped.recompute == nanoseconds{});
+  CHECK(swapped.counts.offloads > 0);
+  CHECK(swapped.time == nanoseconds{80} + swapped.stall);
+}
+
+TEST_CASE("replay: too small is a result, and so is too slow") {
+  const trace t = chain(8);
+  const replay_result none = replay(t, recompute_only(), {.budget = bytes{30}});
+  CHECK(none.result == replay_result::verdict::oom);
+  CHECK(!none.error.empty());
+  const replay_result slow =
+      replay(t, recompute_only(), {.budget = bytes{50}, .thrash_limit = 1.05});
+  CHECK(slow.result == replay_result::verdict::thrash);
+  CHECK(slow.time > nanoseconds{84});
+}
