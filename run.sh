@@ -51,7 +51,7 @@ missing_packages() {
   has_header zlib.h || echo zlib1g-dev
   local tool
   for tool in "$@"; do
-    command -v "$tool" >/dev/null || echo "$tool"
+    command -v "$tool" >/dev/null || dpkg -s "$tool" >/dev/null 2>&1 || echo "$tool"
   done
 }
 

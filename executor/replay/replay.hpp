@@ -47,7 +47,9 @@ struct unmanaged_cost {
   nanoseconds time{};
   bytes peak{};
 };
-[[nodiscard]] unmanaged_cost unmanaged(const trace&);
+[[nodiscard]] inline unmanaged_cost unmanaged(const trace& t) {
+  return {total_cost(t), unmanaged_peak(t)};
+}
 
 /// One run of a trace over one manager type.
 template <class Manager>
