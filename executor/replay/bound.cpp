@@ -1,0 +1,220 @@
+#include "replay/bound.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace delta::executor {
+namespace {
+
+using ids = std::vector<std::uint32_t>;
+constexpr std::uint32_t none = trace::none;
+constexpr std::size_t most_instants = 64;
+
+/// A storage by its tensor's number; times are numbers of operators that ran before.
+struct span_of_life {
+  std::uint32_t producer = none;
+  std::uint32_t born = 0;
+  std::uint32_t died = none;       // none: a result
+  std::uint32_t last_read = none;  // the operator; none: never
+};
+
+/// A first run of an operator.
+struct instant {
+  std::uint32_t operation;
+  double before;   // nanoseconds of operators
+  double missing;  // bytes that cannot be there
+};
+
+/// Bytes that one operator computes again, and how long that takes.
+struct offer {
+  double size, cost;
+};
+
+class estimate {
+ public:
+  estimate(const trace& t, const bound_machine& m, dead_storage dead)
+      : trace_(t), machine_(m), dead_(dead), owner_(t.tensors.size()), life_(t.tensors.size()) {
+    read_lives();
+    read_instants();
+  }
+
+  double overhead() {
+    double most = 0;
+    for (const instant& i : instants_) most = std::max(most, overhead_at(i));
+    return most / std::max(total_, 1.0);
+  }
+
+ private:
+  void read_lives() {
+    std::vector<std::uint64_t> references(trace_.tensors.size(), 0);
+    for (std::uint32_t t = 0; t < owner_.size(); ++t) {
+      const auto& made = trace_.tensors[t];
+      owner_[t] = made.view_of == none ? t : owner_[made.view_of];
+      life_[t].producer = made.producer;
+    }
+    std::uint32_t now = 0;
+    const auto enter = [&](std::uint32_t t) {
+      if (owner_[t] == t) life_[t].born = now;
+      ++references[owner_[t]];
+    };
+    for (const trace::event& e : trace_.events) {
+      switch (e.what) {
+        case trace::kind::constant:
+        case trace::kind::variable:
+          enter(e.index);
+          break;
+        case trace::kind::run: {
+          const auto& o = trace_.operations[e.index];
+          for_each_input(o, [&](std::uint32_t s) { life_[s].last_read = now; });
+          for (const std::uint32_t t : trace_.outputs(o)) enter(t);
+          total_ += static_cast<double>(o.cost.count());
+          ++now;
+          break;
+        }
+        case trace::kind::share:
+          ++references[owner_[e.index]];
+          break;
+        case trace::kind::drop:
+          if (--references[owner_[e.index]] == 0) life_[owner_[e.index]].died = now;
+          break;
+        case trace::kind::backward:
+        case trace::kind::end_of_step:
+          break;
+      }
+    }
+  }
+
+  /// Those at which most cannot be there, copied as it may be.
+  void read_instants() {
+    const std::size_t count = trace_.operations.size();
+    std::vector<double> change(count + 1, 0);
+    for (std::uint32_t s = 0; s < life_.size(); ++s) {
+      const span_of_life& l = life_[s];
+      if (owner_[s] != s || l.producer == none) continue;
+      // Its own operator holds it, and the last reader; after that it is missed only as a result.
+      const std::size_t end =
+          l.died == none ? count : std::max(l.last_read == none ? l.born : l.last_read, l.born) + 1;
+      change[l.born] += size(s);
+      change[end] -= size(s);
+    }
+    double needed = 0, before = 0;
+    for (std::uint32_t o = 0; o < count; ++o) {
+      needed += change[o];
+      const double missing = needed - static_cast<double>(machine_.budget.count);
+      if (missing > copied(before)) instants_.push_back({o, before, missing});
+      before += static_cast<double>(trace_.operations[o].cost.count());
+    }
+    const auto kept = std::min(instants_.size(), most_instants);
+    const auto first = instants_.begin(), middle = first + static_cast<std::ptrdiff_t>(kept);
+    std::partial_sort(first, middle, instants_.end(), [&](const instant& a, const instant& b) {
+      return a.missing - copied(a.before) > b.missing - copied(b.before);
+    });
+    instants_.resize(kept);
+  }
+
+  double overhead_at(const instant& at) {
+    std::vector<offer> offers = offers_at(at.operation);
+    std::sort(offers.begin(), offers.end(),
+              [](const offer& a, const offer& b) { return a.cost * b.size < b.cost * a.size; });
+    return std::max(overhead_beyond(offers, at.missing, rate_out(), at.before),
+                    overhead_beyond(offers, at.missing, rate_in(), total_ - at.before));
+  }
+
+  /// Every segment of R gives one.
+  static double overhead_beyond(const std::vector<offer>& offers, double missing, double rate,
+                                double window) {
+    double most = 0, size = 0, cost = 0;
+    for (const offer& o : offers) {
+      const double slope = o.cost / o.size;
+      most = std::max(most, (cost + slope * (missing - rate * window - size)) / (1 + slope * rate));
+      size += o.size;
+      cost += o.cost;
+    }
+    return missing > size ? std::numeric_limits<double>::infinity() : most;
+  }
+
+  /// What may be absent while `now` runs: by operator, what of its outputs is read later.
+  std::vector<offer> offers_at(std::uint32_t now) {
+    std::vector<bool> held(life_.size(), false);
+    for_each_input(trace_.operations[now], [&](std::uint32_t s) { held[s] = true; });
+    for (const std::uint32_t t : trace_.outputs(trace_.operations[now])) held[owner_[t]] = true;
+
+    std::vector<offer> offers;
+    ids makers;
+    for (std::uint32_t o = 0; o <= now; ++o) {
+      offer all{0, static_cast<double>(trace_.operations[o].cost.count())};
+      for (const std::uint32_t t : trace_.outputs(trace_.operations[o])) {
+        const span_of_life& l = life_[t];
+        const bool read = l.last_read != none && l.last_read > now;
+        if (owner_[t] == t && !held[t] && (read || l.died == none)) all.size += size(t);
+      }
+      if (all.size == 0) continue;
+      offers.push_back(all);
+      makers.push_back(o);
+    }
+    if (dead_ == dead_storage::is_gone) add_dead_ancestors(now, makers, offers);
+    return offers;
+  }
+
+  void add_dead_ancestors(std::uint32_t now, const ids& makers, std::vector<offer>& offers) {
+    const std::size_t count = trace_.operations.size();
+    std::vector<std::uint32_t> marks(count, none), needed_by(count, 0);
+    ids walk;
+    const auto for_each_dead = [&](std::uint32_t maker, std::uint32_t mark, const auto& visit) {
+      walk.assign(1, maker);
+      while (!walk.empty()) {
+        const auto& o = trace_.operations[walk.back()];
+        walk.pop_back();
+        for_each_input(o, [&](std::uint32_t s) {
+          const span_of_life& l = life_[s];
+          if (l.producer == none || l.died == none || l.died > now) return;
+          if (std::exchange(marks[l.producer], mark) == mark) return;
+          visit(l.producer);
+          walk.push_back(l.producer);
+        });
+      }
+    };
+    for (std::uint32_t k = 0; k < makers.size(); ++k)
+      for_each_dead(makers[k], k, [&](std::uint32_t o) { ++needed_by[o]; });
+    std::fill(marks.begin(), marks.end(), none);
+    for (std::uint32_t k = 0; k < makers.size(); ++k)
+      for_each_dead(makers[k], k, [&](std::uint32_t o) {
+        offers[k].cost += static_cast<double>(trace_.operations[o].cost.count()) / needed_by[o];
+      });
+  }
+
+  template <class Visit>
+  void for_each_input(const trace::operation& o, const Visit& visit) const {
+    for (const std::uint32_t t : trace_.inputs(o)) visit(owner_[t]);
+    for (const std::uint32_t t : trace_.updates(o)) visit(owner_[t]);
+  }
+  [[nodiscard]] double size(std::uint32_t s) const noexcept {
+    return static_cast<double>(trace_.tensors[s].size.count);
+  }
+  // Bytes per nanosecond.
+  [[nodiscard]] double rate_out() const noexcept { return machine_.rate_out * 1e-9; }
+  [[nodiscard]] double rate_in() const noexcept { return machine_.rate_in * 1e-9; }
+  /// What can be out at an instant, without any overhead.
+  [[nodiscard]] double copied(double before) const noexcept {
+    return std::min(rate_out() * before, rate_in() * (total_ - before));
+  }
+
+  const trace& trace_;
+  bound_machine machine_;
+  dead_storage dead_;
+  ids owner_;  // of each tensor's bytes
+  std::vector<span_of_life> life_;
+  std::vector<instant> instants_;
+  double total_ = 0;  // nanoseconds
+};
+
+}  // namespace
+
+double lower_bound(const trace& t, const bound_machine& m, dead_storage dead) {
+  return 1 + estimate(t, m, dead).overhead();
+}
+
+}  // namespace delta::executor
