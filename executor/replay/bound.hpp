@@ -31,7 +31,7 @@ enum class dead_storage : std::uint8_t {
 /// - computed again after: by its operator, which makes all its outputs in its one time. A byte
 ///   costs its share of that, as if bytes could be had singly. With is_gone also a share of the
 ///   dead ancestors that are reached through dead ones only: the time of each, divided by the
-///   number of operators with absent outputs that need it.
+///   number of operators with outputs that may be absent and need it, as it may serve them all.
 /// It takes least to copy the dearest bytes and to compute the X cheapest again. That time, R(X),
 /// is convex: a segment of slope d that begins at X_k gives R(X) >= R(X_k) + d (X - X_k). From O >=
 /// R(X) and X >= missing - rate (window + O) follows, for each segment and either direction,
