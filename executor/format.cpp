@@ -53,8 +53,12 @@ std::uint64_t scaled(std::string_view number, std::uint64_t factor, std::string_
   return value;
 }
 
-/// The number and its unit, of which `suffix` ("/s" or nothing) must be the end.
-std::uint64_t parse(std::string_view text, std::string_view suffix) {
+struct quantity {
+  std::string_view number;  ///< digits with at most one point
+  std::string_view unit;
+};
+
+quantity split_unit(std::string_view text) {
   if (text.empty()) throw format_error("is empty");
   if (text.front() == '-') throw format_error(in_quotes(text) + " is negative");
   std::size_t end = 0;
@@ -65,19 +69,29 @@ std::uint64_t parse(std::string_view text, std::string_view suffix) {
   }
   if (digits == 0 || points > 1)
     throw format_error(in_quotes(text) + " is not a number with a unit");
+  return {text.substr(0, end), text.substr(end)};
+}
 
-  std::string_view name = text.substr(end);
+[[noreturn]] void fail_unit(std::string_view text, std::string_view name) {
+  throw format_error(in_quotes(text) +
+                     (name.empty() ? " has no unit" : " has an unknown unit " + in_quotes(name)));
+}
+
+/// A size, whose unit must end in `suffix` ("/s" or nothing).
+std::uint64_t parse(std::string_view text, std::string_view suffix) {
+  const auto [number, whole_name] = split_unit(text);
+  std::string_view name = whole_name;
   if (!name.ends_with(suffix)) {
     throw format_error(in_quotes(text) + " lacks the unit's " + in_quotes(suffix));
   }
   name.remove_suffix(suffix.size());
   for (const unit& u : units) {
     if (name != u.name || (name.empty() && !suffix.empty())) continue;
-    const std::uint64_t value = scaled(text.substr(0, end), u.factor, text);
+    const std::uint64_t value = scaled(number, u.factor, text);
     if (value == 0) throw format_error(in_quotes(text) + " is less than one byte");
     return value;
   }
-  throw format_error(in_quotes(text) + " has an unknown unit " + in_quotes(text.substr(end)));
+  fail_unit(text, whole_name);
 }
 
 template <class... Values>
@@ -101,6 +115,19 @@ bytes parse_bytes(std::string_view text) {
 
 double parse_rate(std::string_view text) {
   return static_cast<double>(parse(text, "/s"));
+}
+
+nanoseconds parse_time(std::string_view text) {
+  constexpr std::array<unit, 4> times{
+      {{"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}}};
+  const auto [number, name] = split_unit(text);
+  for (const unit& u : times)
+    if (name == u.name) return nanoseconds{std::int64_t(scaled(number, u.factor, text))};
+  fail_unit(text, name);
+}
+
+std::string format_fixed(double value, int decimals) {
+  return print("%.*f", decimals, value);
 }
 
 std::string format_bytes(bytes n) {

@@ -7,27 +7,14 @@
 #include <filesystem>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "delta/units.hpp"
+#include "option_values.hpp"
 
 namespace delta::executor {
-
-/// A command line that can't be followed. `what()` is one line, "--flag: what is wrong; allowed:
-/// ...", without the program's name. Exit code 2.
-struct usage_error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// A name that --policy takes, with one line that explains it. The caller owns the list of
-/// policies, so this header knows none of them.
-struct policy_choice {
-  std::string_view name;
-  std::string_view explanation;
-};
 
 /// A model that --model takes.
 struct model_choice {

@@ -1,13 +1,12 @@
 // The command line of delta-train. CLI11 splits it and prints --help; every value is then read
 // here, so that all errors have one form.
 #include <algorithm>
-#include <charconv>
 #include <thread>
 
 #include "command_flags.hpp"
 #include "format.hpp"
+#include "option_values.hpp"
 #include "options.hpp"
-#include "output_file.hpp"
 
 namespace delta::executor {
 namespace {
@@ -17,83 +16,13 @@ constexpr int largest_batch = 65'536;
 constexpr int largest_threads = 256;
 constexpr std::uint64_t largest_count = 1'000'000'000;
 
-std::string in_quotes(std::string_view text) {
-  return "'" + std::string(text) + "'";
-}
-
-template <class Range>
-std::string names_of(const Range& choices) {
-  std::string list;
-  for (const auto& choice : choices) list.append(list.empty() ? "" : ", ").append(choice.name);
-  return list;
-}
-
-std::uint64_t whole(std::string_view flag, std::string_view text, std::uint64_t least,
-                    std::uint64_t most) {
-  const std::string allowed =
-      "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range)
-    reject(flag, in_quotes(text) + " is too large", allowed);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    const bool negative = text.size() > 1 && text[0] == '-' && text[1] >= '0' && text[1] <= '9';
-    reject(flag, in_quotes(text) + (negative ? " is negative" : " is not a whole number"), allowed);
-  }
-  if (value < least) reject(flag, in_quotes(text) + " is too small", allowed);
-  if (value > most) reject(flag, in_quotes(text) + " is too large", allowed);
-  return value;
-}
-
-int whole_int(std::string_view flag, std::string_view text, int least, int most) {
-  return static_cast<int>(
-      whole(flag, text, static_cast<std::uint64_t>(least), static_cast<std::uint64_t>(most)));
-}
-
-/// A finite number for which `fits` holds.
-template <class Predicate>
-double real(std::string_view flag, std::string_view text, std::string_view allowed,
-            Predicate fits) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    reject(flag, in_quotes(text) + " is not a number", allowed);
-  }
-  if (!fits(value)) reject(flag, in_quotes(text) + " is out of range", allowed);  // NaN never fits
-  return value;
-}
-
-bytes size_of(std::string_view flag, std::string_view text) {
-  try {
-    return parse_bytes(text);
-  } catch (const format_error& error) {
-    reject(flag, error.what(), size_forms);
-  }
-}
-
-double rate_of(std::string_view flag, std::string_view text) {
-  try {
-    return parse_rate(text);
-  } catch (const format_error& error) {
-    reject(flag, error.what(), rate_forms);
-  }
-}
-
 budget_choice budget_of(std::string_view flag, std::string_view text) {
   budget_choice budget;
   const std::string allowed =
       std::string(size_forms) + ", or a part of the unmanaged peak over 0% and up to 100%";
   if (text.ends_with('%')) {
     budget.what = budget_choice::kind::percent;
-    const std::string_view number = text.substr(0, text.size() - 1);
-    const auto [end, error] =
-        std::from_chars(number.data(), number.data() + number.size(), budget.percent);
-    if (error != std::errc{} || end != number.data() + number.size()) {
-      reject(flag, in_quotes(text) + " is not a percentage", allowed);
-    }
-    if (!(budget.percent > 0 && budget.percent <= 100)) {
-      reject(flag, in_quotes(text) + " is out of range", allowed);
-    }
+    budget.percent = percent_of(flag, text, allowed);
     return budget;
   }
   budget.what = budget_choice::kind::absolute;
@@ -134,18 +63,6 @@ std::vector<std::uint64_t> epochs_of(std::string_view flag, std::string_view tex
     if (comma == std::string_view::npos) return list;
     text.remove_prefix(comma + 1);
   }
-}
-
-/// The file that a flag names, empty without the flag; tried, and left as it was.
-std::filesystem::path output_of(const command_flags& given, const std::string& flag) {
-  if (!given.has(flag)) return {};
-  std::filesystem::path file(given.text(flag));
-  try {
-    const output_file probe(file);
-  } catch (const std::runtime_error& error) {
-    reject(flag, error.what(), "a file in an existing folder that may be written to");
-  }
-  return file;
 }
 
 void read_training(const command_flags& given, train_options& options) {
@@ -280,7 +197,7 @@ command parse_options(int argc, const char* const* argv, std::span<const policy_
   }
   if (given.has("--table")) {
     result.what = command::action::table;
-    result.reports.assign(given.tables().begin(), given.tables().end());
+    result.reports.assign(given.values("--table").begin(), given.values("--table").end());
     return result;
   }
 
@@ -296,10 +213,9 @@ command parse_options(int argc, const char* const* argv, std::span<const policy_
   }
   options.evaluate = given.has("--evaluate");
   options.virtual_clock = given.has("--virtual-clock");
-  options.json = output_of(given, "--json");
-  options.timeline = output_of(given, "--timeline");
-  if (!options.timeline.empty() && options.timeline == options.json)
-    reject("--timeline", "names the file of --json", "another file");
+  const output_files files = outputs_of(given);
+  options.json = files.json;
+  options.timeline = files.timeline;
   return result;
 }
 

@@ -1,8 +1,5 @@
 #include "report.hpp"
 
-#include <algorithm>
-#include <array>
-#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -11,6 +8,7 @@
 
 #include "format.hpp"
 #include "output_file.hpp"
+#include "text_table.hpp"
 
 namespace delta::executor {
 namespace {
@@ -132,17 +130,7 @@ train_report read_json(const std::filesystem::path& path) {
 
 namespace {
 
-constexpr std::size_t columns = 11;
-using row = std::array<std::string, columns>;
-
-template <class... Values>
-std::string print(const char* form, Values... values) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), form, values...);
-  return text.data();
-}
-
-row cells(const train_report& r) {
+text_row cells(const train_report& r) {
   const std::string unknown = "-";
   const double whole = r.unmanaged_peak_bytes ? double(r.unmanaged_peak_bytes->total) : 0;
   const bool timed = r.unmanaged_step_seconds && *r.unmanaged_step_seconds > 0;
@@ -150,8 +138,8 @@ row cells(const train_report& r) {
           r.policy,
           r.budget_bytes == 0 ? unknown : format_bytes(bytes{r.budget_bytes}),
           format_bytes(bytes{r.peak_bytes}),
-          whole > 0 ? print("%.1f %%", 100 * (1 - double(r.peak_bytes) / whole)) : unknown,
-          timed ? print("%.2fx", r.step_seconds / *r.unmanaged_step_seconds) : unknown,
+          whole > 0 ? format_fixed(100 * (1 - double(r.peak_bytes) / whole), 1) + " %" : unknown,
+          timed ? format_fixed(r.step_seconds / *r.unmanaged_step_seconds, 2) + "x" : unknown,
           std::to_string(r.evictions),
           std::to_string(r.offloads),
           std::to_string(r.reloads),
@@ -162,23 +150,10 @@ row cells(const train_report& r) {
 }  // namespace
 
 void print_table(std::ostream& out, std::span<const train_report> reports) {
-  std::vector<row> rows{{"model", "policy", "budget", "peak", "saving", "step time", "evictions",
-                         "offloads", "reloads", "recomputes", "bit-identical"}};
+  std::vector<text_row> rows{{"model", "policy", "budget", "peak", "saving", "step time",
+                              "evictions", "offloads", "reloads", "recomputes", "bit-identical"}};
   for (const train_report& report : reports) rows.push_back(cells(report));
-
-  std::array<std::size_t, columns> width{};
-  for (const row& r : rows) {
-    for (std::size_t c = 0; c < columns; ++c) width[c] = std::max(width[c], r[c].size());
-  }
-  for (const row& r : rows) {
-    std::string line;
-    for (std::size_t c = 0; c < columns; ++c) {
-      const std::string gap(width[c] - r[c].size(), ' ');
-      if (c > 0) line += "  ";
-      line += c < 2 ? r[c] + gap : gap + r[c];  // names to the left, figures to the right
-    }
-    out << line << '\n';
-  }
+  print_aligned(out, rows, 2);
 }
 
 }  // namespace delta::executor

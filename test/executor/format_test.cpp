@@ -24,7 +24,32 @@ std::string why_no_rate(const std::string& text) {
   return why_not([&] { (void)parse_rate(text); });
 }
 
+std::string why_no_time(const std::string& text) {
+  return why_not([&] { (void)parse_time(text); });
+}
+
 }  // namespace
+
+TEST_CASE("times are read exactly") {
+  CHECK(parse_time("0ns").count() == 0);
+  CHECK(parse_time("500ns").count() == 500);
+  CHECK(parse_time("10us").count() == 10'000);
+  CHECK(parse_time("1.5ms").count() == 1'500'000);
+  CHECK(parse_time("0.0019us").count() == 1);
+  CHECK(parse_time("2s").count() == 2'000'000'000);
+  CHECK(why_no_time("") == "is empty");
+  CHECK(why_no_time("10") == "'10' has no unit");
+  CHECK(why_no_time("-1us") == "'-1us' is negative");
+  CHECK(why_no_time("us") == "'us' is not a number with a unit");
+  CHECK(why_no_time("1min") == "'1min' has an unknown unit 'min'");
+  CHECK(why_no_time("1152921505s") == "'1152921505s' is too large");
+}
+
+TEST_CASE("numbers with so many decimals") {
+  CHECK(format_fixed(1.23456, 3) == "1.235");
+  CHECK(format_fixed(40, 1) == "40.0");
+  CHECK(format_fixed(2.4, 0) == "2");
+}
 
 TEST_CASE("sizes are read exactly") {
   CHECK(parse_bytes("1") == bytes{1});
