@@ -1,7 +1,6 @@
 // delta-train as a process: exit codes, one line per error, nothing half-written, and the same
 // digests from two processes of which one is managed.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,38 +9,17 @@
 #include <set>
 #include <string>
 
-#include "process.hpp"
 #include "report.hpp"
 #include "temporary_folder.hpp"
+#include "tool.hpp"
 
 using namespace delta::executor;
-using delta::test::temporary_folder;
+using namespace delta::test;
 
 namespace {
 
-struct outcome {
-  int code;
-  std::string out, err;
-};
-
-/// Runs delta-train with `flags`, as a shell splits them.
 outcome run(const std::string& flags) {
-  const temporary_folder folder;
-  const auto out = folder / "out";
-  const auto err = folder / "err";
-  const std::string line = DELTA_BINARY_DIR "/bin/delta-train " + flags + " >" + out.string() +
-                           " 2>" + err.string() + " </dev/null";
-  const int status = delta::test::shell(line);
-  REQUIRE(WIFEXITED(status));
-  const auto text = [](const std::filesystem::path& file) {
-    const auto bytes = delta::test::read_file(file);
-    return std::string(bytes.begin(), bytes.end());
-  };
-  return {WEXITSTATUS(status), text(out), text(err)};
-}
-
-bool is_one_line(const std::string& text) {
-  return text.ends_with('\n') && std::ranges::count(text, '\n') == 1;
+  return run_tool("delta-train", flags);
 }
 
 const std::string tiny = "--image 8 --batch 4 --steps 2 --threads 2 ";
@@ -50,8 +28,8 @@ const std::string tiny = "--image 8 --batch 4 --steps 2 --threads 2 ";
 
 TEST_CASE("bad input: exit code 2, one line, no file") {
   const temporary_folder folder;
-  delta::test::write_file(folder / "t10k-images-idx3-ubyte", {0, 0, 8, 3, 0, 0});
-  delta::test::write_file(folder / "t10k-labels-idx1-ubyte", {0, 0, 8, 1, 0, 0});
+  write_file(folder / "t10k-images-idx3-ubyte", {0, 0, 8, 3, 0, 0});
+  write_file(folder / "t10k-labels-idx1-ubyte", {0, 0, 8, 1, 0, 0});
   const auto json = folder / "out.json";
   for (const std::string flags :
        {"--model vgg", "--policy best --budget 40%", "--budget 0", "--budget -3MiB", "--batch 0",
@@ -123,10 +101,7 @@ TEST_CASE("two processes, one managed: the same digests; one table of both") {
 TEST_CASE("a timeline of the managed run, also of one that ends in an error") {
   const temporary_folder folder;
   const auto file = folder / "timeline.json";
-  const auto parsed = [&] {
-    const auto bytes = delta::test::read_file(file);
-    return nlohmann::json::parse(bytes.begin(), bytes.end());
-  };
+  const auto parsed = [&] { return nlohmann::json::parse(read_text(file)); };
   const std::string flags = tiny + "--policy online --timeline " + file.string() + " --budget ";
   CHECK(run(flags + "50%").code == 0);
   std::map<std::string, int> phases;

@@ -1,0 +1,244 @@
+#include "replay/replay_options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <string_view>
+#include <system_error>
+
+#include "command_line.hpp"
+#include "delta/presets.hpp"
+#include "format.hpp"
+
+namespace delta::executor {
+namespace {
+
+constexpr std::array<policy_choice, 6> simulator_policies{{
+    {"simrd:dtr", "DTR's simulator: its cost and its evicted neighbourhood's / (m s)"},
+    {"simrd:dtr-eq", "the same, the neighbourhood's cost from classes of a union-find"},
+    {"simrd:dtr-local", "its cost / (m s)"},
+    {"simrd:msps", "its cost and its evicted ancestors' / m"},
+    {"simrd:lru", "the least recently used"},
+    {"simrd:size", "the largest"},
+}};
+constexpr auto known = [] {
+  std::array<policy_choice, presets.size() + simulator_policies.size()> all;
+  for (std::size_t i = 0; i < presets.size(); ++i)
+    all[i] = {presets[i].name, presets[i].explanation};
+  std::ranges::copy(simulator_policies, all.begin() + presets.size());
+  return all;
+}();
+
+constexpr std::string_view budget_forms =
+    "parts of the unmanaged peak over 0 and up to 1 such as 0.4 or 40%, or sizes with a unit such "
+    "as 300MiB (units B, KB, MB, GB, KiB, MiB, GiB)";
+// Slower, a copy of all that a trace may hold would take more nanoseconds than 63 bits hold.
+constexpr double slowest_rate = 1e6;
+constexpr nanoseconds longest_latency{1'000'000'000};
+
+/// What stands between commas.
+std::vector<std::string_view> parts_of(std::string_view text) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const auto comma = text.find(',');
+    parts.push_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return parts;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+std::string policy_of(std::string_view name) {
+  if (std::ranges::find(known, name, &policy_choice::name) == known.end())
+    reject("--policy", "unknown policy " + in_quotes(name), names_of(known) + ", or list");
+  return std::string(name);
+}
+
+replay_budget budget_of(std::string_view text) {
+  constexpr std::string_view flag = "--budget";
+  if (text.ends_with('%')) return {percent_of(flag, text, budget_forms) / 100, {}};
+  if (double ratio = 0; read_real(text, ratio)) {
+    if (!(ratio > 0 && ratio <= 1))
+      reject(flag, in_quotes(text) + " is out of range", budget_forms);
+    return {ratio, {}};
+  }
+  try {
+    return {{}, parse_bytes(text)};
+  } catch (const format_error& error) {
+    reject(flag, error.what(), budget_forms);
+  }
+}
+
+double bandwidth_of(std::string_view flag, std::string_view text) {
+  const double rate = rate_of(flag, text);
+  if (rate < slowest_rate)
+    reject(flag, in_quotes(text) + " is too slow", "a rate of at least 1MB/s such as 12GB/s");
+  return rate;
+}
+
+nanoseconds latency_of(std::string_view text) {
+  const std::string allowed = std::string(time_forms) + ", up to 1s";
+  try {
+    const nanoseconds latency = parse_time(text);
+    if (latency > longest_latency) reject("--latency", in_quotes(text) + " is too long", allowed);
+    return latency;
+  } catch (const format_error& error) {
+    reject("--latency", error.what(), allowed);
+  }
+}
+
+/// Every flag, in the order of --help.
+void describe(command_line& given) {
+  given.group("What is replayed");
+  given.list("TRACE", "", "recorded programs: DTR's format or delta's own, plain or gzip");
+  given.value("--policy", "NAME,...",
+              "of the policies below (default dtr,online,paper); 'list' explains\n"
+              "each in a line");
+  given.value("--budget", "R,...",
+              "parts of each trace's unmanaged peak, 0.4 or 40%, or sizes, 300MiB\n"
+              "(default 0.3,0.5,0.7)");
+
+  given.group("The machine");
+  given.value("--bandwidth", "RATE", "of copies, each way (default 12GB/s)");
+  given.value("--bandwidth-in", "RATE",
+              "of copies back to the device (default: what --bandwidth says)");
+  given.value("--latency", "TIME", "of every copy (default 10us)");
+  given.value("--host-budget", "BYTES",
+              "host memory for tensors copied out (default: four times each\n"
+              "trace's unmanaged peak)");
+  given.value("--thrash-limit", "X",
+              "end a replay that takes more than X times the unmanaged time, as\n"
+              "thrash (default 2.0)");
+
+  given.group("Output");
+  given.value("--json", "FILE", "write one row per replay to FILE, all at once, when done");
+  given.value("--timeline", "FILE",
+              "write what the replay does to FILE as it goes on, for ui.perfetto.dev and\n"
+              "chrome://tracing; one trace, one budget and one policy, no simrd:...");
+  given.flag("-h,--help", "print this text");
+}
+
+std::string help(const command_line& given) {
+  std::string text =
+      "delta-replay: replays recorded training steps under byte budgets, in virtual time.\n"
+      "\n"
+      "Every trace is replayed with every policy and budget, by the same manager that trains;\n"
+      "only the bytes and the device are missing. The simrd policies are those of DTR's own\n"
+      "simulator instead, which recomputes only and knows no copies. Replays run on all cores;\n"
+      "the results do not depend on it. Results go to stdout, one table per trace.\n";
+  text += "\n" + given.flags();
+  text += "\nPolicies:\n" + policy_lines(known);
+  text +=
+      "  (m: bytes, s: since the last use, c_r: what computing it again costs, c_s: what\n"
+      "  copying it out and back costs)\n"
+      "\n"
+      "Results:\n"
+      "  pass    it ran to its end; overhead is its time over the unmanaged time\n"
+      "  oom     an operator's tensors did not come together in the budget\n"
+      "  thrash  it was given up at --thrash-limit; simrd counts recomputation alone\n"
+      "  recompute and stall (waits for copies) are parts of the time; out and in are the bytes\n"
+      "  of copies; evaluations are the scores computed to find out who leaves.\n"
+      "\n"
+      "Units:\n"
+      "  sizes  65536, 512KiB, 300MiB, 1.5GiB; KB, MB and GB are powers of 1000; a budget's\n"
+      "         size has a unit\n"
+      "  rates  12GB/s, 1.5GiB/s, 800MB/s\n"
+      "  times  0ns, 10us, 1.5ms\n"
+      "\n"
+      "Examples:\n"
+      "  delta-replay step.log.gz\n"
+      "  delta-replay a.jsonl b.jsonl --policy online,simrd:dtr --budget 0.2,0.4,0.6\n"
+      "  delta-replay step.log.gz --policy online --budget 300MiB --bandwidth 16GB/s\n"
+      "  delta-replay step.log.gz --budget 40% --latency 5us --json rows.json\n"
+      "  delta-replay step.log.gz --policy paper --budget 0.5 --timeline timeline.json\n"
+      "\n"
+      "Exit codes: 0 done, budgets that are too small included; 1 a failure; 2 a flag or a file\n"
+      "that can't be used.\n";
+  return text;
+}
+
+/// Written to while the trace is read, or in its place.
+void keep_traces(const replay_options& options) {
+  const auto is_trace = [&](const std::filesystem::path& file) {
+    std::error_code none_such;
+    return !file.empty() && std::ranges::any_of(options.traces, [&](const auto& trace) {
+      return std::filesystem::equivalent(trace, file, none_such);
+    });
+  };
+  if (is_trace(options.json)) reject("--json", "names a trace", "another file");
+  if (is_trace(options.timeline)) reject("--timeline", "names a trace", "another file");
+}
+
+void check_timeline(const replay_options& options) {
+  constexpr std::string_view flag = "--timeline";
+  const auto only_one = [&](const auto& list, const std::string& what) {
+    if (list.size() == 1) return;
+    reject(flag, "given with " + std::to_string(list.size()) + " " + what,
+           "one trace, one policy and one budget");
+  };
+  only_one(options.traces, "traces");
+  only_one(options.policies, "policies");
+  only_one(options.budgets, "budgets");
+  if (std::ranges::find(presets, options.policies.front(), &preset::name) == presets.end())
+    reject(flag, "given with --policy " + options.policies.front(), "with " + names_of(presets));
+}
+
+}  // namespace
+
+std::span<const policy_choice> replay_policies() noexcept {
+  return known;
+}
+
+bytes replay_budget::resolve(bytes unmanaged_peak) const noexcept {
+  if (!ratio) return size;
+  return bytes{
+      static_cast<std::uint64_t>(std::floor(*ratio * static_cast<double>(unmanaged_peak.count)))};
+}
+
+replay_command parse_replay_options(int argc, const char* const* argv) {
+  command_line given("delta-replay");
+  describe(given);
+  given.split(argc, argv);
+  if (given.has("--help")) return {help(given), {}};
+  if (given.has("--policy") && given.text("--policy") == "list") return {policy_lines(known), {}};
+
+  replay_command result;
+  replay_options& options = result.options;
+  const auto& traces = given.values("TRACE");
+  if (traces.empty())
+    reject("TRACE", "none is given", "one or more files with a trace; see --help");
+  options.traces.assign(traces.begin(), traces.end());
+
+  if (given.has("--policy")) {
+    options.policies.clear();
+    for (const auto part : parts_of(given.text("--policy")))
+      options.policies.push_back(policy_of(part));
+  }
+  if (given.has("--budget")) {
+    options.budgets.clear();
+    for (const auto part : parts_of(given.text("--budget")))
+      options.budgets.push_back(budget_of(part));
+  }
+  if (given.has("--bandwidth")) {
+    options.rate_out = bandwidth_of("--bandwidth", given.text("--bandwidth"));
+    options.rate_in = options.rate_out;
+  }
+  if (given.has("--bandwidth-in"))
+    options.rate_in = bandwidth_of("--bandwidth-in", given.text("--bandwidth-in"));
+  if (given.has("--latency")) options.latency = latency_of(given.text("--latency"));
+  if (given.has("--host-budget"))
+    options.host_budget = size_of("--host-budget", given.text("--host-budget"));
+  if (given.has("--thrash-limit")) {
+    options.thrash_limit =
+        real("--thrash-limit", given.text("--thrash-limit"), "a number from 1 to 1000",
+             [](double x) { return x >= 1 && x <= 1000; });
+  }
+  if (given.has("--timeline")) check_timeline(options);
+  const output_files files = outputs_of(given);
+  options.json = files.json;
+  options.timeline = files.timeline;
+  keep_traces(options);
+  return result;
+}
+
+}  // namespace delta::executor

@@ -1,0 +1,52 @@
+// delta executor: what delta-replay is asked to do, read from the command line and checked before
+// anything is replayed. Nothing here opens a trace.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "delta/units.hpp"
+#include "option_values.hpp"
+
+namespace delta::executor {
+
+/// What --policy takes: delta's presets, then the policies of DTR's simulator.
+std::span<const policy_choice> replay_policies() noexcept;
+
+/// A budget for every trace: bytes, or a part of its unmanaged peak.
+struct replay_budget {
+  std::optional<double> ratio;  ///< in (0, 1]
+  bytes size{};                 ///< without a ratio
+
+  /// In bytes for that peak, rounded down.
+  [[nodiscard]] bytes resolve(bytes unmanaged_peak) const noexcept;
+};
+
+/// Everything that a call of delta-replay needs to know. The defaults are its own.
+struct replay_options {
+  std::vector<std::filesystem::path> traces;
+  std::vector<std::string> policies{"dtr", "online", "paper"};
+  std::vector<replay_budget> budgets{{0.3, {}}, {0.5, {}}, {0.7, {}}};
+  double rate_out = 12e9;            ///< bytes per second, device to host
+  double rate_in = 12e9;             ///< bytes per second, host to device
+  nanoseconds latency{10'000};       ///< of every copy
+  std::optional<bytes> host_budget;  ///< absent: four times the unmanaged peak
+  double thrash_limit = 2.0;
+  std::filesystem::path json;      ///< empty: none
+  std::filesystem::path timeline;  ///< empty: none
+};
+
+/// A parsed command line.
+struct replay_command {
+  std::string text;  ///< to be printed instead of replaying (help, the policies); empty: replay
+  replay_options options;
+};
+
+/// Reads delta-replay's command line. Throws usage_error. Also checks that the files of --json and
+/// --timeline can be written, as parse_options does.
+replay_command parse_replay_options(int argc, const char* const* argv);
+
+}  // namespace delta::executor

@@ -1,0 +1,99 @@
+#include "replay/replay_report.hpp"
+
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <vector>
+
+#include "format.hpp"
+#include "output_file.hpp"
+#include "text_table.hpp"
+
+namespace delta::executor {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+template <class T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+json object_of(const replay_row& r) {
+  return {{"trace", r.trace},
+          {"policy", r.policy},
+          {"ratio", or_null(r.ratio)},
+          {"budget_bytes", r.budget_bytes},
+          {"host_budget_bytes", r.host_budget_bytes},
+          {"bandwidth", r.bandwidth},
+          {"bandwidth_in", r.bandwidth_in},
+          {"latency_ns", r.latency_ns},
+          {"thrash_limit", r.thrash_limit},
+          {"result", r.result},
+          {"error", or_null(r.error)},
+          {"time_ns", r.time_ns},
+          {"unmanaged_time_ns", r.unmanaged_time_ns},
+          {"overhead", or_null(r.overhead)},
+          {"bound_overhead", or_null(r.bound_overhead)},
+          {"unmanaged_peak_bytes", r.unmanaged_peak_bytes},
+          {"peak_bytes", r.peak_bytes},
+          {"host_peak_bytes", r.host_peak_bytes},
+          {"recompute_ns", r.recompute_ns},
+          {"stall_ns", r.stall_ns},
+          {"evictions", r.evictions},
+          {"offloads", r.offloads},
+          {"clean_drops", r.clean_drops},
+          {"reloads", r.reloads},
+          {"prefetches", r.prefetches},
+          {"recomputes", r.recomputes},
+          {"evaluations", r.evaluations},
+          {"bytes_out", r.bytes_out},
+          {"bytes_in", r.bytes_in},
+          {"iteration", r.iteration}};
+}
+
+std::string time_text(std::int64_t ns) {
+  return format_seconds(static_cast<double>(ns) * 1e-9);
+}
+
+text_row cells(const replay_row& r) {
+  const std::string unknown = "-";
+  return {r.policy,
+          r.ratio ? format_fixed(100 * *r.ratio, 1) + " %" : unknown,
+          format_bytes(bytes{r.budget_bytes}),
+          r.result,
+          r.overhead ? format_fixed(*r.overhead, 3) + "x" : unknown,
+          time_text(r.recompute_ns),
+          time_text(r.stall_ns),
+          format_bytes(bytes{r.bytes_out}),
+          format_bytes(bytes{r.bytes_in}),
+          std::to_string(r.evictions),
+          std::to_string(r.offloads),
+          std::to_string(r.reloads),
+          std::to_string(r.recomputes),
+          std::to_string(r.evaluations)};
+}
+
+}  // namespace
+
+void write_rows(std::span<const replay_row> rows, const std::filesystem::path& path) {
+  json list = json::array();
+  for (const replay_row& r : rows) list.push_back(object_of(r));
+  output_file file(path);
+  // A file's name may be any bytes; JSON's text is UTF-8.
+  file.commit(list.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+void print_rows(std::ostream& out, std::span<const replay_row> rows) {
+  if (rows.empty()) return;
+  const replay_row& first = rows.front();
+  out << first.trace << ": unmanaged " << time_text(first.unmanaged_time_ns) << " and "
+      << format_bytes(bytes{first.unmanaged_peak_bytes}) << "; host budget "
+      << format_bytes(bytes{first.host_budget_bytes}) << '\n';
+  std::vector<text_row> lines{{"policy", "of peak", "budget", "result", "overhead", "recompute",
+                               "stall", "out", "in", "evictions", "offloads", "reloads",
+                               "recomputes", "evaluations"}};
+  for (const replay_row& r : rows) lines.push_back(cells(r));
+  print_aligned(out, lines, 1);
+}
+
+}  // namespace delta::executor

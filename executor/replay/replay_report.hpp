@@ -1,0 +1,58 @@
+// delta executor: what replays found, as JSON for programs and as a table for people.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <iosfwd>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace delta::executor {
+
+/// One replay of one trace. Member names are the JSON keys; absent optionals are null there.
+struct replay_row {
+  std::string trace;
+  std::string policy;
+  std::optional<double> ratio;  ///< budget / unmanaged peak, as given where it was
+  std::uint64_t budget_bytes = 0;
+  std::uint64_t host_budget_bytes = 0;
+  std::uint64_t bandwidth = 0;     ///< bytes per second, device to host
+  std::uint64_t bandwidth_in = 0;  ///< bytes per second, host to device
+  std::int64_t latency_ns = 0;
+  double thrash_limit = 0;
+
+  std::string result;                ///< pass, oom or thrash
+  std::optional<std::string> error;  ///< why not pass, where there is more to say
+  std::int64_t time_ns = 0;          ///< until the end, or until it was given up
+  std::int64_t unmanaged_time_ns = 0;
+  std::optional<double> overhead;  ///< time / unmanaged time, of pass
+  /// What no policy beats on this machine (replay/bound.hpp); absent where an operator does not
+  /// fit.
+  std::optional<double> bound_overhead;
+  std::uint64_t unmanaged_peak_bytes = 0;
+  std::uint64_t peak_bytes = 0;
+  std::uint64_t host_peak_bytes = 0;
+  std::int64_t recompute_ns = 0;
+  std::int64_t stall_ns = 0;
+
+  std::uint64_t evictions = 0;
+  std::uint64_t offloads = 0;
+  std::uint64_t clean_drops = 0;
+  std::uint64_t reloads = 0;
+  std::uint64_t prefetches = 0;
+  std::uint64_t recomputes = 0;
+  std::uint64_t evaluations = 0;
+  std::uint64_t bytes_out = 0;
+  std::uint64_t bytes_in = 0;
+  int iteration = 1;  ///< a trace is replayed once
+};
+
+/// Writes a list of all rows; the file appears whole or not at all. Throws std::runtime_error
+/// naming the path.
+void write_rows(std::span<const replay_row>, const std::filesystem::path& path);
+
+/// The rows of one trace: a line about the trace, then an aligned line for each.
+void print_rows(std::ostream&, std::span<const replay_row>);
+
+}  // namespace delta::executor

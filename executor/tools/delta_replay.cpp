@@ -1,0 +1,69 @@
+// delta-replay: replays recorded training steps with policies and budgets, in virtual time.
+// Results go to stdout and --json, errors to stderr, in one line each.
+#include <cstddef>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "delta/trace.hpp"
+#include "replay/replay_options.hpp"
+#include "replay/replay_report.hpp"
+#include "replay/replay_runs.hpp"
+
+namespace {
+
+using namespace delta::executor;
+
+constexpr int exit_failure = 1;
+constexpr int exit_usage = 2;
+
+int complain(std::string_view line, int code) {
+  std::cerr << "delta-replay: " << line << std::endl;
+  return code;
+}
+
+int run(const replay_options& options) {
+  const std::vector<named_trace> traces = read_traces(options.traces);
+  const bool watch = !options.timeline.empty();
+  std::ofstream watched;
+  if (watch) watched.open(options.timeline, std::ios::binary);
+  const std::vector<replay_row> rows = replay_all(traces, options, watch ? &watched : nullptr);
+  if (watch) watched.close();
+  if (watch && !watched) {
+    throw std::runtime_error("--timeline: '" + options.timeline.string() +
+                             "' could not be written");
+  }
+  if (!options.json.empty()) write_rows(rows, options.json);
+  const std::size_t per_trace = rows.size() / traces.size();
+  for (std::size_t first = 0; first < rows.size(); first += per_trace) {
+    if (first > 0) std::cout << '\n';
+    print_rows(std::cout, std::span(rows).subspan(first, per_trace));
+  }
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const replay_command wanted = parse_replay_options(argc, argv);
+    if (wanted.text.empty()) return run(wanted.options);
+    std::cout << wanted.text;
+    return EXIT_SUCCESS;
+  } catch (const usage_error& error) {
+    return complain(error.what(), exit_usage);
+  } catch (const delta::bad_trace& error) {
+    return complain(error.what(), exit_usage);
+  } catch (const std::bad_alloc&) {
+    return complain("the machine has no memory left", exit_failure);
+  } catch (const std::exception& error) {
+    return complain(error.what(), exit_failure);
+  }
+}

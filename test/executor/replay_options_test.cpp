@@ -1,0 +1,209 @@
+// delta-replay's command line: what each good flag gives, and the whole text of every refusal.
+#include "replay/replay_options.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "replay/simrd.hpp"
+#include "temporary_folder.hpp"
+
+using namespace delta::executor;
+using delta::bytes;
+using delta::nanoseconds;
+
+namespace {
+
+replay_command parse(const std::vector<std::string>& words) {
+  std::vector<const char*> argv{"delta-replay"};
+  for (const auto& word : words) argv.push_back(word.c_str());
+  return parse_replay_options(static_cast<int>(argv.size()), argv.data());
+}
+
+replay_options options(std::vector<std::string> words) {
+  words.insert(words.begin(), "step.log.gz");
+  const replay_command parsed = parse(words);
+  CHECK(parsed.text.empty());
+  return parsed.options;
+}
+
+std::string refusal_of(const std::vector<std::string>& words) {
+  try {
+    (void)parse(words);
+  } catch (const usage_error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+/// With a trace before it.
+std::string refusal(std::vector<std::string> words) {
+  words.insert(words.begin(), "step.log.gz");
+  return refusal_of(words);
+}
+
+const std::string policies =
+    "unmanaged, paper, dtr, online, simrd:dtr, simrd:dtr-eq, simrd:dtr-local, simrd:msps, "
+    "simrd:lru, simrd:size, or list";
+const std::string budgets =
+    "parts of the unmanaged peak over 0 and up to 1 such as 0.4 or 40%, or sizes with a unit such "
+    "as 300MiB (units B, KB, MB, GB, KiB, MiB, GiB)";
+const std::string sizes =
+    "a size of at least 1 byte such as 65536, 512KiB, 300MiB or 1.5GiB "
+    "(units B, KB, MB, GB, KiB, MiB, GiB)";
+const std::string times =
+    "a time such as 0ns, 500ns, 10us or 1.5ms (units ns, us, ms, s), up to 1s";
+const std::string one = "one trace, one policy and one budget";
+
+}  // namespace
+
+TEST_CASE("nothing but a trace: the defaults that --help states") {
+  const replay_options o = options({});
+  REQUIRE(o.traces.size() == 1);
+  CHECK(o.traces[0] == "step.log.gz");
+  CHECK(o.policies == std::vector<std::string>{"dtr", "online", "paper"});
+  REQUIRE(o.budgets.size() == 3);
+  CHECK(o.budgets[0].ratio == 0.3);
+  CHECK(o.budgets[1].ratio == 0.5);
+  CHECK(o.budgets[2].ratio == 0.7);
+  CHECK(o.rate_out == 12e9);
+  CHECK(o.rate_in == 12e9);
+  CHECK(o.latency == nanoseconds{10'000});
+  CHECK_FALSE(o.host_budget.has_value());
+  CHECK(o.thrash_limit == 2.0);
+  CHECK(o.json.empty());
+  CHECK(o.timeline.empty());
+}
+
+TEST_CASE("every flag arrives") {
+  const delta::test::temporary_folder folder;
+  const auto json = folder / "rows.json";
+  const replay_options o = options(
+      {"b.jsonl", "--policy", "online,simrd:lru", "--budget", "0.25,40%,300MiB,1,100%",
+       "--bandwidth", "16GB/s", "--bandwidth-in", "1.5GiB/s", "--latency", "1.5us", "--host-budget",
+       "2GiB", "--thrash-limit", "3.5", "--json", json.string(), "c.jsonl"});
+  CHECK(o.traces == std::vector<std::filesystem::path>{"step.log.gz", "b.jsonl", "c.jsonl"});
+  CHECK(o.policies == std::vector<std::string>{"online", "simrd:lru"});
+  REQUIRE(o.budgets.size() == 5);
+  CHECK(o.budgets[0].ratio == 0.25);
+  CHECK(o.budgets[1].ratio == 0.4);
+  CHECK_FALSE(o.budgets[2].ratio.has_value());
+  CHECK(o.budgets[2].size == bytes{300u << 20});
+  CHECK(o.budgets[3].ratio == 1.0);
+  CHECK(o.budgets[4].ratio == 1.0);
+  CHECK(o.rate_out == 16e9);
+  CHECK(o.rate_in == 1.5 * (1u << 30));
+  CHECK(o.latency == nanoseconds{1500});
+  CHECK(o.host_budget == bytes{2ull << 30});
+  CHECK(o.thrash_limit == 3.5);
+  CHECK(o.json == json);
+  CHECK_FALSE(std::filesystem::exists(json));
+  CHECK(options({"--bandwidth", "8GB/s"}).rate_in == 8e9);
+}
+
+TEST_CASE("a budget in bytes: rounded down") {
+  CHECK(replay_budget{0.3, {}}.resolve(bytes{1000}) == bytes{300});
+  CHECK(replay_budget{0.7, {}}.resolve(bytes{10'061'179'152}) == bytes{7'042'825'406});
+  CHECK(replay_budget{1.0, {}}.resolve(bytes{7}) == bytes{7});
+  CHECK(replay_budget{0.1, {}}.resolve(bytes{7}) == bytes{});
+  CHECK(replay_budget{{}, bytes{5}}.resolve(bytes{7}) == bytes{5});
+}
+
+TEST_CASE("help and the list of policies") {
+  const std::string help = parse({"--help"}).text;
+  const std::string list = parse({"--policy", "list"}).text;
+  for (const policy_choice& policy : replay_policies()) {
+    CHECK(list.find("  " + std::string(policy.name) + " ") != std::string::npos);
+    CHECK(help.find("  " + std::string(policy.name) + " ") != std::string::npos);
+    CHECK(policy.name.starts_with("simrd:") == simrd_policy_named(policy.name).has_value());
+  }
+  for (const char* flag : {"TRACE", "--policy", "--budget", "--bandwidth", "--bandwidth-in",
+                           "--latency", "--host-budget", "--thrash-limit", "--json", "--timeline",
+                           "--help", "Examples:", "Exit codes:"})
+    CHECK_MESSAGE(help.find(flag) != std::string::npos, flag);
+  std::size_t begin = 0;
+  for (auto end = help.find('\n'); end != std::string::npos; end = help.find('\n', begin)) {
+    CHECK_MESSAGE(end - begin <= 110, help.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
+TEST_CASE("refusals, word for word") {
+  CHECK(refusal_of({}) ==
+        "TRACE: none is given; allowed: one or more files with a trace; see --help");
+  CHECK(refusal({"--frobnicate"}) ==
+        "--frobnicate: unknown flag; allowed: --policy, --budget, --bandwidth, --bandwidth-in, "
+        "--latency, --host-budget, --thrash-limit, --json, --timeline, --help");
+  CHECK(refusal({"--budget"}) ==
+        "--budget: needs a value; allowed: the flag followed by its value, see --help");
+
+  CHECK(refusal({"--policy", "best"}) == "--policy: unknown policy 'best'; allowed: " + policies);
+  CHECK(refusal({"--policy", "dtr,"}) == "--policy: unknown policy ''; allowed: " + policies);
+  CHECK(refusal({"--policy", "simrd:mru"}) ==
+        "--policy: unknown policy 'simrd:mru'; allowed: " + policies);
+
+  for (const std::string range : {"0", "1.5", "-0.5", "65536", "nan", "inf", "0%", "101%", "-3%"})
+    CHECK(refusal({"--budget=" + range}) ==
+          "--budget: '" + range + "' is out of range; allowed: " + budgets);
+  CHECK(refusal({"--budget", "x%"}) == "--budget: 'x%' is not a percentage; allowed: " + budgets);
+  CHECK(refusal({"--budget", "0.3,"}) == "--budget: is empty; allowed: " + budgets);
+  CHECK(refusal({"--budget", "0B"}) == "--budget: '0B' is less than one byte; allowed: " + budgets);
+  CHECK(refusal({"--budget", "3TB"}) ==
+        "--budget: '3TB' has an unknown unit 'TB'; allowed: " + budgets);
+
+  CHECK(refusal({"--bandwidth", "12GB"}) ==
+        "--bandwidth: '12GB' lacks the unit's '/s'; allowed: a rate of at least 1 B/s such as "
+        "2GB/s or 1.5GiB/s (units B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)");
+  for (const std::string flag : {"--bandwidth", "--bandwidth-in"})
+    CHECK(refusal({flag, "999KB/s"}) ==
+          flag + ": '999KB/s' is too slow; allowed: a rate of at least 1MB/s such as 12GB/s");
+
+  CHECK(refusal({"--latency", "10"}) == "--latency: '10' has no unit; allowed: " + times);
+  CHECK(refusal({"--latency", "1min"}) ==
+        "--latency: '1min' has an unknown unit 'min'; allowed: " + times);
+  CHECK(refusal({"--latency=-1us"}) == "--latency: '-1us' is negative; allowed: " + times);
+  CHECK(refusal({"--latency", "2s"}) == "--latency: '2s' is too long; allowed: " + times);
+
+  CHECK(refusal({"--host-budget", "0"}) ==
+        "--host-budget: '0' is less than one byte; allowed: " + sizes);
+  for (const std::string limit : {"0.99", "1001", "nan"})
+    CHECK(refusal({"--thrash-limit", limit}) ==
+          "--thrash-limit: '" + limit + "' is out of range; allowed: a number from 1 to 1000");
+  CHECK(refusal({"--thrash-limit", "2x"}) ==
+        "--thrash-limit: '2x' is not a number; allowed: a number from 1 to 1000");
+
+  const std::string nowhere = refusal({"--json", "/does/not/exist/rows.json"});
+  CHECK(nowhere ==
+        "--json: '/does/not/exist/rows.json' can't be written: No such file or directory; allowed: "
+        "a file in an existing folder that may be written to");
+}
+
+TEST_CASE("a timeline is that of one replay of a preset") {
+  const delta::test::temporary_folder folder;
+  const std::string file = (folder / "timeline.json").string();
+  const std::vector<std::string> good{"--policy", "paper", "--budget", "40%", "--timeline", file};
+  CHECK(options(good).timeline == file);
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = good;
+    words.insert(words.end(), more.begin(), more.end());
+    return refusal(words);
+  };
+  CHECK(with({"b.jsonl"}) == "--timeline: given with 2 traces; allowed: " + one);
+  CHECK(with({"--policy", "dtr,online"}) == "--timeline: given with 2 policies; allowed: " + one);
+  CHECK(with({"--budget", "0.1,0.2,0.3"}) == "--timeline: given with 3 budgets; allowed: " + one);
+  CHECK(with({"--policy", "simrd:dtr"}) ==
+        "--timeline: given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online");
+  CHECK(with({"--json", file}) == "--timeline: names the file of --json; allowed: another file");
+}
+
+TEST_CASE("a trace is not written over") {
+  const delta::test::temporary_folder folder;
+  const std::string trace = (folder / "trace.jsonl").string();
+  delta::test::write_file(trace, {'x'});
+  CHECK(refusal_of({trace, "--json", (folder / "./trace.jsonl").string()}) ==
+        "--json: names a trace; allowed: another file");
+  CHECK(refusal_of({trace, "--policy", "dtr", "--budget", "0.5", "--timeline", trace}) ==
+        "--timeline: names a trace; allowed: another file");
+  CHECK(delta::test::read_file(trace).size() == 1);
+}
