@@ -31,6 +31,7 @@ struct command_line::parser {
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.get_formatter()->column_width(34);
     app.get_formatter()->label("OPTIONS", "FLAGS");
+    app.get_formatter()->label("Positionals", "Arguments");
     app.set_help_flag();
   }
 
