@@ -52,7 +52,8 @@ std::string why_no_cifar(const temporary_folder& folder) {
   return why_not([&] { (void)cifar10(folder.path()); }, folder);
 }
 
-const std::string whole = "; allowed: whole records of 1 label and 3072 pixels, gzip or plain";
+const std::string whole_records =
+    "; allowed: whole records of 1 label and 3072 pixels, gzip or plain";
 
 }  // namespace
 
@@ -143,21 +144,24 @@ TEST_CASE("broken files are told apart, by record and byte") {
   };
   const raw good = records(0, 2);
   CHECK(why(good) == "no error");
-  CHECK(why({}) == "data_batch_3.bin: holds no record" + whole);
-  CHECK(why(zipped({})) == "data_batch_3.bin: holds no record" + whole);
+  CHECK(why({}) == "data_batch_3.bin: holds no record" + whole_records);
+  CHECK(why(zipped({})) == "data_batch_3.bin: holds no record" + whole_records);
   CHECK(why(plus(good, 0)) ==
-        "data_batch_3.bin: truncated: record 2 (byte 6146) has 1 of its 3073 bytes" + whole);
+        "data_batch_3.bin: truncated: record 2 (byte 6146) has 1 of its 3073 bytes" +
+            whole_records);
   const std::string second =
-      "data_batch_3.bin: truncated: record 1 (byte 3073) has 3072 of its 3073 bytes" + whole;
+      "data_batch_3.bin: truncated: record 1 (byte 3073) has 3072 of its 3073 bytes" +
+      whole_records;
   CHECK(why(first(good, 2 * record - 1)) == second);
   CHECK(why(zipped(first(good, 2 * record - 1))) == second);
   CHECK(why(with(good, record, 10)) ==
         "data_batch_3.bin: the label of record 1 (byte 3073) is 10; allowed: labels from 0 to 9");
   CHECK(why(with(good, 0, 255)) ==
         "data_batch_3.bin: the label of record 0 (byte 0) is 255; allowed: labels from 0 to 9");
-  CHECK(why(plus(zipped(good), 0)) == "data_batch_3.bin: has bytes after its gzip stream" + whole);
+  CHECK(why(plus(zipped(good), 0)) ==
+        "data_batch_3.bin: has bytes after its gzip stream" + whole_records);
   CHECK(why(first(zipped(good), 100)) ==
-        "data_batch_3.bin: truncated: the gzip stream does not end" + whole);
+        "data_batch_3.bin: truncated: the gzip stream does not end" + whole_records);
 }
 
 TEST_CASE("property: a file cut within a record is refused, never read as less") {
