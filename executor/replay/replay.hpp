@@ -146,7 +146,7 @@ replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on
                      .rate_in = on.rate_in,
                      .latency = on.latency});
   replay_result r;
-  const double limit = on.thrash_limit * double(unmanaged(t).time.count());
+  const double limit = on.thrash_limit * double(total_cost(t).count());
   const auto in_time = [&] { return double(storage.now().count()) <= limit; };
   manager m{std::move(p), storage, std::move(observer)};
   try {

@@ -81,68 +81,52 @@ void with_policies(const F& f) {
 
 const program_shape small{.operators = 10, .steps = 2};
 
-}  // namespace
-
-TEST_CASE("a storage that fails at its k-th call, for every k") {
+/// Random programs under each policy, with the fault at the first call, the second, and so on until
+/// there is none left. `attempt(program, policy, fuse, tally)` is one_fault on a fresh storage.
+template <class Attempt>
+void at_every_call(const Attempt& attempt) {
   tally sum;
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     const program p = random_program(seed, small);
-    const bytes budget = largest_footprint(p, 64);
     with_policies([&](const char* name, auto policy) {
       for (std::uint64_t k = 1;; ++k) {
         CAPTURE(seed);
         CAPTURE(name);
         CAPTURE(k);
         fuse f(k);
-        faulty_storage storage(f, budget, 1_MiB);
-        if (!one_fault(p, policy, storage, f, sum)) break;
+        if (!attempt(p, policy, f, sum)) break;
       }
     });
   }
   CHECK(sum.faults > 1000);
   CHECK(sum.finished == 16);
+}
+
+}  // namespace
+
+TEST_CASE("a storage that fails at its k-th call, for every k") {
+  at_every_call([](const program& p, auto policy, fuse& f, tally& sum) {
+    faulty_storage storage(f, largest_footprint(p, 64), 1_MiB);
+    return one_fault(p, policy, storage, f, sum);
+  });
 }
 
 TEST_CASE(
     "a storage that fails at its k-th call, for every k, while operators are begun and ended") {
-  tally sum;
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-    const program p = random_program(seed, small);
+  at_every_call([](const program& p, auto policy, fuse& f, tally& sum) {
     const bytes budget = largest_footprint(p, 64) + largest_footprint(p, 64);
-    with_policies([&](const char* name, auto policy) {
-      for (std::uint64_t k = 1;; ++k) {
-        CAPTURE(seed);
-        CAPTURE(name);
-        CAPTURE(k);
-        fuse f(k);
-        faulty_storage storage(f, budget, 1_MiB);
-        if (!one_fault(p, policy, storage, f, sum, manner::looking)) break;
-      }
-    });
-  }
-  CHECK(sum.faults > 1000);
-  CHECK(sum.finished == 16);
+    faulty_storage storage(f, budget, 1_MiB);
+    return one_fault(p, policy, storage, f, sum, manner::looking);
+  });
 }
 
 TEST_CASE("a device that fails at its k-th call, for every k, under the arena") {
-  tally sum;
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-    const program p = random_program(seed, small);
-    const bytes budget = largest_footprint(p, 64);
-    with_policies([&](const char* name, auto policy) {
-      for (std::uint64_t k = 1;; ++k) {
-        CAPTURE(seed);
-        CAPTURE(name);
-        CAPTURE(k);
-        fuse f(k);
-        faulty_device device(f);
-        arena<faulty_device> storage(device, {.capacity = budget, .host_capacity = 1_MiB});
-        if (!one_fault(p, policy, storage, f, sum)) break;
-      }
-    });
-  }
-  CHECK(sum.faults > 1000);
-  CHECK(sum.finished == 16);
+  at_every_call([](const program& p, auto policy, fuse& f, tally& sum) {
+    faulty_device device(f);
+    arena<faulty_device> storage(device,
+                                 {.capacity = largest_footprint(p, 64), .host_capacity = 1_MiB});
+    return one_fault(p, policy, storage, f, sum);
+  });
 }
 
 TEST_CASE("a kernel that throws at its k-th run, replays included: the manager goes on") {

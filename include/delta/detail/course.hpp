@@ -57,7 +57,6 @@ class course {
   }
 
   [[nodiscard]] launcher<Room>& kernels() noexcept { return launcher_; }
-  [[nodiscard]] restorer<Room>& restoring() noexcept { return restorer_; }
 
   // --- as a whole -------------------------------------------------------------------------------
 
