@@ -6,22 +6,6 @@
 #include "output_file.hpp"
 
 namespace delta::executor {
-namespace {
-
-/// The file that a flag names, empty without the flag.
-std::filesystem::path output_of(const command_line& given, const std::string& flag) {
-  if (!given.has(flag)) return {};
-  std::filesystem::path file(given.text(flag));
-  try {
-    const output_file probe(file);
-  } catch (const std::runtime_error& error) {
-    reject(flag, error.what(), "a file in an existing folder that may be written to");
-  }
-  return file;
-}
-
-}  // namespace
-
 std::string policy_lines(std::span<const policy_choice> policies) {
   return name_lines(policies, [](const policy_choice& policy) { return policy.explanation; });
 }
@@ -37,6 +21,17 @@ double percent_of(std::string_view flag, std::string_view text, std::string_view
     reject(flag, in_quotes(text) + " is not a percentage", allowed);
   if (!(percent > 0 && percent <= 100)) reject(flag, in_quotes(text) + " is out of range", allowed);
   return percent;
+}
+
+std::filesystem::path output_of(const command_line& given, const std::string& flag) {
+  if (!given.has(flag)) return {};
+  std::filesystem::path file(given.text(flag));
+  try {
+    const output_file probe(file);
+  } catch (const std::runtime_error& error) {
+    reject(flag, error.what(), "a file in an existing folder that may be written to");
+  }
+  return file;
 }
 
 output_files outputs_of(const command_line& given) {

@@ -72,7 +72,10 @@ double percent_of(std::string_view flag, std::string_view text, std::string_view
 bytes size_of(std::string_view flag, std::string_view text);
 double rate_of(std::string_view flag, std::string_view text);
 
-/// The files that --json and --timeline name: not the same one; tried, and left as they were.
+/// The file that a flag names, empty without the flag: tried, and left as it was.
+std::filesystem::path output_of(const command_line& given, const std::string& flag);
+
+/// The files that --json and --timeline name: as output_of, and not the same one.
 struct output_files {
   std::filesystem::path json;      ///< empty: none
   std::filesystem::path timeline;  ///< empty: none

@@ -99,10 +99,13 @@ void describe(command_line& given) {
               "(default 0.3,0.5,0.7)");
 
   given.group("The machine");
-  given.value("--bandwidth", "RATE", "of copies, each way (default 12GB/s)");
+  given.value("--bandwidth", "RATE",
+              "of copies, each way (default: what the trace says of the machine\n"
+              "that it was recorded on, else 12GB/s)");
   given.value("--bandwidth-in", "RATE",
-              "of copies back to the device (default: what --bandwidth says)");
-  given.value("--latency", "TIME", "of every copy (default 10us)");
+              "of copies back to the device (default: what --bandwidth says, else\n"
+              "the trace, else 12GB/s)");
+  given.value("--latency", "TIME", "of every copy (default: what the trace says, else 10us)");
   given.value("--host-budget", "BYTES",
               "host memory for tensors copied out (default: four times each\n"
               "trace's unmanaged peak)");
@@ -110,11 +113,22 @@ void describe(command_line& given) {
               "end a replay that takes more than X times the unmanaged time, as\n"
               "thrash (default 2.0)");
 
+  given.group("The smallest budget");
+  given.flag("--find-budget",
+             "in place of --budget: try a grid of budgets from what the largest\n"
+             "operator takes up to the unmanaged peak, and name the smallest that\n"
+             "keeps to --max-overhead");
+  given.value("--max-overhead", "X",
+              "time over unmanaged time, from 1 to --thrash-limit (default 1.2);\n"
+              "needs --find-budget");
+
   given.group("Output");
   given.value("--json", "FILE", "write one row per replay to FILE, all at once, when done");
   given.value("--timeline", "FILE",
               "write what the replay does to FILE as it goes on, for ui.perfetto.dev and\n"
               "chrome://tracing; one trace, one budget and one policy, no simrd:...");
+  given.value("--decisions", "FILE",
+              "write every decision to FILE, one line of JSON each; likewise");
   given.flag("-h,--help", "print this text");
 }
 
@@ -138,6 +152,15 @@ std::string help(const command_line& given) {
       "  thrash  it was given up at --thrash-limit; simrd counts recomputation alone\n"
       "  recompute and stall (waits for copies) are parts of the time; out and in are the bytes\n"
       "  of copies; evaluations are the scores computed to find out who leaves.\n"
+      "  bound   in --json: what no policy can beat under that budget\n"
+      "\n"
+      "--find-budget prints a line per policy:\n"
+      "  smallest    the smallest budget tried that keeps to --max-overhead, or none\n"
+      "  holes       how many larger ones tried do not: no policy is sure to do better with more\n"
+      "  safe from   from this budget on all that were tried keep to it\n"
+      "  and part of the curve. 64 budgets are tried, and more below the smallest, so that the\n"
+      "  next smaller one tried is less than 0.5 % of the peak away. That none keeps to it is\n"
+      "  a result, exit code 0. In --json every replay is a row, with \"keeps\": true or false.\n"
       "\n"
       "Units:\n"
       "  sizes  65536, 512KiB, 300MiB, 1.5GiB; KB, MB and GB are powers of 1000; a budget's\n"
@@ -151,36 +174,108 @@ std::string help(const command_line& given) {
       "  delta-replay step.log.gz --policy online --budget 300MiB --bandwidth 16GB/s\n"
       "  delta-replay step.log.gz --budget 40% --latency 5us --json rows.json\n"
       "  delta-replay step.log.gz --policy paper --budget 0.5 --timeline timeline.json\n"
+      "  delta-replay step.log.gz --policy dtr,online --find-budget --max-overhead 1.1\n"
       "\n"
       "Exit codes: 0 done, budgets that are too small included; 1 a failure; 2 a flag or a file\n"
       "that can't be used.\n";
   return text;
 }
 
-/// Written to while the trace is read, or in its place.
-void keep_traces(const replay_options& options) {
-  const auto is_trace = [&](const std::filesystem::path& file) {
-    std::error_code none_such;
-    return !file.empty() && std::ranges::any_of(options.traces, [&](const auto& trace) {
-      return std::filesystem::equivalent(trace, file, none_such);
-    });
+/// A trace is not written over, nor one result over another.
+void check_outputs(const replay_options& options) {
+  struct output {
+    std::string flag;
+    const std::filesystem::path& file;
   };
-  if (is_trace(options.json)) reject("--json", "names a trace", "another file");
-  if (is_trace(options.timeline)) reject("--timeline", "names a trace", "another file");
+  const std::array<output, 3> outputs{{{"--json", options.json},
+                                       {"--timeline", options.timeline},
+                                       {"--decisions", options.decisions}}};
+  const auto same = [](const std::filesystem::path& a, const std::filesystem::path& b) {
+    std::error_code none_such;
+    return a == b || std::filesystem::equivalent(a, b, none_such);
+  };
+  for (auto at = outputs.begin(); at != outputs.end(); ++at) {
+    if (at->file.empty()) continue;
+    for (const auto& trace : options.traces)
+      if (same(trace, at->file)) reject(at->flag, "names a trace", "another file");
+    for (auto before = outputs.begin(); before != at; ++before)
+      if (same(before->file, at->file))
+        reject(at->flag, "names the file of " + before->flag, "another file");
+  }
 }
 
-void check_timeline(const replay_options& options) {
-  constexpr std::string_view flag = "--timeline";
+/// A flag that writes what one replay does.
+void check_watch(const replay_options& options, const std::string& flag) {
+  const std::string one = "one trace, one policy and one budget";
   const auto only_one = [&](const auto& list, const std::string& what) {
     if (list.size() == 1) return;
-    reject(flag, "given with " + std::to_string(list.size()) + " " + what,
-           "one trace, one policy and one budget");
+    reject(flag, "given with " + std::to_string(list.size()) + " " + what, one);
   };
+  if (options.find_budget) reject(flag, "given with --find-budget", one);
   only_one(options.traces, "traces");
   only_one(options.policies, "policies");
   only_one(options.budgets, "budgets");
   if (std::ranges::find(presets, options.policies.front(), &preset::name) == presets.end())
     reject(flag, "given with --policy " + options.policies.front(), "with " + names_of(presets));
+}
+
+/// What is replayed, with what.
+void read_runs(const command_line& given, replay_options& options) {
+  const auto& traces = given.values("TRACE");
+  if (traces.empty())
+    reject("TRACE", "none is given", "one or more files with a trace; see --help");
+  options.traces.assign(traces.begin(), traces.end());
+  if (given.has("--policy")) {
+    options.policies.clear();
+    for (const auto part : parts_of(given.text("--policy")))
+      options.policies.push_back(policy_of(part));
+  }
+  if (given.has("--budget")) {
+    options.budgets.clear();
+    for (const auto part : parts_of(given.text("--budget")))
+      options.budgets.push_back(budget_of(part));
+  }
+}
+
+void read_machine(const command_line& given, replay_options& options) {
+  if (given.has("--bandwidth")) {
+    options.rate_out = bandwidth_of("--bandwidth", given.text("--bandwidth"));
+    options.rate_in = options.rate_out;
+  }
+  if (given.has("--bandwidth-in"))
+    options.rate_in = bandwidth_of("--bandwidth-in", given.text("--bandwidth-in"));
+  if (given.has("--latency")) options.latency = latency_of(given.text("--latency"));
+  if (given.has("--host-budget"))
+    options.host_budget = size_of("--host-budget", given.text("--host-budget"));
+  if (given.has("--thrash-limit")) {
+    options.thrash_limit =
+        real("--thrash-limit", given.text("--thrash-limit"), "a number from 1 to 1000",
+             [](double x) { return x >= 1 && x <= 1000; });
+  }
+}
+
+void read_search(const command_line& given, replay_options& options) {
+  options.find_budget = given.has("--find-budget");
+  if (options.find_budget && given.has("--budget"))
+    reject("--find-budget", "given with --budget", "one of the two");
+  if (!given.has("--max-overhead")) {
+    options.max_overhead = std::min(options.max_overhead, options.thrash_limit);
+    return;
+  }
+  if (!options.find_budget)
+    reject("--max-overhead", "given without --find-budget", "with --find-budget");
+  options.max_overhead = real("--max-overhead", given.text("--max-overhead"),
+                              "a number from 1 to that of --thrash-limit",
+                              [&](double x) { return x >= 1 && x <= options.thrash_limit; });
+}
+
+void read_outputs(const command_line& given, replay_options& options) {
+  for (const char* flag : {"--timeline", "--decisions"})
+    if (given.has(flag)) check_watch(options, flag);
+  options.json = output_of(given, "--json");
+  options.timeline = output_of(given, "--timeline");
+  options.decisions = output_of(given, "--decisions");
+  check_outputs(options);
 }
 
 }  // namespace
@@ -203,41 +298,10 @@ replay_command parse_replay_options(int argc, const char* const* argv) {
   if (given.has("--policy") && given.text("--policy") == "list") return {policy_lines(known), {}};
 
   replay_command result;
-  replay_options& options = result.options;
-  const auto& traces = given.values("TRACE");
-  if (traces.empty())
-    reject("TRACE", "none is given", "one or more files with a trace; see --help");
-  options.traces.assign(traces.begin(), traces.end());
-
-  if (given.has("--policy")) {
-    options.policies.clear();
-    for (const auto part : parts_of(given.text("--policy")))
-      options.policies.push_back(policy_of(part));
-  }
-  if (given.has("--budget")) {
-    options.budgets.clear();
-    for (const auto part : parts_of(given.text("--budget")))
-      options.budgets.push_back(budget_of(part));
-  }
-  if (given.has("--bandwidth")) {
-    options.rate_out = bandwidth_of("--bandwidth", given.text("--bandwidth"));
-    options.rate_in = options.rate_out;
-  }
-  if (given.has("--bandwidth-in"))
-    options.rate_in = bandwidth_of("--bandwidth-in", given.text("--bandwidth-in"));
-  if (given.has("--latency")) options.latency = latency_of(given.text("--latency"));
-  if (given.has("--host-budget"))
-    options.host_budget = size_of("--host-budget", given.text("--host-budget"));
-  if (given.has("--thrash-limit")) {
-    options.thrash_limit =
-        real("--thrash-limit", given.text("--thrash-limit"), "a number from 1 to 1000",
-             [](double x) { return x >= 1 && x <= 1000; });
-  }
-  if (given.has("--timeline")) check_timeline(options);
-  const output_files files = outputs_of(given);
-  options.json = files.json;
-  options.timeline = files.timeline;
-  keep_traces(options);
+  read_runs(given, result.options);
+  read_machine(given, result.options);
+  read_search(given, result.options);
+  read_outputs(given, result.options);
   return result;
 }
 

@@ -25,18 +25,26 @@ struct replay_budget {
   [[nodiscard]] bytes resolve(bytes unmanaged_peak) const noexcept;
 };
 
+/// Of copies, where neither the command line nor the trace says.
+inline constexpr double default_rate = 12e9;  ///< bytes per second, each way
+inline constexpr nanoseconds default_latency{10'000};
+
 /// Everything that a call of delta-replay needs to know. The defaults are its own.
 struct replay_options {
   std::vector<std::filesystem::path> traces;
   std::vector<std::string> policies{"dtr", "online", "paper"};
   std::vector<replay_budget> budgets{{0.3, {}}, {0.5, {}}, {0.7, {}}};
-  double rate_out = 12e9;            ///< bytes per second, device to host
-  double rate_in = 12e9;             ///< bytes per second, host to device
-  nanoseconds latency{10'000};       ///< of every copy
-  std::optional<bytes> host_budget;  ///< absent: four times the unmanaged peak
+  // Absent: what a trace says of the machine that it was recorded on, else the defaults below.
+  std::optional<double> rate_out;      ///< bytes per second, device to host
+  std::optional<double> rate_in;       ///< bytes per second, host to device
+  std::optional<nanoseconds> latency;  ///< of every copy
+  std::optional<bytes> host_budget;    ///< absent: four times the unmanaged peak
   double thrash_limit = 2.0;
-  std::filesystem::path json;      ///< empty: none
-  std::filesystem::path timeline;  ///< empty: none
+  bool find_budget = false;         ///< in place of `budgets`, the smallest one that will do
+  double max_overhead = 1.2;        ///< with find_budget
+  std::filesystem::path json;       ///< empty: none
+  std::filesystem::path timeline;   ///< empty: none
+  std::filesystem::path decisions;  ///< empty: none
 };
 
 /// A parsed command line.
@@ -45,8 +53,8 @@ struct replay_command {
   replay_options options;
 };
 
-/// Reads delta-replay's command line. Throws usage_error. Also checks that the files of --json and
-/// --timeline can be written, as parse_options does.
+/// Reads delta-replay's command line. Throws usage_error. Also checks that the files of --json,
+/// --timeline and --decisions can be written, as parse_options does.
 replay_command parse_replay_options(int argc, const char* const* argv);
 
 }  // namespace delta::executor

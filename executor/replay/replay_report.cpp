@@ -48,7 +48,9 @@ json object_of(const replay_row& r) {
           {"evaluations", r.evaluations},
           {"bytes_out", r.bytes_out},
           {"bytes_in", r.bytes_in},
-          {"iteration", r.iteration}};
+          {"iteration", r.iteration},
+          {"max_overhead", or_null(r.max_overhead)},
+          {"keeps", or_null(r.keeps)}};
 }
 
 std::string time_text(std::int64_t ns) {
@@ -83,12 +85,18 @@ void write_rows(std::span<const replay_row> rows, const std::filesystem::path& p
   file.commit(list.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
+void print_trace_line(std::ostream& out, const replay_row& any) {
+  out << any.trace << ": unmanaged " << time_text(any.unmanaged_time_ns) << " and "
+      << format_bytes(bytes{any.unmanaged_peak_bytes}) << "; host budget "
+      << format_bytes(bytes{any.host_budget_bytes}) << "; copies "
+      << format_rate(static_cast<double>(any.bandwidth)) << " out, "
+      << format_rate(static_cast<double>(any.bandwidth_in)) << " in, latency "
+      << time_text(any.latency_ns) << '\n';
+}
+
 void print_rows(std::ostream& out, std::span<const replay_row> rows) {
   if (rows.empty()) return;
-  const replay_row& first = rows.front();
-  out << first.trace << ": unmanaged " << time_text(first.unmanaged_time_ns) << " and "
-      << format_bytes(bytes{first.unmanaged_peak_bytes}) << "; host budget "
-      << format_bytes(bytes{first.host_budget_bytes}) << '\n';
+  print_trace_line(out, rows.front());
   std::vector<text_row> lines{{"policy", "of peak", "budget", "result", "overhead", "recompute",
                                "stall", "out", "in", "evictions", "offloads", "reloads",
                                "recomputes", "evaluations"}};

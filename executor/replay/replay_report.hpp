@@ -46,11 +46,17 @@ struct replay_row {
   std::uint64_t bytes_out = 0;
   std::uint64_t bytes_in = 0;
   int iteration = 1;  ///< a trace is replayed once
+
+  std::optional<double> max_overhead;  ///< that a budget was searched for; absent: none was
+  std::optional<bool> keeps;           ///< to that: it passes, and takes no longer
 };
 
 /// Writes a list of all rows; the file appears whole or not at all. Throws std::runtime_error
 /// naming the path.
 void write_rows(std::span<const replay_row>, const std::filesystem::path& path);
+
+/// What the replays of one trace have in common: "name: unmanaged 16.0 ms and ...", a line.
+void print_trace_line(std::ostream&, const replay_row& any);
 
 /// The rows of one trace: a line about the trace, then an aligned line for each.
 void print_rows(std::ostream&, std::span<const replay_row>);

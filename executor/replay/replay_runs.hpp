@@ -1,12 +1,16 @@
-// delta executor: every trace with every policy and budget, on all cores.
+// delta executor: what delta-replay's command line asks for: every trace with every policy and
+// budget, or the smallest budgets that will do.
 #pragma once
 
-#include <iosfwd>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "delta/trace.hpp"
+#include "replay/find_budget.hpp"
+#include "replay/replay.hpp"
+#include "replay/replay_jobs.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
 
@@ -22,10 +26,17 @@ struct named_trace {
 /// the paths where two would be called the same. Throws as read_trace.
 std::vector<named_trace> read_traces(std::span<const std::filesystem::path>);
 
-/// One row per combination: by trace, then policy, then budget, each in the order given. The rows
-/// are the same for any number of cores. `watched` (may be null) gets the timeline of the one
-/// replay that there is then. Throws what replays throw, std::system_error without threads.
+/// The machine that a trace is replayed on, but for the budget: rates and latency as the options
+/// say, else as the trace says of where it was recorded, else the defaults; the host's budget for
+/// that unmanaged peak.
+[[nodiscard]] replay_machine machine_for(const trace&, bytes unmanaged_peak, const replay_options&);
+
+/// One row per combination: by trace, then policy, then budget, each in the order given. `watch`
+/// sees the one replay that there is then. Throws as replay_jobs.
 std::vector<replay_row> replay_all(std::span<const named_trace>, const replay_options&,
-                                   std::ostream* watched = nullptr);
+                                   const replay_watch& watch = {});
+
+/// One answer per policy for this trace, in the order given. Throws likewise.
+std::vector<budget_answer> find_budgets(const named_trace&, const replay_options&);
 
 }  // namespace delta::executor

@@ -71,8 +71,10 @@ trace parse_whole(line_reader& lines, std::string_view text) {
 
 trace parse_file(line_reader& lines, const std::filesystem::path& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored))
-    throw trace_fault{"there is no such file", whole_file};
+  const auto status = std::filesystem::status(path, ignored);
+  if (is_directory(status)) throw trace_fault{"it is a folder", whole_file};
+  if (!exists(status)) throw trace_fault{"there is no such file", whole_file};
+  if (!is_regular_file(status)) throw trace_fault{"it is no regular file", whole_file};
   constexpr std::size_t longest_line = std::size_t{1} << 26;
   byte_source source(path);
   std::string buffer(std::size_t{1} << 18, '\0');

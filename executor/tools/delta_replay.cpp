@@ -3,16 +3,21 @@
 #include <cstddef>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <new>
+#include <ostream>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "delta/trace.hpp"
+#include "replay/find_budget.hpp"
+#include "replay/replay_jobs.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
 #include "replay/replay_runs.hpp"
@@ -29,23 +34,62 @@ int complain(std::string_view line, int code) {
   return code;
 }
 
-int run(const replay_options& options) {
-  const std::vector<named_trace> traces = read_traces(options.traces);
-  const bool watch = !options.timeline.empty();
-  std::ofstream watched;
-  if (watch) watched.open(options.timeline, std::ios::binary);
-  const std::vector<replay_row> rows = replay_all(traces, options, watch ? &watched : nullptr);
-  if (watch) watched.close();
-  if (watch && !watched) {
-    throw std::runtime_error("--timeline: '" + options.timeline.string() +
-                             "' could not be written");
+/// A file that is written while a replay goes on; without a path, none.
+class watched_file {
+ public:
+  watched_file(const char* flag, std::filesystem::path path) : flag_(flag), path_(std::move(path)) {
+    if (!path_.empty()) stream_.open(path_, std::ios::binary);
   }
+  /// Null without a path.
+  std::ostream* stream() { return path_.empty() ? nullptr : &stream_; }
+  /// Throws std::runtime_error when not all was written.
+  void close() {
+    if (path_.empty()) return;
+    stream_.close();
+    if (!stream_)
+      throw std::runtime_error(std::string(flag_) + ": '" + path_.string() +
+                               "' could not be written");
+  }
+
+ private:
+  const char* flag_;
+  std::filesystem::path path_;
+  std::ofstream stream_;
+};
+
+void replay(std::span<const named_trace> traces, const replay_options& options) {
+  watched_file timeline("--timeline", options.timeline);
+  watched_file decisions("--decisions", options.decisions);
+  const auto rows =
+      replay_all(traces, options, {.timeline = timeline.stream(), .decisions = decisions.stream()});
+  timeline.close();
+  decisions.close();
   if (!options.json.empty()) write_rows(rows, options.json);
   const std::size_t per_trace = rows.size() / traces.size();
   for (std::size_t first = 0; first < rows.size(); first += per_trace) {
     if (first > 0) std::cout << '\n';
     print_rows(std::cout, std::span(rows).subspan(first, per_trace));
   }
+}
+
+void search(std::span<const named_trace> traces, const replay_options& options) {
+  std::vector<std::vector<budget_answer>> found;
+  std::vector<replay_row> rows;
+  for (const named_trace& t : traces) {
+    found.push_back(find_budgets(t, options));
+    for (const budget_answer& a : found.back())
+      rows.insert(rows.end(), a.curve.begin(), a.curve.end());
+  }
+  if (!options.json.empty()) write_rows(rows, options.json);
+  for (const auto& answers : found) {
+    if (&answers != &found.front()) std::cout << '\n';
+    print_answers(std::cout, answers);
+  }
+}
+
+int run(const replay_options& options) {
+  const std::vector<named_trace> traces = read_traces(options.traces);
+  options.find_budget ? search(traces, options) : replay(traces, options);
   return EXIT_SUCCESS;
 }
 

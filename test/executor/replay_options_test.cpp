@@ -67,13 +67,15 @@ TEST_CASE("nothing but a trace: the defaults that --help states") {
   CHECK(o.budgets[0].ratio == 0.3);
   CHECK(o.budgets[1].ratio == 0.5);
   CHECK(o.budgets[2].ratio == 0.7);
-  CHECK(o.rate_out == 12e9);
-  CHECK(o.rate_in == 12e9);
-  CHECK(o.latency == nanoseconds{10'000});
+  CHECK_FALSE(o.rate_out.has_value());
+  CHECK_FALSE(o.rate_in.has_value());
+  CHECK_FALSE(o.latency.has_value());
   CHECK_FALSE(o.host_budget.has_value());
   CHECK(o.thrash_limit == 2.0);
+  CHECK_FALSE(o.find_budget);
   CHECK(o.json.empty());
   CHECK(o.timeline.empty());
+  CHECK(o.decisions.empty());
 }
 
 TEST_CASE("every flag arrives") {
@@ -100,6 +102,13 @@ TEST_CASE("every flag arrives") {
   CHECK(o.json == json);
   CHECK_FALSE(std::filesystem::exists(json));
   CHECK(options({"--bandwidth", "8GB/s"}).rate_in == 8e9);
+  CHECK_FALSE(options({"--bandwidth-in", "8GB/s"}).rate_out.has_value());
+  const replay_options search =
+      options({"--policy", "simrd:dtr,online", "--find-budget", "--max-overhead", "1.05"});
+  CHECK(search.find_budget);
+  CHECK(search.max_overhead == 1.05);
+  CHECK(options({"--find-budget"}).max_overhead == 1.2);
+  CHECK(options({"--find-budget", "--thrash-limit", "1.1"}).max_overhead == 1.1);
 }
 
 TEST_CASE("a budget in bytes: rounded down") {
@@ -118,9 +127,10 @@ TEST_CASE("help and the list of policies") {
     CHECK(help.find("  " + std::string(policy.name) + " ") != std::string::npos);
     CHECK(policy.name.starts_with("simrd:") == simrd_policy_named(policy.name).has_value());
   }
-  for (const char* flag : {"TRACE", "--policy", "--budget", "--bandwidth", "--bandwidth-in",
-                           "--latency", "--host-budget", "--thrash-limit", "--json", "--timeline",
-                           "--help", "Examples:", "Exit codes:"})
+  for (const char* flag :
+       {"TRACE", "--policy", "--budget", "--bandwidth", "--bandwidth-in", "--latency",
+        "--host-budget", "--thrash-limit", "--find-budget", "--max-overhead", "--json",
+        "--timeline", "--decisions", "--help", "Examples:", "Exit codes:"})
     CHECK_MESSAGE(help.find(flag) != std::string::npos, flag);
   std::size_t begin = 0;
   for (auto end = help.find('\n'); end != std::string::npos; end = help.find('\n', begin)) {
@@ -134,7 +144,8 @@ TEST_CASE("refusals, word for word") {
         "TRACE: none is given; allowed: one or more files with a trace; see --help");
   CHECK(refusal({"--frobnicate"}) ==
         "--frobnicate: unknown flag; allowed: --policy, --budget, --bandwidth, --bandwidth-in, "
-        "--latency, --host-budget, --thrash-limit, --json, --timeline, --help");
+        "--latency, --host-budget, --thrash-limit, --find-budget, --max-overhead, --json, "
+        "--timeline, --decisions, --help");
   CHECK(refusal({"--budget"}) ==
         "--budget: needs a value; allowed: the flag followed by its value, see --help");
 
@@ -179,22 +190,51 @@ TEST_CASE("refusals, word for word") {
         "a file in an existing folder that may be written to");
 }
 
-TEST_CASE("a timeline is that of one replay of a preset") {
+TEST_CASE("a search for a budget: refusals, word for word") {
+  CHECK(refusal({"--find-budget", "--budget", "0.5"}) ==
+        "--find-budget: given with --budget; allowed: one of the two");
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"--max-overhead", "1.2"}, {"--max-overhead", "1.2", "--budget", "0.5"}})
+    CHECK(refusal(words) ==
+          "--max-overhead: given without --find-budget; allowed: with --find-budget");
+  const std::string allowed = "a number from 1 to that of --thrash-limit";
+  for (const std::string most : {"0.9", "2.01", "nan"})
+    CHECK(refusal({"--find-budget", "--max-overhead", most}) ==
+          "--max-overhead: '" + most + "' is out of range; allowed: " + allowed);
+  CHECK(refusal({"--find-budget", "--max-overhead", "20%"}) ==
+        "--max-overhead: '20%' is not a number; allowed: " + allowed);
+  CHECK(options({"--find-budget", "--max-overhead", "3", "--thrash-limit", "4"}).max_overhead == 3);
+}
+
+TEST_CASE("a timeline and a log of decisions are those of one replay of a preset") {
   const delta::test::temporary_folder folder;
-  const std::string file = (folder / "timeline.json").string();
-  const std::vector<std::string> good{"--policy", "paper", "--budget", "40%", "--timeline", file};
-  CHECK(options(good).timeline == file);
-  const auto with = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> words = good;
-    words.insert(words.end(), more.begin(), more.end());
-    return refusal(words);
-  };
-  CHECK(with({"b.jsonl"}) == "--timeline: given with 2 traces; allowed: " + one);
-  CHECK(with({"--policy", "dtr,online"}) == "--timeline: given with 2 policies; allowed: " + one);
-  CHECK(with({"--budget", "0.1,0.2,0.3"}) == "--timeline: given with 3 budgets; allowed: " + one);
-  CHECK(with({"--policy", "simrd:dtr"}) ==
-        "--timeline: given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online");
-  CHECK(with({"--json", file}) == "--timeline: names the file of --json; allowed: another file");
+  for (const std::string flag : {"--timeline", "--decisions"}) {
+    const std::string file = (folder / "file").string();
+    const std::vector<std::string> good{"--policy", "paper", "--budget", "40%", flag, file};
+    const replay_options accepted = options(good);
+    CHECK((flag == "--timeline" ? accepted.timeline : accepted.decisions) == file);
+    const auto with = [&](const std::vector<std::string>& more) {
+      std::vector<std::string> words = good;
+      words.insert(words.end(), more.begin(), more.end());
+      return refusal(words);
+    };
+    CHECK(with({"b.jsonl"}) == flag + ": given with 2 traces; allowed: " + one);
+    CHECK(with({"--policy", "dtr,online"}) == flag + ": given with 2 policies; allowed: " + one);
+    CHECK(with({"--budget", "0.1,0.2,0.3"}) == flag + ": given with 3 budgets; allowed: " + one);
+    CHECK(with({"--policy", "simrd:dtr"}) ==
+          flag + ": given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online");
+    CHECK(with({"--json", file}) == flag + ": names the file of --json; allowed: another file");
+    CHECK(refusal({"--policy", "paper", "--find-budget", flag, file}) ==
+          flag + ": given with --find-budget; allowed: " + one);
+    CHECK(with({"--json", (folder / "./file").string()}) == "no error");  // neither is there yet
+  }
+  const std::string file = (folder / "file").string();
+  CHECK(refusal({"--policy", "dtr", "--budget", "0.5", "--timeline", file, "--decisions", file}) ==
+        "--decisions: names the file of --timeline; allowed: another file");
+  delta::test::write_file(file, {'x'});
+  CHECK(refusal({"--policy", "dtr", "--budget", "0.5", "--timeline", file, "--decisions",
+                 (folder / "./file").string()}) ==
+        "--decisions: names the file of --timeline; allowed: another file");
 }
 
 TEST_CASE("a trace is not written over") {
