@@ -1,0 +1,61 @@
+// delta executor: the smallest budget under which a trace does not take too long.
+#pragma once
+
+#include <cstddef>
+#include <iosfwd>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "delta/trace.hpp"
+#include "delta/units.hpp"
+#include "replay/replay.hpp"
+#include "replay/replay_report.hpp"
+
+namespace delta::executor {
+
+/// What is asked of a trace.
+struct budget_question {
+  replay_machine machine;           ///< its budget plays no part
+  double max_overhead = 1.2;        ///< time / unmanaged time, from 1 to machine.thrash_limit
+  std::string_view name = "trace";  ///< what the rows call the trace
+};
+
+/// What was found for one policy.
+struct budget_answer {
+  std::string policy;
+  double max_overhead = 0;
+  std::vector<replay_row> curve{};  ///< of every budget tried, ascending; never empty
+
+  /// Into `curve`: the smallest budget that keeps to the overhead; nullopt: none does.
+  std::optional<std::size_t> smallest{};
+  /// Into `curve`: from this one on all keep to it; nullopt: the largest does not.
+  std::optional<std::size_t> safe{};
+  /// How many larger than `smallest` do not keep to it.
+  std::size_t holes = 0;
+};
+
+/// What an operator touches, the constants that are alive and its workspace, where that is most;
+/// the results and the constants at the end likewise. No policy can do with less. O(trace).
+[[nodiscard]] bytes least_budget(const trace&);
+
+/// For each policy the smallest budget that keeps to question.max_overhead. Policies are not
+/// monotone in the budget: one may do worse with more. So nothing is bisected: 64 budgets from
+/// least_budget to the unmanaged peak are tried, evenly spread, then as many below the smallest
+/// that keeps to it as it takes to be within 0.5 % of the peak of one that does not. Between
+/// budgets tried anything may happen. On all cores; the same for any number of them. `policies` are
+/// among replay_policies. Throws as replay_jobs.
+[[nodiscard]] std::vector<budget_answer> find_budgets(const trace&,
+                                                      std::span<const std::string> policies,
+                                                      const budget_question&);
+/// The same for one policy.
+[[nodiscard]] budget_answer find_budget(const trace&, std::string_view policy,
+                                        const budget_question&);
+
+/// The answers for one trace: a line about it, a line per policy with the best one marked, and 16
+/// budgets of the curves side by side. At least one answer.
+void print_answers(std::ostream&, std::span<const budget_answer>);
+
+}  // namespace delta::executor

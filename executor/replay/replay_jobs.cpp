@@ -1,0 +1,212 @@
+#include "replay/replay_jobs.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <map>
+#include <ostream>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "decision_log.hpp"
+#include "delta/presets.hpp"
+#include "delta/timeline.hpp"
+#include "replay/bound.hpp"
+#include "replay/simrd.hpp"
+
+namespace delta::executor {
+namespace {
+
+/// Calls work(0) to work(count - 1), each once, on all cores. Ends early when one throws, and
+/// throws that.
+template <class Work>
+void on_all_cores(std::size_t count, const Work& work) {
+  std::vector<std::exception_ptr> errors(count);
+  std::atomic<std::size_t> next{0};
+  std::atomic<bool> failed{false};
+  const auto worker = [&] {
+    for (std::size_t i = next++; i < count && !failed; i = next++) {
+      try {
+        work(i);
+      } catch (...) {
+        errors[i] = std::current_exception();
+        failed = true;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> workers;
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    while (workers.size() < std::min(cores, count)) workers.emplace_back(worker);
+  }
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+/// The lower bounds that the jobs' rows need. It is the same for every policy: it is about the
+/// machine.
+class bounds {
+ public:
+  explicit bounds(std::span<const replay_job> jobs) {
+    for (const replay_job& j : jobs) {
+      const auto [at, is_new] = index_.try_emplace(key_of(j), first_.size());
+      if (is_new) first_.push_back(&j);
+      by_job_.push_back(at->second);
+    }
+    values_.resize(first_.size());
+  }
+
+  /// How many there are.
+  [[nodiscard]] std::size_t size() const noexcept { return first_.size(); }
+  /// Computes one. Different ones may be computed at once.
+  void compute(std::size_t i) {
+    const replay_machine& m = first_[i]->machine;
+    values_[i] = lower_bound(*first_[i]->subject,
+                             {.budget = m.budget, .rate_out = m.rate_out, .rate_in = m.rate_in});
+  }
+  /// That of a job; infinite where an operator does not fit.
+  [[nodiscard]] double of(std::size_t job) const noexcept { return values_[by_job_[job]]; }
+
+ private:
+  using key = std::tuple<const trace*, bytes, double, double>;
+  static key key_of(const replay_job& j) {
+    return {j.subject, j.machine.budget, j.machine.rate_out, j.machine.rate_in};
+  }
+
+  std::map<key, std::size_t> index_;
+  std::vector<const replay_job*> first_;  // by bound: a job that needs it
+  std::vector<std::size_t> by_job_;
+  std::vector<double> values_;
+};
+
+template <class Verdict>
+std::string to_text(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::pass:
+      return "pass";
+    case Verdict::oom:
+      return "oom";
+    case Verdict::thrash:
+      break;
+  }
+  return "thrash";
+}
+
+replay_row head_of(const replay_job& j) {
+  const replay_machine& m = j.machine;
+  replay_row row;
+  row.trace = j.name;
+  row.policy = j.policy;
+  row.budget_bytes = m.budget.count;
+  row.ratio = j.ratio;
+  if (!row.ratio && j.unmanaged.peak > bytes{})
+    row.ratio = static_cast<double>(m.budget.count) / static_cast<double>(j.unmanaged.peak.count);
+  row.host_budget_bytes = m.host_budget.count;
+  row.bandwidth = static_cast<std::uint64_t>(m.rate_out);
+  row.bandwidth_in = static_cast<std::uint64_t>(m.rate_in);
+  row.latency_ns = m.latency.count();
+  row.thrash_limit = m.thrash_limit;
+  row.unmanaged_time_ns = j.unmanaged.time.count();
+  row.unmanaged_peak_bytes = j.unmanaged.peak.count;
+  return row;
+}
+
+/// Tells two observers.
+template <class First, class Second>
+struct both {
+  First* first;
+  Second* second;
+  void on(const event& e) const {
+    first->on(e);
+    second->on(e);
+  }
+};
+
+/// Replays with the observers that `watch` asks for.
+template <class Policy>
+replay_result watched(const replay_job& j, Policy policy, const replay_watch& watch) {
+  const auto run = [&](auto observer) {
+    return replay(*j.subject, std::move(policy), j.machine, observer);
+  };
+  if (watch.timeline == nullptr && watch.decisions == nullptr) return run(no_observer{});
+  if (watch.timeline == nullptr) {
+    decision_log log{*watch.decisions};
+    return run(observed_by{&log});
+  }
+  timeline lanes{*watch.timeline};
+  if (watch.decisions == nullptr) return run(observed_by{&lanes});
+  decision_log log{*watch.decisions};
+  return run(both<timeline, decision_log>{&lanes, &log});
+}
+
+replay_result replay_preset(const replay_job& j, const replay_watch& watch) {
+  replay_result result;
+  with_preset(j.policy, [&](auto policy) { result = watched(j, std::move(policy), watch); });
+  return result;
+}
+
+void fill(replay_row& row, const replay_result& r) {
+  row.result = to_text(r.result);
+  if (!r.error.empty()) row.error = r.error;
+  row.time_ns = r.time.count();
+  row.peak_bytes = r.peak.count;
+  row.host_peak_bytes = r.host_peak.count;
+  row.recompute_ns = r.recompute.count();
+  row.stall_ns = r.stall.count();
+  row.evictions = r.counts.evictions;
+  row.offloads = r.counts.offloads;
+  row.clean_drops = r.counts.clean_drops;
+  row.reloads = r.counts.reloads;
+  row.prefetches = r.counts.prefetches;
+  row.recomputes = r.counts.recomputes;
+  row.evaluations = r.evaluations;
+  row.bytes_out = r.counts.bytes_out;
+  row.bytes_in = r.counts.bytes_in;
+}
+
+void fill(replay_row& row, const simrd_result& r) {
+  constexpr nanoseconds first_tick = simrd_result{}.clock;
+  row.result = to_text(r.result);
+  row.time_ns = (r.clock - first_tick).count();
+  row.peak_bytes = r.peak.count;
+  row.recompute_ns = r.recompute.count();
+  row.evictions = r.evictions;
+  row.recomputes = r.recomputes;
+  row.evaluations = r.evaluations;
+}
+
+replay_row done(const replay_job& j, const replay_watch& watch) {
+  replay_row row = head_of(j);
+  if (const auto simulator = simrd_policy_named(j.policy)) {
+    fill(row, run_simrd(*j.subject, *simulator, j.machine.budget, j.machine.thrash_limit));
+  } else {
+    fill(row, replay_preset(j, watch));
+  }
+  if (row.result == "pass" && row.unmanaged_time_ns > 0)
+    row.overhead = static_cast<double>(row.time_ns) / static_cast<double>(row.unmanaged_time_ns);
+  return row;
+}
+
+}  // namespace
+
+std::vector<replay_row> replay_jobs(std::span<const replay_job> jobs, const replay_watch& watch) {
+  bounds least(jobs);
+  std::vector<replay_row> rows(jobs.size());
+  on_all_cores(jobs.size() + least.size(), [&](std::size_t i) {
+    if (i < jobs.size())
+      rows[i] = done(jobs[i], watch);
+    else
+      least.compute(i - jobs.size());
+  });
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (std::isfinite(least.of(i))) rows[i].bound_overhead = least.of(i);
+  return rows;
+}
+
+}  // namespace delta::executor
