@@ -132,7 +132,7 @@ TEST_CASE("files that hold no trace") {
   CHECK(why_bad([&] { (void)read_trace(folder / "none"); }, (folder / "none").string()) ==
         ": there is no such file" + expected);
   CHECK(why_bad([&] { (void)read_trace(folder.path()); }, folder.path().string()) ==
-        ": there is no such file" + expected);
+        ": it is a folder" + expected);
 }
 
 TEST_CASE("a line over 64 MiB") {
