@@ -65,6 +65,12 @@ void describe(command_line& given) {
               "write what the run does to FILE as it goes on, for ui.perfetto.dev and\n"
               "chrome://tracing: compute, copies out and in, bytes, decisions with their\n"
               "reasons (some 100 KB a step)");
+  given.value("--decisions", "FILE",
+              "write every decision to FILE as it is taken, a line of JSON each: what\n"
+              "left or came back, how, for whom, and what the other way would cost");
+  given.value("--record", "FILE",
+              "record what the run asks of its memory, for delta-replay: write it to\n"
+              "FILE when done, gzip if it ends in .gz (some 100 KB a step without)");
   given.list("--table", "FILE", "train nothing: print one table of these earlier results");
   given.flag("-h,--help", "print this text");
 }
@@ -103,6 +109,7 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
       "  delta-train --data mnist:data/mnist --epochs 3 --lr-steps 2 --evaluate --budget 40%\n"
       "  delta-train --budget 24MiB --copy-rate 2GB/s --json result.json\n"
       "  delta-train --model resnet18 --budget 50% --timeline timeline.json\n"
+      "  delta-train --model resnet50 --batch 16 --steps 2 --record resnet50.jsonl.gz\n"
       "  delta-train --table first.json second.json\n"
       "\n"
       "Exit codes: 0 done (with --verify: and equal), 1 a failure, or not equal under --verify,\n"

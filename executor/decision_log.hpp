@@ -67,13 +67,13 @@ class decision_log {
     line_.text("{\"decision\":");
     line_.whole(++decisions_);
     line_.text(",\"time_ns\":");
-    line_.whole(std::int64_t{e.began.count()});
+    line_.whole(e.began.count());
     line_.text(",\"for\":");
     line_.string(e.operation);
     line_.text(",\"what\":");
     line_.string(name_of(e.what));
     line_.text(",\"tensor\":");
-    e.tensor == tensor_id::none ? line_.text("null") : line_.whole(std::uint64_t{index(e.tensor)});
+    e.tensor == tensor_id::none ? line_.text("null") : line_.whole(index(e.tensor));
     line_.text(",\"label\":");
     line_.string(e.label);
     line_.text(",\"bytes\":");

@@ -4,8 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,8 +18,7 @@ class json_text {
  public:
   /// As it is: brackets, commas, keys.
   void text(std::string_view s) { result_ += s; }
-  void whole(std::uint64_t value) { digits<20>(value); }
-  void whole(std::int64_t value) { digits<20>(value); }
+  void whole(std::integral auto value) { digits<20>(value); }
   /// The shortest digits that give `value` again; null if it is not finite, as JSON has no
   /// infinity.
   void real(double value) {

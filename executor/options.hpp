@@ -79,8 +79,10 @@ struct train_options {
   bool virtual_clock = false;        ///< costs from flops and bytes: decisions repeat exactly
   double copy_rate = 0;              ///< bytes per second, each way; 0: as fast as memory copies
 
-  std::filesystem::path json;      ///< empty: none
-  std::filesystem::path timeline;  ///< empty: none
+  std::filesystem::path json;       ///< empty: none
+  std::filesystem::path timeline;   ///< empty: none
+  std::filesystem::path decisions;  ///< empty: none
+  std::filesystem::path record;     ///< empty: none
 };
 
 /// The learning rate of an epoch (the first is 0): lr * gamma^(number of lr_steps reached).
@@ -110,8 +112,9 @@ struct command {
   std::vector<std::filesystem::path> reports;
 };
 
-/// Reads delta-train's command line. Throws usage_error. Also checks that the files of --json and
-/// --timeline can be written: creates a temporary file beside it and removes it again.
+/// Reads delta-train's command line. Throws usage_error. Also checks that the files of --json,
+/// --timeline, --decisions and --record can be written: creates a temporary file beside each and
+/// removes it again.
 command parse_options(int argc, const char* const* argv, std::span<const policy_choice> policies);
 
 }  // namespace delta::executor

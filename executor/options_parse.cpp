@@ -1,6 +1,7 @@
 // The command line of delta-train. CLI11 splits it and prints --help; every value is then read
 // here, so that all errors have one form.
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include "command_flags.hpp"
@@ -179,6 +180,23 @@ void read_memory(const command_flags& given, train_options& options,
   }
 }
 
+/// A file of its own for each flag.
+void read_outputs(const command_flags& given, train_options& options) {
+  const output_files files = outputs_of(given);
+  options.json = files.json;
+  options.timeline = files.timeline;
+  options.decisions = output_of(given, "--decisions");
+  options.record = output_of(given, "--record");
+  constexpr std::array<std::string_view, 4> flags{"--json", "--timeline", "--decisions",
+                                                  "--record"};
+  const std::array<const std::filesystem::path*, 4> named{&options.json, &options.timeline,
+                                                          &options.decisions, &options.record};
+  for (std::size_t i = 0; i < named.size(); ++i)
+    for (std::size_t k = 0; k < i; ++k)
+      if (!named[i]->empty() && *named[i] == *named[k])
+        reject(flags[i], "names the file of " + std::string(flags[k]), "another file");
+}
+
 }  // namespace
 
 command parse_options(int argc, const char* const* argv, std::span<const policy_choice> policies) {
@@ -213,9 +231,7 @@ command parse_options(int argc, const char* const* argv, std::span<const policy_
   }
   options.evaluate = given.has("--evaluate");
   options.virtual_clock = given.has("--virtual-clock");
-  const output_files files = outputs_of(given);
-  options.json = files.json;
-  options.timeline = files.timeline;
+  read_outputs(given, options);
   return result;
 }
 

@@ -16,6 +16,7 @@
 #include "delta/manager.hpp"
 #include "graph.hpp"
 #include "initialise.hpp"
+#include "replay/trace_recorder.hpp"
 #include "report.hpp"
 
 namespace delta::executor {
@@ -49,7 +50,7 @@ class session {
   /// (batch x classes) are copied out.
   virtual void infer(const graph& inference, batch_source* batch,
                      std::span<float> probabilities) = 0;
-  /// The bytes of a persistent value of the training graph.
+  /// The bytes of a persistent value of the training graph. Not recorded.
   virtual void read(value_id v, std::span<std::byte> to) = 0;
   [[nodiscard]] virtual const counters& counts() const = 0;
   [[nodiscard]] virtual step_times times() const = 0;  ///< of the last step
@@ -62,9 +63,12 @@ template <class H, class D, class P, class S, class O>
 class runner final : public session {
  public:
   /// The graph, the storage and the pool outlive the runner. Over a storage without bytes `pool`
-  /// and the batches may be null.
-  runner(const graph& training, policy<H, D, P> p, S& storage, thread_pool* pool, O observer)
+  /// and the batches may be null. What the steps ask of the manager is told to `recorder`, which
+  /// may be null and must otherwise outlive them.
+  runner(const graph& training, policy<H, D, P> p, S& storage, thread_pool* pool, O observer,
+         trace_recorder* recorder)
       : pool_(pool),
+        recorder_(recorder),
         storage_(&storage),
         manager_(std::move(p), storage, std::move(observer)),
         training_(training) {
@@ -76,11 +80,10 @@ class runner final : public session {
     steps_ = 0;
     for (value_id v = 0; v < value_id(g.values.size()); ++v) {
       if (!g[v].persistent()) continue;
-      const tensor_id t = manager_.variable(bytes{g[v].bytes}, g[v].name.c_str());
+      const tensor_id t = variable(g[v]);
       training_.ids[std::size_t(v)] = persistent_[std::size_t(v)] = t;
-      note(g[v], +1);
       // Acquired on every storage, so that all see the same requests.
-      const auto view = manager_.acquire(t, access::write);
+      const auto view = acquire(t, access::write);
       if constexpr (has_bytes) initialise(g, v, seed, reinterpret_cast<float*>(view.data()));
     }
   }
@@ -93,7 +96,7 @@ class runner final : public session {
     const nanoseconds filling = feed(training_, batch);
     execute(training_);
     float loss = 0;
-    copy(training_.ids[std::size_t(g.loss)], std::as_writable_bytes(std::span(&loss, 1)));
+    look(training_.ids[std::size_t(g.loss)], std::as_writable_bytes(std::span(&loss, 1)));
     finish(training_);
     times_.wall = clock::now() - began - filling;
     return loss;
@@ -109,7 +112,7 @@ class runner final : public session {
         p.ids[std::size_t(v)] = persistent_[std::size_t(training_.what->find(inference[v].name))];
     feed(p, batch);
     execute(p);
-    copy(p.ids[std::size_t(inference.probabilities)], std::as_writable_bytes(probabilities));
+    look(p.ids[std::size_t(inference.probabilities)], std::as_writable_bytes(probabilities));
     finish(p);
   }
 
@@ -124,6 +127,28 @@ class runner final : public session {
   /// A simulated storage counts bytes and keeps none: then nothing is computed, filled or read.
   static constexpr bool has_bytes = requires(S& s, const block& b) { s.data(b); };
 
+  /// Tells the recorder, if there is one: `how` is called with it.
+  template <class How>
+  void record(const How& how) {
+    if (recorder_ != nullptr) how(*recorder_);
+  }
+  tensor_id variable(const value& v) {
+    const tensor_id t = manager_.variable(bytes{v.bytes}, v.name.c_str());
+    record([&](trace_recorder& r) { r.variable(t, bytes{v.bytes}, v.name); });
+    note(v, +1);
+    return t;
+  }
+  /// A recording knows no two views at once: the one before must have gone.
+  auto acquire(tensor_id t, access how) {
+    auto view = manager_.acquire(t, how);
+    record([&](trace_recorder& r) { how == access::write ? r.write(t) : r.read(t); });
+    return view;
+  }
+  /// What a step gives the program.
+  void look(tensor_id from, std::span<std::byte> to) {
+    copy(from, to);
+    record([&](trace_recorder& r) { r.read(from); });
+  }
   void copy(tensor_id from, [[maybe_unused]] std::span<std::byte> to) {
     const auto view = manager_.acquire(from);
     if constexpr (has_bytes) std::memcpy(to.data(), view.data(), to.size());
@@ -153,19 +178,19 @@ class runner final : public session {
     }
   };
 
-  /// Fresh images and labels; gives what filling them took.
+  /// Fresh images and labels, one view after the other; gives what filling them took.
   nanoseconds feed(program& p, [[maybe_unused]] batch_source* batch) {
     const graph& g = *p.what;
-    for (const value_id v : g.inputs) {
-      p.ids[std::size_t(v)] = manager_.variable(bytes{g[v].bytes}, g[v].name.c_str());
-      note(g[v], +1);
-    }
+    for (const value_id v : g.inputs) p.ids[std::size_t(v)] = variable(g[v]);
     const auto began = clock::now();
-    const auto images = manager_.acquire(p.ids[std::size_t(g.images)], access::write);
-    const auto labels = manager_.acquire(p.ids[std::size_t(g.labels)], access::write);
+    labels_.resize(g[g.labels].bytes / sizeof(std::int32_t));
+    {
+      const auto images = acquire(p.ids[std::size_t(g.images)], access::write);
+      if constexpr (has_bytes) batch->fill(reinterpret_cast<float*>(images.data()), labels_.data());
+    }
+    const auto labels = acquire(p.ids[std::size_t(g.labels)], access::write);
     if constexpr (has_bytes)
-      batch->fill(reinterpret_cast<float*>(images.data()),
-                  reinterpret_cast<std::int32_t*>(labels.data()));
+      std::memcpy(labels.data(), labels_.data(), labels_.size() * sizeof(std::int32_t));
     return clock::now() - began;
   }
 
@@ -174,18 +199,22 @@ class runner final : public session {
     bool backward = false;
     for (std::size_t i = 0; i < g.nodes.size(); ++i) {
       const node& n = g.nodes[i];
-      if (n.backward && !std::exchange(backward, true)) manager_.backward();
+      if (n.backward && !std::exchange(backward, true)) {
+        manager_.backward();
+        record([](trace_recorder& r) { r.backward(); });
+      }
       gather(p, n.inputs, inputs_);
       gather(p, n.updates, updates_);
       outputs_.resize(n.outputs.size());
-      manager_.run(operation_span{.inputs = inputs_,
-                                  .outputs = p.steps[i].outputs,
-                                  .updates = updates_,
-                                  .workspace = bytes{n.workspace},
-                                  .traits = p.steps[i].traits,
-                                  .cost = p.steps[i].cost,
-                                  .name = n.name.c_str()},
-                   outputs_, [this, &n](call& c) { compute(n, c); });
+      const operation_span op{.inputs = inputs_,
+                              .outputs = p.steps[i].outputs,
+                              .updates = updates_,
+                              .workspace = bytes{n.workspace},
+                              .traits = p.steps[i].traits,
+                              .cost = p.steps[i].cost,
+                              .name = n.name.c_str()};
+      manager_.run(op, outputs_, [this, &n](call& c) { compute(n, c); });
+      record([&](trace_recorder& r) { r.run(op, outputs_, took_); });
       for (std::size_t k = 0; k < outputs_.size(); ++k) {
         p.ids[std::size_t(n.outputs[k])] = outputs_[k];
         note(g[n.outputs[k]], +1);
@@ -203,6 +232,7 @@ class runner final : public session {
     for (const value_id v : g.inputs)
       if (p.ids[std::size_t(v)] != tensor_id::none) let_go(p, v);
     manager_.end_of_step();
+    record([](trace_recorder& r) { r.end_of_step(); });
   }
 
   void compute(const node& n, call& c) {
@@ -215,7 +245,9 @@ class runner final : public session {
     const auto began = clock::now();
     n.run(
         {in.data(), out.data(), update.data(), c.workspace(), c.replaying(), c.sequence(), *pool_});
-    times_.kernels += clock::now() - began;
+    const nanoseconds took = clock::now() - began;
+    times_.kernels += took;
+    if (!c.replaying()) took_ = took;
   }
 
   static void gather(const program& p, const std::vector<value_id>& values,
@@ -224,7 +256,9 @@ class runner final : public session {
     for (const value_id v : values) to.push_back(p.ids[std::size_t(v)]);
   }
   void let_go(program& p, value_id v) {
-    manager_.drop(std::exchange(p.ids[std::size_t(v)], tensor_id::none));
+    const tensor_id t = std::exchange(p.ids[std::size_t(v)], tensor_id::none);
+    manager_.drop(t);
+    record([&](trace_recorder& r) { r.drop(t); });
     note((*p.what)[v], -1);
   }
   /// Keeps the sum of the program's tensors by class.
@@ -254,12 +288,15 @@ class runner final : public session {
   static constexpr std::size_t most = 8;  ///< entries in one list of a node
 
   thread_pool* pool_;
+  trace_recorder* recorder_;
   S* storage_;
   manager<H, D, P, S, O> manager_;
   program training_;
   std::vector<std::unique_ptr<program>> inference_;  // kept: an evaluation has many batches
   std::vector<tensor_id> persistent_, inputs_, updates_, outputs_;
-  std::uint64_t steps_ = 0;  ///< training steps so far
+  std::vector<std::int32_t> labels_;  ///< of the batch at hand
+  std::uint64_t steps_ = 0;           ///< training steps so far
+  nanoseconds took_{};                ///< the last kernel that was no replay
   step_times times_;
   bytes_by_class held_, peak_;
 };
@@ -267,8 +304,9 @@ class runner final : public session {
 /// Makes a session of a policy, a graph and a storage.
 template <class H, class D, class P, class S, class O = no_observer>
 std::unique_ptr<session> make_session(const graph& g, policy<H, D, P> p, S& s, thread_pool* pool,
-                                      O observer = {}) {
-  return std::make_unique<runner<H, D, P, S, O>>(g, std::move(p), s, pool, std::move(observer));
+                                      O observer = {}, trace_recorder* recorder = nullptr) {
+  return std::make_unique<runner<H, D, P, S, O>>(g, std::move(p), s, pool, std::move(observer),
+                                                 recorder);
 }
 
 }  // namespace delta::executor

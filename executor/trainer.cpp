@@ -13,6 +13,7 @@
 #include "data/cifar.hpp"
 #include "data/idx.hpp"
 #include "data/synthetic.hpp"
+#include "decision_log.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/arena.hpp"
 #include "delta/timeline.hpp"
@@ -20,6 +21,8 @@
 #include "digest.hpp"
 #include "feasibility.hpp"
 #include "format.hpp"
+#include "replay/trace_file.hpp"
+#include "replay/trace_recorder.hpp"
 #include "runner.hpp"
 
 namespace delta::executor {
@@ -69,6 +72,7 @@ struct outcome {
   bytes peak{}, host_peak{};
   bytes_by_class by_class;
   std::uint64_t moves = 0, moved_bytes = 0;
+  std::optional<trace> recorded;
 };
 
 double median(std::vector<double> v) {
@@ -121,9 +125,65 @@ double evaluate(const setting& s, session& trainee, listed_batch& batch) {
   return double(right) / double(indices.size());
 }
 
-/// Trains `steps` steps in an arena of `budget` bytes. `watched` (may be null) gets the timeline.
+/// A file that is written while the run goes on; no name: none.
+class live_file {
+ public:
+  live_file(const char* flag, const std::filesystem::path& name) : flag_(flag), name_(name) {
+    if (!name.empty()) stream_.open(name, std::ios::binary);
+  }
+  /// Null: there is none.
+  [[nodiscard]] std::ostream* stream() { return name_.empty() ? nullptr : &stream_; }
+  /// Throws std::runtime_error where not all of it could be written.
+  void finish() {
+    stream_.flush();
+    if (!name_.empty() && !stream_)
+      throw std::runtime_error(std::string(flag_) + ": '" + name_.string() +
+                               "' could not be written");
+  }
+
+ private:
+  const char* flag_;
+  std::filesystem::path name_;
+  std::ofstream stream_;
+};
+
+/// What is wanted of a run besides its outcome.
+struct wishes {
+  std::ostream* timeline = nullptr;   ///< null: none
+  std::ostream* decisions = nullptr;  ///< null: none
+  bool recording = false;
+};
+
+/// The observers of one run.
+struct watchers {
+  std::optional<timeline> lanes;
+  std::optional<decision_log> log;
+
+  explicit watchers(const wishes& w) {
+    if (w.timeline != nullptr) lanes.emplace(*w.timeline);
+    if (w.decisions != nullptr) log.emplace(*w.decisions);
+  }
+  void on(const event& e) {
+    if (lanes) lanes->on(e);
+    if (log) log->on(e);
+  }
+};
+
+/// What a recording says of where it was made.
+trace::origin origin_of(const arena<cpu_device>& storage, const train_options& o) {
+  const auto whole = [](double rate) { return static_cast<std::uint64_t>(rate); };
+  return {.device = (o.virtual_clock ? "virtual clock" : cpu_name()) + ", " +
+                    std::to_string(o.threads) + " threads",
+          .rate_out = whole(storage.rate(direction::out)),
+          .rate_in = whole(storage.rate(direction::in)),
+          .rate_move = whole(storage.move_rate()),
+          .latency = std::max(storage.latency(direction::out), storage.latency(direction::in)),
+          .granularity = granularity};
+}
+
+/// Trains `steps` steps in an arena of `budget` bytes.
 outcome train_once(const setting& s, std::string_view policy, bytes budget, bytes host_budget,
-                   std::uint64_t steps, std::string_view title, std::ostream* watched) {
+                   std::uint64_t steps, std::string_view title, const wishes& wanted) {
   const train_options& o = s.options;
   cpu_device device({.copy_rate = o.copy_rate});
   arena_options memory{
@@ -133,15 +193,18 @@ outcome train_once(const setting& s, std::string_view policy, bytes budget, byte
     memory.virtual_clock = copy_rates{.out = rate, .in = rate, .move = default_copy_rate};
   }
   arena<cpu_device> storage(device, memory);
-  std::optional<timeline> lanes;
-  if (watched != nullptr) lanes.emplace(*watched);
+  watchers told(wanted);
+  trace_recorder recorder(o.virtual_clock ? trace_recorder::costs::stated
+                                          : trace_recorder::costs::measured);
+  trace_recorder* const recording = wanted.recording ? &recorder : nullptr;
   std::unique_ptr<session> trainee;
   with_preset(
       policy,
       [&](auto p) {
-        trainee =
-            lanes ? make_session(s.training, std::move(p), storage, &s.pool, observed_by{&*lanes})
-                  : make_session(s.training, std::move(p), storage, &s.pool);
+        trainee = told.lanes || told.log ? make_session(s.training, std::move(p), storage, &s.pool,
+                                                        observed_by{&told}, recording)
+                                         : make_session(s.training, std::move(p), storage, &s.pool,
+                                                        no_observer{}, recording);
       },
       o.strict);
   trainee->create(o.seed);
@@ -187,6 +250,9 @@ outcome train_once(const setting& s, std::string_view policy, bytes budget, byte
   out.by_class = trainee->peak_by_class();
   out.moves = storage.moves();
   out.moved_bytes = storage.moved_bytes().count;
+  // What is read from here on is for the report: no part of the program, nor of its decisions.
+  told.log.reset();
+  if (wanted.recording) out.recorded = recorder.take(origin_of(storage, o));
   const graph& g = s.training;
   const auto keep = [&](const std::vector<value_id>& values, auto& to) {
     for (const value_id v : values) trainee->read(v, to.emplace_back(g[v].bytes));
@@ -298,9 +364,8 @@ train_report train(const train_options& o, std::ostream& progress) {
   std::optional<outcome> twin;
   const bool managed = o.policy != "unmanaged" || o.budget.what != budget_choice::kind::none;
   if (managed && (o.verify || o.budget.what == budget_choice::kind::percent)) {
-    twin =
-        train_once(s, "unmanaged", expected_peak + expected_peak, bytes{},
-                   o.verify ? steps : std::min<std::uint64_t>(steps, 5), "unmanaged twin", nullptr);
+    twin = train_once(s, "unmanaged", expected_peak + expected_peak, bytes{},
+                      o.verify ? steps : std::min<std::uint64_t>(steps, 5), "unmanaged twin", {});
     r.unmanaged_step_seconds = twin->step_seconds;
     r.unmanaged_peak_bytes = twin->by_class;
     r.unmanaged_peak_bytes->total = twin->peak.count;
@@ -318,20 +383,20 @@ train_report train(const train_options& o, std::ostream& progress) {
     check_against_operator(budget, smallest_budget(training, rehearsal).value_or(least));
   }
 
-  std::ofstream watched;
-  if (!o.timeline.empty()) watched.open(o.timeline, std::ios::binary);
+  live_file lanes("--timeline", o.timeline), decisions("--decisions", o.decisions);
+  const wishes wanted{lanes.stream(), decisions.stream(), !o.record.empty()};
   outcome run;
   try {
     const std::string title =
         managed ? o.policy + " in " + format_bytes(budget) : std::string("unmanaged");
     run = train_once(s, o.policy, budget, o.policy == "unmanaged" ? bytes{} : host_budget, steps,
-                     title, o.timeline.empty() ? nullptr : &watched);
+                     title, wanted);
   } catch (const budget_exceeded& e) {
     rethrow_with_budget(e, training, rehearsal, progress);
   }
-  watched.flush();
-  if (!o.timeline.empty() && !watched)
-    throw std::runtime_error("--timeline: '" + o.timeline.string() + "' could not be written");
+  lanes.finish();
+  decisions.finish();
+  if (run.recorded) write_trace(*run.recorded, o.record);
   if (!managed) r.unmanaged_step_seconds = run.step_seconds;
   r.budget_bytes = managed ? budget.count : run.peak.count;
   r.peak_bytes = run.peak.count;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <fstream>
 
 #ifdef __linux__
 #include <pthread.h>
@@ -38,6 +39,15 @@ nanoseconds time_for(double size, double rate) noexcept {
 }
 
 }  // namespace
+
+std::string cpu_name() {
+  std::ifstream about("/proc/cpuinfo");
+  for (std::string line; std::getline(about, line);) {
+    const auto colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
 
 cpu_device::cpu_device(const cpu_options& o) : options_(o) {
   if (options_.copy_rate > 0) {

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,6 +20,9 @@
 #include "delta/units.hpp"
 
 namespace delta::executor {
+
+/// What this machine's processor is called; "CPU" where the system does not say.
+[[nodiscard]] std::string cpu_name();
 
 /// How copies behave.
 struct cpu_options {

@@ -80,6 +80,8 @@ class estimate {
         case trace::kind::drop:
           if (--references[owner_[e.index]] == 0) life_[owner_[e.index]].died = now;
           break;
+        case trace::kind::read:
+        case trace::kind::write:
         case trace::kind::backward:
         case trace::kind::end_of_step:
           break;
@@ -192,7 +194,7 @@ class estimate {
     for (const std::uint32_t t : trace_.updates(o)) visit(owner_[t]);
   }
   [[nodiscard]] double size(std::uint32_t s) const noexcept {
-    return static_cast<double>(trace_.tensors[s].size.count);
+    return static_cast<double>(trace_.rounded(trace_.tensors[s].size).count);
   }
   // Bytes per nanosecond.
   [[nodiscard]] double rate_out() const noexcept { return machine_.rate_out * 1e-9; }

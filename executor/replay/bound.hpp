@@ -40,7 +40,8 @@ enum class dead_storage : std::uint8_t {
 /// is missing beyond what can be copied are looked at.
 ///
 /// It is optimistic: copies have no latency, views and workspace cost nothing, what has no producer
-/// (constants, variables) is out of the way for nothing, and only one instant counts. With may_stay
+/// (constants, variables) is out of the way for nothing, what the program itself reads or writes
+/// need not be there, and only one instant counts. With may_stay
 /// no policy can beat it; with is_gone none that keeps nothing dead.
 /// O(events + 64 x operations), with is_gone 64 x edges of live storages' dead ancestors besides.
 /// `t` keeps the rules of `check`.

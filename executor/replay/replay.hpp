@@ -2,6 +2,7 @@
 // its policies are those that train; only the bytes are missing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -13,7 +14,8 @@
 
 namespace delta::executor {
 
-/// The machine that a trace is replayed on.
+/// The machine that a trace is replayed on. How blocks are rounded up and how fast they move within
+/// the device is the trace's to say.
 struct replay_machine {
   bytes budget{};
   bytes host_budget{};
@@ -22,6 +24,17 @@ struct replay_machine {
   nanoseconds latency{};      ///< of every copy
   double thrash_limit = 2.0;  ///< a run that takes more than this times the unmanaged time ends
 };
+
+/// `otherwise`, but with the copy rates and the latency of the machine that the trace was recorded
+/// on, as far as they are known.
+[[nodiscard]] inline replay_machine machine_of(const trace& t, replay_machine otherwise = {}) {
+  if (!t.recorded_on) return otherwise;
+  const trace::origin& known = *t.recorded_on;
+  if (known.rate_out > 0) otherwise.rate_out = static_cast<double>(known.rate_out);
+  if (known.rate_in > 0) otherwise.rate_in = static_cast<double>(known.rate_in);
+  otherwise.latency = known.latency.value_or(otherwise.latency);
+  return otherwise;
+}
 
 /// What came of one replay.
 struct replay_result {
@@ -67,10 +80,10 @@ class replayer {
     for (const trace::event& e : trace_->events) {
       switch (e.what) {
         case trace::kind::constant:
-          made(e.index, manager_->constant(trace_->tensors[e.index].size));
+          made(e.index, manager_->constant(size(e.index), label(e.index, "constant")));
           break;
         case trace::kind::variable:
-          made(e.index, manager_->variable(trace_->tensors[e.index].size));
+          made(e.index, manager_->variable(size(e.index), label(e.index, "variable")));
           break;
         case trace::kind::run:
           operate(trace_->operations[e.index]);
@@ -84,6 +97,12 @@ class replayer {
           --references_[e.index];
           manager_->drop(ids_[e.index]);
           break;
+        case trace::kind::read:
+          (void)manager_->acquire(ids_[e.index]);
+          break;
+        case trace::kind::write:
+          (void)manager_->acquire(ids_[e.index], access::write);
+          break;
         case trace::kind::backward:
           manager_->backward();
           break;
@@ -95,7 +114,9 @@ class replayer {
     return true;
   }
   /// What still has references is the program's result: all of it has to be there at the end.
+  /// After the end of a step nothing is a result, and nothing happens.
   void gather_results() {
+    if (!trace_->has_results()) return;
     inputs_.clear();
     for (std::size_t t = 0; t < ids_.size(); ++t)
       if (references_[t] > 0) inputs_.push_back(ids_[t]);
@@ -107,12 +128,17 @@ class replayer {
     ids_[tensor] = id;
     references_[tensor] = 1;
   }
+  [[nodiscard]] bytes size(std::uint32_t tensor) const { return trace_->tensors[tensor].size; }
+  [[nodiscard]] const char* label(std::uint32_t tensor, const char* otherwise) const {
+    const std::uint32_t name = trace_->tensors[tensor].name;
+    return name == trace::none ? otherwise : trace_->names[name].c_str();
+  }
   void operate(const trace::operation& o) {
     inputs_.clear(), updates_.clear(), sizes_.clear();
     for (const std::uint32_t t : trace_->inputs(o)) inputs_.push_back(ids_[t]);
     for (const std::uint32_t t : trace_->updates(o)) updates_.push_back(ids_[t]);
     for (const std::uint32_t t : trace_->outputs(o))
-      if (trace_->tensors[t].view_of == trace::none) sizes_.push_back(trace_->tensors[t].size);
+      if (trace_->tensors[t].view_of == trace::none) sizes_.push_back(size(t));
     outputs_.resize(sizes_.size());
     manager_->run(operation_span{.inputs = inputs_,
                                  .outputs = sizes_,
@@ -137,14 +163,22 @@ class replayer {
   std::vector<bytes> sizes_;
 };
 
+/// The simulated memory for a trace.
+[[nodiscard]] inline simulated_options storage_for(const trace& t, const replay_machine& on) {
+  const trace::origin known = t.recorded_on.value_or(trace::origin{});
+  return {.capacity = on.budget,
+          .host_capacity = on.host_budget,
+          .rate_out = on.rate_out,
+          .rate_in = on.rate_in,
+          .latency = on.latency,
+          .granularity = std::max<std::uint64_t>(known.granularity, 1),
+          .rate_move = static_cast<double>(known.rate_move)};
+}
+
 /// Replays a trace under a policy. An infeasible budget is a result, not an error.
 template <class H, class D, class P, class O = no_observer>
 replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on, O observer = {}) {
-  simulated storage({.capacity = on.budget,
-                     .host_capacity = on.host_budget,
-                     .rate_out = on.rate_out,
-                     .rate_in = on.rate_in,
-                     .latency = on.latency});
+  simulated storage(storage_for(t, on));
   replay_result r;
   const double limit = on.thrash_limit * double(total_cost(t).count());
   const auto in_time = [&] { return double(storage.now().count()) <= limit; };

@@ -81,6 +81,12 @@ class simulation {
             around_.resident(id_of(e.index)))
           evict(id_of(e.index));
         break;
+      case trace::kind::read:
+        return touch(e.index);
+      case trace::kind::write:
+        if (!touch(e.index)) return false;
+        pin(e.index);
+        break;
       case trace::kind::backward:
       case trace::kind::end_of_step:
         break;
@@ -100,7 +106,15 @@ class simulation {
     return true;
   }
 
+  /// The program itself looks at a tensor.
+  bool touch(std::uint32_t t) {
+    if (!tensors_[t].defined && !materialise(replay_of(t))) return false;
+    of(t).last_use = result_.clock;
+    return true;
+  }
+
   void keep_results() {
+    if (!trace_.has_results()) return;
     for (std::uint32_t t = 0; t < tensors_.size(); ++t) {
       if (tensors_[t].references == 0) continue;
       if (!tensors_[t].defined && !materialise(replay_of(t))) return;
@@ -112,7 +126,7 @@ class simulation {
   void enter(std::uint32_t t) {
     const auto& made = trace_.tensors[t];
     tensors_[t] = {made.view_of == none ? around_.add() : id_of(made.view_of), 1, false};
-    if (made.view_of == none) storages_.emplace_back().size = made.size;
+    if (made.view_of == none) storages_.emplace_back().size = trace_.rounded(made.size);
     storage& s = of(t);
     // An operator that makes two views of a storage costs it once. Its outputs come together.
     if (made.producer != none &&
@@ -168,12 +182,13 @@ class simulation {
     const auto outputs = &o == &source ? std::span(&wanted, 1) : trace_.outputs(o);
     const bytes need =
         std::accumulate(outputs.begin(), outputs.end(), bytes{},
-                        [&](bytes sum, std::uint32_t t) { return sum + trace_.tensors[t].size; });
-    if (!make_room(need + o.workspace)) return false;
+                        [&](bytes sum, std::uint32_t t) { return sum + size_of(t); });
+    const bytes workspace = trace_.rounded(o.workspace);
+    if (!make_room(need + workspace)) return false;
 
     result_.clock += o.cost;
     used_ += need;
-    result_.peak = std::max(result_.peak, used_ + o.workspace);
+    result_.peak = std::max(result_.peak, used_ + workspace);
     bring_in(outputs, wanted);
     for_each_input(o, [&](std::uint32_t in) {
       if (--of(in).locks == 0) pool_.push_back(id_of(in));
@@ -196,7 +211,7 @@ class simulation {
       if (t != wanted) admit(t);
     if (wanted != none) admit(wanted);  // last: they enter the pool in this order
     for (const std::uint32_t t : outputs)
-      if (std::exchange(tensors_[t].defined, true)) used_ -= trace_.tensors[t].size;  // a duplicate
+      if (std::exchange(tensors_[t].defined, true)) used_ -= size_of(t);  // a duplicate
     pool_.insert(pool_.end(), fresh_.begin(), fresh_.end());
     around_.computed(fresh_);
   }
@@ -265,6 +280,9 @@ class simulation {
   }
   void leave_pool(std::uint32_t id) { pool_.erase(std::find(pool_.begin(), pool_.end(), id)); }
 
+  [[nodiscard]] bytes size_of(std::uint32_t t) const noexcept {
+    return trace_.rounded(trace_.tensors[t].size);
+  }
   [[nodiscard]] std::uint32_t id_of(std::uint32_t t) const noexcept { return tensors_[t].storage; }
   storage& of(std::uint32_t t) noexcept { return storages_[id_of(t)]; }
 

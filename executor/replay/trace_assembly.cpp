@@ -17,9 +17,10 @@ void hold_against(const std::optional<trace_rules::finding>& finding) {
 
 }  // namespace
 
-std::uint32_t trace_assembly::add_source(trace::kind what, bytes size) {
+std::uint32_t trace_assembly::add_source(trace::kind what, bytes size,
+                                         std::optional<std::string_view> name) {
   const std::uint32_t tensor = next_index(result_.tensors);
-  result_.tensors.push_back({.size = size});
+  result_.tensors.push_back({.size = size, .name = name ? name_index(*name) : trace::none});
   add(what, tensor);
   return tensor;
 }
@@ -33,13 +34,8 @@ std::uint32_t trace_assembly::add_run(const draft& d) {
   if (d.inputs.size() + d.outputs.size() + d.updates.size() >= trace::none - first)
     throw trace_fault{"more than 2^32 items in all lists", "fewer"};
 
-  auto name = names_.find(d.name);
-  if (name == names_.end()) {
-    name = names_.emplace(d.name, next_index(t.names)).first;
-    t.names.push_back(d.name);
-  }
   const auto count = [](const auto& list) { return static_cast<std::uint32_t>(list.size()); };
-  t.operations.push_back({.name = name->second,
+  t.operations.push_back({.name = name_index(d.name),
                           .cost = d.cost,
                           .first = first,
                           .inputs = count(d.inputs),
@@ -61,6 +57,20 @@ void trace_assembly::add(trace::kind what, std::uint32_t index) {
   const trace::event event{what, index};
   hold_against(rules_.next(result_, event));
   result_.events.push_back(event);
+}
+
+void trace_assembly::set_origin(trace::origin origin) {
+  result_.recorded_on = std::move(origin);
+  hold_against(trace_rules::begin(result_));
+}
+
+/// Where a name is among all names; a new one goes behind the others.
+std::uint32_t trace_assembly::name_index(std::string_view name) {
+  if (const auto known = names_.find(name); known != names_.end()) return known->second;
+  const std::uint32_t index = next_index(result_.names);
+  names_.emplace(name, index);
+  result_.names.emplace_back(name);
+  return index;
 }
 
 trace trace_assembly::take() {

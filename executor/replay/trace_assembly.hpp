@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -42,17 +43,19 @@ class trace_assembly {
   };
 
   /// A constant or a variable; gives its number. Throws trace_fault, as all do.
-  std::uint32_t add_source(trace::kind, bytes size);
+  std::uint32_t add_source(trace::kind, bytes size, std::optional<std::string_view> name = {});
   /// Gives the first output's number; the others follow it.
   std::uint32_t add_run(const draft&);
   void add(trace::kind what, std::uint32_t index = 0);
-  void set_origin(trace::origin origin) { result_.recorded_on = std::move(origin); }
+  void set_origin(trace::origin);
 
   [[nodiscard]] const trace& so_far() const noexcept { return result_; }
   /// The whole. Once.
   trace take();
 
  private:
+  std::uint32_t name_index(std::string_view);
+
   trace result_;
   trace_rules rules_;
   text_table names_;

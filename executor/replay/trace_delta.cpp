@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <limits>
 #include <span>
 #include <utility>
+
+#include "json_text.hpp"
 
 namespace delta::executor {
 namespace {
@@ -21,87 +22,66 @@ constexpr std::array<trait_name, 3> trait_names{{{trait::random, "random"},
                                                  {trait::effect_once, "effect_once"},
                                                  {trait::never_replay, "never_replay"}}};
 
+/// The event that is about one tensor, by its key.
+std::optional<trace::kind> reference_named(std::string_view key) noexcept {
+  if (key == "drop") return trace::kind::drop;
+  if (key == "share") return trace::kind::share;
+  if (key == "read") return trace::kind::read;
+  if (key == "write") return trace::kind::write;
+  return std::nullopt;
+}
+
 std::int64_t not_negative(std::int64_t value, const char* what) {
   if (value < 0) throw trace_fault{std::string("a negative ") + what, "0 or more"};
   return value;
 }
 
-class text_writer {
- public:
-  void text(std::string_view s) { result_ += s; }
-  void number(std::uint64_t value) {
-    std::array<char, 20> digits{};
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    result_.append(digits.data(), end);
-  }
-  void string(std::string_view s) {
-    constexpr std::string_view hexadecimal = "0123456789abcdef";
-    result_ += '"';
-    for (const char c : s) {
-      const auto code = static_cast<unsigned char>(c);
-      if (code < ' ') {
-        result_ += "\\u00";
-        result_ += hexadecimal[code >> 4];
-        result_ += hexadecimal[code & 15u];
-        continue;
-      }
-      if (c == '"' || c == '\\') result_ += '\\';
-      result_ += c;
-    }
-    result_ += '"';
-  }
-  /// `,"key":[...]`, or nothing for an empty list.
-  void list(std::string_view key, const auto& items, auto&& element) {
-    if (items.empty()) return;
-    text(key);
-    char before = '[';
-    for (const auto& item : items) {
-      result_ += before;
-      before = ',';
-      element(item);
-    }
-    result_ += ']';
-  }
-  std::string take() { return std::move(result_); }
-
- private:
-  std::string result_;
-};
-
-void write_header(text_writer& to, const trace& t) {
+void write_header(json_text& to, const trace& t) {
   to.text("{\"delta_trace\":");
-  to.number(static_cast<std::uint64_t>(trace_version));
+  to.whole(trace_version);
   if (t.recorded_on) {
     to.text(",\"device\":");
     to.string(t.recorded_on->device);
     to.text(",\"rate_out\":");
-    to.number(t.recorded_on->rate_out);
+    to.whole(t.recorded_on->rate_out);
     to.text(",\"rate_in\":");
-    to.number(t.recorded_on->rate_in);
+    to.whole(t.recorded_on->rate_in);
+    if (t.recorded_on->rate_move > 0) {
+      to.text(",\"rate_move\":");
+      to.whole(t.recorded_on->rate_move);
+    }
+    if (t.recorded_on->latency) {
+      to.text(",\"latency\":");
+      to.whole(t.recorded_on->latency->count());
+    }
+    if (t.recorded_on->granularity > 0) {
+      to.text(",\"granularity\":");
+      to.whole(t.recorded_on->granularity);
+    }
   }
   to.text(",\"events\":");
-  to.number(t.events.size());
+  to.whole(t.events.size());
   to.text("}\n");
 }
 
-void write_run(text_writer& to, const trace& t, const trace::operation& o) {
-  const auto plain = [&](std::uint32_t tensor) { to.number(tensor); };
+void write_run(json_text& to, const trace& t, const trace::operation& o) {
+  const auto plain = [&](std::uint32_t tensor) { to.whole(tensor); };
   to.text("{\"run\":");
   to.string(t.name(o));
   to.text(",\"cost\":");
-  to.number(static_cast<std::uint64_t>(o.cost.count()));
+  to.whole(o.cost.count());
   to.list(",\"inputs\":", t.inputs(o), plain);
   to.list(",\"outputs\":", t.outputs(o), [&](std::uint32_t tensor) {
     const auto& made = t.tensors[tensor];
-    if (made.view_of == trace::none) return to.number(made.size.count);
+    if (made.view_of == trace::none) return to.whole(made.size.count);
     to.text("{\"view_of\":");
-    to.number(made.view_of);
+    to.whole(made.view_of);
     to.text("}");
   });
   to.list(",\"updates\":", t.updates(o), plain);
   if (o.workspace != bytes{}) {
     to.text(",\"workspace\":");
-    to.number(o.workspace.count);
+    to.whole(o.workspace.count);
   }
   std::vector<std::string_view> traits;
   for (const auto& [bit, name] : trait_names)
@@ -109,26 +89,41 @@ void write_run(text_writer& to, const trace& t, const trace::operation& o) {
   to.list(",\"traits\":", traits, [&](std::string_view name) { to.string(name); });
 }
 
-void write_event(text_writer& to, const trace& t, const trace::event& e) {
+void write_source(json_text& to, const trace& t, const trace::tensor& made) {
+  to.whole(made.size.count);
+  if (made.name == trace::none) return;
+  to.text(",\"name\":");
+  to.string(t.names[made.name]);
+}
+
+void write_event(json_text& to, const trace& t, const trace::event& e) {
   switch (e.what) {
     case trace::kind::constant:
       to.text("{\"constant\":");
-      to.number(t.tensors[e.index].size.count);
+      write_source(to, t, t.tensors[e.index]);
       break;
     case trace::kind::variable:
       to.text("{\"variable\":");
-      to.number(t.tensors[e.index].size.count);
+      write_source(to, t, t.tensors[e.index]);
       break;
     case trace::kind::run:
       write_run(to, t, t.operations[e.index]);
       break;
     case trace::kind::share:
       to.text("{\"share\":");
-      to.number(e.index);
+      to.whole(e.index);
       break;
     case trace::kind::drop:
       to.text("{\"drop\":");
-      to.number(e.index);
+      to.whole(e.index);
+      break;
+    case trace::kind::read:
+      to.text("{\"read\":");
+      to.whole(e.index);
+      break;
+    case trace::kind::write:
+      to.text("{\"write\":");
+      to.whole(e.index);
       break;
     case trace::kind::backward:
       to.text("{\"mark\":\"backward\"");
@@ -143,7 +138,7 @@ void write_event(text_writer& to, const trace& t, const trace::event& e) {
 }  // namespace
 
 std::string to_text(const trace& t) {
-  text_writer to;
+  json_text to;
   write_header(to, t);
   for (const auto& e : t.events) write_event(to, t, e);
   return to.take();
@@ -167,14 +162,18 @@ void delta_format::line(std::string_view text) {
   read(text);
   if (!what_) {
     throw trace_fault{"a line that says nothing known",
-                      "constant, variable, run, share, drop or mark"};
+                      "constant, variable, run, share, drop, read, write or mark"};
   }
-  if (seen_ != 0 && *what_ != trace::kind::run)
+  const bool source = *what_ == trace::kind::constant || *what_ == trace::kind::variable;
+  const bool named = (seen_ & name_seen) != 0;
+  if (named && !source)
+    throw trace_fault{"a name on another line", "it beside constant or variable"};
+  if ((seen_ & ~static_cast<unsigned>(name_seen)) != 0 && *what_ != trace::kind::run)
     throw trace_fault{"an operation's key on another line", "it beside run"};
   switch (*what_) {
     case trace::kind::constant:
     case trace::kind::variable:
-      assembly_.add_source(*what_, size_);
+      assembly_.add_source(*what_, size_, named ? std::optional(name_) : std::nullopt);
       break;
     case trace::kind::run:
       assembly_.add_run(draft_);
@@ -195,8 +194,6 @@ trace delta_format::finish() {
 
 void delta_format::header(std::string_view text) {
   std::optional<trace::origin> origin;
-  const auto described = [&]() -> trace::origin& { return origin ? *origin : origin.emplace(); };
-  const auto rate = [&] { return static_cast<std::uint64_t>(not_negative(in_.integer(), "rate")); };
   in_.start(text);
   in_.enter_object();
   for (std::string_view key; in_.next_key(key);) {
@@ -206,20 +203,37 @@ void delta_format::header(std::string_view text) {
         throw trace_fault{"version " + std::to_string(version),
                           "version " + std::to_string(trace_version)};
       }
-    } else if (key == "device") {
-      described().device = in_.string();
-    } else if (key == "rate_out") {
-      described().rate_out = rate();
-    } else if (key == "rate_in") {
-      described().rate_in = rate();
     } else if (key == "events") {
       announced_ = in_.integer();
     } else {
-      in_.skip();
+      origin_member(key, origin);
     }
   }
   in_.finish();
   if (origin) assembly_.set_origin(*std::move(origin));
+}
+
+/// One that tells of where the trace was recorded makes `origin`; others are skipped.
+void delta_format::origin_member(std::string_view key, std::optional<trace::origin>& origin) {
+  const auto described = [&]() -> trace::origin& { return origin ? *origin : origin.emplace(); };
+  const auto count = [&](const char* what) {
+    return static_cast<std::uint64_t>(not_negative(in_.integer(), what));
+  };
+  if (key == "device") {
+    described().device = in_.string();
+  } else if (key == "rate_out") {
+    described().rate_out = count("rate");
+  } else if (key == "rate_in") {
+    described().rate_in = count("rate");
+  } else if (key == "rate_move") {
+    described().rate_move = count("rate");
+  } else if (key == "latency") {
+    described().latency = nanoseconds{not_negative(in_.integer(), "latency")};
+  } else if (key == "granularity") {
+    described().granularity = count("granularity");
+  } else {
+    in_.skip();
+  }
 }
 
 void delta_format::read(std::string_view text) {
@@ -256,8 +270,10 @@ void delta_format::read_member(std::string_view key) {
     draft_.workspace = size();
   } else if (is(key, "traits", traits_seen)) {
     traits();
-  } else if (key == "drop" || key == "share") {
-    subject(key == "drop" ? trace::kind::drop : trace::kind::share);
+  } else if (is(key, "name", name_seen)) {
+    name_ = in_.string();
+  } else if (const auto touched = reference_named(key)) {
+    subject(*touched);
     index_ = index();
   } else if (key == "run") {
     subject(trace::kind::run);

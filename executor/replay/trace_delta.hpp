@@ -31,7 +31,8 @@ class delta_format final : public trace_format {
     outputs_seen = 4,
     updates_seen = 8,
     workspace_seen = 16,
-    traits_seen = 32
+    traits_seen = 32,
+    name_seen = 64
   };
 
   void header(std::string_view);
@@ -41,6 +42,7 @@ class delta_format final : public trace_format {
   void subject(trace::kind);
   std::uint32_t index();
   bytes size();
+  void origin_member(std::string_view key, std::optional<trace::origin>&);
   void outputs();
   void traits();
 
@@ -49,9 +51,10 @@ class delta_format final : public trace_format {
   std::optional<std::int64_t> announced_;  ///< events, by the header
   trace_assembly::draft draft_;
   std::optional<trace::kind> what_;  ///< what the line at hand is
-  std::uint32_t index_ = 0;          ///< the tensor that it shares or drops
+  std::uint32_t index_ = 0;          ///< the tensor that it shares, drops, reads or writes
   bytes size_{};                     ///< of the constant or variable
-  unsigned seen_ = 0;                ///< which of an operation's keys it has
+  std::string name_;                 ///< and what the program called it
+  unsigned seen_ = 0;                ///< which of the other keys it has
   trace_assembly assembly_;
 };
 

@@ -87,12 +87,14 @@ TEST_CASE("each rule, broken") {
   };
   CHECK(why_broken(event(kind::share, 3)) == "2: " + not_held);
   CHECK(why_broken(event(kind::drop, trace::none)) == "2: " + not_held);
+  CHECK(why_broken(event(kind::read, 3)) == "2: " + not_held);
+  CHECK(why_broken(event(kind::write, 3)) == "2: " + not_held);
   CHECK(why_broken(event(kind::run, 0)) == "2: " + operations);
   CHECK(why_broken(event(kind::run, 1)) == "2: " + operations);
   CHECK(why_broken(event(kind::constant, 0)) == "2: " + order);
   CHECK(why_broken(event(kind::constant, 3)) == "2: " + order);
   CHECK(why_broken(event(kind::backward, 1)) == "2: a mark with an index; expected: the index 0");
-  CHECK(why_broken(event(static_cast<kind>(7), 0)) ==
+  CHECK(why_broken(event(static_cast<kind>(9), 0)) ==
         "2: an event of no known kind; expected: one of delta::trace::kind");
   CHECK(why_broken([](trace& t) { t.events[0].index = 1; }) == "0: " + order);
   CHECK(why_broken([](trace& t) { t.events.erase(t.events.begin()); }) == "0: " + not_held);
@@ -143,13 +145,62 @@ TEST_CASE("each rule, broken") {
   CHECK(why_broken([](trace& t) {
           t.tensors[1].size = bytes{std::numeric_limits<std::int64_t>::max()};
         }) == "1: sizes beyond 63 bits; expected: less in all");
+  CHECK(why_broken([](trace& t) {
+          t.recorded_on = {.granularity = std::uint64_t{1} << 32};
+          t.tensors[1].size = bytes{std::uint64_t(std::numeric_limits<std::int64_t>::max()) - 200};
+        }) == "1: sizes beyond 63 bits; expected: less in all");
 
   CHECK(why_broken([](trace& t) { t.tensors.emplace_back(); }) ==
         "2: a tensor that no event makes; expected: one event for each tensor");
   CHECK(why_broken([](trace& t) { t.operations.emplace_back(); }) ==
         "2: an operation that no event runs; expected: one event for each operation");
-  CHECK(why_broken([](trace& t) { t.recorded_on = {.rate_in = std::uint64_t{1} << 63}; }) ==
-        "2: a copy rate beyond 63 bits; expected: less");
+  const auto origin = [](const trace_origin& where) {
+    return why_broken([&](trace& t) { t.recorded_on = where; });
+  };
+  const std::string rate = "2: a copy rate beyond 63 bits; expected: less";
+  CHECK(origin({.rate_in = std::uint64_t{1} << 63}) == rate);
+  CHECK(origin({.rate_out = std::uint64_t{1} << 63}) == rate);
+  CHECK(origin({.rate_move = std::uint64_t{1} << 63}) == rate);
+  CHECK(origin({.latency = nanoseconds{-1}}) == "2: a negative latency; expected: 0 ns or more");
+  const std::string granularity =
+      "2: a granularity that is no power of two; expected: one of at most 2^32";
+  CHECK(origin({.granularity = 48}) == granularity);
+  CHECK(origin({.granularity = std::uint64_t{1} << 33}) == granularity);
+  CHECK(origin({.latency = nanoseconds{}, .granularity = std::uint64_t{1} << 32}) == "kept");
+}
+
+TEST_CASE("names are those of constants and variables") {
+  CHECK(why_broken([](trace& t) { t.tensors[0].name = 0; }) == "kept");
+  CHECK(why_broken([](trace& t) { t.tensors[0].name = 1; }) ==
+        "0: a tensor's name outside `names`; expected: an index into it");
+  CHECK(why_broken([](trace& t) { t.tensors[1].name = 0; }) ==
+        "1: a name of what an operation makes; expected: none: it has the operation's");
+}
+
+TEST_CASE("anything may be read, and what no operation of the step has made may be written") {
+  const auto more = [](std::vector<trace::event> events) {
+    return why_broken(
+        [&](trace& t) { t.events.insert(t.events.end(), events.begin(), events.end()); });
+  };
+  const std::string made =
+      ": a write to what an operation of this step made; expected: a constant, a variable, or what "
+      "an earlier step left";
+  CHECK(more({{kind::read, 0}, {kind::read, 1}, {kind::read, 2}, {kind::write, 0}}) == "kept");
+  CHECK(more({{kind::write, 1}}) == "2" + made);
+  CHECK(more({{kind::write, 2}}) == "kept");  // a view of the variable
+  CHECK(more({{kind::end_of_step, 0}, {kind::write, 1}}) == "kept");
+  CHECK(more({{kind::drop, 1}, {kind::read, 1}}) ==
+        "3: a tensor that nothing holds; expected: one that was made and not dropped since");
+}
+
+TEST_CASE("what is held behind the end of a step is no result") {
+  trace t = small();
+  CHECK(t.has_results());
+  CHECK(trace{}.has_results());
+  t.events.push_back({kind::end_of_step, 0});
+  CHECK_FALSE(t.has_results());
+  t.events.push_back({kind::drop, 1});
+  CHECK(t.has_results());
 }
 
 TEST_CASE("references: as many drops as there are references, and none after the last") {
@@ -165,6 +216,12 @@ TEST_CASE("time and peak of the unmanaged run") {
   trace t = small();
   CHECK(total_cost(t) == nanoseconds{5});
   CHECK(unmanaged_peak(t) == bytes{112});
+  t.recorded_on = {.granularity = 64};
+  CHECK(unmanaged_peak(t) == bytes{64 + 64 + 128});
+  CHECK(t.rounded(bytes{65}) == bytes{128});
+  t.recorded_on = {.granularity = 1};
+  CHECK(unmanaged_peak(t) == bytes{112});
+  t.recorded_on.reset();
   t.operations[0].workspace = {};
   CHECK(unmanaged_peak(t) == bytes{12});
 

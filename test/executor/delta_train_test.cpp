@@ -3,12 +3,16 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 
+#include "feasibility.hpp"
+#include "replay/trace_file.hpp"
 #include "report.hpp"
 #include "temporary_folder.hpp"
 #include "tool.hpp"
@@ -120,4 +124,43 @@ TEST_CASE("a timeline of the managed run, also of one that ends in an error") {
   // Recomputation alone can't do with so little; what it did until then is there to be looked at.
   CHECK(run(tiny + "--policy dtr --batch 16 --budget 60% --timeline " + file.string()).code == 3);
   CHECK(parsed().size() > 10);
+}
+
+TEST_CASE(
+    "a recording of the run, and what it decided; of a run that ends in an error the latter") {
+  const temporary_folder folder;
+  const auto file = folder / "trace.jsonl.gz";
+  const auto log = folder / "decisions.jsonl";
+  const std::string flags = tiny + "--record " + file.string() + " --decisions " + log.string();
+  CHECK(run(flags + " --policy online --budget 50% --evaluate").code == 0);
+  const delta::trace t = read_trace(file);
+  REQUIRE(t.recorded_on.has_value());
+  CHECK(t.recorded_on->device.ends_with(" threads"));
+  CHECK(t.recorded_on->rate_out > 0);
+  CHECK(t.recorded_on->rate_in > 0);
+  CHECK(t.recorded_on->granularity == granularity);
+  CHECK_FALSE(t.has_results());
+  CHECK(std::ranges::none_of(t.operations, [](const auto& o) { return o.cost.count() <= 0; }));
+  const auto steps =
+      std::ranges::count(t.events, delta::trace::kind::end_of_step, &delta::trace::event::what);
+  const auto backward =
+      std::ranges::count(t.events, delta::trace::kind::backward, &delta::trace::event::what);
+  CHECK(backward >= 1);
+  CHECK(steps > backward);  // evaluation passes end steps, too
+  CHECK(std::ranges::find(t.names, "layer1.0.conv1.forward") != t.names.end());
+  std::istringstream lines(read_text(log));
+  std::uint64_t decisions = 0;
+  for (std::string line; std::getline(lines, line);)
+    CHECK(nlohmann::json::parse(line).at("decision") == ++decisions);
+  CHECK(decisions > 10);
+
+  std::filesystem::remove(file);
+  CHECK(run(flags + " --policy dtr --batch 16 --budget 60%").code == 3);
+  CHECK_FALSE(std::filesystem::exists(file));
+  CHECK(std::ranges::count(read_text(log), '\n') > 10);
+
+  // The program is the same without a budget, and so is its trace, but for what was measured.
+  CHECK(run(tiny + "--evaluate --record " + file.string()).code == 0);
+  CHECK(read_trace(file).events == t.events);
+  CHECK(read_trace(file).tensors == t.tensors);
 }

@@ -76,6 +76,8 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK(o.copy_rate == 0);
   CHECK(o.json.empty());
   CHECK(o.timeline.empty());
+  CHECK(o.decisions.empty());
+  CHECK(o.record.empty());
 }
 
 TEST_CASE("every flag arrives") {
@@ -336,7 +338,7 @@ TEST_CASE("an output that can't be written is found before anything else happens
   delta::test::write_file(folder / "file", {1});
   const std::string below = (folder / "file" / "out.json").string();
   delta::test::write_file(folder / "old.json", {1, 2, 3});
-  for (const std::string flag : {"--json", "--timeline"}) {
+  for (const std::string flag : {"--json", "--timeline", "--decisions", "--record"}) {
     CHECK(refusal({flag, nowhere}) ==
           flag + ": '" + nowhere + "' can't be written: No such file or directory" + allowed);
     CHECK(refusal({flag, itself}) ==
@@ -349,6 +351,14 @@ TEST_CASE("an output that can't be written is found before anything else happens
   }
   CHECK(refusal({"--json", (folder / "one").string(), "--timeline", (folder / "one").string()}) ==
         "--timeline: names the file of --json; allowed: another file");
+  const std::string one = (folder / "one").string();
+  CHECK(refusal({"--record", one, "--timeline", one}) ==
+        "--record: names the file of --timeline; allowed: another file");
+  CHECK(refusal({"--record", one, "--decisions", one}) ==
+        "--record: names the file of --decisions; allowed: another file");
+  const train_options o = options({"--record", one, "--decisions", (folder / "two").string()});
+  CHECK(o.record == folder / "one");
+  CHECK(o.decisions == folder / "two");
 }
 
 TEST_CASE("what only the data or the graph can tell") {

@@ -4,6 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+#include <vector>
+
 #include "delta/presets.hpp"
 
 using namespace delta;
@@ -86,4 +89,92 @@ TEST_CASE("replay: too small is a result, and so is too slow") {
       replay(t, recompute_only(), {.budget = bytes{50}, .thrash_limit = 1.05});
   CHECK(slow.result == replay_result::verdict::thrash);
   CHECK(slow.time > nanoseconds{84});
+}
+
+namespace {
+
+/// Two variables of 10 bytes in a granularity of 16: w, and v without a name; f makes 10 from v.
+/// Then `events`.
+trace accesses(const std::vector<trace::event>& events) {
+  trace t;
+  t.recorded_on = {.rate_out = 1'000'000'000,
+                   .rate_in = 1'000'000'000,
+                   .latency = nanoseconds{3},
+                   .granularity = 16};
+  t.names = {"w", "f"};
+  t.tensors = {
+      {.size = bytes{10}, .name = 0}, {.size = bytes{10}}, {.size = bytes{10}, .producer = 0}};
+  t.lists = {1, 2};
+  t.operations = {{.name = 1, .cost = nanoseconds{5}, .inputs = 1, .outputs = 1}};
+  t.events = {{trace::kind::variable, 0}, {trace::kind::variable, 1}, {trace::kind::run, 0}};
+  t.events.insert(t.events.end(), events.begin(), events.end());
+  check(t);
+  return t;
+}
+
+/// What an observer is told, one word each: what, and of what.
+struct teller {
+  std::vector<std::string>* words;
+  void on(const event& e) const {
+    if (e.what == happening::offload) words->push_back(std::string("offload ") + e.label);
+    if (e.what == happening::reload) words->push_back(std::string("reload ") + e.label);
+  }
+};
+
+struct told_result {
+  replay_result result;
+  std::vector<std::string> words;
+};
+
+/// With room for two of the three tensors.
+told_result replay_in_two(const trace& t) {
+  replay_machine on = machine_of(t);
+  on.budget = bytes{32};
+  on.host_budget = bytes{1000};
+  on.thrash_limit = 100;
+  told_result r;
+  r.result = replay(t, policy<lru, offload_only, no_prefetch>{}, on, teller{&r.words});
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("replay: rates, latency and granularity are those of the header") {
+  const trace t = accesses({});
+  const replay_machine on = machine_of(t, {.budget = bytes{7}, .rate_out = 5, .latency = {}});
+  CHECK(on.budget == bytes{7});
+  CHECK(on.rate_out == 1e9);
+  CHECK(on.rate_in == 1e9);
+  CHECK(on.latency == nanoseconds{3});
+  const replay_machine unknown = machine_of(chain(1), {.rate_out = 5, .latency = nanoseconds{4}});
+  CHECK(unknown.rate_out == 5);
+  CHECK(unknown.latency == nanoseconds{4});
+
+  const replay_result all = replay(t, delta::unmanaged(), {.budget = bytes{48}});
+  CHECK(all.result == replay_result::verdict::pass);
+  CHECK(all.peak == bytes{48});
+  CHECK(replay(t, delta::unmanaged(), {.budget = bytes{47}}).result == replay_result::verdict::oom);
+  CHECK(replay(t, delta::unmanaged(), {.budget = bytes{47}}).error.find("'f'") !=
+        std::string::npos);
+}
+
+TEST_CASE("replay: reads and writes bring tensors in, under the names that the program gave them") {
+  using words = std::vector<std::string>;
+  const std::vector<trace::event> end{{trace::kind::end_of_step, 0}};
+  CHECK(replay_in_two(accesses(end)).words == words{"offload w"});
+  CHECK(replay_in_two(accesses({{trace::kind::read, 0}, end[0]})).words ==
+        words{"offload w", "offload variable", "reload w"});
+  const told_result written =
+      replay_in_two(accesses({{trace::kind::write, 0}, {trace::kind::read, 1}, end[0]}));
+  CHECK(written.words ==
+        words{"offload w", "offload variable", "reload w", "offload f", "reload variable"});
+  // A copy of 16 bytes takes 16 ns, and 3 to begin with.
+  CHECK(written.result.time == written.result.stall + nanoseconds{5});
+  CHECK(written.result.stall >= nanoseconds{19});
+}
+
+TEST_CASE("replay: results come together, but not behind the end of a step") {
+  CHECK(replay_in_two(accesses({})).result.result == replay_result::verdict::oom);
+  CHECK(replay_in_two(accesses({{trace::kind::end_of_step, 0}})).result.result ==
+        replay_result::verdict::pass);
 }

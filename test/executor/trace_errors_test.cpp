@@ -295,7 +295,7 @@ TEST_CASE("delta's own: events") {
   const auto bad = [&](const std::string& line) { return why_bad_delta(one + line); };
   CHECK(bad("{}") ==
         ":3: a line that says nothing known; expected: constant, variable, run, share, drop or "
-        "mark");
+        "write or mark");
   CHECK(bad(R"({"drop":0,"share":0})") == ":3: two events in one line; expected: one");
   CHECK(bad(R"({"drop":0,"cost":1})") ==
         ":3: an operation's key on another line; expected: it beside run");

@@ -20,8 +20,12 @@ class random_trace {
  public:
   random_trace(std::uint64_t seed, std::size_t events) : random_(seed) {
     if (below(2) == 0) {
-      result_.recorded_on = {
-          .device = odd_name(), .rate_out = below(1u << 30), .rate_in = below(9)};
+      result_.recorded_on = {.device = odd_name(),
+                             .rate_out = below(1u << 30),
+                             .rate_in = below(9),
+                             .rate_move = below(3),
+                             .granularity = below(2) << below(10)};
+      if (below(2) == 0) result_.recorded_on->latency = nanoseconds{index_below(3)};
     }
     for (std::size_t i = 0; i < events; ++i) add_event();
   }
@@ -60,10 +64,12 @@ class random_trace {
   std::uint32_t any_held() { return held_[below(held_.size())]; }
 
   void add_event() {
-    const auto what = below(held_.empty() ? 2 : 12);
-    if (what < 2)
+    const auto what = below(held_.empty() ? 2 : 14);
+    if (what < 2) {
+      const std::uint32_t name = below(2) == 0 ? name_index() : trace::none;
       return record(what == 0 ? trace::kind::constant : trace::kind::variable,
-                    make({.size = size()}));
+                    make({.size = size(), .name = name}));
+    }
     if (what < 7) return add_run();
     if (what < 8) {
       held_.push_back(any_held());
@@ -75,7 +81,14 @@ class random_trace {
       held_.erase(which);
       return;
     }
+    if (what < 13) return add_access();
     record(below(2) == 0 ? trace::kind::backward : trace::kind::end_of_step);
+  }
+
+  void add_access() {
+    const std::uint32_t t = any_held();
+    const bool source = result_.tensors[t].producer == trace::none;
+    record(source && below(2) == 0 ? trace::kind::write : trace::kind::read, t);
   }
 
   void add_run() {
