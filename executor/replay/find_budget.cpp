@@ -31,7 +31,7 @@ class needs {
       switch (e.what) {
         case trace::kind::constant:
           pinned_[e.index] = true;
-          constants_ += trace_->tensors[e.index].size;
+          constants_ += size(e.index);
           [[fallthrough]];
         case trace::kind::variable:
           made(e.index);
@@ -67,7 +67,7 @@ class needs {
   void run(std::uint32_t operation) {
     const auto& o = trace_->operations[operation];
     for (const std::uint32_t tensor : trace_->outputs(o)) made(tensor);
-    bytes sum = constants_ + o.workspace;
+    bytes sum = constants_ + trace_->rounded(o.workspace);
     for (const auto list : {trace_->inputs(o), trace_->outputs(o), trace_->updates(o)}) {
       for (const std::uint32_t tensor : list) {
         const std::uint32_t storage = owner_[tensor];
@@ -77,16 +77,16 @@ class needs {
     }
     most_ = std::max(most_, sum);
   }
-  /// After the end of a step nothing is one.
   [[nodiscard]] bytes results() const {
     bytes sum{};
-    if (!trace_->events.empty() && trace_->events.back().what == trace::kind::end_of_step)
-      return sum;
+    if (!trace_->has_results()) return sum;
     for (std::uint32_t s = 0; s < references_.size(); ++s)
       if (references_[s] > 0) sum += size(s);
     return sum;
   }
-  [[nodiscard]] bytes size(std::uint32_t storage) const { return trace_->tensors[storage].size; }
+  [[nodiscard]] bytes size(std::uint32_t storage) const {
+    return trace_->rounded(trace_->tensors[storage].size);
+  }
 
   const trace* trace_;
   std::vector<std::uint32_t> owner_;       // of each tensor's bytes

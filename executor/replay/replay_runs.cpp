@@ -16,11 +16,6 @@ std::string short_name(const std::filesystem::path& file) {
   return name.stem().string();
 }
 
-/// What is given, else what is known, else the default.
-double rate_from(const std::optional<double>& given, std::uint64_t known) {
-  return given.value_or(known > 0 ? static_cast<double>(known) : default_rate);
-}
-
 }  // namespace
 
 std::vector<named_trace> read_traces(std::span<const std::filesystem::path> files) {
@@ -34,12 +29,12 @@ std::vector<named_trace> read_traces(std::span<const std::filesystem::path> file
 }
 
 replay_machine machine_for(const trace& t, bytes unmanaged_peak, const replay_options& o) {
-  const trace::origin origin = t.recorded_on.value_or(trace::origin{});
-  replay_machine machine;
+  replay_machine machine = machine_of(
+      t, {.rate_out = default_rate, .rate_in = default_rate, .latency = default_latency});
   machine.host_budget = o.host_budget.value_or(unmanaged_peak * host_budget_peaks);
-  machine.rate_out = rate_from(o.rate_out, origin.rate_out);
-  machine.rate_in = rate_from(o.rate_in, origin.rate_in);
-  machine.latency = o.latency.value_or(default_latency);
+  machine.rate_out = o.rate_out.value_or(machine.rate_out);
+  machine.rate_in = o.rate_in.value_or(machine.rate_in);
+  machine.latency = o.latency.value_or(machine.latency);
   machine.thrash_limit = o.thrash_limit;
   return machine;
 }

@@ -221,7 +221,7 @@ TEST_CASE("the machine: what is given, else what the trace says, else the defaul
   const auto file = folder / "rows.json";
   std::string text = chain();
   text.replace(0, text.find('\n'),
-               R"({"delta_trace":1,"rate_out":3000000000,"rate_in":4000000000})");
+               R"({"delta_trace":1,"rate_out":3000000000,"rate_in":4000000000,"latency":7000})");
   write_text(trace, text);
   const auto row = [&](const std::string& flags) {
     const outcome o =
@@ -235,7 +235,8 @@ TEST_CASE("the machine: what is given, else what the trace says, else the defaul
   };
   const json known = row("");
   check_rates(known, 3'000'000'000, 4'000'000'000);
-  CHECK(known["latency_ns"] == 10'000);
+  CHECK(known["latency_ns"] == 7000);
+  CHECK(row("--latency 3us")["latency_ns"] == 3000);
   check_rates(row("--bandwidth 5GB/s"), 5'000'000'000, 5'000'000'000);
   check_rates(row("--bandwidth-in 6GB/s"), 3'000'000'000, 6'000'000'000);
   check_rates(row("--bandwidth 5GB/s --bandwidth-in 6GB/s"), 5'000'000'000, 6'000'000'000);

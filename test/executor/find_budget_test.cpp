@@ -179,7 +179,17 @@ TEST_CASE("the least budget counts constants while they are held, workspace, and
   // A view keeps its base; without either the constant is gone.
   CHECK(least(constant + run + "{\"drop\":0}\n{\"constant\":50}\n") == bytes{157});
   CHECK(least(constant + run + "{\"drop\":0}\n{\"drop\":2}\n{\"constant\":50}\n") == bytes{112});
-  CHECK(least("{\"variable\":30}\n{\"variable\":40}\n") == bytes{70});
+  const std::string two = "{\"variable\":30}\n{\"variable\":40}\n";
+  CHECK(least(two) == bytes{70});
+  // After the end of a step there are no results; what the program reads has to be there.
+  const std::string end = R"({"mark":"end_of_step"}
+)";
+  CHECK(least(two + end) == bytes{});
+  CHECK(least(constant + two + R"({"read":2}
+)" + end) == bytes{140});
+  CHECK(least_budget(parse_trace(R"({"delta_trace":1,"granularity":64}
+)" + two,
+                                 "text")) == bytes{128});
 }
 
 TEST_CASE("an empty trace needs nothing") {

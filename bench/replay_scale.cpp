@@ -1,0 +1,230 @@
+// How replays grow with the trace: CPU time per operator and memory per tensor beyond the trace
+// itself, for 10,000 operators and for more. Each row is measured in a process of its own, so that
+// one row's memory is not another's.
+//
+//   replay_scale                                        the rows of docs/results/replay_scale.md
+//   replay_scale SHAPE OPERATORS POLICY PERCENT         one row, such as: steps 10000 dtr 60
+#include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "delta/presets.hpp"
+#include "delta/trace.hpp"
+#include "replay/replay.hpp"
+
+namespace {
+
+using namespace delta;
+using namespace delta::executor;
+
+constexpr unsigned time_limit = 120;  // seconds for a row
+
+/// Writes a trace of residual networks, forward and backward: every layer reads the one before it
+/// and a weight, every fourth also the one four before; its way back reads the layer's input and
+/// the gradient. Sizes and times are those of four kinds of layers in turn.
+class network {
+ public:
+  /// `depth` layers per step; 2 x depth x steps operators.
+  network(std::uint32_t depth, std::uint32_t steps) {
+    reserve(depth, steps);
+    t_.names = {"forward", "backward"};
+    for (std::uint32_t w = 0; w < weights; ++w) source(trace::kind::constant, bytes{1 << 16});
+    for (std::uint32_t s = 0; s < steps; ++s) step(depth);
+  }
+  trace take() { return std::move(t_); }
+
+ private:
+  static constexpr std::uint32_t weights = 16;
+
+  void reserve(std::size_t depth, std::size_t steps) {
+    const std::size_t operators = 2 * depth * steps;
+    t_.tensors.reserve(weights + operators + steps);
+    t_.operations.reserve(operators);
+    t_.lists.reserve(4 * operators);
+    t_.events.reserve(weights + 2 * operators + 4 * steps);
+  }
+  std::uint32_t tensor(bytes size, std::uint32_t producer) {
+    t_.tensors.push_back({.size = size, .producer = producer});
+    return static_cast<std::uint32_t>(t_.tensors.size() - 1);
+  }
+  std::uint32_t source(trace::kind what, bytes size) {
+    const std::uint32_t made = tensor(size, trace::none);
+    t_.events.push_back({what, made});
+    return made;
+  }
+  void drop(std::uint32_t tensor) { t_.events.push_back({trace::kind::drop, tensor}); }
+
+  std::uint32_t run(std::uint32_t name, std::uint32_t layer,
+                    std::initializer_list<std::uint32_t> inputs) {
+    constexpr std::uint64_t sizes[] = {4 << 20, 1 << 20, 4 << 20, 2 << 20};
+    constexpr std::int64_t costs[] = {900'000, 60'000, 400'000, 1'500'000};
+    const auto number = static_cast<std::uint32_t>(t_.operations.size());
+    const std::uint32_t made = tensor(bytes{sizes[layer % 4]}, number);
+    trace::operation o;
+    o.name = name;
+    o.cost = nanoseconds{costs[layer % 4]};
+    o.first = static_cast<std::uint32_t>(t_.lists.size());
+    o.inputs = static_cast<std::uint32_t>(inputs.size());
+    o.outputs = 1;
+    t_.lists.insert(t_.lists.end(), inputs);
+    t_.lists.push_back(made);
+    t_.operations.push_back(o);
+    t_.events.push_back({trace::kind::run, number});
+    return made;
+  }
+  void step(std::uint32_t depth) {
+    std::vector<std::uint32_t> x{source(trace::kind::variable, bytes{4 << 20})};
+    for (std::uint32_t i = 0; i < depth; ++i) {
+      const std::uint32_t weight = i % weights;
+      x.push_back(i % 4 == 3 ? run(0, i, {x[i], weight, x[i - 3]}) : run(0, i, {x[i], weight}));
+    }
+    t_.events.push_back({trace::kind::backward, 0});
+    std::uint32_t gradient = x[depth];
+    for (std::uint32_t i = depth; i-- > 0;) {
+      const std::uint32_t next = run(1, i, {x[i], gradient});
+      drop(gradient);
+      if (i + 1 < depth) drop(x[i + 1]);
+      gradient = next;
+    }
+    drop(gradient);
+    if (depth > 0) drop(x[0]);
+    t_.events.push_back({trace::kind::end_of_step, 0});
+  }
+
+  trace t_;
+};
+
+struct row {
+  std::string_view shape;
+  std::uint32_t operators;
+  std::string_view policy;
+  std::uint32_t percent;  ///< of the unmanaged peak
+};
+
+trace trace_of(const row& r) {
+  constexpr std::uint32_t depth = 100;
+  return r.shape == "steps" ? network(depth, r.operators / (2 * depth)).take()
+                            : network(r.operators / 2, 1).take();
+}
+
+/// A line of /proc/self/status, in bytes.
+double status(const std::string& key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key + ":")) return 1024 * std::atof(line.c_str() + key.size() + 1);
+  return 0;
+}
+/// The peak counts from here on.
+double reset_peak() {
+  malloc_trim(0);
+  std::ofstream("/proc/self/clear_refs") << "5";
+  return status("VmRSS");
+}
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+replay_result replay_once(const trace& t, std::string_view policy, const replay_machine& m) {
+  replay_result result;
+  const bool known = with_preset(policy, [&](auto p) { result = replay(t, std::move(p), m); });
+  if (!known) std::exit(2);
+  return result;
+}
+
+/// Prints the row. The time is the least of several runs, where one takes less than a second.
+void measure(const row& r) {
+  const trace t = trace_of(r);
+  check(t);
+  const bytes peak = unmanaged_peak(t);
+  const replay_machine machine{.budget = bytes{peak.count / 100 * r.percent},
+                               .host_budget = peak * 4,
+                               .latency = nanoseconds{10'000},
+                               .thrash_limit = 1000};
+  const double before = reset_peak();
+  replay_result result;
+  double least = 1e9, all = 0;
+  double grown = 0;
+  while (all < 1 || grown == 0) {
+    const double began = cpu_seconds();
+    result = replay_once(t, r.policy, machine);
+    const double took = cpu_seconds() - began;
+    if (grown == 0) grown = status("VmHWM") - before;
+    least = std::min(least, took);
+    all += took;
+  }
+  constexpr const char* verdicts[] = {"pass", "oom", "thrash"};
+  const auto operators = static_cast<double>(t.operations.size());
+  std::printf("| %.*s | %zu | %.*s | %u %% | %s | %.3f | %.0f | %.1f | %.0f | %.2f |\n",
+              static_cast<int>(r.shape.size()), r.shape.data(), t.operations.size(),
+              static_cast<int>(r.policy.size()), r.policy.data(), r.percent,
+              verdicts[static_cast<int>(result.result)],
+              static_cast<double>(result.time.count()) / static_cast<double>(total_cost(t).count()),
+              1e9 * least / operators, static_cast<double>(result.evaluations) / operators,
+              grown / static_cast<double>(t.tensors.size()), least);
+}
+
+/// In a process of its own.
+void measure_apart(const row& r) {
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(time_limit);
+    measure(r);
+    std::fflush(stdout);
+    _exit(0);
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) < 0) std::exit(1);
+  if (WIFSIGNALED(status)) {
+    std::printf("| %.*s | %u | %.*s | %u %% | not measured: over %u s | | | | | |\n",
+                static_cast<int>(r.shape.size()), r.shape.data(), r.operators,
+                static_cast<int>(r.policy.size()), r.policy.data(), r.percent, time_limit);
+  }
+}
+
+void print_heading() {
+  std::puts(
+      "| shape | operators | policy | budget | result | overhead | ns per operator | scores per "
+      "operator | bytes per tensor | CPU, s |\n|---|---|---|---|---|---|---|---|---|---|");
+}
+
+/// A number from the command line; ends the program where it is none in reach.
+std::uint32_t number(const char* text, std::uint32_t most) {
+  const unsigned long value = std::strtoul(text, nullptr, 10);
+  if (value >= 1 && value <= most) return static_cast<std::uint32_t>(value);
+  std::fprintf(stderr, "replay_scale: '%s'; allowed: a whole number from 1 to %u\n", text, most);
+  std::exit(2);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::span<char*> words(argv, static_cast<std::size_t>(argc));
+  print_heading();
+  if (words.size() == 5) {
+    measure_apart({words[1], number(words[2], 100'000'000), words[3], number(words[4], 100)});
+    return 0;
+  }
+  for (const char* policy : {"online", "dtr"})
+    for (const std::uint32_t operators : {10'000u, 100'000u, 1'000'000u})
+      measure_apart({"steps", operators, policy, 60});
+  for (const char* policy : {"online", "dtr"})
+    for (const std::uint32_t operators : {10'000u, 1'000'000u})
+      measure_apart({"one step", operators, policy, 100});
+  for (const char* policy : {"online", "dtr"})
+    for (const std::uint32_t operators : {2'000u, 5'000u, 10'000u, 20'000u})
+      measure_apart({"one step", operators, policy, 60});
+}
