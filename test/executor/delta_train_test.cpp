@@ -157,7 +157,7 @@ TEST_CASE(
   std::filesystem::remove(file);
   CHECK(run(flags + " --policy dtr --batch 16 --budget 60%").code == 3);
   CHECK_FALSE(std::filesystem::exists(file));
-  CHECK(std::ranges::count(read_text(log), '\n') > 10);
+  CHECK_FALSE(read_text(log).empty());
 
   // The program is the same without a budget, and so is its trace, but for what was measured.
   CHECK(run(tiny + "--evaluate --record " + file.string()).code == 0);

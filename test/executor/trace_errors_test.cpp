@@ -294,8 +294,8 @@ TEST_CASE("delta's own: events") {
   const std::string one = "{\"variable\":8}\n";
   const auto bad = [&](const std::string& line) { return why_bad_delta(one + line); };
   CHECK(bad("{}") ==
-        ":3: a line that says nothing known; expected: constant, variable, run, share, drop or "
-        "write or mark");
+        ":3: a line that says nothing known; expected: constant, variable, run, share, drop, "
+        "read, write or mark");
   CHECK(bad(R"({"drop":0,"share":0})") == ":3: two events in one line; expected: one");
   CHECK(bad(R"({"drop":0,"cost":1})") ==
         ":3: an operation's key on another line; expected: it beside run");
