@@ -47,7 +47,10 @@ class needs {
           break;
         case trace::kind::read:
         case trace::kind::write:
-        default:
+          alone(owner_[e.index]);
+          break;
+        case trace::kind::backward:
+        case trace::kind::end_of_step:
           break;
       }
       most_ = std::max(most_, constants_);
@@ -63,6 +66,10 @@ class needs {
   }
   void drop(std::uint32_t storage) {
     if (--references_[storage] == 0 && pinned_[storage]) constants_ -= size(storage);
+  }
+  /// The program looks at it.
+  void alone(std::uint32_t storage) {
+    if (!pinned_[storage]) most_ = std::max(most_, constants_ + size(storage));
   }
   void run(std::uint32_t operation) {
     const auto& o = trace_->operations[operation];
