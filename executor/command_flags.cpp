@@ -70,7 +70,7 @@ void describe(command_line& given) {
               "left or came back, how, for whom, and what the other way would cost");
   given.value("--record", "FILE",
               "record what the run asks of its memory, for delta-replay: write it to\n"
-              "FILE when done, gzip if it ends in .gz (some 100 KB a step without)");
+              "FILE when done, gzip if it ends in .gz");
   given.list("--table", "FILE", "train nothing: print one table of these earlier results");
   given.flag("-h,--help", "print this text");
 }

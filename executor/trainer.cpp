@@ -173,7 +173,7 @@ struct watchers {
 trace::origin origin_of(const arena<cpu_device>& storage, const train_options& o) {
   const auto whole = [](double rate) { return static_cast<std::uint64_t>(rate); };
   return {.device = (o.virtual_clock ? "virtual clock" : cpu_name()) + ", " +
-                    std::to_string(o.threads) + " threads",
+                    std::to_string(o.threads) + (o.threads == 1 ? " thread" : " threads"),
           .rate_out = whole(storage.rate(direction::out)),
           .rate_in = whole(storage.rate(direction::in)),
           .rate_move = whole(storage.move_rate()),
