@@ -147,7 +147,7 @@ tally compare_all(const workload& w, const std::vector<std::string_view>& polici
   std::optional<trace> program;
   tally t;
   for (const std::string_view policy : policies)
-    for (const std::uint64_t percent : {60, 40}) {
+    for (const std::uint64_t percent : {60u, 40u}) {
       CAPTURE(w.model);
       CAPTURE(policy);
       CAPTURE(percent);
