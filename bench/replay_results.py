@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Makes the tables of docs/results/replay.md and its figure anew, from DTR's traces.
+
+    python3 bench/replay_results.py [--build build/release] [--data DIR]
+
+Runs delta-replay and paper_pieces, and replaces what stands between the comments
+`<!-- NAME -->` and `<!-- end of NAME -->` in docs/results/replay.md. The rows are not kept. Needs
+matplotlib for the figure; a build with benchmarks; DIR/traces (default: $DELTA_DATA).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+TRACES = ("resnet32", "unet", "densenet121", "transformer", "lstm")
+POLICIES = ("dtr", "online", "paper", "simrd:dtr")
+RATIOS = [n / 20 for n in range(2, 21)]
+IN_TABLES = [n / 10 for n in range(2, 9)]
+CAUSES = (0.3, 0.5, 0.7, 1.0)
+
+
+def say_and_end(line):
+    print(f"replay_results.py: {line}", file=sys.stderr)
+    sys.exit(2)
+
+
+def replays(build, data):
+    """The rows, by trace, policy and ratio; the figure is drawn from them too."""
+    files = [data / "traces" / f"{name}.log.gz" for name in TRACES]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = pathlib.Path(folder) / "rows.json"
+        subprocess.run([build / "bin" / "delta-replay", *files, "--policy", ",".join(POLICIES),
+                        "--budget", ",".join(map(str, RATIOS)), "--bandwidth", "12GB/s",
+                        "--json", rows], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, ROOT / "bench" / "plot_replay.py", rows, "--output",
+                        RESULTS / "replay.svg"], check=True)
+        found = json.loads(rows.read_text(encoding="utf-8"))
+    return {(r["trace"], r["policy"], r["ratio"]): r for r in found}
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(line) + " |" for line in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])
+
+
+def verdict(row):
+    return f"{row['overhead']:.3f}" if row["result"] == "pass" else row["result"]
+
+
+def overheads(rows):
+    def bound(trace, ratio):
+        value = rows[trace, "dtr", ratio]["bound_overhead"]
+        return "-" if value is None else f"{value:.3f}"
+    lines = []
+    for trace in TRACES:
+        lines += [[trace, f"`{policy}`", *(verdict(rows[trace, policy, r]) for r in IN_TABLES)]
+                  for policy in POLICIES]
+        lines.append([trace, "bound", *(bound(trace, r) for r in IN_TABLES)])
+    return table(["trace", "policy", *map(str, IN_TABLES)], lines)
+
+
+def against(rows):
+    """The paper's time over that of DTR's rule, where both pass."""
+    def cell(trace, ratio):
+        ours, theirs = (rows[trace, policy, ratio] for policy in ("paper", "dtr"))
+        if "pass" in (ours["result"], theirs["result"]) and ours["result"] != theirs["result"]:
+            return "**DTR fails**" if ours["result"] == "pass" else "paper fails"
+        if ours["result"] != "pass":
+            return "both fail"
+        ratio = ours["time_ns"] / theirs["time_ns"]
+        return f"**{ratio:.3f}**" if ratio < 1 else f"{ratio:.3f}"
+    return table(["trace", *map(str, IN_TABLES)],
+                 [[trace, *(cell(trace, r) for r in IN_TABLES)] for trace in TRACES])
+
+
+def causes(rows):
+    """What the two spend their time on."""
+    def part(row, key):
+        return f"{100 * row[key] / row['unmanaged_time_ns']:.1f} %"
+
+    def line(trace, ratio):
+        ours, theirs = (rows[trace, policy, ratio] for policy in ("paper", "dtr"))
+        out = 100 * ours["bytes_out"] / ours["unmanaged_peak_bytes"]
+        return [trace, str(ratio), theirs["result"], part(theirs, "recompute_ns"), ours["result"],
+                part(ours, "recompute_ns"), part(ours, "stall_ns"), f"{out:.1f} %",
+                str(ours["offloads"]), str(ours["reloads"]), str(ours["prefetches"])]
+    return table(["trace", "ratio", "`dtr`", "recompute", "`paper`", "recompute", "stall",
+                  "copied out, of the peak", "offloads", "reloads", "of them early"],
+                 [line(trace, ratio) for trace in TRACES for ratio in CAUSES])
+
+
+def pieces(build, data):
+    run = subprocess.run([build / "bin" / "paper_pieces", data / "traces"], check=True,
+                         capture_output=True, text=True)
+    return run.stdout.strip()
+
+
+def commit():
+    run = subprocess.run(["git", "describe", "--always", "--dirty=, with changes not committed"],
+                         cwd=ROOT, capture_output=True, text=True, check=False)
+    return f"Commit {run.stdout.strip() or 'unknown'}."
+
+
+def put(text, name, content):
+    """Replaces what stands between the comments of that name."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    if begin not in text or end not in text:
+        say_and_end(f"docs/results/replay.md: no '{begin.strip()}' and '{end}'")
+    head, rest = text.split(begin, 1)
+    return head + begin + content + "\n" + end + rest.split(end, 1)[1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
+    parser.add_argument("--data", type=pathlib.Path, default=os.environ.get("DELTA_DATA"),
+                        help="folder with traces/ (default: $DELTA_DATA)")
+    a = parser.parse_args()
+    if a.data is None or not (a.data / "traces").is_dir():
+        say_and_end("--data: no folder with traces/; expected: DTR's traces, as DELTA_DATA has them")
+    if not (a.build / "bin" / "paper_pieces").exists():
+        say_and_end(f"--build: no {a.build}/bin/paper_pieces; expected: a build with benchmarks")
+    try:
+        rows = replays(a.build, a.data)
+        blocks = {"commit": commit(), "overheads": overheads(rows), "against": against(rows),
+                  "causes": causes(rows), "pieces": pieces(a.build, a.data)}
+    except subprocess.CalledProcessError as error:
+        say_and_end(f"{pathlib.Path(error.cmd[0]).name} failed, exit code {error.returncode}")
+    page = RESULTS / "replay.md"
+    text = page.read_text(encoding="utf-8")
+    for name, content in blocks.items():
+        text = put(text, name, content)
+    page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
