@@ -8,6 +8,7 @@
 #include <exception>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <ostream>
 #include <string>
 #include <thread>
@@ -193,14 +194,27 @@ replay_row done(const replay_job& j, const replay_watch& watch) {
   return row;
 }
 
+/// The jobs by their part of the peak. Small budgets take longest: begun first, none is left alone
+/// at the end.
+std::vector<std::size_t> tightest_first(std::span<const replay_job> jobs) {
+  std::vector<std::size_t> order(jobs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) {
+    return static_cast<double>(jobs[i].machine.budget.count) /
+           static_cast<double>(std::max<std::uint64_t>(jobs[i].unmanaged.peak.count, 1));
+  });
+  return order;
+}
+
 }  // namespace
 
 std::vector<replay_row> replay_jobs(std::span<const replay_job> jobs, const replay_watch& watch) {
   bounds least(jobs);
+  const std::vector<std::size_t> order = tightest_first(jobs);
   std::vector<replay_row> rows(jobs.size());
   on_all_cores(jobs.size() + least.size(), [&](std::size_t i) {
     if (i < jobs.size())
-      rows[i] = done(jobs[i], watch);
+      rows[order[i]] = done(jobs[order[i]], watch);
     else
       least.compute(i - jobs.size());
   });
