@@ -35,8 +35,8 @@ constexpr unsigned time_limit = 120;  // seconds for a row
 /// the gradient. Sizes and times are those of four kinds of layers in turn.
 class network {
  public:
-  /// `depth` layers per step; 2 x depth x steps operators.
-  network(std::uint32_t depth, std::uint32_t steps) {
+  /// `depth` layers per step, 2 x depth x steps operators; layers use `weights` weights in turn.
+  network(std::uint32_t depth, std::uint32_t steps, std::uint32_t weights) : weights_(weights) {
     reserve(depth, steps);
     t_.names = {"forward", "backward"};
     for (std::uint32_t w = 0; w < weights; ++w) source(trace::kind::constant, bytes{1 << 16});
@@ -45,14 +45,12 @@ class network {
   trace take() { return std::move(t_); }
 
  private:
-  static constexpr std::uint32_t weights = 16;
-
   void reserve(std::size_t depth, std::size_t steps) {
     const std::size_t operators = 2 * depth * steps;
-    t_.tensors.reserve(weights + operators + steps);
+    t_.tensors.reserve(weights_ + operators + steps);
     t_.operations.reserve(operators);
     t_.lists.reserve(4 * operators);
-    t_.events.reserve(weights + 2 * operators + 4 * steps);
+    t_.events.reserve(weights_ + 2 * operators + 4 * steps);
   }
   std::uint32_t tensor(bytes size, std::uint32_t producer) {
     t_.tensors.push_back({.size = size, .producer = producer});
@@ -86,7 +84,7 @@ class network {
   void step(std::uint32_t depth) {
     std::vector<std::uint32_t> x{source(trace::kind::variable, bytes{4 << 20})};
     for (std::uint32_t i = 0; i < depth; ++i) {
-      const std::uint32_t weight = i % weights;
+      const std::uint32_t weight = i % weights_;
       x.push_back(i % 4 == 3 ? run(0, i, {x[i], weight, x[i - 3]}) : run(0, i, {x[i], weight}));
     }
     t_.events.push_back({trace::kind::backward, 0});
@@ -102,6 +100,7 @@ class network {
     t_.events.push_back({trace::kind::end_of_step, 0});
   }
 
+  std::uint32_t weights_;
   trace t_;
 };
 
@@ -113,9 +112,10 @@ struct row {
 };
 
 trace trace_of(const row& r) {
-  constexpr std::uint32_t depth = 100;
-  return r.shape == "steps" ? network(depth, r.operators / (2 * depth)).take()
-                            : network(r.operators / 2, 1).take();
+  constexpr std::uint32_t layers = 100, few = 16;
+  if (r.shape == "steps") return network(layers, r.operators / (2 * layers), layers).take();
+  const std::uint32_t depth = r.operators / 2;
+  return network(depth, 1, r.shape == "one step" ? depth : few).take();
 }
 
 /// A line of /proc/self/status, in bytes.
@@ -259,6 +259,8 @@ int main(int argc, char** argv) {
   for (const char* policy : {"online", "dtr"})
     for (const std::uint32_t operators : {10'000u, 1'000'000u})
       measure_apart({"one step", operators, policy, 100});
+  for (const std::uint32_t operators : {10'000u, 1'000'000u})
+    measure_apart({"16 weights", operators, "online", 100});
   for (const char* policy : {"online", "dtr"})
     for (const std::uint32_t operators : {2'500u, 10'000u, 40'000u})
       measure_apart({"one step", operators, policy, 60});
