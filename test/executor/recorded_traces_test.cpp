@@ -31,7 +31,7 @@ namespace {
 struct cell {
   workload what;
   std::string_view policy;
-  std::uint64_t percent;
+  std::uint64_t percent = 100;
   double copy_rate = 0;  ///< bytes per second; 0: the default
 };
 
@@ -48,15 +48,20 @@ struct replayed_run {
   std::string decisions;
 };
 
+/// The same run with a part of its own unmanaged peak.
+train_options in_part(train_options o, std::uint64_t percent) {
+  const std::uint64_t peak = unmanaged_peak(graph_of(o)).total;
+  o.budget = absolute(peak * percent / 100);
+  o.host_budget = bytes{peak};
+  return o;
+}
+
 train_options options_of(const cell& c) {
   train_options o = unmanaged(c.what);
   o.virtual_clock = true;
   o.copy_rate = c.copy_rate;
   o.policy = c.policy;
-  const std::uint64_t peak = unmanaged_peak(graph_of(o)).total;
-  o.budget = absolute(peak * c.percent / 100);
-  o.host_budget = bytes{peak};
-  return o;
+  return in_part(o, c.percent);
 }
 
 /// Trains, as delta-train would with --decisions and --record.
@@ -111,11 +116,10 @@ std::uint64_t measured_peak(const workload& w) {
   return train(unmanaged(w)).peak_bytes;
 }
 
-/// Runs and replays a cell, and compares. `program` is what earlier cells recorded of the same
+/// Runs and replays, and compares. `program` is what earlier cells recorded of the same
 /// model: the program is the same whatever the policy, so a run that fails has it, too. True: the
 /// run came to its end.
-bool decides_the_same(const cell& c, std::optional<trace>& program) {
-  const train_options o = options_of(c);
+bool decides_the_same(const train_options& o, std::optional<trace>& program) {
   const live_run live = train_and_record(o);
   if (!program) program = live.recorded;
   REQUIRE(program.has_value());
@@ -153,7 +157,7 @@ tally compare_all(const workload& w, const std::vector<std::string_view>& polici
       CAPTURE(percent);
       CAPTURE(copy_rate);
       ++t.cells;
-      t.passed += decides_the_same({w, policy, percent, copy_rate}, program);
+      t.passed += decides_the_same(options_of({w, policy, percent, copy_rate}), program);
     }
   CHECK(unmanaged_peak(*program).count == measured_peak(w));
   CHECK(!program->has_results());
@@ -180,4 +184,25 @@ TEST_CASE("ResNet-50: a replay of the recording takes the live run's decisions")
   const tally more = compare_all({.model = "resnet50", .batch = 128, .steps = 2}, {"dtr"});
   CHECK(more.cells == 2);
   CHECK(more.passed == 1);
+}
+
+TEST_CASE("evaluation passes, Adam's state and dropout are in the recording") {
+  for (const std::string_view policy : all_policies) {
+    CAPTURE(policy);
+    train_options o = options_of({.what = {.model = "resnet20", .batch = 8}, .policy = policy});
+    o.evaluate = true;
+    o.optimizer = "adam";
+    o.lr = 0.001;
+    o.dropout = 0.3;
+    std::optional<trace> program;
+    CHECK(decides_the_same(in_part(o, 60), program));
+    const auto with = [&](trait t) {
+      return std::ranges::any_of(program->operations,
+                                 [&](const auto& made) { return has(made.traits, t); });
+    };
+    CHECK(with(trait::random));
+    const auto ends =
+        std::ranges::count(program->events, trace::kind::end_of_step, &trace::event::what);
+    CHECK(ends > std::int64_t(o.steps));
+  }
 }
