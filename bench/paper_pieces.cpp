@@ -110,6 +110,7 @@ int main(int argc, char** argv) {
   }
   try {
     std::vector<trace> traces;
+    traces.reserve(names.size());
     for (const char* name : names)
       traces.push_back(
           read_trace(std::filesystem::path(argv[1]) / (std::string(name) + ".log.gz")));

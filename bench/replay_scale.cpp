@@ -9,18 +9,27 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <fstream>
+#include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "command_line.hpp"
 #include "delta/presets.hpp"
 #include "delta/trace.hpp"
+#include "option_values.hpp"
 #include "replay/replay.hpp"
 
 namespace {
@@ -170,11 +179,7 @@ measured replay_once(const trace& t, Policy policy, const replay_machine& on) {
 }
 measured replay_once(const trace& t, std::string_view policy, const replay_machine& on) {
   measured r;
-  if (!with_preset(policy, [&](auto p) { r = replay_once(t, std::move(p), on); })) {
-    std::fprintf(stderr, "replay_scale: no policy '%.*s'\n", static_cast<int>(policy.size()),
-                 policy.data());
-    std::_Exit(2);
-  }
+  with_preset(policy, [&](auto p) { r = replay_once(t, std::move(p), on); });
   return r;
 }
 
@@ -210,7 +215,7 @@ void measure(const row& r) {
               (most - before) / tensors, least);
 }
 
-/// In a process of its own.
+/// In a process of its own. Throws std::runtime_error where there can be none.
 void measure_apart(const row& r) {
   std::fflush(stdout);
   const pid_t child = fork();
@@ -221,11 +226,13 @@ void measure_apart(const row& r) {
     _exit(0);
   }
   int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) < 0) std::exit(1);
-  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) std::exit(WEXITSTATUS(status));
-  if (WIFSIGNALED(status)) {
+  if (child < 0 || waitpid(child, &status, 0) < 0)
+    throw std::runtime_error("no process can be started");
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM) {
     print_name(r);
     std::printf(" not measured: over %u s | | | | | | |\n", time_limit);
+  } else if (status != 0) {
+    throw std::runtime_error("a measurement ended early");
   }
 }
 
@@ -236,23 +243,20 @@ void print_heading() {
       "|\n|---|---|---|---|---|---|---|---|---|---|---|");
 }
 
-/// A number from the command line; ends the program where it is none in reach.
-std::uint32_t number(const char* text, std::uint32_t most) {
-  const unsigned long value = std::strtoul(text, nullptr, 10);
-  if (value >= 1 && value <= most) return static_cast<std::uint32_t>(value);
-  std::fprintf(stderr, "replay_scale: '%s'; allowed: a whole number from 1 to %u\n", text, most);
-  std::exit(2);
+/// SHAPE OPERATORS POLICY PERCENT. Throws usage_error.
+row row_of(std::span<char* const> words) {
+  constexpr std::array<std::string_view, 3> shapes{"steps", "one step", "16 weights"};
+  if (words.size() != 4) reject("arguments", "not four", "SHAPE OPERATORS POLICY PERCENT, or none");
+  const std::string_view shape = words[0], policy = words[2];
+  if (std::ranges::find(shapes, shape) == shapes.end())
+    reject("SHAPE", in_quotes(shape), "steps, one step, 16 weights");
+  if (std::ranges::find(presets, policy, &preset::name) == presets.end())
+    reject("POLICY", in_quotes(policy), names_of(presets));
+  return {shape, static_cast<std::uint32_t>(whole("OPERATORS", words[1], 200, 100'000'000)), policy,
+          static_cast<std::uint32_t>(whole("PERCENT", words[3], 1, 100))};
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::span<char*> words(argv, static_cast<std::size_t>(argc));
-  print_heading();
-  if (words.size() == 5) {
-    measure_apart({words[1], number(words[2], 100'000'000), words[3], number(words[4], 100)});
-    return 0;
-  }
+void measure_all() {
   for (const char* policy : {"online", "dtr"})
     for (const std::uint32_t operators : {10'000u, 100'000u, 1'000'000u})
       measure_apart({"steps", operators, policy, 60});
@@ -264,4 +268,25 @@ int main(int argc, char** argv) {
   for (const char* policy : {"online", "dtr"})
     for (const std::uint32_t operators : {2'500u, 10'000u, 40'000u})
       measure_apart({"one step", operators, policy, 60});
+}
+
+int complain(const char* line, int code) {
+  std::fprintf(stderr, "replay_scale: %s\n", line);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto words = std::span(argv, static_cast<std::size_t>(argc)).subspan(1);
+  try {
+    const std::optional<row> only = words.empty() ? std::nullopt : std::optional(row_of(words));
+    print_heading();
+    only ? measure_apart(*only) : measure_all();
+    return 0;
+  } catch (const usage_error& error) {
+    return complain(error.what(), 2);
+  } catch (const std::exception& error) {
+    return complain(error.what(), 1);
+  }
 }

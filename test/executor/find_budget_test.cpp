@@ -158,6 +158,7 @@ TEST_CASE("the least budget: with a byte less every policy is out of memory") {
     replay_machine machine = question_of(t, 2).machine;
     machine.budget = bytes{least_budget(t).count - 1};
     std::vector<replay_job> jobs;
+    jobs.reserve(policies.size());
     for (const std::string& policy : policies)
       jobs.push_back({&t, "network", cost, policy, machine, {}});
     for (const replay_row& r : replay_jobs(jobs)) CHECK_MESSAGE(r.result == "oom", r.policy);
