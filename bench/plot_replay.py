@@ -239,7 +239,9 @@ def save(figure, path):
         return
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
-    rounded = re.sub(r"\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}", text.getvalue())
+    rounded = re.sub(r"scale\([^)]*\)|\d+\.\d{3,}",  # a scale's decimals all count
+                     lambda m: m[0] if m[0].startswith("scale") else f"{float(m[0]):.2f}",
+                     text.getvalue())
     lines = [line.rstrip() for line in rounded.splitlines()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

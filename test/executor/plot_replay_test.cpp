@@ -118,8 +118,9 @@ TEST_CASE("rows become a PNG and an SVG, the same every time") {
   CHECK(read_text(folder / "a.png").starts_with("\x89PNG"));
   const std::string svg = read_text(folder / "a.svg");
   CHECK(svg == read_text(folder / "b.svg"));
-  CHECK(svg.find("<!-- net -->") != std::string::npos);   // the panel's title
-  CHECK(svg.find("<!-- mine -->") != std::string::npos);  // a policy in the legend
+  CHECK(svg.find("scale(0.015625)") != std::string::npos);  // of glyphs: not rounded
+  CHECK(svg.find("<!-- net -->") != std::string::npos);     // the panel's title
+  CHECK(svg.find("<!-- mine -->") != std::string::npos);    // a policy in the legend
   REQUIRE(plot(file.string()).code == 0);
   CHECK(std::filesystem::exists(folder / "rows.png"));
 }
