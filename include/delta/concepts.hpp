@@ -66,7 +66,7 @@ concept right_end_of_step_or_none = follows_steps<P> || !detail::names_end_of_st
 //  * Neither form throws; both depend on nothing but the context, and allocate nothing of their
 //  own.
 //  * `weight(context, t)` stands for the score 1 / (weight x staleness). It does not depend on the
-//    current tick, so a tensor's rank among equals changes only when it is touched or its weight
+//    time, so a tensor's rank among equals changes only when it is touched or its weight
 //    changes. A weight is not negative; weight 0 leaves last.
 //  * A tensor that the program has dropped, and that can be made again, leaves before all others,
 //    unasked.

@@ -1,5 +1,5 @@
 // delta: what a policy may see. One concrete class, so that the concepts check against the real
-// thing. All quantities are doubles: bytes, nanoseconds, ticks; "can't" is infinity.
+// thing. All quantities are doubles: bytes and nanoseconds; "can't" is infinity.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,11 @@ inline constexpr double never = std::numeric_limits<double>::infinity();
 /// The state of the machine, refreshed by the manager before it asks a policy (`ledger::look`).
 struct conditions {
   tick now = 0;             ///< the operator at hand, or the last one
+  nanoseconds clock{};      ///< the storage's, but at least 1 ns passes with every operator
   bool backward = false;    ///< between manager::backward() and end_of_step()
   bool may_evict = true;    ///< the decider's traits
   bool may_offload = true;  ///< likewise
-  bytes budget{}, used{};   ///< used includes both ends of copies in flight
+  bytes budget{}, used{};   ///< used: both ends of copies in flight, but not what is spare
   bytes leaving{};          ///< of used: blocks that are free when their copy out is done
   bytes host_free{};        ///< of the host budget, in however many pieces
   bytes coming_need{};      ///< what the last operator had to allocate: a guess at the next one's
@@ -50,22 +51,22 @@ class context {
   [[nodiscard]] double bytes(tensor_id t) const noexcept {
     return static_cast<double>(at(t).footprint.count);
   }
-  /// s: ticks since an operator touched it, at least one (repairs P-16, P-17). The clock stands
-  /// still during replays.
+  /// s: ns since an operator touched it, at least one (repairs P-16). Time rather than ticks, as
+  /// DTR has it: an operator that takes long makes everything else older. Where the storage's clock
+  /// stands still, as no cost is known, it counts operators (P-17).
   [[nodiscard]] double staleness(tensor_id t) const noexcept {
-    const tick used = at(t).last_use;
-    return conditions_->now > used ? static_cast<double>(conditions_->now - used) : 1.0;
+    const nanoseconds s = conditions_->clock - at(t).last_use;
+    return s.count() > 1 ? static_cast<double>(s.count()) : 1.0;
   }
   /// c_r, in ns: its operator and every operator that must run before it because an input is gone;
   /// an ancestor on the host counts as its reload (or its own operator, where that is cheaper and
-  /// its inputs are here). Infinite where it can't be recomputed. The walk stops after 256 records
-  /// and then gives what it has: a lower bound (repairs P-12). O(closure).
+  /// its inputs are here). Infinite where it can't be recomputed. The walk stops after 1,024
+  /// records and then gives what it has: a lower bound (repairs P-12). O(closure).
   [[nodiscard]] double recompute_cost(tensor_id t) const noexcept {
     return can_recompute(t) ? walk(t, false) : never;
   }
-  /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the evicted descendants
-  /// that the program still holds (Kirisame et al. 2020). One limit of 256 records for both.
-  /// O(closure).
+  /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the descendants whose
+  /// bytes are gone (Kirisame et al. 2020). One limit of 1,024 records for both. O(closure).
   [[nodiscard]] double neighbourhood_cost(tensor_id t) const noexcept {
     return can_recompute(t) ? walk(t, true) : never;
   }
@@ -154,8 +155,8 @@ class context {
   void set_offloaded(std::span<const tensor_id> list) noexcept { offloaded_ = list; }
 
  private:
-  // Bounds the time of a question, and its table to a kilobyte of stack.
-  static constexpr std::size_t walk_limit = 256;
+  // Bounds the time of a question, and its table to four kilobytes of stack.
+  static constexpr std::size_t walk_limit = 1024;
 
   static double count(delta::bytes b) noexcept { return static_cast<double>(b.count); }
   const tensor& at(tensor_id t) const noexcept { return (*graph_)[t]; }
@@ -210,14 +211,12 @@ class context {
     }
     return cost;
   }
-  // A reader counts when some output of it is gone that the program still holds: nobody asks for
-  // the others.
+  // A reader counts when some output of it is gone, dropped ones too: what the program holds may
+  // have to be computed from it.
   template <class Visit>
   void visit_missing_outputs(operator_id c, const Visit& visit) const noexcept {
     const auto& outs = (*graph_)[c].outputs;
-    if (std::any_of(outs.begin(), outs.end(),
-                    [&](tensor_id o) { return missing(o) && at(o).references > 0; }))
-      visit(c);
+    if (std::any_of(outs.begin(), outs.end(), [&](tensor_id o) { return missing(o); })) visit(c);
   }
   const graph* graph_;
   const conditions* conditions_;

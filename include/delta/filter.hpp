@@ -84,7 +84,7 @@ enum class heuristic_fault : std::uint8_t {
   not_a_number,         ///< an answer is NaN
   negative_weight,      ///< a weight is below 0
   answers_differ,       ///< asked twice, with nothing changed
-  reads_the_tick,       ///< a weight did
+  reads_the_time,       ///< a weight did
   undeclared_quantity,  ///< the answer changed, and nothing that it `depends_on`
   index_differs         ///< asking again only where `depends_on` changed finds another victim
 };
@@ -95,7 +95,7 @@ constexpr std::string_view name(heuristic_fault f) noexcept {
       "the answer is not a number",
       "a weight is negative",
       "asked twice it answers differently",
-      "a weight depends on the current tick",
+      "a weight depends on the time",
       "the answer depends on a quantity that depends_on does not declare",
       "asking again only where a declared quantity changed finds another victim"};
   return names[static_cast<std::size_t>(f)];
@@ -207,7 +207,7 @@ template <Heuristic H>
           const double before = ask(c, t);
           // Only the tick goes on, which a weight must not see.
           table.pass(1 + step);
-          if (ask(c, t) != before) return found(heuristic_fault::reads_the_tick, t);
+          if (ask(c, t) != before) return found(heuristic_fault::reads_the_time, t);
         }
     }
   }

@@ -84,7 +84,7 @@ struct tensor {
   std::uint32_t locks = 0;                   ///< operators, plans and views that use it now
   std::uint32_t wanted = 0;                  ///< restores under way that will read it
   std::uint32_t place = nowhere;             ///< among the candidates
-  tick last_use = 0;                         ///< tick of the last operator that touched it
+  nanoseconds last_use{};                    ///< `conditions::clock` when an operator touched it
   std::uint64_t passed_over = 0;             ///< reservation in which it must not be judged again
   std::uint32_t planned = nowhere;           ///< its row in the plan under way
   mutable std::uint64_t mark = 0;            ///< last walk that visited it
@@ -93,6 +93,7 @@ struct tensor {
   bool in_use = false;      ///< the record stands for a tensor (else it waits to be recycled)
   bool persistent = false;  ///< a variable: lives across steps
   bool fresh = false;       ///< came back early and was not used yet (repairs P-26)
+  bool spare = false;       ///< dropped, and its bytes are kept while there is room
   std::vector<operator_id> consumers;  ///< records that read it: strong edges (repairs P-20)
 };
 

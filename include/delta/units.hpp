@@ -60,8 +60,8 @@ constexpr bytes operator""_GiB(unsigned long long n) noexcept {
 /// bits hold 292 years, so sums of costs do not overflow.
 using nanoseconds = std::chrono::duration<std::int64_t, std::nano>;
 
-/// The operator counter: one tick per operator that the program runs (replays do not count).
-/// Staleness (the paper's s) is a difference of ticks (repairs P-17).
+/// The operator counter: one tick per operator that the program runs (replays do not count). Random
+/// kernels draw from it.
 using tick = std::uint64_t;
 
 /// A managed tensor: one storage's bytes, shared by its views. The manager gives ids out and gives

@@ -109,7 +109,7 @@ TEST_CASE("each view counts; the last one to go frees the bytes") {
   CHECK(m.live_records() == 0);
 }
 
-TEST_CASE("dropped ancestors are computed again on the way, and go again") {
+TEST_CASE("dropped ancestors are computed again on the way, and stay while there is room") {
   machine it(4, 0);
   manager m{obeying(says_evict), it.storage};
   const tensor_id a = m.run({.outputs = {unit}}, gives(1));
@@ -122,10 +122,47 @@ TEST_CASE("dropped ancestors are computed again on the way, and go again") {
   squeeze(m, 4);
   CHECK(read(m, c) == 112);
   CHECK(m.counts().recomputes == 3);
-  CHECK(it.storage.used() == unit);
+  CHECK(it.storage.used() == unit + unit + unit);
   m.drop(c);
+  CHECK(it.storage.used() == bytes{});
   CHECK(m.live_records() == 0);
   CHECK(m.live_tensors() == 0);
+}
+
+TEST_CASE("what was set aside serves the next tensor, leaves first, and is not a decision") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id a = m.run({.outputs = {unit}}, gives(1));
+  const tensor_id b = m.run({.inputs = {a}, .outputs = {unit}}, sums(1, 10));
+  const tensor_id c = m.run({.inputs = {b}, .outputs = {unit}}, sums(1, 100));
+  const tensor_id d = m.run({.inputs = {b}, .outputs = {unit}}, sums(1, 200));
+  m.drop(a);
+  m.drop(b);
+  squeeze(m, 4);
+  CHECK(read(m, c) == 111);
+  CHECK(m.counts().recomputes == 3);
+  CHECK(read(m, d) == 211);
+  CHECK(m.counts().recomputes == 4);  // b was still there
+  CHECK(it.storage.used() == unit + unit + unit + unit);
+  const auto evictions = m.counts().evictions;
+  m.make_room(unit + unit);
+  CHECK(m.counts().evictions == evictions);
+  CHECK(m.where(c) == residency::resident);
+  CHECK(m.where(d) == residency::resident);
+  CHECK(it.storage.used() == unit + unit);
+}
+
+TEST_CASE("what was set aside goes at the end of the step") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id a = m.run({.outputs = {unit}}, gives(1));
+  const tensor_id b = m.run({.inputs = {a}, .outputs = {unit}}, sums(1, 10));
+  m.drop(a);
+  squeeze(m, 4);
+  CHECK(read(m, b) == 11);
+  CHECK(it.storage.used() == unit + unit);
+  m.end_of_step();
+  CHECK(it.storage.used() == unit);
 }
 
 TEST_CASE("a dropped variable stays while something is computed from it, and goes after") {

@@ -126,8 +126,8 @@ TEST_CASE("every other fault is found") {
   std::uint64_t asked = 0;
   CHECK(verify_heuristic(not_a_number{}).fault == heuristic_fault::not_a_number);
   CHECK(verify_heuristic(negative{}).fault == heuristic_fault::negative_weight);
-  CHECK(verify_heuristic(reads_tick{}).fault == heuristic_fault::reads_the_tick);
-  CHECK(verify_heuristic(reads_staleness{}).fault == heuristic_fault::reads_the_tick);
+  CHECK(verify_heuristic(reads_tick{}).fault == heuristic_fault::reads_the_time);
+  CHECK(verify_heuristic(reads_staleness{}).fault == heuristic_fault::reads_the_time);
   CHECK(verify_heuristic(counts_questions{&asked}).fault == heuristic_fault::answers_differ);
   changes_its_mind::memory seen;
   CHECK(verify_heuristic(changes_its_mind{&seen}).fault == heuristic_fault::index_differs);

@@ -107,7 +107,7 @@ class course {
       throw;
     }
     launcher_.hold(book_->tensors[t].device);
-    book_->touch(t);
+    book_->touch(t, book_->now.clock);
     room_->told().settle();
   }
   /// Ends what `acquire` began. O(1), unless it was dropped meanwhile.
@@ -242,7 +242,7 @@ class course {
       book.now.coming_need = need;
       // With less than this no order of doing things would help, so errors name it.
       c.room_->raise_floor(need + c.footprint());
-      ++book.now.now;
+      c.began_ = book.advance();
       try {
         // Lives until the old versions are severed: bringing the inputs may take any room.
         typename versions<Room>::protection dependents(c.versions_, op.updates, op.name);
@@ -304,7 +304,7 @@ class course {
   // The operator has come to its end. Touched before they are unlocked: an input that was dropped
   // meanwhile goes with its lock.
   void leave() {
-    for (const tensor_id t : touched_) book_->touch(t);
+    for (const tensor_id t : touched_) book_->touch(t, began_);
     restorer_.unlock(touched_);
     room_->while_nobody_waits();
   }
@@ -375,6 +375,7 @@ class course {
   versions<Room> versions_;
   std::vector<tensor_id> touched_;  // inputs, then updates
   std::size_t inputs_ = 0;
+  nanoseconds began_{};  // by `conditions::clock`
 
   // Of the operator in hand.
   bool open_ = false, bracket_ = false;  // begun; and its bracket is not closed for the moment

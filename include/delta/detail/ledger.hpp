@@ -14,6 +14,7 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/detail/candidates.hpp"
 #include "delta/detail/graph.hpp"
 #include "delta/observer.hpp"
 
@@ -49,7 +50,9 @@ class ledger {
   [[nodiscard]] bytes constants() const noexcept { return constants_; }
   [[nodiscard]] bool copying() const noexcept { return !flights_.empty(); }
   /// Resident, unlocked, unpinned: what a policy may choose from.
-  [[nodiscard]] std::span<const tensor_id> candidates() const noexcept { return candidates_; }
+  [[nodiscard]] std::span<const tensor_id> candidates() const noexcept { return candidates_.all(); }
+  /// Bytes of dropped tensors that are kept while there is room (`set_aside`).
+  [[nodiscard]] bytes spare() const noexcept { return candidates_.spare(); }
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
 
   /// Whose bytes a block is, by the token's index; none for scratch. Rows are used again, so the
@@ -59,10 +62,19 @@ class ledger {
     return tensors[owners_[row]].device.index() == row ? owners_[row] : tensor_id::none;
   }
 
+  /// A new operator: its number is taken, and time has passed. Gives its beginning. O(1).
+  nanoseconds advance() {
+    ++now.now;
+    ++now.clock;
+    follow_clock();
+    return now.clock;
+  }
+  void follow_clock() { now.clock = std::max(now.clock, storage_->now()); }
   /// Refreshes what policies see: some calls of the storage. O(1).
   void look() {
+    follow_clock();
     now.budget = storage_->capacity();
-    now.used = storage_->used();
+    now.used = storage_->used() - spare();
     now.leaving = leaving_;
     now.host_free = saturating_sub(storage_->host_capacity(), storage_->host_used());
     for (const direction d : {direction::out, direction::in}) {
@@ -75,7 +87,7 @@ class ledger {
 
   // --- bytes come -------------------------------------------------------------------------------
 
-  /// A tensor of the program whose bytes are here.
+  /// A tensor of the program whose bytes are here, as new as the storage's clock says.
   tensor_id admit(bytes size, block&& b, bool persistent, pin pinned, const char* label) {
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
@@ -83,7 +95,8 @@ class ledger {
     r.label = label;
     r.persistent = persistent;
     r.pinned = pinned;
-    r.last_use = now.now;
+    follow_clock();
+    r.last_use = now.clock;
     if (pinned == pin::both) constants_ += r.footprint;
     become(t, residency::resident);
     return t;
@@ -93,7 +106,7 @@ class ledger {
   void recomputed(tensor_id t, block&& b) {
     if (tensors[t].where == residency::host) std::erase(offloaded_, t);
     own(t, std::move(b));
-    tensors[t].last_use = now.now;
+    tensors[t].last_use = now.clock;
     become(t, residency::resident);
   }
   /// Starts a copy in to `b`. On demand the tensor is usable at once: the storage orders the
@@ -204,32 +217,41 @@ class ledger {
   }
   /// Files a tensor among the candidates anew, after its pins changed.
   void refile(tensor_id t) {
-    delist(t);
-    enlist(t);
+    candidates_.delist(tensors, t);
+    candidates_.enlist(tensors, t);
   }
   /// While locked it is no candidate, and dropping it waits (repairs P-22). O(1).
   void lock(tensor_id t) {
     ++tensors[t].locks;
-    delist(t);
+    candidates_.delist(tensors, t);
   }
   void unlock(tensor_id t) {
     tensor& r = tensors[t];
     if (--r.locks > 0) return;
     if (r.references == 0)
-      abandon(t);
+      set_aside(t);
     else
-      enlist(t);
+      candidates_.enlist(tensors, t);
   }
-  /// An operator has used it: s starts anew, and it has come back for something.
-  void touch(tensor_id t) noexcept {
-    tensors[t].last_use = now.now;
+  /// Nobody references or locks it. Where records read it, its bytes stay until they are in the
+  /// way: what was computed again for one tensor is often needed for the next.
+  void set_aside(tensor_id t) {
+    const tensor& r = tensors[t];
+    if (r.producer == operator_id::none || r.consumers.empty() || r.where != residency::resident)
+      return abandon(t);
+    candidates_.set_aside(tensors, t);
+  }
+  /// An operator that began at `when` has used it: s starts anew, and it has come back for
+  /// something.
+  void touch(tensor_id t, nanoseconds when) noexcept {
+    tensors[t].last_use = when;
     tensors[t].fresh = false;
   }
 
   // --- the end ----------------------------------------------------------------------------------
 
   /// One reference less; at none the bytes go, unless something can only be recomputed from them.
-  /// Whoever still locks it abandons it when he unlocks.
+  /// Whoever still locks it sets it aside when he unlocks.
   void drop(tensor_id t) {
     if (--tensors[t].references == 0 && tensors[t].locks == 0) abandon(t);
   }
@@ -282,31 +304,13 @@ class ledger {
     // The one state, and the table of repairs P-21.
     assert(legal(r.where, to));
     r.where = to;
-    to == residency::resident ? enlist(t) : delist(t);
+    to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
   }
   // The block is this tensor's from now on, in both tables.
   void own(tensor_id t, block&& b) {
     if (b.index() >= owners_.size()) owners_.resize(b.index() + 1u, tensor_id::none);
     owners_[b.index()] = t;
     tensors[t].device = std::move(b);
-  }
-  // O(1), and so is delist, as every operator locks and unlocks: the last one fills the gap, and
-  // the order means nothing (ties go to the lower id).
-  void enlist(tensor_id t) {
-    tensor& r = tensors[t];
-    if (r.place != tensor::nowhere || r.locks > 0 || r.where != residency::resident ||
-        r.pinned == pin::both || r.footprint.count == 0)
-      return;
-    r.place = static_cast<std::uint32_t>(candidates_.size());
-    candidates_.push_back(t);
-  }
-  void delist(tensor_id t) {
-    tensor& r = tensors[t];
-    if (r.place == tensor::nowhere) return;
-    tensors[candidates_.back()].place = r.place;
-    candidates_[r.place] = candidates_.back();
-    candidates_.pop_back();
-    r.place = tensor::nowhere;
   }
   // If it throws the slab is still the tensor's, and the block goes back.
   transfer queue_copy_in(tensor& r, block&& b) {
@@ -371,7 +375,7 @@ class ledger {
       if (!r.in_use || r.references > 0 || r.locks > 0) continue;
       const bool source = r.producer == operator_id::none && !r.consumers.empty();
       if (source || r.wanted > 0) {  // retained: it may still be released under pressure
-        enlist(t);
+        candidates_.enlist(tensors, t);
         continue;
       }
       bury(t);
@@ -383,7 +387,8 @@ class ledger {
   }
 
   Storage* storage_;
-  std::vector<tensor_id> candidates_, offloaded_, orphans_;
+  candidate_list candidates_;
+  std::vector<tensor_id> offloaded_, orphans_;
   std::vector<tensor_id> owners_;  // by row of the storage's table; checked when asked
   std::vector<operator_id> broken_;
   // In the order in which they were queued: few at a time, so they are searched.

@@ -22,7 +22,7 @@ class random_table {
  public:
   /// 4 sources and 12 operators, some with two outputs, and 40 changes to mix them.
   explicit random_table(std::uint64_t seed) : state_(seed), context_(graph_, now_) {
-    now_.now = 1;
+    pass(1);
     now_.budget = bytes{1000};
     now_.recompute_cap = 4;
     for (int i = 0; i < 4; ++i) add();
@@ -53,8 +53,10 @@ class random_table {
         candidates_.push_back(t);
     return candidates_;
   }
-  /// Ticks go by, and nothing else happens.
-  void pass(tick n) noexcept { now_.now += n; }
+  /// Ticks and nanoseconds go by, and nothing else happens.
+  void pass(std::int64_t n) noexcept {
+    now_.now += static_cast<tick>(n), now_.clock += nanoseconds{n};
+  }
   /// One thing changes: one case for every quantity that `depends_on` can name, and some that it
   /// can't. So an undeclared one can be caught by the case that changes it alone.
   void change() {
@@ -109,14 +111,14 @@ class random_table {
         r.references = below(4) != 0 ? 1 : 0;
         break;
       case 10:  // later, and everything as stale as before
-        ++now_.now;
+        pass(1);
         for (std::uint32_t i = 0; i < graph_.tensor_slots(); ++i)
           ++graph_[static_cast<tensor_id>(i)].last_use;
         break;
       // it is used
       default:
-        now_.now += 1 + below(3);
-        r.last_use = now_.now;
+        pass(1 + static_cast<std::int64_t>(below(3)));
+        r.last_use = now_.clock;
     }
   }
 

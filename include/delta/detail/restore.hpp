@@ -72,14 +72,14 @@ class restorer {
     room_->bring_back(t, room_->obtain(book_->tensors[t].size, room_->lifetime_of(t)),
                       happening::reload);
   }
-  // A replay brought back more than anybody waits for: what the program has dropped goes again. A
-  // copy of the list, as abandoning may recycle the record itself.
+  // A replay brought back more than anybody waits for: what the program has dropped is set aside. A
+  // copy of the list, as that may recycle the record itself.
   void drop_unneeded(operator_id o) {
     spared_.assign(book_->tensors[o].outputs.begin(), book_->tensors[o].outputs.end());
     for (const tensor_id t : spared_)
       if (const tensor& r = book_->tensors[t];
           r.in_use && r.references == 0 && r.locks == 0 && r.wanted == 0)
-        book_->abandon(t);
+        book_->set_aside(t);
   }
 
   // The report of a restore that failed: with as much more as its plan lacked, it would have gone.
@@ -214,14 +214,14 @@ class restorer {
     const auto want = [&](operator_id o) {
       for (const tensor_id t : inputs(o)) ++g[t].wanted;
     };
-    // A copy of the list: abandoning may recycle the record.
+    // A copy of the list: setting aside may recycle the record.
     const auto unwant = [&](operator_id o) {
       wanted_.assign(inputs(o).begin(), inputs(o).end());
       for (const tensor_id t : wanted_) --g[t].wanted;
       for (const tensor_id t : wanted_)
         if (g[t].in_use && g[t].wanted == 0 && g[t].references == 0 && g[t].locks == 0 &&
             std::find(targets.begin(), targets.end(), t) == targets.end())
-          book_->abandon(t);
+          book_->set_aside(t);
     };
     std::uint64_t replays = 0;
     const std::uint64_t cap = 10 * (g.live_records() + 1);

@@ -80,7 +80,9 @@ class room {
     book_->harvest();
     book_->look();
     if constexpr (starts_early<P>) {
-      const auto staying = [&] { return book_->storage().used() - book_->leaving(); };
+      const auto staying = [&] {
+        return book_->storage().used() - book_->spare() - book_->leaving();
+      };
       const double target = prefetcher_.ahead(view());
       for (const bytes before = staying();
            static_cast<double>((before - staying()).count) < target && release_one(tier::idle);) {
@@ -92,7 +94,10 @@ class room {
       // A tensor that is not on the host is no answer; nor is one that does not fit, as asking
       // again would name the same.
       if (t == tensor_id::none || book_->tensors[t].where != residency::host) break;
-      if (book_->tensors[t].footprint > book_->free_bytes()) break;
+      const bytes need = book_->tensors[t].footprint;
+      while (book_->free_bytes() < need && book_->spare().count > 0 && release_one(tier::idle))
+        continue;
+      if (book_->free_bytes() < need) break;
       auto b = book_->storage().allocate(book_->tensors[t].size, lifetime_of(t));
       if (!b) break;
       bring_back(t, std::move(*b), happening::prefetch);
