@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <iosfwd>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,7 +9,6 @@
 #include <vector>
 
 #include "delta/trace.hpp"
-#include "delta/units.hpp"
 #include "replay/replay.hpp"
 #include "replay/replay_report.hpp"
 
@@ -18,7 +16,7 @@ namespace delta::executor {
 
 /// What is asked of a trace.
 struct budget_question {
-  replay_machine machine;           ///< its budget plays no part
+  replay_machine machine;           ///< its budget plays no part, the host's does
   double max_overhead = 1.2;        ///< time / unmanaged time, from 1 to machine.thrash_limit
   std::string_view name = "trace";  ///< what the rows call the trace
 };
@@ -37,10 +35,6 @@ struct budget_answer {
   std::size_t holes = 0;
 };
 
-/// What an operator touches, the constants that are alive and its workspace, where that is most;
-/// the results and the constants at the end likewise. No policy can do with less. O(trace).
-[[nodiscard]] bytes least_budget(const trace&);
-
 /// For each policy the smallest budget that keeps to question.max_overhead. Policies are not
 /// monotone in the budget: one may do worse with more. So nothing is bisected: 64 budgets from
 /// least_budget to the unmanaged peak are tried, evenly spread, then as many below the smallest
@@ -53,9 +47,5 @@ struct budget_answer {
 /// The same for one policy.
 [[nodiscard]] budget_answer find_budget(const trace&, std::string_view policy,
                                         const budget_question&);
-
-/// The answers for one trace: a line about it, a line per policy with the best one marked, and 16
-/// budgets of the curves side by side. At least one answer.
-void print_answers(std::ostream&, std::span<const budget_answer>);
 
 }  // namespace delta::executor

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "delta/trace.hpp"
+#include "replay/budget_report.hpp"
 #include "replay/find_budget.hpp"
 #include "replay/replay_jobs.hpp"
 #include "replay/replay_options.hpp"

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "replay/bound.hpp"
+#include "replay/budget_report.hpp"
+#include "replay/least_budget.hpp"
 #include "replay/replay_jobs.hpp"
 #include "replay/trace_file.hpp"
 
