@@ -101,10 +101,15 @@ def pieces(build, data):
     return run.stdout.strip()
 
 
+def git(*arguments):
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 def commit():
-    run = subprocess.run(["git", "describe", "--always", "--dirty=, with changes not committed"],
-                         cwd=ROOT, capture_output=True, text=True, check=False)
-    return f"Commit {run.stdout.strip() or 'unknown'}."
+    """What was replayed; this page and the figure do not count as changes."""
+    name = git("rev-parse", "--short", "HEAD").stdout.strip() or "unknown"
+    changed = git("diff", "--quiet", "HEAD", "--", "include", "executor").returncode != 0
+    return f"Commit {name}{', with changes not committed' if changed else ''}."
 
 
 def put(text, name, content):
