@@ -16,7 +16,8 @@ void describe(command_line& given) {
   given.value("--batch", "IMAGES", "images per step (default 32)");
 
   given.group("For how long, and how");
-  given.value("--steps", "N", "train for N steps (default 10); not with --epochs");
+  given.value("--steps", "N",
+              "train for N steps (default 10, with --find-budget 3); not with --epochs");
   given.value("--epochs", "N", "train for N passes over the training images; not with --steps");
   given.value("--optimizer", "NAME", "sgd (default) or adam");
   given.value("--lr", "X", "learning rate (default 0.1, with adam 0.001)");
@@ -40,24 +41,30 @@ void describe(command_line& given) {
               "what tensors, workspace and copies in flight may take together;\n"
               "PERCENT% is of the unmanaged peak, measured first in the same run\n"
               "(default: no budget)");
+  given.flag("--find-budget",
+             "in place of --budget: record one step, replay it in many budgets, and\n"
+             "train in the smallest that keeps to --max-overhead; see below");
+  given.value("--max-overhead", "X",
+              "step time over unmanaged step time, from 1 to 1000 (default 1.2);\n"
+              "needs --find-budget");
   given.value("--host-budget", "BYTES",
               "host memory for tensors copied out (default: as much as the\n"
-              "unmanaged peak); needs --budget");
+              "unmanaged peak); needs a budget");
   given.value("--policy", "NAME",
-              "what leaves and how it comes back (default online with a budget,\n"
-              "unmanaged without); 'list' explains each in a line");
+              "what leaves and how it comes back (default online with a budget, also\n"
+              "one to be found, unmanaged without); 'list' explains each in a line");
   given.flag("--strict", "paper: stop with an error when backward would have to release");
 
   given.group("Comparing and measuring");
   given.flag("--verify",
              "run the unmanaged twin too, and compare every loss and the final\n"
              "parameters, optimizer state and running statistics bit for bit;\n"
-             "needs --budget");
+             "needs a budget");
   given.value("--copy-rate", "RATE",
-              "slow copies down to RATE each way, to imitate a PCIe link;\nneeds --budget");
+              "slow copies down to RATE each way, to imitate a PCIe link;\nneeds a budget");
   given.flag("--virtual-clock",
              "take times from flops and bytes instead of the clock: the same\n"
-             "decisions on every run; needs --budget");
+             "decisions on every run; needs a budget");
 
   given.group("Output");
   given.value("--json", "FILE", "write the results to FILE, all at once, when done");
@@ -70,7 +77,8 @@ void describe(command_line& given) {
               "left or came back, how, for whom, and what the other way would cost");
   given.value("--record", "FILE",
               "record what the run asks of its memory, for delta-replay: write it to\n"
-              "FILE when done, gzip if it ends in .gz");
+              "FILE when done, gzip if it ends in .gz; with --find-budget the step that\n"
+              "is replayed");
   given.list("--table", "FILE", "train nothing: print one table of these earlier results");
   given.flag("-h,--help", "print this text");
 }
@@ -100,6 +108,13 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
       "  (m: bytes, s: operators since the last use, c_r: what computing it again costs,\n"
       "  c_s: what copying it out and back costs)\n"
       "\n"
+      "--find-budget trains three steps without a budget and records the last, replays it three\n"
+      "times in a row in 64 budgets and more, as delta-replay --find-budget does, and trains in\n"
+      "the smallest that keeps to --max-overhead, to compare what it takes with what the replay\n"
+      "says. A budget is confirmed when the run comes to its end in it and keeps to the overhead,\n"
+      "by the median step, or in all under --virtual-clock. If it does not, larger ones are\n"
+      "tried, three in all. --timeline and --decisions show the last run.\n"
+      "\n"
       "Units:\n"
       "  sizes  65536, 512KiB, 300MiB, 1.5GiB; KB, MB and GB are powers of 1000\n"
       "  rates  2GB/s, 1.5GiB/s, 800MB/s\n"
@@ -110,11 +125,12 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
       "  delta-train --budget 24MiB --copy-rate 2GB/s --json result.json\n"
       "  delta-train --model resnet18 --budget 50% --timeline timeline.json\n"
       "  delta-train --model resnet50 --batch 16 --steps 2 --record resnet50.jsonl.gz\n"
+      "  delta-train --model resnet50 --batch 16 --find-budget --max-overhead 1.1 --verify\n"
       "  delta-train --table first.json second.json\n"
       "\n"
       "Exit codes: 0 done (with --verify: and equal), 1 a failure, or not equal under --verify,\n"
       "2 a flag or a file that can't be used, 3 the policy can't keep to the budget: the message\n"
-      "names a budget to try.\n";
+      "names a budget to try, 4 --find-budget: none was confirmed.\n";
   return text;
 }
 

@@ -55,7 +55,7 @@ struct train_options {
   int image = 32;  ///< pixels per side
   int batch = 32;  ///< images per step
 
-  std::uint64_t steps = 10;       ///< 0 when `epochs` counts
+  std::uint64_t steps = 10;       ///< 0 when `epochs` counts; parse_options: 3 with find_budget
   std::uint64_t epochs = 0;       ///< 0 when `steps` counts
   std::string optimizer = "sgd";  ///< or "adam"
   double lr = 0.1;                ///< parse_options: 0.001 with adam
@@ -73,7 +73,9 @@ struct train_options {
 
   budget_choice budget;
   std::optional<bytes> host_budget;  ///< absent: the unmanaged peak
-  std::string policy = "unmanaged";  ///< parse_options: "online" where a budget is given
+  bool find_budget = false;          ///< in place of `budget`: look for the smallest that will do
+  double max_overhead = 1.2;         ///< with find_budget: step time / unmanaged step time
+  std::string policy = "unmanaged";  ///< parse_options: "online" with a budget or find_budget
   bool strict = false;               ///< paper: throw when backward would have to release
   bool verify = false;               ///< run the unmanaged twin and compare bit for bit
   bool virtual_clock = false;        ///< costs from flops and bytes: decisions repeat exactly
@@ -102,7 +104,7 @@ void check_against_operator(bytes budget, bytes largest_footprint);
 /// A parsed command line.
 struct command {
   enum class action : std::uint8_t {
-    train,  ///< `options` says how
+    train,  ///< `options` says how, or that a budget is to be found
     print,  ///< print `text` (help, the policies) and stop
     table   ///< print one table of the reports in `reports`
   };

@@ -16,6 +16,7 @@ constexpr int largest_image = 1024;
 constexpr int largest_batch = 65'536;
 constexpr int largest_threads = 256;
 constexpr std::uint64_t largest_count = 1'000'000'000;
+constexpr std::uint64_t confirming_steps = 3;  // of --find-budget's runs, where none are given
 
 budget_choice budget_of(std::string_view flag, std::string_view text) {
   budget_choice budget;
@@ -104,6 +105,9 @@ void read_training(const command_flags& given, train_options& options) {
     options.epochs = whole("--epochs", given.text("--epochs"), 1, 1'000'000);
     options.steps = 0;
   }
+  if (given.has("--find-budget") && !given.has("--steps") && !given.has("--epochs")) {
+    options.steps = confirming_steps;
+  }
 }
 
 void read_optimizer(const command_flags& given, train_options& options) {
@@ -151,6 +155,46 @@ void read_optimizer(const command_flags& given, train_options& options) {
   }
 }
 
+/// A budget is looked for in place of one that is given.
+void read_search(const command_flags& given, train_options& options) {
+  options.find_budget = given.has("--find-budget");
+  if (!options.find_budget) {
+    if (given.has("--max-overhead"))
+      reject("--max-overhead", "given without --find-budget", "with --find-budget");
+    return;
+  }
+  if (given.has("--budget")) reject("--find-budget", "given with --budget", "one of the two");
+  if (given.has("--strict")) reject("--strict", "given with --find-budget", "with --budget only");
+  if (given.has("--max-overhead"))
+    options.max_overhead =
+        real("--max-overhead", given.text("--max-overhead"), "a number from 1 to 1000",
+             [](double x) { return x >= 1 && x <= 1000; });
+  options.policy = "online";
+}
+
+void read_policy(const command_flags& given, train_options& options,
+                 std::span<const policy_choice> policies) {
+  if (given.has("--policy")) {
+    options.policy = given.text("--policy");
+    if (std::ranges::find(policies, options.policy, &policy_choice::name) == policies.end()) {
+      reject("--policy", "unknown policy " + in_quotes(options.policy),
+             names_of(policies) + ", or list");
+    }
+  }
+  const bool managed = given.has("--budget") || options.find_budget;
+  if (options.policy != "unmanaged" && !managed) {
+    reject("--policy", in_quotes(options.policy) + " without --budget has nothing to do",
+           "unmanaged without a budget, or add --budget BYTES|PERCENT% or --find-budget");
+  }
+  if (options.policy == "unmanaged" && options.find_budget) {
+    reject("--policy", "'unmanaged' given with --find-budget", "a policy that keeps to a budget");
+  }
+  options.strict = given.has("--strict");
+  if (options.strict && options.policy != "paper") {
+    reject("--strict", "given with --policy " + options.policy, "with --policy paper only");
+  }
+}
+
 void read_memory(const command_flags& given, train_options& options,
                  std::span<const policy_choice> policies) {
   if (given.has("--budget")) {
@@ -160,21 +204,8 @@ void read_memory(const command_flags& given, train_options& options,
   if (given.has("--host-budget")) {
     options.host_budget = size_of("--host-budget", given.text("--host-budget"));
   }
-  if (given.has("--policy")) {
-    options.policy = given.text("--policy");
-    if (std::ranges::find(policies, options.policy, &policy_choice::name) == policies.end()) {
-      reject("--policy", "unknown policy " + in_quotes(options.policy),
-             names_of(policies) + ", or list");
-    }
-  }
-  if (options.policy != "unmanaged" && !given.has("--budget")) {
-    reject("--policy", in_quotes(options.policy) + " without --budget has nothing to do",
-           "unmanaged without a budget, or add --budget BYTES|PERCENT%");
-  }
-  options.strict = given.has("--strict");
-  if (options.strict && options.policy != "paper") {
-    reject("--strict", "given with --policy " + options.policy, "with --policy paper only");
-  }
+  read_search(given, options);
+  read_policy(given, options, policies);
   if (given.has("--copy-rate")) {
     options.copy_rate = rate_of("--copy-rate", given.text("--copy-rate"));
   }
@@ -225,8 +256,9 @@ command parse_options(int argc, const char* const* argv, std::span<const policy_
   read_memory(given, options, policies);
   options.verify = given.has("--verify");
   for (const char* flag : {"--verify", "--host-budget", "--copy-rate", "--virtual-clock"}) {
-    if (given.has(flag) && !given.has("--budget")) {
-      reject(flag, "without --budget has nothing to do", "with --budget BYTES|PERCENT%");
+    if (given.has(flag) && !given.has("--budget") && !options.find_budget) {
+      reject(flag, "without --budget has nothing to do",
+             "with --budget BYTES|PERCENT% or --find-budget");
     }
   }
   options.evaluate = given.has("--evaluate");

@@ -57,4 +57,16 @@ void output_file::commit(std::string_view content) {
   temporary_.clear();
 }
 
+live_file::live_file(const char* flag, std::filesystem::path name)
+    : flag_(flag), name_(std::move(name)) {
+  if (!name_.empty()) stream_.open(name_, std::ios::binary);
+}
+
+void live_file::finish() {
+  stream_.flush();
+  if (!name_.empty() && !stream_)
+    throw std::runtime_error(std::string(flag_) + ": '" + name_.string() +
+                             "' could not be written");
+}
+
 }  // namespace delta::executor

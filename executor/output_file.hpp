@@ -1,7 +1,9 @@
-// delta executor: a file that appears whole or not at all.
+// delta executor: files that appear whole or not at all, and files that are written as it goes on.
 #pragma once
 
 #include <filesystem>
+#include <fstream>
+#include <iosfwd>
 #include <string_view>
 
 namespace delta::executor {
@@ -24,6 +26,22 @@ class output_file {
   std::filesystem::path destination_;
   std::filesystem::path temporary_;  ///< empty once renamed
   int descriptor_ = -1;
+};
+
+/// A file that is written while a run goes on; without a name, none.
+class live_file {
+ public:
+  /// `flag` names it in the error, and outlives it. An old file is emptied.
+  live_file(const char* flag, std::filesystem::path name);
+  /// Null without a name.
+  [[nodiscard]] std::ostream* stream() { return name_.empty() ? nullptr : &stream_; }
+  /// Throws std::runtime_error where not all of it could be written.
+  void finish();
+
+ private:
+  const char* flag_;
+  std::filesystem::path name_;
+  std::ofstream stream_;
 };
 
 }  // namespace delta::executor

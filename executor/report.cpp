@@ -62,6 +62,10 @@ void each_field(auto& r, auto&& visit)
   visit("moved_bytes", r.moved_bytes);
   visit("virtual_clock", r.virtual_clock);
   visit("copy_rate", r.copy_rate);
+  visit("max_overhead", r.max_overhead);
+  visit("predicted_overhead", r.predicted_overhead);
+  visit("measured_overhead", r.measured_overhead);
+  visit("budget_confirmed", r.budget_confirmed);
   visit("error", r.error);
   visit("smallest_budget_bytes", r.smallest_budget_bytes);
 }
@@ -104,6 +108,16 @@ void from_value(const json& value, std::optional<T>& member) {
   }
 }
 
+/// A report from before there was such a member has none, and is none the worse for it.
+template <class T>
+void read_member(const json& object, const char* key, T& member) {
+  from_value(object.at(key), member);
+}
+template <class T>
+void read_member(const json& object, const char* key, std::optional<T>& member) {
+  if (object.contains(key)) from_value(object.at(key), member);
+}
+
 }  // namespace
 
 void write_json(const train_report& report, const std::filesystem::path& path) {
@@ -121,7 +135,7 @@ train_report read_json(const std::filesystem::path& path) {
   try {
     const json object = json::parse(file);
     train_report report;
-    each_field(report, [&](const char* key, auto& member) { from_value(object.at(key), member); });
+    each_field(report, [&](const char* key, auto& member) { read_member(object, key, member); });
     return report;
   } catch (const json::exception&) {
     throw std::runtime_error(path.string() + ": is no report; allowed: a file that --json wrote");

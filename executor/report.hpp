@@ -63,6 +63,12 @@ struct train_report {
   bool virtual_clock = false;
   std::optional<double> copy_rate;  ///< bytes per second each way, where throttled
 
+  // Only of a run in a budget that was looked for.
+  std::optional<double> max_overhead;        ///< asked for: time / unmanaged time
+  std::optional<double> predicted_overhead;  ///< in this budget, by the replay of one step
+  std::optional<double> measured_overhead;   ///< in this run
+  std::optional<bool> budget_confirmed;      ///< it kept to the budget and to the overhead
+
   // Only of a run that a memory error ended; its figures are those of the command line then.
   std::optional<std::string> error;                    ///< the error's line
   std::optional<std::uint64_t> smallest_budget_bytes;  ///< that it names

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "budget_training.hpp"
 #include "data/data_file.hpp"
 #include "delta/error.hpp"
 #include "options.hpp"
@@ -22,6 +23,7 @@ using namespace delta::executor;
 constexpr int exit_failure = 1;
 constexpr int exit_usage = 2;
 constexpr int exit_memory = 3;
+constexpr int exit_unconfirmed = 4;
 
 int complain(std::string_view line, int code) {
   std::cerr << "delta-train: " << line << std::endl;
@@ -37,14 +39,25 @@ train_report failed_report(const train_options& options, const delta::budget_exc
   return report;
 }
 
+int differs() {
+  return complain("--verify: the managed run differs from the unmanaged one", exit_failure);
+}
+
+int search(const train_options& options) {
+  const budget_finding found = find_and_confirm(options, std::cerr);
+  if (!options.json.empty()) write_json(found.report, options.json);
+  print_finding(std::cout, found);
+  if (found.report.bit_identical == false) return differs();
+  if (found.confirmed()) return EXIT_SUCCESS;
+  return complain("--find-budget: " + why_unconfirmed(found), exit_unconfirmed);
+}
+
 int run(const train_options& options) {
   try {
     const train_report report = train(options, std::cerr);
     if (!options.json.empty()) write_json(report, options.json);
     print_table(std::cout, {&report, 1});
-    if (report.bit_identical == false) {
-      return complain("--verify: the managed run differs from the unmanaged one", exit_failure);
-    }
+    if (report.bit_identical == false) return differs();
     return EXIT_SUCCESS;
   } catch (const delta::budget_exceeded& error) {
     if (!options.json.empty()) write_json(failed_report(options, error), options.json);
@@ -75,7 +88,7 @@ int main(int argc, char** argv) {
       case command::action::table:
         return print_reports(wanted.reports);
       case command::action::train:
-        return run(wanted.options);
+        return wanted.options.find_budget ? search(wanted.options) : run(wanted.options);
     }
   } catch (const usage_error& error) {
     return complain(error.what(), exit_usage);

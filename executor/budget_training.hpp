@@ -1,0 +1,54 @@
+// delta executor: training in the smallest budget that does not take too long: a replay finds it,
+// a run confirms it.
+#pragma once
+
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "delta/units.hpp"
+#include "options.hpp"
+#include "replay/find_budget.hpp"
+#include "report.hpp"
+
+namespace delta::executor {
+
+/// A budget that was trained in.
+struct budget_trial {
+  bytes budget{};
+  double predicted = 0;              ///< time / unmanaged time, of the replay
+  std::optional<double> measured{};  ///< the same, of the run; absent: a memory error ended it
+  bytes peak{};                      ///< of a run that came to its end
+  bool confirmed = false;            ///< it did, within the budget and the overhead
+};
+
+/// What came of looking for a budget.
+struct budget_finding {
+  budget_answer answer;              ///< of the replays
+  std::vector<budget_trial> trials;  ///< in the order of the runs, budgets ascending; 3 at most
+  train_report report;               ///< of the last run that came to its end, if one did
+
+  [[nodiscard]] bool confirmed() const { return !trials.empty() && trials.back().confirmed; }
+};
+
+/// Trains three steps without a budget, replays the last one three times in a row with
+/// options.policy in many budgets (`find_budget`), and trains as the options say in the smallest
+/// that keeps to options.max_overhead. Where that run ends in a memory error or takes longer, up to
+/// two larger budgets follow, which the replay says keep to it: each at least 2 % of the unmanaged
+/// peak larger and, behind a run that took longer, with a predicted overhead that is as much
+/// smaller as the measured one was too large.
+///
+/// The measured overhead is the median step's time over the unmanaged one's; under the virtual
+/// clock all steps' over the recorded step's cost, as in the replay. options.record gets the
+/// recorded step, options.timeline and options.decisions what the last run does. Progress and
+/// errors as `train`, but that memory errors are results.
+budget_finding find_and_confirm(const train_options&, std::ostream& progress);
+
+/// Why there is no confirmed budget, in one line.
+std::string why_unconfirmed(const budget_finding&);
+
+/// The answer of the replays, a line per run, and the table of the last run that came to its end.
+void print_finding(std::ostream&, const budget_finding&);
+
+}  // namespace delta::executor

@@ -1,0 +1,289 @@
+#include "training_run.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <ostream>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "data/cifar.hpp"
+#include "data/idx.hpp"
+#include "data/synthetic.hpp"
+#include "decision_log.hpp"
+#include "delta/presets.hpp"
+#include "delta/storage/arena.hpp"
+#include "delta/timeline.hpp"
+#include "device/cpu.hpp"
+#include "digest.hpp"
+#include "feasibility.hpp"
+#include "replay/trace_recorder.hpp"
+#include "runner.hpp"
+#include "trainer.hpp"
+
+namespace delta::executor {
+namespace {
+
+std::unique_ptr<dataset> open_files(const train_options& o) {
+  switch (o.data.what) {
+    case data_choice::kind::mnist:
+      return std::make_unique<mnist>(o.data.directory);
+    case data_choice::kind::cifar10:
+      return std::make_unique<cifar10>(o.data.directory);
+    case data_choice::kind::synthetic:
+      break;
+  }
+  return std::make_unique<synthetic>(o.seed);
+}
+
+std::unique_ptr<dataset> open_data(const train_options& o) {
+  auto data = open_files(o);
+  check_against_data(o, data->training().count);
+  return data;
+}
+
+graph build(const train_options& o, const dataset& data, purpose what, int batch) {
+  model_options m = model_of(o, data.channels(), data.classes());
+  m.what = what;
+  m.batch = batch;
+  return make_model(o.model, m);
+}
+
+std::vector<graph> build_inference(const train_options& o, const dataset& data) {
+  std::vector<graph> graphs;
+  if (!o.evaluate) return graphs;
+  const int images = int(data.evaluation().count);
+  const int whole = std::min(o.batch, images);
+  graphs.push_back(build(o, data, purpose::inference, whole));
+  if (images % whole != 0) graphs.push_back(build(o, data, purpose::inference, images % whole));
+  return graphs;
+}
+
+/// Says what is being built before it is.
+graph build_training(const train_options& o, const dataset& data, std::ostream& progress) {
+  progress << "building " << o.model << ": batch " << o.batch << ", " << o.image << "x" << o.image
+           << ", " << o.threads << " threads" << std::endl;
+  return build(o, data, purpose::training, o.batch);
+}
+
+/// A list of images as one batch.
+class listed_batch final : public batch_source {
+ public:
+  listed_batch(const dataset& data, int image) : data_(&data), image_(image) {}
+  void set(std::span<const std::uint32_t> indices) { indices_ = indices; }
+  void fill(float* images, std::int32_t* labels) override {
+    data_->fill(indices_, image_, images, labels);
+  }
+
+ private:
+  const dataset* data_;
+  int image_;
+  std::span<const std::uint32_t> indices_;
+};
+
+double median(std::vector<double> v) {
+  if (v.empty()) return 0;
+  const auto middle = v.begin() + std::ptrdiff_t(v.size() / 2);
+  std::nth_element(v.begin(), middle, v.end());
+  return *middle;
+}
+double mean(const std::vector<double>& v) {
+  return v.empty() ? 0 : std::accumulate(v.begin(), v.end(), 0.0) / double(v.size());
+}
+
+double evaluate(const training_bench& s, session& trainee, listed_batch& batch) {
+  const image_range range = s.data->evaluation();
+  std::vector<std::uint32_t> indices(range.count);
+  std::iota(indices.begin(), indices.end(), std::uint32_t(range.first));
+  const auto classes = std::size_t(s.data->classes());
+  std::vector<float> probabilities,
+      ignored(std::size_t(s.options.image) * std::size_t(s.options.image) *
+              std::size_t(s.data->channels()));
+  std::size_t right = 0;
+  for (std::size_t first = 0; first < indices.size();) {
+    const graph* g = &s.inference.front();
+    const std::size_t left = indices.size() - first;
+    if (std::size_t(g->batch) > left) g = &s.inference.back();
+    const auto n = std::size_t(g->batch);
+    const auto now = std::span(indices).subspan(first, n);
+    probabilities.resize(n * classes);
+    batch.set(now);
+    trainee.infer(*g, &batch, probabilities);
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto row = probabilities.begin() + std::ptrdiff_t(i * classes);
+      const auto best = std::max_element(row, row + std::ptrdiff_t(classes)) - row;
+      std::int32_t label = -1;
+      s.data->fill(now.subspan(i, 1), s.options.image, ignored.data(), &label);
+      right += std::size_t(label == std::int32_t(best));
+    }
+    first += n;
+  }
+  return double(right) / double(indices.size());
+}
+
+/// The observers of one run.
+struct watchers {
+  std::optional<timeline> lanes;
+  std::optional<decision_log> log;
+
+  explicit watchers(const run_request& w) {
+    if (w.timeline != nullptr) lanes.emplace(*w.timeline);
+    if (w.decisions != nullptr) log.emplace(*w.decisions);
+  }
+  void on(const event& e) {
+    if (lanes) lanes->on(e);
+    if (log) log->on(e);
+  }
+};
+
+/// What a recording says of where it was made.
+trace::origin origin_of(const arena<cpu_device>& storage, const train_options& o) {
+  const auto whole = [](double rate) { return static_cast<std::uint64_t>(rate); };
+  return {.device = (o.virtual_clock ? "virtual clock" : cpu_name()) + ", " +
+                    std::to_string(o.threads) + (o.threads == 1 ? " thread" : " threads"),
+          .rate_out = whole(storage.rate(direction::out)),
+          .rate_in = whole(storage.rate(direction::in)),
+          .rate_move = whole(storage.move_rate()),
+          .latency = std::max(storage.latency(direction::out), storage.latency(direction::in)),
+          .granularity = granularity};
+}
+
+std::string digest_of(const std::vector<std::vector<std::byte>>& values) {
+  digest d;
+  for (const auto& v : values) d.add(std::span<const std::byte>(v));
+  return d.hex();
+}
+
+}  // namespace
+
+training_bench::training_bench(const train_options& o, std::ostream& to)
+    : options(o),
+      progress(to),
+      data(open_data(o)),
+      steps(total_steps(o, data->training().count)),
+      training(build_training(o, *data, to)),
+      inference(build_inference(o, *data)),
+      expected(unmanaged_peak(training)),
+      host_budget(o.host_budget.value_or(bytes{expected.total})),
+      pool(o.threads) {}
+
+run_request unmanaged_run(const training_bench& s, std::uint64_t steps, std::string_view title) {
+  return {.budget = bytes{s.expected.total} * 2, .steps = steps, .title = title};
+}
+
+run_outcome train_once(training_bench& s, const run_request& wanted) {
+  const train_options& o = s.options;
+  const std::uint64_t steps = wanted.steps;
+  cpu_device device({.copy_rate = o.copy_rate});
+  arena_options memory{
+      .capacity = wanted.budget, .host_capacity = wanted.host_budget, .granularity = granularity};
+  if (o.virtual_clock) {
+    const double rate = o.copy_rate > 0 ? o.copy_rate : default_copy_rate;
+    memory.virtual_clock = copy_rates{.out = rate, .in = rate, .move = default_copy_rate};
+  }
+  arena<cpu_device> storage(device, memory);
+  watchers told(wanted);
+  trace_recorder recorder(o.virtual_clock ? trace_recorder::costs::stated
+                                          : trace_recorder::costs::measured);
+  trace_recorder* const recording = wanted.recording ? &recorder : nullptr;
+  std::unique_ptr<session> trainee;
+  with_preset(
+      wanted.policy,
+      [&](auto p) {
+        trainee = told.lanes || told.log ? make_session(s.training, std::move(p), storage, &s.pool,
+                                                        observed_by{&told}, recording)
+                                         : make_session(s.training, std::move(p), storage, &s.pool,
+                                                        no_observer{}, recording);
+      },
+      o.strict);
+  trainee->create(o.seed);
+
+  run_outcome out;
+  out.losses.reserve(steps);
+  std::vector<double> walls, stalls, own;
+  for (auto* v : {&walls, &stalls, &own}) v->reserve(steps);
+  epoch_order order(s.data->training(), o.seed);
+  listed_batch batch(*s.data, o.image);
+  const std::uint64_t per_epoch = order.whole_batches(std::size_t(o.batch));
+  const std::uint64_t report_every = std::max<std::uint64_t>(1, steps / 8);
+  for (std::uint64_t i = 0; i < steps; ++i) {
+    const std::uint64_t epoch = i / per_epoch;
+    if (i % per_epoch == 0) {
+      order.shuffle(epoch);
+      s.training.hyper->learning_rate = float(learning_rate(o, epoch));
+    }
+    batch.set(order.batch(i % per_epoch, std::size_t(o.batch)));
+    const nanoseconds waited = device.waited(), began = storage.now();
+    out.losses.push_back(trainee->train(&batch));
+    const auto seconds = [](nanoseconds t) { return double(t.count()) * 1e-9; };
+    out.steps_time += storage.now() - began;
+    const nanoseconds stalled = device.waited() - waited;
+    const step_times t = trainee->times();
+    walls.push_back(seconds(t.wall));
+    stalls.push_back(seconds(stalled));
+    own.push_back(seconds(t.wall - t.kernels - stalled));
+    if (i == 0 || (i + 1) % report_every == 0 || i + 1 == steps)
+      s.progress << wanted.title << ": step " << i + 1 << "/" << steps << ", loss "
+                 << out.losses.back() << ", " << walls.back() << " s" << std::endl;
+    if (o.evaluate && wanted.evaluations && ((i + 1) % per_epoch == 0 || i + 1 == steps)) {
+      out.accuracies.push_back(evaluate(s, *trainee, batch));
+      s.progress << wanted.title << ": accuracy " << out.accuracies.back() << " after step "
+                 << i + 1 << std::endl;
+    }
+  }
+  out.step_seconds = median(walls);
+  out.stall_seconds = mean(stalls);
+  out.manager_seconds = mean(own);
+  out.counts = trainee->counts();
+  out.peak = storage.peak();
+  out.host_peak = storage.host_peak();
+  out.by_class = trainee->peak_by_class();
+  out.moves = storage.moves();
+  out.moved_bytes = storage.moved_bytes().count;
+  // What is read from here on is for the report: no part of the program, nor of its decisions.
+  told.log.reset();
+  if (wanted.recording) out.recorded = recorder.take(origin_of(storage, o));
+  const graph& g = s.training;
+  const auto keep = [&](const std::vector<value_id>& values, auto& to) {
+    for (const value_id v : values) trainee->read(v, to.emplace_back(g[v].bytes));
+  };
+  keep(g.parameters, out.parameters);
+  keep(g.optimizer_states, out.state);
+  keep(g.running_statistics, out.state);
+  return out;
+}
+
+bool same_bits(const run_outcome& a, const run_outcome& b) {
+  return a.losses.size() == b.losses.size() &&
+         std::memcmp(a.losses.data(), b.losses.data(), a.losses.size() * sizeof(float)) == 0 &&
+         a.parameters == b.parameters && a.state == b.state;
+}
+
+void report_twin(train_report& r, const run_outcome& twin) {
+  r.unmanaged_step_seconds = twin.step_seconds;
+  r.unmanaged_peak_bytes = twin.by_class;
+  r.unmanaged_peak_bytes->total = twin.peak.count;
+}
+
+void report_run(train_report& r, run_outcome&& run) {
+  r.peak_bytes = run.peak.count;
+  r.host_peak_bytes = run.host_peak.count;
+  r.step_seconds = run.step_seconds;
+  r.stall_seconds = run.stall_seconds;
+  r.manager_seconds = run.manager_seconds;
+  r.losses_digest = digest().add(std::span<const float>(run.losses)).hex();
+  r.parameters_digest = digest_of(run.parameters);
+  r.state_digest = digest_of(run.state);
+  r.losses = std::move(run.losses);
+  r.evaluation_accuracy = std::move(run.accuracies);
+  r.evictions = run.counts.evictions;
+  r.offloads = run.counts.offloads;
+  r.reloads = run.counts.reloads;
+  r.recomputes = run.counts.recomputes;
+  r.prefetches = run.counts.prefetches;
+  r.moves = run.moves;
+  r.moved_bytes = run.moved_bytes;
+}
+
+}  // namespace delta::executor
