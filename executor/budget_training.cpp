@@ -41,6 +41,7 @@ class budget_search {
     observe();
     ask();
     for (auto at = found_.answer.smallest; at; at = next_after(*at)) attempt(*at);
+    if (!found_.report.measured_overhead) found_.report.error = why_unconfirmed(found_);
     return std::move(found_);
   }
 
@@ -129,18 +130,7 @@ class budget_search {
   [[nodiscard]] std::optional<std::size_t> next_after(std::size_t at) const {
     const budget_trial& last = found_.trials.back();
     if (last.confirmed || found_.trials.size() == most_trials) return std::nullopt;
-    const double limit = limit_behind(last);
-    const auto& curve = found_.answer.curve;
-    const std::uint64_t least = last.budget.count + curve[at].unmanaged_peak_bytes / trials_apart;
-    for (std::size_t i = at + 1; i < curve.size(); ++i)
-      if (curve[i].budget_bytes >= least && *curve[i].keeps && curve[i].overhead <= limit) return i;
-    return std::nullopt;
-  }
-  /// What the replay may predict for the next trial.
-  [[nodiscard]] double limit_behind(const budget_trial& last) const {
-    const double most = options_.max_overhead;
-    if (!last.measured || *last.measured <= most) return most;
-    return 1 + (last.predicted - 1) * (most - 1) / (*last.measured - 1);
+    return next_budget(found_.answer, at, last);
   }
 
   const train_options& options_;
@@ -149,6 +139,12 @@ class budget_search {
   trace step_, program_;  // once, and as often as it is replayed
   budget_finding found_;
 };
+
+/// What the replay may predict for the next trial.
+double limit_behind(const budget_trial& last, double most) {
+  if (!last.measured || *last.measured <= most) return most;
+  return 1 + (last.predicted - 1) * (most - 1) / (*last.measured - 1);
+}
 
 text_row cells(const budget_trial& t) {
   if (!t.measured)
@@ -161,6 +157,16 @@ text_row cells(const budget_trial& t) {
 
 budget_finding find_and_confirm(const train_options& o, std::ostream& progress) {
   return budget_search(o, progress).run();
+}
+
+std::optional<std::size_t> next_budget(const budget_answer& answer, std::size_t at,
+                                       const budget_trial& last) {
+  const auto& curve = answer.curve;
+  const double limit = limit_behind(last, answer.max_overhead);
+  const std::uint64_t least = last.budget.count + curve[at].unmanaged_peak_bytes / trials_apart;
+  for (std::size_t i = at + 1; i < curve.size(); ++i)
+    if (curve[i].budget_bytes >= least && *curve[i].keeps && curve[i].overhead <= limit) return i;
+  return std::nullopt;
 }
 
 std::string why_unconfirmed(const budget_finding& f) {

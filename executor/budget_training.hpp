@@ -2,6 +2,7 @@
 // a run confirms it.
 #pragma once
 
+#include <cstddef>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -27,7 +28,7 @@ struct budget_trial {
 struct budget_finding {
   budget_answer answer;              ///< of the replays
   std::vector<budget_trial> trials;  ///< in the order of the runs, budgets ascending; 3 at most
-  train_report report;               ///< of the last run that came to its end, if one did
+  train_report report;  ///< of the last run that came to its end; with an error where none did
 
   [[nodiscard]] bool confirmed() const { return !trials.empty() && trials.back().confirmed; }
 };
@@ -44,6 +45,10 @@ struct budget_finding {
 /// recorded step, options.timeline and options.decisions what the last run does. Progress and
 /// errors as `train`, but that memory errors are results.
 budget_finding find_and_confirm(const train_options&, std::ostream& progress);
+
+/// Into answer.curve: the budget to train in behind a trial in answer.curve[at] that was not
+/// confirmed, by the rule above; nullopt: there is none.
+std::optional<std::size_t> next_budget(const budget_answer&, std::size_t at, const budget_trial&);
 
 /// Why there is no confirmed budget, in one line.
 std::string why_unconfirmed(const budget_finding&);

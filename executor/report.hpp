@@ -69,9 +69,9 @@ struct train_report {
   std::optional<double> measured_overhead;   ///< in this run
   std::optional<bool> budget_confirmed;      ///< it kept to the budget and to the overhead
 
-  // Only of a run that a memory error ended; its figures are those of the command line then.
+  // Only where no run came to its end; the figures are those of the command line then.
   std::optional<std::string> error;                    ///< the error's line
-  std::optional<std::uint64_t> smallest_budget_bytes;  ///< that it names
+  std::optional<std::uint64_t> smallest_budget_bytes;  ///< that a memory error names
 };
 
 /// Writes the report to a temporary file beside `path` and renames it: a reader sees the old file

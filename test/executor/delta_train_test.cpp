@@ -37,8 +37,9 @@ TEST_CASE("bad input: exit code 2, one line, no file") {
   const auto json = folder / "out.json";
   for (const std::string flags :
        {"--model vgg", "--policy best --budget 40%", "--budget 0", "--budget -3MiB", "--batch 0",
-        "--batch 9001", "--frobnicate", "--copy-rate 2GB/s", "--lr-gamma 0.5",
-        "--data cifar10:/none", "--steps 1 --epochs 1", "--data mnist:/does/not/exist"}) {
+        "--batch 9001", "--find-budget --budget 40%", "--max-overhead 1.1", "--frobnicate",
+        "--copy-rate 2GB/s", "--lr-gamma 0.5", "--data cifar10:/none", "--steps 1 --epochs 1",
+        "--data mnist:/does/not/exist"}) {
     const outcome o = run(flags + " --json " + json.string());
     CHECK_MESSAGE(o.code == 2, flags);
     CHECK_MESSAGE(is_one_line(o.err), o.err);
@@ -100,6 +101,47 @@ TEST_CASE("two processes, one managed: the same digests; one table of both") {
   const outcome table = run("--table " + plain + " " + managed);
   CHECK(table.code == 0);
   CHECK(std::ranges::count(table.out, '\n') == 3);
+}
+
+TEST_CASE("a budget is found, trained in and confirmed, by the clock") {
+  const temporary_folder folder;
+  const auto json = folder / "found.json";
+  const auto step = folder / "step.jsonl";
+  // An overhead that a busy machine can't miss.
+  const outcome o = run(tiny + "--find-budget --max-overhead 100 --verify --json " + json.string() +
+                        " --record " + step.string());
+  CHECK_MESSAGE(o.code == 0, o.err);
+  CHECK(o.out.find("smallest budgets with an overhead of at most 100.000x") != std::string::npos);
+  CHECK(o.out.find("confirmed\n") != std::string::npos);
+  const train_report r = read_json(json);
+  CHECK(r.policy == "online");
+  CHECK(r.steps == 2);
+  CHECK(r.budget_confirmed == true);
+  CHECK(r.bit_identical == true);
+  CHECK(r.peak_bytes <= r.budget_bytes);
+  REQUIRE(r.unmanaged_peak_bytes.has_value());
+  CHECK(r.budget_bytes < r.unmanaged_peak_bytes->total);
+  CHECK(r.max_overhead == 100);
+  CHECK(r.predicted_overhead.value_or(101) <= 100);
+  CHECK(r.measured_overhead == r.step_seconds / *r.unmanaged_step_seconds);
+  const delta::trace t = read_trace(step);
+  CHECK(std::ranges::count(t.events, delta::trace::kind::end_of_step, &delta::trace::event::what) ==
+        1);
+}
+
+TEST_CASE("no budget is confirmed: exit code 4, the curve, one line of error, a report of it") {
+  const temporary_folder folder;
+  const auto json = folder / "none.json";
+  const outcome o = run(tiny + "--virtual-clock --policy dtr --find-budget --max-overhead 1 " +
+                        "--json " + json.string());
+  CHECK(o.code == 4);
+  CHECK(
+      o.err.ends_with("\ndelta-train: --find-budget: no budget that was replayed keeps to an "
+                      "overhead of 1.000x\n"));
+  CHECK(o.out.find("no budget that was tried keeps to it") != std::string::npos);
+  const train_report r = read_json(json);
+  CHECK(r.budget_confirmed == false);
+  CHECK(r.error == "no budget that was replayed keeps to an overhead of 1.000x");
 }
 
 TEST_CASE("a timeline of the managed run, also of one that ends in an error") {

@@ -69,6 +69,8 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK(o.threads >= 1);
   CHECK(o.budget.what == budget_choice::kind::none);
   CHECK_FALSE(o.host_budget.has_value());
+  CHECK_FALSE(o.find_budget);
+  CHECK(o.max_overhead == 1.2);
   CHECK(o.policy == "unmanaged");
   CHECK_FALSE(o.verify);
   CHECK_FALSE(o.evaluate);
@@ -272,7 +274,7 @@ TEST_CASE("memory: sizes, parts, rates and policies are refused") {
         "--policy: unknown policy 'best'; allowed: unmanaged, paper, online, or list");
   CHECK(refusal({"--policy", "online"}) ==
         "--policy: 'online' without --budget has nothing to do; allowed: unmanaged without a "
-        "budget, or add --budget BYTES|PERCENT%");
+        "budget, or add --budget BYTES|PERCENT% or --find-budget");
   CHECK(refusal({"--strict", "--budget", "40%"}) ==
         "--strict: given with --policy online; allowed: with --policy paper only");
   CHECK(refusal({"--copy-rate", "2GB"}) ==
@@ -314,16 +316,54 @@ TEST_CASE("adam has its own rate and its own flags") {
         "--epsilon: 'small' is not a number; allowed: a number from 1e-30 to 1");
 }
 
+TEST_CASE("a budget that is to be found") {
+  const train_options usual = options({"--find-budget"});
+  CHECK(usual.find_budget);
+  CHECK(usual.max_overhead == 1.2);
+  CHECK(usual.policy == "online");
+  CHECK(usual.steps == 3);
+  CHECK(usual.budget.what == budget_choice::kind::none);
+  CHECK(options({"--find-budget", "--steps", "7"}).steps == 7);
+  CHECK(options({"--find-budget", "--epochs", "2"}).steps == 0);
+  CHECK(options({"--find-budget", "--policy", "paper"}).policy == "paper");
+  CHECK(options({"--find-budget", "--max-overhead", "1"}).max_overhead == 1);
+  CHECK(options({"--find-budget", "--max-overhead", "2.5"}).max_overhead == 2.5);
+
+  CHECK(refusal({"--find-budget", "--budget", "40%"}) ==
+        "--find-budget: given with --budget; allowed: one of the two");
+  CHECK(refusal({"--max-overhead", "1.1"}) ==
+        "--max-overhead: given without --find-budget; allowed: with --find-budget");
+  CHECK(refusal({"--max-overhead", "1.1", "--budget", "40%"}) ==
+        "--max-overhead: given without --find-budget; allowed: with --find-budget");
+  const auto overhead = [](const std::string& text) {
+    return refusal({"--find-budget", "--max-overhead", text});
+  };
+  const std::string allowed = "; allowed: a number from 1 to 1000";
+  for (const std::string text : {"0.99", "1001", "-1", "nan", "inf"})
+    CHECK(overhead(text) == "--max-overhead: '" + text + "' is out of range" + allowed);
+  CHECK(overhead("20%") == "--max-overhead: '20%' is not a number" + allowed);
+  CHECK(refusal({"--find-budget", "--policy", "unmanaged"}) ==
+        "--policy: 'unmanaged' given with --find-budget; allowed: a policy that keeps to a "
+        "budget");
+  CHECK(refusal({"--find-budget", "--policy", "best"}) ==
+        "--policy: unknown policy 'best'; allowed: unmanaged, paper, online, or list");
+  CHECK(refusal({"--find-budget", "--policy", "paper", "--strict"}) ==
+        "--strict: given with --find-budget; allowed: with --budget only");
+}
+
 TEST_CASE("a flag that would be ignored is refused") {
   const std::string budget = "without --budget has nothing to do; allowed: with --budget ";
   for (const std::vector<std::string>& words : {std::vector<std::string>{"--verify"},
                                                 {"--virtual-clock"},
                                                 {"--host-budget", "1MiB"},
                                                 {"--copy-rate", "2GB/s"}}) {
-    CHECK(refusal(words) == words[0] + ": " + budget + "BYTES|PERCENT%");
+    CHECK(refusal(words) == words[0] + ": " + budget + "BYTES|PERCENT% or --find-budget");
     std::vector<std::string> useful = words;
     useful.insert(useful.end(), {"--budget", "40%"});
     CHECK(refusal(useful) == "no error");
+    std::vector<std::string> searching = words;
+    searching.emplace_back("--find-budget");
+    CHECK(refusal(searching) == "no error");
   }
   CHECK(refusal({"--lr-gamma", "0.5"}) ==
         "--lr-gamma: without --lr-steps has nothing to do; allowed: with --lr-steps E,E,...");
@@ -379,7 +419,7 @@ TEST_CASE("help, the list of policies and the table are actions of their own") {
   const command help = parse({"--help"});
   CHECK(help.what == command::action::print);
   for (const char* part : {"--model", "--budget", "--copy-rate", "--lr-steps", "--strict",
-                           "Units:", "Examples:", "Policies:", "keeps everything",
+                           "--find-budget", "Units:", "Examples:", "Policies:", "keeps everything",
                            "Exit codes:", "1.5GiB", "resnet50", "resnext50_32x4d"}) {
     CHECK_MESSAGE(help.text.find(part) != std::string::npos, part);
   }

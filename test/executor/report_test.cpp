@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
@@ -94,6 +95,33 @@ TEST_CASE("a report survives writing and reading, bit for bit") {
                           "virtual_clock"}) {
     CHECK_MESSAGE(json.find('"' + std::string(key) + '"') != std::string::npos, key);
   }
+}
+
+TEST_CASE("what a budget was looked for by is kept, and a report from before reads without it") {
+  const delta::test::temporary_folder folder;
+  train_report r = sample();
+  r.max_overhead = 1.2;
+  r.predicted_overhead = 1.19;
+  r.measured_overhead = 1.21;
+  r.budget_confirmed = false;
+  write_json(r, folder / "r.json");
+  const train_report back = read_json(folder / "r.json");
+  CHECK(back.max_overhead == 1.2);
+  CHECK(back.predicted_overhead == 1.19);
+  CHECK(back.measured_overhead == 1.21);
+  CHECK(back.budget_confirmed == false);
+
+  const auto text = delta::test::read_file(folder / "r.json");
+  auto old = nlohmann::json::parse(text.begin(), text.end());
+  for (const char* key :
+       {"max_overhead", "predicted_overhead", "measured_overhead", "budget_confirmed"})
+    CHECK(old.erase(key) == 1);
+  const std::string without = old.dump();
+  delta::test::write_file(folder / "old.json", {without.begin(), without.end()});
+  const train_report before = read_json(folder / "old.json");
+  CHECK(before.model == r.model);
+  CHECK_FALSE(before.max_overhead.has_value());
+  CHECK_FALSE(before.budget_confirmed.has_value());
 }
 
 TEST_CASE("a loss that diverged is null, and NaN again when read") {
