@@ -162,9 +162,9 @@ measured replay_once(const trace& t, Policy policy, const replay_machine& on) {
   const double began = cpu_seconds();
   simulated storage(storage_for(t, on));
   manager m{std::move(policy), storage};
-  replayer play(m, t);
+  replayer play(m, t, [] {});
   try {
-    play.run([] { return true; });
+    play.run();
   } catch (const thrash&) {
     r.result = "thrash";
   } catch (const budget_exceeded&) {

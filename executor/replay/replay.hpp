@@ -64,19 +64,20 @@ struct unmanaged_cost {
   return {total_cost(t), unmanaged_peak(t)};
 }
 
-/// One run of a trace over one manager type.
-template <class Manager>
+/// One run of a trace over one manager type. `watch()` is called whenever an operator runs, again
+/// too, and ends the run by throwing. The replayer outlives its last call of the manager.
+template <class Manager, class Watch>
 class replayer {
  public:
-  replayer(Manager& m, const trace& t)
+  replayer(Manager& m, const trace& t, Watch watch)
       : manager_(&m),
         trace_(&t),
+        watch_(std::move(watch)),
         ids_(t.tensors.size(), tensor_id::none),
         references_(t.tensors.size(), 0) {}
 
-  /// Carries the events out. `go_on()` is asked after every operator; false: ends there.
-  template <class GoOn>
-  bool run(const GoOn& go_on) {
+  /// Carries the events out.
+  void run() {
     for (const trace::event& e : trace_->events) {
       switch (e.what) {
         case trace::kind::constant:
@@ -87,7 +88,6 @@ class replayer {
           break;
         case trace::kind::run:
           operate(trace_->operations[e.index]);
-          if (!go_on()) return false;
           break;
         case trace::kind::share:
           ++references_[e.index];
@@ -111,7 +111,6 @@ class replayer {
           break;
       }
     }
-    return true;
   }
   /// What still has references is the program's result: all of it has to be there at the end.
   /// After the end of a step nothing is a result, and nothing happens.
@@ -147,7 +146,7 @@ class replayer {
                                  .traits = o.traits,
                                  .cost = o.cost,
                                  .name = trace_->name(o).c_str()},
-                  outputs_, [](call&) {});
+                  outputs_, [this](call&) { watch_(); });
     std::size_t next = 0;
     for (const std::uint32_t t : trace_->outputs(o)) {
       const std::uint32_t base = trace_->tensors[t].view_of;
@@ -157,6 +156,7 @@ class replayer {
 
   Manager* manager_;
   const trace* trace_;
+  Watch watch_;
   std::vector<tensor_id> ids_;             // by tensor of the trace; views have their storage's
   std::vector<std::uint32_t> references_;  // by tensor of the trace
   std::vector<tensor_id> inputs_, updates_, outputs_;
@@ -181,12 +181,18 @@ replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on
   simulated storage(storage_for(t, on));
   replay_result r;
   const double limit = on.thrash_limit * double(total_cost(t).count());
-  const auto in_time = [&] { return double(storage.now().count()) <= limit; };
+  struct too_late {};
+  const auto in_time = [&] {
+    if (double(storage.now().count()) > limit) throw too_late{};
+  };
   manager m{std::move(p), storage, std::move(observer)};
+  replayer play(m, t, in_time);
   try {
-    replayer play(m, t);
-    if (play.run(in_time)) play.gather_results();
-    if (!in_time()) r.result = replay_result::verdict::thrash;
+    play.run();
+    play.gather_results();
+    in_time();
+  } catch (too_late) {
+    r.result = replay_result::verdict::thrash;
   } catch (const thrash& e) {
     r.result = replay_result::verdict::thrash;
     r.error = e.what();
