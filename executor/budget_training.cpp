@@ -54,6 +54,7 @@ class budget_search {
     unmanaged_ = train_once(bench_, wanted);
     step_ = repeat_last_step(*unmanaged_.recorded, 1);
     program_ = repeat_last_step(*unmanaged_.recorded, replayed_steps);
+    unmanaged_.recorded.reset();
     if (!options_.record.empty()) write_trace(step_, options_.record);
     if (options_.verify && bench_.steps != observed_steps)
       unmanaged_ = train_once(bench_, unmanaged_run(bench_, bench_.steps, "unmanaged twin"));
@@ -115,7 +116,8 @@ class budget_search {
     r.predicted_overhead = trial.predicted;
     r.measured_overhead = trial.measured;
     r.budget_confirmed = trial.confirmed;
-    if (options_.verify) r.bit_identical = same_bits(unmanaged_, run);
+    if (options_.verify)
+      r.bit_identical = same_bits(unmanaged_, run) && found_.report.bit_identical.value_or(true);
     report_run(r, std::move(run));
     found_.report = std::move(r);
   }

@@ -28,7 +28,9 @@ struct budget_trial {
 struct budget_finding {
   budget_answer answer;              ///< of the replays
   std::vector<budget_trial> trials;  ///< in the order of the runs, budgets ascending; 3 at most
-  train_report report;  ///< of the last run that came to its end; with an error where none did
+  /// Of the last run that came to its end; with an error where none did. Bits that differ in an
+  /// earlier run count here, too.
+  train_report report;
 
   [[nodiscard]] bool confirmed() const { return !trials.empty() && trials.back().confirmed; }
 };
