@@ -24,7 +24,8 @@ namespace {
 
 constexpr std::size_t most_trials = 3;
 constexpr std::uint64_t observed_steps = 3;  // pages and caches make the first a slow one
-constexpr std::size_t replayed_steps = 3;    // each but the first begins where one ended
+constexpr std::uint64_t least_replayed = 3;  // each but the first begins where one ended
+constexpr std::uint64_t most_replayed = 8;   // a longer run goes on as the last of these
 constexpr std::uint64_t trials_apart = 50;   // by that part of the unmanaged peak at least
 
 std::string overhead_text(double overhead) {
@@ -53,7 +54,8 @@ class budget_search {
     wanted.recording = true;
     unmanaged_ = train_once(bench_, wanted);
     step_ = repeat_last_step(*unmanaged_.recorded, 1);
-    program_ = repeat_last_step(*unmanaged_.recorded, replayed_steps);
+    program_ = repeat_last_step(*unmanaged_.recorded,
+                                std::clamp(bench_.steps, least_replayed, most_replayed));
     unmanaged_.recorded.reset();
     if (!options_.record.empty()) write_trace(step_, options_.record);
     if (options_.verify && bench_.steps != observed_steps)

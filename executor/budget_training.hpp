@@ -35,12 +35,12 @@ struct budget_finding {
   [[nodiscard]] bool confirmed() const { return !trials.empty() && trials.back().confirmed; }
 };
 
-/// Trains three steps without a budget, replays the last one three times in a row with
-/// options.policy in many budgets (`find_budget`), and trains as the options say in the smallest
-/// that keeps to options.max_overhead. Where that run ends in a memory error or takes longer, up to
-/// two larger budgets follow, which the replay says keep to it: each at least 2 % of the unmanaged
-/// peak larger and, behind a run that took longer, with a predicted overhead that is as much
-/// smaller as the measured one was too large.
+/// Trains three steps without a budget, replays the last one as often in a row as the run has
+/// steps, but 3 to 8 times, with options.policy in many budgets (`find_budget`), and trains as the
+/// options say in the smallest that keeps to options.max_overhead. Where that run ends in a memory
+/// error or takes longer, up to two larger budgets follow, which the replay says keep to it: each
+/// at least 2 % of the unmanaged peak larger and, behind a run that took longer, with a predicted
+/// overhead that is as much smaller as the measured one was too large.
 ///
 /// The measured overhead is the median step's time over the unmanaged one's; under the virtual
 /// clock all steps' over the recorded step's cost, as in the replay. options.record gets the
