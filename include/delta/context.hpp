@@ -171,8 +171,8 @@ class context {
     if (r.producer == operator_id::none) return true;
     const operator_record& o = (*graph_)[r.producer];
     return static_cast<double>(o.cost.count()) >= reload_cost(t) ||
-           std::any_of(o.inputs.begin(), o.inputs.end(),
-                       [&](tensor_id i) { return !on_device(at(i).where); });
+           std::ranges::any_of(graph_->inputs(r.producer),
+                               [&](tensor_id i) { return !on_device(at(i).where); });
   }
 
   /// Sums the costs of the evicted neighbourhood, each operator and each reload once.
@@ -191,7 +191,7 @@ class context {
     };
     visit(at(t).producer);
     for (std::size_t i = 0; i < count; ++i)
-      for (tensor_id in : (*graph_)[found[i]].inputs) {
+      for (const tensor_id in : graph_->inputs(found[i])) {
         const tensor& r = at(in);
         // A tensor on the host has two prices, and `reloads` says which: its operator, like what is
         // missing, or one copy. The copy is marked on the tensor, as it is no record.
@@ -203,11 +203,11 @@ class context {
     if (descendants) {
       // The ancestors are not expanded downwards: their other descendants are not t's.
       std::size_t i = count;
-      for (operator_id c : at(t).consumers) visit_missing_outputs(c, visit);
+      for (const operator_id c : graph_->readers(t)) visit_missing_outputs(c, visit);
       for (; i < count; ++i)
-        for (tensor_id out : (*graph_)[found[i]].outputs)
+        for (const tensor_id out : graph_->outputs(found[i]))
           if (missing(out))
-            for (operator_id c : at(out).consumers) visit_missing_outputs(c, visit);
+            for (const operator_id c : graph_->readers(out)) visit_missing_outputs(c, visit);
     }
     return cost;
   }
@@ -215,8 +215,7 @@ class context {
   // have to be computed from it.
   template <class Visit>
   void visit_missing_outputs(operator_id c, const Visit& visit) const noexcept {
-    const auto& outs = (*graph_)[c].outputs;
-    if (std::any_of(outs.begin(), outs.end(), [&](tensor_id o) { return missing(o); })) visit(c);
+    if (std::ranges::any_of(graph_->outputs(c), [&](tensor_id o) { return missing(o); })) visit(c);
   }
   const graph* graph_;
   const conditions* conditions_;

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 #include "delta/units.hpp"
 
@@ -87,6 +86,7 @@ struct tensor {
   nanoseconds last_use{};                    ///< `conditions::clock` when an operator touched it
   std::uint64_t passed_over = 0;             ///< reservation in which it must not be judged again
   std::uint32_t planned = nowhere;           ///< its row in the plan under way
+  std::uint32_t edges = nowhere;             ///< the first of those to its readers (`graph`)
   mutable std::uint64_t mark = 0;            ///< last walk that visited it
   residency where = residency::dead;
   pin pinned = pin::none;
@@ -94,7 +94,6 @@ struct tensor {
   bool persistent = false;  ///< a variable: lives across steps
   bool fresh = false;       ///< came back early and was not used yet (repairs P-26)
   bool spare = false;       ///< dropped, and its bytes are kept while there is room
-  std::vector<operator_id> consumers;  ///< records that read it: strong edges (repairs P-20)
 };
 
 /// Does the device hold its bytes (perhaps with a copy of them under way)? While reloading it holds

@@ -467,10 +467,8 @@ TEST_CASE_TEMPLATE_DEFINE("weights do not depend on the time", H, weights) {
   conditions now;
   const tensor_id v = g.add_tensor(10_B, 10_B), y = g.add_tensor(20_B, 20_B);
   g[v].where = g[y].where = residency::resident;
-  const operator_id o = g.add_record();
-  g[o].inputs = {v}, g[o].outputs = {y};
-  g[o].cost = nanoseconds{7};
-  g.connect(o);
+  const std::array in{v}, out{y};
+  g[g.add_record(in, out)].cost = nanoseconds{7};
   now.recompute_cap = 1;
   const context c{g, now};
   const H h;

@@ -35,12 +35,11 @@ struct sample {
     };
     for (std::uint64_t i = 1 + below(2); i-- > 0;) g[add()].where = residency::resident;
     for (int i = 0; i < operators; ++i) {
-      const operator_id o = g.add_record();
-      for (std::uint64_t k = below(4); k-- > 0;)
-        g[o].inputs.push_back(tensors[below(tensors.size())]);
+      std::vector<tensor_id> inputs, outputs;
+      for (std::uint64_t k = below(4); k-- > 0;) inputs.push_back(tensors[below(tensors.size())]);
       for (std::uint64_t k = one_output ? 1 : 1 + below(3); k-- > 0;) {
         const tensor_id t = add();
-        g[o].outputs.push_back(t);
+        outputs.push_back(t);
         const auto dice = below(8);
         g[t].where = dice < 2                 ? residency::resident
                      : dice == 2 && with_host ? residency::host
@@ -48,9 +47,9 @@ struct sample {
                                               : residency::evicted;
         g[t].references = g[t].where == residency::dead ? 0 : 1;
       }
+      const operator_id o = g.add_record(inputs, outputs);
       g[o].workspace = bytes{below(3) == 0 ? below(10) : 0};
       g[o].cost = nanoseconds{1 + std::int64_t(below(9))};
-      g.connect(o);
     }
     for (std::uint64_t k = 1 + below(3); k-- > 0;)
       targets.push_back(
@@ -68,7 +67,7 @@ std::uint64_t really_added(const sample& s, const plan& p) {
   std::multiset<tensor_id> uses(s.targets.begin(), s.targets.end());
   for (const auto& step : p.steps)
     if (step.what == plan_step::kind::replay)
-      uses.insert(g[step.op].inputs.begin(), g[step.op].inputs.end());
+      for (const tensor_id in : g.inputs(step.op)) uses.insert(in);
   std::set<tensor_id> here;
   for (const tensor_id t : s.tensors)
     if (on_device(g[t].where)) here.insert(t);
@@ -84,13 +83,12 @@ std::uint64_t really_added(const sample& s, const plan& p) {
       peak = std::max(peak, live);
       continue;
     }
-    const operator_record& o = g[step.op];
-    for (const tensor_id in : o.inputs) CHECK(here.contains(in));
-    std::uint64_t more = o.workspace.count;
-    for (const tensor_id out : o.outputs) more += g[out].footprint.count;
+    for (const tensor_id in : g.inputs(step.op)) CHECK(here.contains(in));
+    std::uint64_t more = g[step.op].workspace.count;
+    for (const tensor_id out : g.outputs(step.op)) more += g[out].footprint.count;
     peak = std::max(peak, live + more);
-    for (const tensor_id out : o.outputs) come(out);
-    for (const tensor_id in : o.inputs) {
+    for (const tensor_id out : g.outputs(step.op)) come(out);
+    for (const tensor_id in : g.inputs(step.op)) {
       uses.erase(uses.find(in));
       if (!uses.contains(in) && !on_device(g[in].where) && here.erase(in) > 0)
         live -= g[in].footprint.count;
@@ -137,11 +135,9 @@ TEST_CASE("a plan ten thousand operators deep needs no stack") {
   tensor_id last = g.add_tensor(bytes{1}, bytes{1});
   g[last].where = residency::resident;
   for (int i = 0; i < 10'000; ++i) {
-    const operator_id o = g.add_record();
-    g[o].inputs = {last};
-    last = g.add_tensor(bytes{1}, bytes{1});
-    g[o].outputs = {last};
-    g.connect(o);
+    const std::array in{last}, out{g.add_tensor(bytes{1}, bytes{1})};
+    g.add_record(in, out);
+    last = out[0];
     g[last].where = residency::evicted;
   }
   planner maker;
@@ -183,18 +179,19 @@ std::optional<std::int64_t> brute_force(const sample& s, std::span<const tensor_
         relax(less, c);
       }
       for (const tensor_id t : ours) {
-        const operator_record& o = s.g[s.g[t].producer];
-        std::uint64_t need = o.workspace.count;
+        const operator_id o = s.g[t].producer;
+        std::uint64_t need = s.g[o].workspace.count;
         bool ready = true, useful = false;
         here more = h;
-        for (const tensor_id in : o.inputs)
+        for (const tensor_id in : s.g.inputs(o))
           ready = ready && (h.contains(in) || s.g[in].producer == operator_id::none);
-        for (const tensor_id out : o.outputs) {
+        for (const tensor_id out : s.g.outputs(o)) {
           need += s.g[out].footprint.count;
           if (std::find(ours.begin(), ours.end(), out) != ours.end())
             useful = more.insert(out).second || useful;
         }
-        if (ready && useful && bytes_of(h) + need <= available) relax(more, c + o.cost.count());
+        if (ready && useful && bytes_of(h) + need <= available)
+          relax(more, c + s.g[o].cost.count());
       }
     }
   }
@@ -236,9 +233,9 @@ TEST_CASE("the exact search is as cheap as brute force, and its steps can be tak
           CHECK(here.erase(step.tensor) == 1);
           continue;
         }
-        for (const tensor_id in : s.g[step.op].inputs)
+        for (const tensor_id in : s.g.inputs(step.op))
           CHECK((here.contains(in) || s.g[in].producer == operator_id::none));
-        for (const tensor_id out : s.g[step.op].outputs)
+        for (const tensor_id out : s.g.outputs(step.op))
           if (std::find(ours.begin(), ours.end(), out) != ours.end()) here.insert(out);
         cost += s.g[step.op].cost.count();
       }
@@ -256,11 +253,9 @@ TEST_CASE("the exact search declines what is too large") {
     graph g;
     std::vector<tensor_id> targets;
     for (int i = 0; i < operators; ++i) {
-      const operator_id o = g.add_record();
-      if (i > 0) g[o].inputs = {targets.back()};
+      const std::vector<tensor_id> inputs = targets;
       targets.assign(1, g.add_tensor(bytes{1}, bytes{1}));
-      g[o].outputs = targets;
-      g.connect(o);
+      g.add_record(inputs, targets);
     }
     exact_search search;
     CHECK(search.closure(g, targets).has_value() == (operators <= 14));

@@ -55,12 +55,9 @@ struct situation {
     g[t].last_use = nanoseconds{used};
     return t;
   }
-  operator_id make(std::int64_t cost, std::vector<tensor_id> inputs, tensor_id output) {
-    const operator_id o = g.add_record();
-    g[o].inputs = std::move(inputs);
-    g[o].outputs = {output};
+  operator_id make(std::int64_t cost, const std::vector<tensor_id>& inputs, tensor_id output) {
+    const operator_id o = g.add_record(inputs, std::span(&output, 1));
     g[o].cost = nanoseconds{cost};
-    g.connect(o);
     return o;
   }
   [[nodiscard]] context view() const { return {g, now}; }

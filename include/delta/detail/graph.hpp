@@ -6,10 +6,13 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "delta/detail/slices.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 #include "delta/tensor.hpp"
@@ -20,16 +23,21 @@ namespace delta {
 /// The record of one operator that may have to run again. Records exist only where the policy may
 /// evict: without that nothing is ever replayed, and no kernel is stored.
 struct operator_record {
-  std::vector<tensor_id> inputs, outputs, updates;  ///< as the operator stated them
-  kernel replay;                                    ///< makes all outputs again
-  bytes workspace{};                                ///< as asked for
-  nanoseconds cost{};                               ///< as measured last, or a prior
-  std::uint64_t sequence = 0;                       ///< its number in the program's order
-  mutable std::uint64_t mark = 0;                   ///< last walk that visited it
-  const char* name = "";                            ///< for errors and timelines
-  std::uint32_t replays = 0;                        ///< in this step
-  trait traits = trait::pure;                       ///< what the replay must respect
+  kernel replay;                   ///< makes all outputs again
+  bytes workspace{};               ///< as asked for
+  nanoseconds cost{};              ///< as measured last, or a prior
+  std::uint64_t sequence = 0;      ///< its number in the program's order
+  mutable std::uint64_t mark = 0;  ///< last walk that visited it
+  const char* name = "";           ///< for errors and timelines
+  std::uint32_t replays = 0;       ///< in this step
+  trait traits = trait::pure;      ///< what the replay must respect
   bool in_use = false;  ///< the record stands for an operator (else it waits to be recycled)
+
+ private:
+  friend class graph;
+  std::uint32_t lists_ = 0;  // inputs, outputs, updates: one behind the other
+  std::uint32_t edges_ = 0;  // of the inputs
+  std::uint32_t inputs_ = 0, outputs_ = 0, updates_ = 0;
 };
 
 /// Tensors and operator records. Invariant: a tensor with a producer can be computed again, because
@@ -40,8 +48,53 @@ struct operator_record {
 /// Edges are strong (repairs P-20): a tensor that the program has dropped keeps its record while
 /// something may be recomputed through it. Records and their lists are recycled, so a steady
 /// program stops asking the heap.
+///
+/// A record's lists lie in one table for all. Whoever reads a tensor is in a list through the
+/// edges, so that an edge goes in O(1), however many read the tensor.
 class graph {
+  static constexpr std::uint32_t none = tensor::nowhere;
+  // From a tensor to a record that reads it: one per mention among the inputs.
+  struct edge {
+    operator_id reader = operator_id::none;
+    std::uint32_t next = none, before = none;  // of the same tensor
+  };
+
  public:
+  /// The records that read a tensor, each once per mention, the latest first. Valid until a record
+  /// comes or goes.
+  class readers_of {
+   public:
+    class iterator {
+     public:
+      using difference_type = std::ptrdiff_t;
+      using value_type = operator_id;
+      using pointer = const operator_id*;
+      using reference = operator_id;
+      using iterator_category = std::input_iterator_tag;
+      iterator() = default;
+      iterator(const graph& g, std::uint32_t at) noexcept : graph_(&g), at_(at) {}
+      operator_id operator*() const noexcept { return graph_->edges_[at_].reader; }
+      iterator& operator++() noexcept { return at_ = graph_->edges_[at_].next, *this; }
+      iterator operator++(int) noexcept {
+        iterator old = *this;
+        return ++*this, old;
+      }
+      bool operator==(const iterator& o) const noexcept { return at_ == o.at_; }
+
+     private:
+      const graph* graph_ = nullptr;
+      std::uint32_t at_ = none;
+    };
+    readers_of(const graph& g, std::uint32_t first) noexcept : graph_(&g), first_(first) {}
+    [[nodiscard]] iterator begin() const noexcept { return {*graph_, first_}; }
+    [[nodiscard]] iterator end() const noexcept { return {*graph_, none}; }
+    [[nodiscard]] bool empty() const noexcept { return first_ == none; }
+
+   private:
+    const graph* graph_;
+    std::uint32_t first_;
+  };
+
   /// The record of an id that is known to be good. Not checked. References hold until the next
   /// add_tensor or add_record.
   [[nodiscard]] tensor& operator[](tensor_id t) noexcept { return tensors_[index(t)]; }
@@ -90,8 +143,10 @@ class graph {
     return t;
   }
 
-  /// A fresh record; the caller fills it and calls `connect`. Amortised O(1).
-  operator_id add_record() {
+  /// A fresh record of an operator that makes `outputs` from `inputs`, with its edges; the caller
+  /// fills in the rest. Amortised O(inputs + outputs + updates).
+  operator_id add_record(std::span<const tensor_id> inputs, std::span<const tensor_id> outputs,
+                         std::span<const tensor_id> updates = {}) {
     operator_id o;
     if (free_records_.empty()) {
       o = static_cast<operator_id>(records_.size());
@@ -100,58 +155,72 @@ class graph {
       o = free_records_.back();
       free_records_.pop_back();
     }
-    (*this)[o].in_use = true;
+    operator_record& r = (*this)[o];
+    const std::size_t all = inputs.size() + outputs.size() + updates.size();
+    r.lists_ = lists_.take(all);
+    r.edges_ = edges_.take(inputs.size());
+    r.inputs_ = static_cast<std::uint32_t>(inputs.size());
+    r.outputs_ = static_cast<std::uint32_t>(outputs.size());
+    r.updates_ = static_cast<std::uint32_t>(updates.size());
+    auto to = lists_.at(r.lists_, all).begin();
+    for (const auto& list : {inputs, outputs, updates}) to = std::ranges::copy(list, to).out;
+    for (std::uint32_t i = 0; i < r.inputs_; ++i) link(o, inputs[i], r.edges_ + i);
+    for (const tensor_id t : outputs) (*this)[t].producer = o;
+    r.in_use = true;
     return o;
   }
 
-  /// Draws the edges of a filled record. O(inputs + outputs).
-  void connect(operator_id o) {
-    for (tensor_id t : (*this)[o].inputs) (*this)[t].consumers.push_back(o);
-    for (tensor_id t : (*this)[o].outputs) (*this)[t].producer = o;
+  /// What the operator reads, makes and updates, as it stated them. Valid until the next
+  /// add_record.
+  [[nodiscard]] std::span<const tensor_id> inputs(operator_id o) const noexcept {
+    const operator_record& r = (*this)[o];
+    return lists_.at(r.lists_, r.inputs_);
   }
+  [[nodiscard]] std::span<const tensor_id> outputs(operator_id o) const noexcept {
+    const operator_record& r = (*this)[o];
+    return lists_.at(r.lists_ + r.inputs_, r.outputs_);
+  }
+  [[nodiscard]] std::span<const tensor_id> updates(operator_id o) const noexcept {
+    const operator_record& r = (*this)[o];
+    return lists_.at(r.lists_ + r.inputs_ + r.outputs_, r.updates_);
+  }
+  /// The records that read `t`: strong edges (repairs P-20).
+  [[nodiscard]] readers_of readers(tensor_id t) const noexcept { return {*this, (*this)[t].edges}; }
 
-  /// Takes a record away: its outputs can't be computed again, its inputs lose a consumer.
-  /// `orphans` receives every tensor that may have become useless; what becomes of them is the
-  /// caller's affair (`ledger::sweep`), so that nothing recurses. O(edges x consumers).
+  /// Takes a record away: its outputs can't be computed again, its inputs lose a reader. `orphans`
+  /// receives every tensor that may have become useless; what becomes of them is the caller's
+  /// affair (`ledger::sweep`), so that nothing recurses. O(inputs + outputs).
   void disconnect(operator_id o, std::vector<tensor_id>& orphans) {
     operator_record& r = (*this)[o];
-    for (tensor_id t : r.outputs) {
+    for (const tensor_id t : outputs(o)) {
       (*this)[t].producer = operator_id::none;
       orphans.push_back(t);
     }
-    for (tensor_id t : r.inputs) {
-      auto& c = (*this)[t].consumers;
-      if (const auto at = std::find(c.begin(), c.end(), o); at != c.end()) {
-        *at = c.back();
-        c.pop_back();
-      }
+    for (std::uint32_t i = 0; i < r.inputs_; ++i) {
+      const tensor_id t = inputs(o)[i];
+      unlink(t, r.edges_ + i);
       orphans.push_back(t);
     }
-    r.inputs.clear(), r.outputs.clear(), r.updates.clear();
-    r.replay.reset();
-    r.workspace = {}, r.cost = {}, r.replays = 0, r.traits = trait::pure, r.name = "";
-    r.in_use = false;
+    lists_.give(r.lists_, std::size_t{r.inputs_} + r.outputs_ + r.updates_);
+    edges_.give(r.edges_, r.inputs_);
+    r = operator_record{};
     free_records_.push_back(o);
   }
 
-  /// Gives a tensor's record back; it must have no bytes, references, producer or consumers. Its
-  /// list of consumers keeps its memory for the next tensor. O(1).
+  /// Gives a tensor's record back; it must have no bytes, references, producer or readers. O(1).
   void recycle(tensor_id t) {
     tensor& r = (*this)[t];
-    assert(r.references == 0 && r.locks == 0 && r.consumers.empty() && !r.device && !r.host);
-    auto consumers = std::move(r.consumers);
-    consumers.clear();
+    assert(r.references == 0 && r.locks == 0 && r.edges == none && !r.device && !r.host);
     r = tensor{};
-    r.consumers = std::move(consumers);
     free_tensors_.push_back(t);
   }
 
   /// Is nobody left who could ask for any output of `o`, directly or by recomputing? Then the
   /// record can go (repairs P-1). O(outputs).
   [[nodiscard]] bool useless(operator_id o) const noexcept {
-    return std::all_of((*this)[o].outputs.begin(), (*this)[o].outputs.end(), [&](tensor_id t) {
+    return std::ranges::all_of(outputs(o), [&](tensor_id t) {
       const tensor& r = (*this)[t];
-      return r.references == 0 && r.locks == 0 && r.wanted == 0 && r.consumers.empty();
+      return r.references == 0 && r.locks == 0 && r.wanted == 0 && r.edges == none;
     });
   }
 
@@ -163,17 +232,21 @@ class graph {
   template <class Visit>
   void for_each_dependent(tensor_id t, std::vector<operator_id>& walk, const Visit& visit) const {
     const std::uint64_t mark = next_mark();
-    walk.assign((*this)[t].consumers.begin(), (*this)[t].consumers.end());
+    walk.clear();
+    const auto go_on = [&](tensor_id from) {
+      for (const operator_id o : readers(from)) walk.push_back(o);
+    };
+    go_on(t);
     if ((*this)[t].producer != operator_id::none) walk.push_back((*this)[t].producer);
     while (!walk.empty()) {
       const operator_id o = walk.back();
       walk.pop_back();
       if (std::exchange((*this)[o].mark, mark) == mark) continue;
-      for (const tensor_id out : (*this)[o].outputs)
-        if (const tensor& r = (*this)[out]; r.references > 0)
+      for (const tensor_id out : outputs(o))
+        if ((*this)[out].references > 0)
           visit(out);
         else
-          walk.insert(walk.end(), r.consumers.begin(), r.consumers.end());
+          go_on(out);
     }
   }
 
@@ -182,8 +255,23 @@ class graph {
   std::uint64_t next_mark() const noexcept { return ++mark_; }
 
  private:
+  // The newest edge of a tensor comes first.
+  void link(operator_id o, tensor_id t, std::uint32_t e) {
+    std::uint32_t& first = (*this)[t].edges;
+    edges_[e] = {o, first, none};
+    if (first != none) edges_[first].before = e;
+    first = e;
+  }
+  void unlink(tensor_id t, std::uint32_t e) {
+    const edge gone = edges_[e];
+    (gone.before == none ? (*this)[t].edges : edges_[gone.before].next) = gone.next;
+    if (gone.next != none) edges_[gone.next].before = gone.before;
+  }
+
   std::vector<tensor> tensors_;
   std::vector<operator_record> records_;
+  detail::slices<tensor_id> lists_;
+  detail::slices<edge> edges_;
   std::vector<tensor_id> free_tensors_;
   std::vector<operator_id> free_records_;
   mutable std::uint64_t mark_ = 0;
@@ -193,7 +281,7 @@ class graph {
 /// kernel writes all of them), and workspace. O(outputs).
 inline bytes replay_need(const graph& g, operator_id o, bytes workspace_footprint) {
   bytes need = workspace_footprint;
-  for (tensor_id t : g[o].outputs) need += g[t].footprint;
+  for (const tensor_id t : g.outputs(o)) need += g[t].footprint;
   return need;
 }
 

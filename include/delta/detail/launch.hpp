@@ -176,11 +176,8 @@ class launcher {
   /// one per bracket. What their times are is learned now or later; `prior` stands in until then.
   void record(const workload& w, std::span<const tensor_id> ids, kernel&& body, bytes workspace,
               trait traits, const char* name, nanoseconds prior, std::span<const stamp> pieces) {
-    const operator_id o = book_->tensors.add_record();
+    const operator_id o = book_->tensors.add_record(w.inputs, ids, w.updates);
     operator_record& r = book_->tensors[o];
-    r.inputs.assign(w.inputs.begin(), w.inputs.end());
-    r.outputs.assign(ids.begin(), ids.end());
-    r.updates.assign(w.updates.begin(), w.updates.end());
     r.replay = std::move(body);
     r.workspace = workspace;
     r.sequence = w.sequence;
@@ -196,7 +193,6 @@ class launcher {
         pending_.push_back({o, r.sequence, done, first});
       first = false;
     }
-    book_->tensors.connect(o);
   }
   /// Takes note of operators whose time is known by now, so that c_r is a measured cost (P-12).
   /// Oldest first; a storage that never knows keeps the prior. A record may have gone, or be
@@ -222,12 +218,14 @@ class launcher {
   void replay(operator_id o) {
     graph& g = book_->tensors;
     operator_record& r = g[o];
+    const auto outputs = g.outputs(o);
     // For scratch, too: an output that is here already is written once more, beside itself.
     room_->make(replay_need(g, o, book_->storage().rounded(r.workspace)), r.name);
     allocation fresh(
-        *this, r.outputs, [&](tensor_id t) { return g[t].size; }, r.workspace);
+        *this, outputs, [&](tensor_id t) { return g[t].size; }, r.workspace);
     // The same number as the first time, so random kernels draw the same.
-    const workload again{r.inputs, r.updates, fresh.outputs, &fresh.workspace, r.sequence, true};
+    const workload again{g.inputs(o),      g.updates(o), fresh.outputs,
+                         &fresh.workspace, r.sequence,   true};
     const stamp done = launch(r.replay, again, r.cost);
     if (const auto took = book_->storage().elapsed(done)) {
       r.cost = *took;
@@ -235,11 +233,11 @@ class launcher {
     }
     ++r.replays;
     ++book_->counts.recomputes;
-    room_->told().work(happening::recompute, r.name, r.outputs, done);
-    for (std::size_t i = 0; i < r.outputs.size(); ++i)
+    room_->told().work(happening::recompute, r.name, outputs, done);
+    for (std::size_t i = 0; i < outputs.size(); ++i)
       // The scratch goes back with `fresh`.
-      if (!on_device(g[r.outputs[i]].where))
-        book_->recomputed(r.outputs[i], std::move(fresh.outputs[i]));
+      if (!on_device(g[outputs[i]].where))
+        book_->recomputed(outputs[i], std::move(fresh.outputs[i]));
   }
 
  private:

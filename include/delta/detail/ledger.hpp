@@ -51,7 +51,7 @@ class ledger {
   [[nodiscard]] bool copying() const noexcept { return !flights_.empty(); }
   /// Resident, unlocked, unpinned: what a policy may choose from.
   [[nodiscard]] std::span<const tensor_id> candidates() const noexcept { return candidates_.all(); }
-  /// Bytes of dropped tensors that are kept while there is room (`set_aside`).
+  /// Bytes that were set aside.
   [[nodiscard]] bytes spare() const noexcept { return candidates_.spare(); }
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
 
@@ -237,8 +237,8 @@ class ledger {
   /// way: what was computed again for one tensor is often needed for the next.
   void set_aside(tensor_id t) {
     const tensor& r = tensors[t];
-    if (r.producer == operator_id::none || r.consumers.empty() || r.where != residency::resident)
-      return abandon(t);
+    const bool useful = r.producer != operator_id::none && r.edges != tensor::nowhere;
+    if (!useful || r.where != residency::resident) return abandon(t);
     candidates_.set_aside(tensors, t);
   }
   /// An operator that began at `when` has used it: s starts anew, and it has come back for
@@ -263,15 +263,15 @@ class ledger {
   /// Severs the record that made `t` and every one that reads it, and on through dropped tensors,
   /// which nobody can compute any more. `t` itself keeps its bytes. O(records severed).
   void sever_around(tensor_id t) {
-    broken_.assign(tensors[t].consumers.begin(), tensors[t].consumers.end());
+    for (const operator_id o : tensors.readers(t)) broken_.push_back(o);
     if (tensors[t].producer != operator_id::none) broken_.push_back(tensors[t].producer);
     while (!broken_.empty()) {
       const operator_id o = broken_.back();
       broken_.pop_back();
       if (!tensors[o].in_use) continue;
-      for (const tensor_id out : tensors[o].outputs)
-        if (const tensor& r = tensors[out]; r.references == 0 && r.locks == 0)
-          broken_.insert(broken_.end(), r.consumers.begin(), r.consumers.end());
+      for (const tensor_id out : tensors.outputs(o))
+        if (tensors[out].references == 0 && tensors[out].locks == 0)
+          for (const operator_id reader : tensors.readers(out)) broken_.push_back(reader);
       sever(o);
     }
   }
@@ -373,7 +373,7 @@ class ledger {
       orphans_.pop_back();
       tensor& r = tensors[t];
       if (!r.in_use || r.references > 0 || r.locks > 0) continue;
-      const bool source = r.producer == operator_id::none && !r.consumers.empty();
+      const bool source = r.producer == operator_id::none && r.edges != tensor::nowhere;
       if (source || r.wanted > 0) {  // retained: it may still be released under pressure
         candidates_.enlist(tensors, t);
         continue;

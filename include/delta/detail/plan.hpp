@@ -70,7 +70,7 @@ class planner {
     };
     for (const plan_step& s : plan_.steps)
       if (s.what == plan_step::kind::replay)
-        for (tensor_id t : g[s.op].inputs) use(t);
+        for (const tensor_id t : g.inputs(s.op)) use(t);
     for (tensor_id t : targets) use(t);
     measure(g, tail, rounded);
     return plan_;
@@ -111,12 +111,12 @@ class planner {
       }
       // Pushed above their reader, they come off before it. Some may be pushed twice, by two
       // readers: the second finds them here.
-      const operator_record& o = g[r.producer];
+      const auto inputs = g.inputs(r.producer);
       const std::size_t before = stack_.size();
-      for (auto in = o.inputs.rbegin(); in != o.inputs.rend(); ++in)
+      for (auto in = inputs.rbegin(); in != inputs.rend(); ++in)
         if (!here(*in)) stack_.push_back(*in);
       if (stack_.size() > before) continue;
-      for (const tensor_id out : o.outputs) in_plan_[index(out)] = round_;
+      for (const tensor_id out : g.outputs(r.producer)) in_plan_[index(out)] = round_;
       plan_.steps.push_back({plan_step::kind::replay, r.producer, tensor_id::none});
     }
   }
@@ -142,10 +142,10 @@ class planner {
       const operator_record& o = g[s.op];
       // During a replay its inputs and all outputs are there, missing or not: a kernel writes all.
       plan_.peak = std::max(plan_.peak, live + replay_need(g, s.op, rounded(o.workspace)));
-      for (tensor_id t : o.outputs) came(t);
+      for (const tensor_id t : g.outputs(s.op)) came(t);
       // The last reader is done: what is missing gives its bytes back. What was here before never
       // counted.
-      for (tensor_id t : o.inputs)
+      for (const tensor_id t : g.inputs(s.op))
         if (--left_[g[t].planned] == 0 && !on_device(g[t].where)) live -= g[t].footprint;
     }
     plan_.peak = std::max(plan_.peak, live + tail);
@@ -182,7 +182,7 @@ class exact_search {
     };
     for (tensor_id t : targets) visit(t);
     for (std::size_t i = 0; i < tensors_.size() && tensors_.size() <= limit; ++i)
-      for (tensor_id in : g[g[tensors_[i]].producer].inputs) visit(in);
+      for (const tensor_id in : g.inputs(g[tensors_[i]].producer)) visit(in);
     if (tensors_.size() > limit) return std::nullopt;
     return std::span<const tensor_id>(tensors_);
   }
@@ -223,8 +223,8 @@ class exact_search {
         continue;
       move m{o, 0, 0, replay_need(g, o, rounded(g[o].workspace)).count,
              std::max<std::int64_t>(g[o].cost.count(), 1)};
-      for (tensor_id in : g[o].inputs) m.needs |= bit(in);
-      for (tensor_id out : g[o].outputs) m.gives |= bit(out);
+      for (const tensor_id in : g.inputs(o)) m.needs |= bit(in);
+      for (const tensor_id out : g.outputs(o)) m.gives |= bit(out);
       moves.push_back(m);
     }
     const auto held = [&](mask m) {

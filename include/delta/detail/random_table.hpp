@@ -27,12 +27,11 @@ class random_table {
     now_.recompute_cap = 4;
     for (int i = 0; i < 4; ++i) add();
     for (int i = 0; i < 12; ++i) {
-      const operator_id o = graph_.add_record();
-      graph_[o].inputs = {any(), any()};
-      graph_[o].outputs.assign(1, add());
-      if (below(4) == 0) graph_[o].outputs.push_back(add());
+      const std::array inputs{any(), any()};
+      const std::array outputs{add(), below(4) == 0 ? add() : tensor_id::none};
+      const bool one = outputs[1] == tensor_id::none;
+      const operator_id o = graph_.add_record(inputs, std::span(outputs).first(one ? 1 : 2));
       graph_[o].cost = nanoseconds{std::int64_t(below(8))};
-      graph_.connect(o);
     }
     for (int i = 0; i < 40; ++i) change();
   }

@@ -75,7 +75,8 @@ class restorer {
   // A replay brought back more than anybody waits for: what the program has dropped is set aside. A
   // copy of the list, as that may recycle the record itself.
   void drop_unneeded(operator_id o) {
-    spared_.assign(book_->tensors[o].outputs.begin(), book_->tensors[o].outputs.end());
+    const auto made = book_->tensors.outputs(o);
+    spared_.assign(made.begin(), made.end());
     for (const tensor_id t : spared_)
       if (const tensor& r = book_->tensors[t];
           r.in_use && r.references == 0 && r.locks == 0 && r.wanted == 0)
@@ -125,9 +126,10 @@ class restorer {
         }
         // The inputs are locked, by the plan: making room for the replay can't take them.
         launcher_->replay(s.op);
-        for (const tensor_id t : g[s.op].outputs) hold(t);
+        for (const tensor_id t : g.outputs(s.op)) hold(t);
         // A copy: dropping what is unneeded may recycle the record.
-        used_.assign(g[s.op].inputs.begin(), g[s.op].inputs.end());
+        const auto read = g.inputs(s.op);
+        used_.assign(read.begin(), read.end());
         drop_unneeded(s.op);
         for (const tensor_id t : used_) {
           plan::row& r = p.rows[g[t].planned];
@@ -182,10 +184,10 @@ class restorer {
         // What the replay brings back is locked if the search reckons with it; else it goes again,
         // as its bytes were counted for the time of the replay only.
         before_.clear();
-        for (const tensor_id t : g[s.op].outputs) before_.push_back(on_device(g[t].where));
+        for (const tensor_id t : g.outputs(s.op)) before_.push_back(on_device(g[t].where));
         launcher_->replay(s.op);
         for (std::size_t i = 0; i < before_.size(); ++i)
-          if (const tensor_id t = g[s.op].outputs[i]; !before_[i])
+          if (const tensor_id t = g.outputs(s.op)[i]; !before_[i])
             std::find(ours.begin(), ours.end(), t) != ours.end() ? book_->lock(t)
                                                                  : book_->abandon(t);
       }
@@ -207,7 +209,7 @@ class restorer {
     // The operator that asked is at the bottom: it has no record yet, so none stands for it.
     frames_.assign(1, operator_id::none);
     const auto inputs = [&](operator_id o) -> std::span<const tensor_id> {
-      return o == operator_id::none ? targets : std::span<const tensor_id>(g[o].inputs);
+      return o == operator_id::none ? targets : g.inputs(o);
     };
     // `wanted` says "a restore waits for this": such a tensor is asked to leave last, and does not
     // count as dropped, but it is not locked.

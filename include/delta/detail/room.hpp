@@ -344,8 +344,8 @@ class room {
     g.for_each_dependent(
         t, walk_, [&](tensor_id d) { nothing = nothing && g[d].where != residency::evicted; });
     // A consumer's output that is dropped but locked belongs to a restore under way.
-    for (const operator_id o : g[t].consumers)
-      for (const tensor_id out : g[o].outputs)
+    for (const operator_id o : g.readers(t))
+      for (const tensor_id out : g.outputs(o))
         nothing = nothing && (g[out].references > 0 || g[out].locks == 0);
     return nothing;
   }
