@@ -142,8 +142,9 @@ class context {
   /// (manager::backward).
   [[nodiscard]] tick now() const noexcept { return conditions_->now; }
   [[nodiscard]] bool backward() const noexcept { return conditions_->backward; }
-  /// Bytes: the budget, what is taken of it (copies under way included), what will be free when the
-  /// copies out under way are done, and what the coming operator is likely to ask for.
+  /// Bytes: the budget, what is taken of it (copies under way included, but not what is spare),
+  /// what will be free when the copies out under way are done, and what the coming operator is
+  /// likely to ask for.
   [[nodiscard]] double budget() const noexcept { return count(conditions_->budget); }
   [[nodiscard]] double used() const noexcept { return count(conditions_->used); }
   [[nodiscard]] double leaving() const noexcept { return count(conditions_->leaving); }
@@ -211,11 +212,14 @@ class context {
     }
     return cost;
   }
-  // A reader counts when some output of it is gone, dropped ones too: what the program holds may
-  // have to be computed from it.
+  // A reader counts when some output of it is gone that somebody may ask for: the program, or who
+  // computes what the program holds from it.
   template <class Visit>
   void visit_missing_outputs(operator_id c, const Visit& visit) const noexcept {
-    if (std::ranges::any_of(graph_->outputs(c), [&](tensor_id o) { return missing(o); })) visit(c);
+    if (std::ranges::any_of(graph_->outputs(c), [&](tensor_id o) {
+          return missing(o) && (at(o).references > 0 || at(o).edges != tensor::nowhere);
+        }))
+      visit(c);
   }
   const graph* graph_;
   const conditions* conditions_;

@@ -16,8 +16,8 @@
 namespace delta {
 
 /// Score of a tensor under either form of heuristic; lower leaves first. A weight w stands for 1 /
-/// (w s), equation (1) with any weight; weight 0 gives infinity, which leaves last. Dropped tensors
-/// score -1: before whatever is not negative. As dear as the heuristic's answer.
+/// (w s), equation (1) with any weight; weight 0 gives infinity, which leaves last. What the
+/// program has dropped scores minus infinity. As dear as the heuristic's answer.
 template <Heuristic H>
 double score_of(const H& heuristic, const context& c, tensor_id t) {
   if (c.is_released(t)) return -never;  // nobody wants it back: before all others
@@ -205,7 +205,7 @@ template <Heuristic H>
       if constexpr (weighs_tensor<H>)
         for (const tensor_id t : candidates) {
           const double before = ask(c, t);
-          // Only the tick goes on, which a weight must not see.
+          // Only the time goes on, which a weight must not see.
           table.pass(1 + step);
           if (ask(c, t) != before) return found(heuristic_fault::reads_the_time, t);
         }

@@ -88,7 +88,10 @@ TEST_CASE("context: sizes, staleness and costs") {
   CHECK(c.swap_cost(s.b) == 157);
   CHECK(c.exposed_swap_cost(s.b) == 157);
   (void)slab(std::move(s.g[s.b].host));
-  s.g[s.c].references = 0;  // dropped: something else may be computed from it
+  s.g[s.c].references = 0;  // dropped, and nothing is computed from it
+  CHECK(c.neighbourhood_cost(s.b) == 30);
+  const tensor_id e = s.add(10, residency::resident, 9);
+  s.make(1, {s.c}, e);  // now something may be
   CHECK(c.neighbourhood_cost(s.b) == 70);
 }
 

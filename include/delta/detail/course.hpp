@@ -107,6 +107,7 @@ class course {
       throw;
     }
     launcher_.hold(book_->tensors[t].device);
+    book_->follow_clock();
     book_->touch(t, book_->now.clock);
     room_->told().settle();
   }

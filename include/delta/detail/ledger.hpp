@@ -49,10 +49,8 @@ class ledger {
   /// Bytes of constants: they are part of every operator's need.
   [[nodiscard]] bytes constants() const noexcept { return constants_; }
   [[nodiscard]] bool copying() const noexcept { return !flights_.empty(); }
-  /// Resident, unlocked, unpinned: what a policy may choose from.
-  [[nodiscard]] std::span<const tensor_id> candidates() const noexcept { return candidates_.all(); }
-  /// Bytes that were set aside.
-  [[nodiscard]] bytes spare() const noexcept { return candidates_.spare(); }
+  /// What a policy may choose from, and what is set aside.
+  [[nodiscard]] const candidate_list& candidates() const noexcept { return candidates_; }
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
 
   /// Whose bytes a block is, by the token's index; none for scratch. Rows are used again, so the
@@ -74,7 +72,7 @@ class ledger {
   void look() {
     follow_clock();
     now.budget = storage_->capacity();
-    now.used = storage_->used() - spare();
+    now.used = storage_->used() - candidates_.spare();
     now.leaving = leaving_;
     now.host_free = saturating_sub(storage_->host_capacity(), storage_->host_used());
     for (const direction d : {direction::out, direction::in}) {
@@ -106,6 +104,7 @@ class ledger {
   void recomputed(tensor_id t, block&& b) {
     if (tensors[t].where == residency::host) std::erase(offloaded_, t);
     own(t, std::move(b));
+    follow_clock();
     tensors[t].last_use = now.clock;
     become(t, residency::resident);
   }
@@ -226,20 +225,22 @@ class ledger {
     candidates_.delist(tensors, t);
   }
   void unlock(tensor_id t) {
-    tensor& r = tensors[t];
-    if (--r.locks > 0) return;
-    if (r.references == 0)
-      set_aside(t);
-    else
-      candidates_.enlist(tensors, t);
+    if (unlocked(t)) abandon(t);
   }
-  /// Nobody references or locks it. Where records read it, its bytes stay until they are in the
-  /// way: what was computed again for one tensor is often needed for the next.
+  /// The same for what a restore has locked: what nobody references is set aside.
+  void put_back(tensor_id t) {
+    if (unlocked(t)) set_aside(t);
+  }
+  /// A restore has computed it. If nobody references or locks it, and records read it, its bytes
+  /// stay until they are in the way: what was made for one tensor is often needed for the next.
   void set_aside(tensor_id t) {
-    const tensor& r = tensors[t];
+    tensor& r = tensors[t];
+    if (r.references > 0 || r.locks > 0) return;
     const bool useful = r.producer != operator_id::none && r.edges != tensor::nowhere;
     if (!useful || r.where != residency::resident) return abandon(t);
-    candidates_.set_aside(tensors, t);
+    forget_host_copy(t);
+    r.fresh = false;
+    if (!candidates_.set_aside(tensors, t)) abandon(t);
   }
   /// An operator that began at `when` has used it: s starts anew, and it has come back for
   /// something.
@@ -251,7 +252,7 @@ class ledger {
   // --- the end ----------------------------------------------------------------------------------
 
   /// One reference less; at none the bytes go, unless something can only be recomputed from them.
-  /// Whoever still locks it sets it aside when he unlocks.
+  /// Whoever still locks it abandons it when he unlocks.
   void drop(tensor_id t) {
     if (--tensors[t].references == 0 && tensors[t].locks == 0) abandon(t);
   }
@@ -305,6 +306,13 @@ class ledger {
     assert(legal(r.where, to));
     r.where = to;
     to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
+  }
+  // One lock less: a candidate again, or true, if nobody references it.
+  bool unlocked(tensor_id t) {
+    if (--tensors[t].locks > 0) return false;
+    if (tensors[t].references == 0) return true;
+    candidates_.enlist(tensors, t);
+    return false;
   }
   // The block is this tensor's from now on, in both tables.
   void own(tensor_id t, block&& b) {
@@ -361,7 +369,9 @@ class ledger {
     tensor& r = tensors[t];
     if (r.device) storage_->free(std::move(r.device));
     if (r.where == residency::host) std::erase(offloaded_, t);
-    if (r.pinned == pin::both) constants_ -= r.footprint;
+    // Once: it may be computed again, and buried again.
+    if (std::exchange(r.pinned, pin::none) == pin::both) constants_ -= r.footprint;
+    r.fresh = false;
     forget_host_copy(t);
     if (r.where != residency::dead) become(t, residency::dead);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -111,6 +112,7 @@ class planner {
       }
       // Pushed above their reader, they come off before it. Some may be pushed twice, by two
       // readers: the second finds them here.
+      assert(r.producer != operator_id::none && "what is missing can be made again");
       const auto inputs = g.inputs(r.producer);
       const std::size_t before = stack_.size();
       for (auto in = inputs.rbegin(); in != inputs.rend(); ++in)

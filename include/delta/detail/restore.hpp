@@ -104,7 +104,7 @@ class restorer {
     // Whatever happens: no lock of the plan and no row of it may stay behind.
     const auto let_go = [&] {
       for (plan::row& r : p.rows)
-        if (std::exchange(r.locked, false)) book_->unlock(r.tensor);
+        if (std::exchange(r.locked, false)) book_->put_back(r.tensor);
       planner_.forget(g);
     };
     try {
@@ -133,7 +133,7 @@ class restorer {
         drop_unneeded(s.op);
         for (const tensor_id t : used_) {
           plan::row& r = p.rows[g[t].planned];
-          if (--r.uses == 0 && std::exchange(r.locked, false)) book_->unlock(t);
+          if (--r.uses == 0 && std::exchange(r.locked, false)) book_->put_back(t);
         }
       }
       lock(targets);
@@ -147,6 +147,18 @@ class restorer {
     return true;
   }
 
+  // Each once: what the makers of these read and nobody makes.
+  std::vector<tensor_id> sources_of(const std::vector<tensor_id>& made) const {
+    const graph& g = book_->tensors;
+    std::vector<tensor_id> sources;
+    for (const tensor_id t : made)
+      for (const tensor_id in : g.inputs(g[t].producer))
+        if (g[in].producer == operator_id::none) sources.push_back(in);
+    std::ranges::sort(sources);
+    sources.erase(std::ranges::unique(sources).begin(), sources.end());
+    return sources;
+  }
+
   // The cheapest schedule of a small closure; true when it ran. Throws budget_exceeded when it
   // proves that there is none. Only for deciders that never offload: the host would be another
   // place for every tensor, 3^n states.
@@ -158,13 +170,17 @@ class restorer {
     const std::vector<tensor_id> ours(small->begin(), small->end());
     for (const tensor_id t : ours)
       if (on_device(g[t].where)) book_->lock(t);
+    // And what it reads: a source that nobody else needs may be given up when room is short.
+    const std::vector<tensor_id> sources = sources_of(ours);
+    lock(sources);
     // Its own tensors are locked, so they are added: the search may evict them.
     bytes available = room_->reachable();
     for (const tensor_id t : ours)
       if (on_device(g[t].where)) available += g[t].footprint;
     const auto let_go = [&] {
       for (const tensor_id t : ours)
-        if (g[t].in_use && g[t].locks > 0 && on_device(g[t].where)) book_->unlock(t);
+        if (g[t].in_use && g[t].locks > 0 && on_device(g[t].where)) book_->put_back(t);
+      for (const tensor_id t : sources) book_->put_back(t);
     };
     const context c = room_->view();
     const auto steps = search_.schedule(
@@ -189,7 +205,7 @@ class restorer {
         for (std::size_t i = 0; i < before_.size(); ++i)
           if (const tensor_id t = g.outputs(s.op)[i]; !before_[i])
             std::find(ours.begin(), ours.end(), t) != ours.end() ? book_->lock(t)
-                                                                 : book_->abandon(t);
+                                                                 : book_->set_aside(t);
       }
       lock(targets);
     } catch (...) {
@@ -214,7 +230,10 @@ class restorer {
     // `wanted` says "a restore waits for this": such a tensor is asked to leave last, and does not
     // count as dropped, but it is not locked.
     const auto want = [&](operator_id o) {
-      for (const tensor_id t : inputs(o)) ++g[t].wanted;
+      for (const tensor_id t : inputs(o)) {
+        ++g[t].wanted;
+        if (g[t].spare) book_->refile(t);
+      }
     };
     // A copy of the list: setting aside may recycle the record.
     const auto unwant = [&](operator_id o) {
@@ -290,7 +309,7 @@ class restorer {
       while (!owner_->gathered_.empty()) {
         const tensor_id t = owner_->gathered_.back();
         owner_->gathered_.pop_back();
-        owner_->book_->unlock(t);
+        owner_->book_->put_back(t);
       }
     }
 

@@ -46,7 +46,8 @@ class room {
     ++reservation_;
     operation_ = operation;
     book_->harvest();
-    while (book_->free_bytes() < need) release_something(need);
+    while (book_->free_bytes() < need)
+      if (!drop_spare()) release_something(need);
   }
 
   /// A block of `n` bytes, which `make` has made room for. Where free bytes lie scattered, the
@@ -66,9 +67,9 @@ class room {
   [[nodiscard]] bytes reachable() {
     book_->harvest();
     book_->look();
-    bytes sum = book_->free_bytes() + book_->leaving();
+    bytes sum = book_->free_bytes() + book_->leaving() + book_->candidates().spare();
     const context c = view();
-    for (const tensor_id t : book_->candidates())
+    for (const tensor_id t : book_->candidates().all())
       if (leavable(c, t)) sum += book_->tensors[t].footprint;
     return sum;
   }
@@ -81,7 +82,7 @@ class room {
     book_->look();
     if constexpr (starts_early<P>) {
       const auto staying = [&] {
-        return book_->storage().used() - book_->spare() - book_->leaving();
+        return book_->storage().used() - book_->candidates().spare() - book_->leaving();
       };
       const double target = prefetcher_.ahead(view());
       for (const bytes before = staying();
@@ -95,9 +96,8 @@ class room {
       // again would name the same.
       if (t == tensor_id::none || book_->tensors[t].where != residency::host) break;
       const bytes need = book_->tensors[t].footprint;
-      while (book_->free_bytes() < need && book_->spare().count > 0 && release_one(tier::idle))
-        continue;
-      if (book_->free_bytes() < need) break;
+      if (book_->free_bytes() + book_->candidates().spare() < need) break;
+      while (book_->free_bytes() < need) drop_spare();
       auto b = book_->storage().allocate(book_->tensors[t].size, lifetime_of(t));
       if (!b) break;
       bring_back(t, std::move(*b), happening::prefetch);
@@ -209,7 +209,7 @@ class room {
   }
   // The Filter's choice among those that may be asked now.
   [[nodiscard]] tensor_id choose(const context& c, tier up_to) {
-    return filter_.select(c, book_->candidates(), [&](tensor_id t) {
+    return filter_.select(c, book_->candidates().all(), [&](tensor_id t) {
       const tensor& r = book_->tensors[t];
       return r.passed_over != reservation_ && (!r.fresh || up_to >= tier::fresh) &&
              (r.wanted == 0 || up_to >= tier::wanted) && leavable(c, t);
@@ -255,6 +255,12 @@ class room {
     if constexpr (learns_of_waste<P>) prefetcher_.wasted(c, t);
   }
 
+  // What was set aside leaves before anybody is asked, the lowest id first. O(spares).
+  bool drop_spare() {
+    const auto spares = book_->candidates().spares();
+    if (spares.empty()) return false;
+    return book_->evict(*std::min_element(spares.begin(), spares.end())), true;
+  }
   // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask.
   bool release_one(tier up_to) {
     book_->look();
@@ -281,7 +287,7 @@ class room {
   /// comes before what would soon be fetched again, and that before host copies and sources, which
   /// once given up are lost.
   bool release_any() {
-    if (release_one(tier::idle)) return true;
+    if (drop_spare() || release_one(tier::idle)) return true;
     if (book_->copying()) return wait(), true;
     return release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host() ||
            give_up_a_source();
@@ -328,7 +334,7 @@ class room {
   /// recomputed from it, goes when all that hangs on it has its bytes: then nothing is lost but the
   /// chance to evict those.
   bool give_up_a_source() {
-    for (const tensor_id t : book_->candidates()) {
+    for (const tensor_id t : book_->candidates().all()) {
       tensor& r = book_->tensors[t];
       if (r.references > 0 || r.producer != operator_id::none || r.wanted > 0) continue;
       if (!nothing_hangs_on(t)) continue;
@@ -371,8 +377,9 @@ class room {
     if (leaving.empty()) return;
     for (const tensor_id t : leaving) {
       const context now = view();
-      ++book_->counts.decisions;
-      release(now, t, decider_.judge(now, t));
+      const bool asked = !now.is_released(t);
+      book_->counts.decisions += asked;
+      release(now, t, asked ? decider_.judge(now, t) : action::evict);
     }
     while (s.largest_hole() < size && book_->leaving().count > 0) wait();
   }

@@ -3,7 +3,9 @@
 // the old bytes until nobody can need them instead would double an optimizer's memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -34,12 +36,15 @@ class versions {
       graph& g = v.book_->tensors;
       v.dependents_.clear();
       for (const tensor_id t : updates)
-        g.for_each_dependent(t, v.walk_, [&](tensor_id d) {
-          // Pinned by the program: it stays pinned afterwards, so it is not put down for unpinning.
-          if (covers(g[d].pinned, pin::evict)) return;
-          g[d].pinned = g[d].pinned | pin::evict;
-          v.dependents_.push_back(d);
-        });
+        g.for_each_dependent(t, v.walk_, [&](tensor_id d) { v.dependents_.push_back(d); });
+      // Those that the program has pinned come last: they stay pinned afterwards.
+      const auto pinned = std::ranges::stable_partition(
+          v.dependents_, [&](tensor_id d) { return !covers(g[d].pinned, pin::evict); });
+      v.to_unpin_ = v.dependents_.size() - pinned.size();
+      for (std::size_t i = 0; i < v.to_unpin_; ++i) {
+        pin& p = g[v.dependents_[i]].pinned;
+        p = p | pin::evict;
+      }
       try {
         // All are pinned by now. One after the other, and unlocked again: together they need not
         // fit.
@@ -60,8 +65,8 @@ class versions {
 
    private:
     void end() noexcept {
-      for (const tensor_id d : owner_.dependents_) {
-        // Only the evict pin was set here, and only on tensors that had none.
+      // Only the evict pin was set here, and only on tensors that had none.
+      for (const tensor_id d : std::span(owner_.dependents_).first(owner_.to_unpin_)) {
         pin& p = owner_.book_->tensors[d].pinned;
         p = p & pin::offload;
         owner_.book_->refile(d);
@@ -84,7 +89,8 @@ class versions {
  private:
   ledger<typename Room::storage_type>* book_;
   restorer<Room>* restorer_;
-  std::vector<tensor_id> dependents_;
+  std::vector<tensor_id> dependents_;  // of the update at hand: those to be unpinned first
+  std::size_t to_unpin_ = 0;
   std::vector<operator_id> walk_;
 };
 
