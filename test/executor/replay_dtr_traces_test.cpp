@@ -1,0 +1,81 @@
+// The presets on DTR's authors' traces: dtr beside DTR's own simulator, where it passes wherever
+// the simulator does and takes no more than a hundredth of the unmanaged time longer; and all of
+// them above the lower bound.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "delta/presets.hpp"
+#include "replay/bound.hpp"
+#include "replay/replay.hpp"
+#include "simrd_reference.hpp"
+
+using namespace delta;
+using namespace delta::executor;
+
+TEST_CASE("DTR's traces: the preset dtr is never far behind DTR's simulator") {
+  const auto folder = test::dtr_traces("replay_dtr_traces_test");
+  if (folder.empty()) return;
+  constexpr double allowed = 0.01;
+  std::map<std::string, trace> traces;
+  int compared = 0, rescued = 0;
+  double sum = 0, worst = -1;
+  for (const auto& row : test::simrd_rows(folder)) {
+    if (row.policy != simrd_policy::dtr) continue;
+    if (!traces.contains(row.model)) traces[row.model] = test::dtr_trace(folder, row.model);
+    const auto ours =
+        replay(traces[row.model], recompute_only(), replay_machine{.budget = row.budget});
+    const bool passes = ours.result == replay_result::verdict::pass;
+    INFO(row.model << " at " << row.ratio << " of the peak");
+    if (row.expected.result != simrd_result::verdict::pass) {
+      rescued += passes ? 1 : 0;
+      continue;
+    }
+    REQUIRE(passes);
+    CHECK(ours.peak <= row.budget);
+    const auto over = static_cast<double>((ours.recompute - row.expected.recompute).count()) /
+                      static_cast<double>(row.unmanaged_time.count());
+    CHECK(over <= allowed);
+    sum += over, worst = std::max(worst, over);
+    ++compared;
+  }
+  CHECK(compared == 42);
+  std::printf(
+      "%d cells, overhead %+.4f of DTR's simulator on average, %+.4f at worst; %d pass where "
+      "it fails\n",
+      compared, sum / compared, worst, rescued);
+}
+
+TEST_CASE("DTR's traces: no run is below the bound") {
+  const auto folder = test::dtr_traces("replay_dtr_traces_test, the bound");
+  if (folder.empty()) return;
+  int compared = 0;
+  for (const char* model : {"resnet32", "unet", "densenet121", "transformer", "lstm"}) {
+    const trace t = test::dtr_trace(folder, model);
+    const unmanaged_cost alone = unmanaged(t);
+    for (const double rate : {12e9, 25e9})
+      for (const std::uint64_t tenths : {1u, 2u, 3u, 5u, 7u, 9u, 10u}) {
+        const replay_machine on{.budget = bytes{alone.peak.count / 10 * tenths},
+                                .host_budget = alone.peak * 4,
+                                .rate_out = rate,
+                                .rate_in = rate};
+        const double bound = lower_bound(t, {on.budget, rate, rate});
+        const auto hold = [&](const char* policy, const replay_result& r) {
+          if (r.result != replay_result::verdict::pass) return;
+          INFO(model << ", " << policy << ", " << tenths << " tenths, " << rate << " bytes/s");
+          const auto overhead =
+              static_cast<double>(r.time.count()) / static_cast<double>(alone.time.count());
+          CHECK(overhead >= bound * (1 - 1e-12));
+          ++compared;
+        };
+        hold("online", replay(t, online(), on));
+        hold("paper", replay(t, paper(), on));
+      }
+  }
+  CHECK(compared > 80);
+  std::printf("%d runs above their bounds\n", compared);
+}
