@@ -3,19 +3,14 @@
 #include <cstddef>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <new>
-#include <ostream>
 #include <span>
-#include <stdexcept>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "delta/trace.hpp"
+#include "output_file.hpp"
 #include "replay/budget_report.hpp"
 #include "replay/find_budget.hpp"
 #include "replay/replay_jobs.hpp"
@@ -35,36 +30,13 @@ int complain(std::string_view line, int code) {
   return code;
 }
 
-/// A file that is written while a replay goes on; without a path, none.
-class watched_file {
- public:
-  watched_file(const char* flag, std::filesystem::path path) : flag_(flag), path_(std::move(path)) {
-    if (!path_.empty()) stream_.open(path_, std::ios::binary);
-  }
-  /// Null without a path.
-  std::ostream* stream() { return path_.empty() ? nullptr : &stream_; }
-  /// Throws std::runtime_error when not all was written.
-  void close() {
-    if (path_.empty()) return;
-    stream_.close();
-    if (!stream_)
-      throw std::runtime_error(std::string(flag_) + ": '" + path_.string() +
-                               "' could not be written");
-  }
-
- private:
-  const char* flag_;
-  std::filesystem::path path_;
-  std::ofstream stream_;
-};
-
 void replay(std::span<const named_trace> traces, const replay_options& options) {
-  watched_file timeline("--timeline", options.timeline);
-  watched_file decisions("--decisions", options.decisions);
+  live_file timeline("--timeline", options.timeline);
+  live_file decisions("--decisions", options.decisions);
   const auto rows =
       replay_all(traces, options, {.timeline = timeline.stream(), .decisions = decisions.stream()});
-  timeline.close();
-  decisions.close();
+  timeline.finish();
+  decisions.finish();
   if (!options.json.empty()) write_rows(rows, options.json);
   const std::size_t per_trace = rows.size() / traces.size();
   for (std::size_t first = 0; first < rows.size(); first += per_trace) {

@@ -1,7 +1,6 @@
 // delta: the candidates: what a policy may be asked about; and what leaves without asking.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
