@@ -102,11 +102,7 @@ std::string first_difference(const std::string& live, const std::string& replaye
 }
 
 void check_same_counts(const train_report& live, const replay_result& replayed) {
-  CHECK(live.evictions == replayed.counts.evictions);
-  CHECK(live.offloads == replayed.counts.offloads);
-  CHECK(live.reloads == replayed.counts.reloads);
-  CHECK(live.recomputes == replayed.counts.recomputes);
-  CHECK(live.prefetches == replayed.counts.prefetches);
+  check_same_decisions(live, replayed.counts);
   CHECK(live.peak_bytes == replayed.peak.count);
   CHECK(live.host_peak_bytes == replayed.host_peak.count);
 }

@@ -2,6 +2,8 @@
 // two runs compared.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -101,6 +103,15 @@ inline std::string row(const executor::train_report& r) {
   return r.model + " " + r.policy + field("budget", r.budget_bytes) + field("peak", r.peak_bytes) +
          field("evictions", r.evictions) + field("offloads", r.offloads) +
          field("reloads", r.reloads) + field("recomputes", r.recomputes) + field("moves", r.moves);
+}
+
+/// What reports, rows and counters count of decisions is the same.
+void check_same_decisions(const auto& a, const auto& b) {
+  CHECK(a.evictions == b.evictions);
+  CHECK(a.offloads == b.offloads);
+  CHECK(a.reloads == b.reloads);
+  CHECK(a.recomputes == b.recomputes);
+  CHECK(a.prefetches == b.prefetches);
 }
 
 }  // namespace delta::test
