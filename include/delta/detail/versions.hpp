@@ -35,12 +35,14 @@ class versions {
     protection(versions& v, std::span<const tensor_id> updates, const char* name) : owner_(v) {
       graph& g = v.book_->tensors;
       v.dependents_.clear();
+      v.kept_pinned_.clear();
       for (const tensor_id t : updates)
-        g.for_each_dependent(t, v.walk_, [&](tensor_id d) { v.dependents_.push_back(d); });
+        g.for_each_dependent(t, v.walk_, [&](tensor_id d) {
+          (covers(g[d].pinned, pin::evict) ? v.kept_pinned_ : v.dependents_).push_back(d);
+        });
       // Those that the program has pinned come last: they stay pinned afterwards.
-      const auto pinned = std::ranges::stable_partition(
-          v.dependents_, [&](tensor_id d) { return !covers(g[d].pinned, pin::evict); });
-      v.to_unpin_ = v.dependents_.size() - pinned.size();
+      v.to_unpin_ = v.dependents_.size();
+      v.dependents_.insert(v.dependents_.end(), v.kept_pinned_.begin(), v.kept_pinned_.end());
       for (std::size_t i = 0; i < v.to_unpin_; ++i) {
         pin& p = g[v.dependents_[i]].pinned;
         p = p | pin::evict;
@@ -89,7 +91,8 @@ class versions {
  private:
   ledger<typename Room::storage_type>* book_;
   restorer<Room>* restorer_;
-  std::vector<tensor_id> dependents_;  // of the update at hand: those to be unpinned first
+  std::vector<tensor_id> dependents_;   // of the update at hand: those to be unpinned first
+  std::vector<tensor_id> kept_pinned_;  // of those, they that the program has pinned
   std::size_t to_unpin_ = 0;
   std::vector<operator_id> walk_;
 };
