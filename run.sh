@@ -12,7 +12,9 @@ usage: ./run.sh COMMAND
                      otherwise, compare bit for bit, and print a table (--short: fewer steps)
   test               build everything and run every test; tests on real images run when
                      DELTA_DATA names a folder with data/mnist, and say so when it does not
-  bench [FLAG...]    build and run the benchmarks; flags go to Google Benchmark
+  bench [FLAG...]    build and run the benchmarks; flags go to Google Benchmark. Without flags the
+                     tables of docs/results/decisions.md are made anew, with flags those go to
+                     build/bench-results; TORCH_PYTHON may name a Python that has PyTorch
   setup [PACKAGE...] only install what is missing (and these Debian packages)
   help               print this text
 
@@ -135,9 +137,22 @@ bench() {
   for source in bench/*_bench.cpp; do
     program=build/release/bin/$(basename "$source" .cpp)
     [ -x "$program" ] || die "there are no benchmarks yet"
+    case "$source" in
+      */manager_bench.cpp | */decisions_bench.cpp) continue ;; # decisions.py runs them
+    esac
     say "$(basename "$program")"
     "$program" "$@"
   done
+
+  say "decisions"
+  if ! command -v python3 >/dev/null; then
+    echo "SKIPPED: the tables of decisions: there is no python3"
+    return
+  fi
+  # Flags mostly make a run shorter, or leave something out: no table to keep.
+  local out=docs/results/decisions
+  [ $# -eq 0 ] || out=build/bench-results/decisions
+  python3 bench/decisions.py build/release --torch-python "${TORCH_PYTHON:-python3}" --out "$out" "$@"
 }
 
 command=${1:-help}

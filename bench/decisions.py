@@ -1,0 +1,427 @@
+#!/usr/bin/env python3
+"""Measures what decisions cost and writes docs/results/decisions.{json,md,svg,png}.
+
+    python3 bench/decisions.py build/release [--torch-python PYTHON] [--out docs/results/decisions]
+                               [GOOGLE BENCHMARK FLAG...]
+
+Runs manager_bench, decisions_bench (the index of candidates beside scans) where it is built, and
+torch_operator.py under a Python that may have PyTorch. Rows are medians of the repetitions. What is
+not there is said to be missing, and is no error; without matplotlib there is no figure.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import plot_replay
+from replay_results import ROOT, commit, table
+
+HERE = pathlib.Path(__file__).resolve().parent
+POLICIES = ("lru_evict", "base_offload", "dtr", "online", "paper")
+FINDERS = ("record_scan", "vector_scan", "index")
+COUNTERS = ("operators", "evaluations", "recomputes", "allocations", "instructions", "records")
+# As short as rows of so many kinds allow; flags of the command line come behind these.
+FLAGS = ("--benchmark_repetitions=3", "--benchmark_min_time=0.1")
+MISSING = "-"
+NOT_MEASURED = "not measured"
+
+
+def say_and_end(line):
+    print(f"decisions.py: {line}", file=sys.stderr)
+    sys.exit(2)
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+def rows_of(program, flags):
+    """Its rows, medians over the repetitions; ns and counters are per operator."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "rows.json"
+        subprocess.run([program, *FLAGS, *flags, f"--benchmark_out={out}",
+                        "--benchmark_out_format=json"], check=True)
+        # Nothing at all is written where a flag only asked for something, such as a list.
+        text = out.read_text(encoding="utf-8") if out.exists() else ""
+    runs = {}
+    for run in json.loads(text)["benchmarks"] if text.strip() else ():
+        if run.get("run_type") == "iteration" and not run.get("error_occurred"):
+            runs.setdefault(run["run_name"], []).append(run)
+    return [row_of(program.name, name, runs[name]) for name in runs]
+
+
+def row_of(program, name, runs):
+    # Google Benchmark writes flags such as "/iterations:256" behind the arguments.
+    parts = [part for part in name.split("/") if ":" not in part]
+    has_n = parts[-1].isdigit()
+    to_ns = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+    median = lambda value: statistics.median(map(value, runs))
+    row = {"program": program, "name": "/".join(parts[:-1] if has_n else parts),
+           "n": int(parts[-1]) if has_n else None}
+    row["ns"] = median(lambda r: r["cpu_time"] * to_ns[r["time_unit"]] / r.get("operators", 1))
+    # The processor's time of the fastest and the slowest repetition: how much a row can be trusted.
+    row["spread"] = max(r["cpu_time"] for r in runs) / max(min(r["cpu_time"] for r in runs), 1e-9)
+    for key in COUNTERS:
+        if key in runs[0]:
+            row[key] = median(lambda r, key=key: r[key])
+    return row
+
+
+def torch_times(python):
+    run = subprocess.run([python, HERE / "torch_operator.py"], capture_output=True, text=True,
+                         check=False)
+    if run.returncode == 0 and run.stdout.startswith("{"):
+        return json.loads(run.stdout)
+    print(f"decisions.py: torch_operator.py: {(run.stdout + run.stderr).strip()}", file=sys.stderr)
+    return None
+
+
+def cached(build, name):
+    """A variable of the build's CMake cache, or an empty text."""
+    try:
+        cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    found = re.search(rf"^{name}:[^=]*=(.*)$", cache, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def machine(build):
+    try:
+        info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        info = ""
+    model = re.search(r"^model name\s*:\s*(.*)$", info, re.MULTILINE)
+    kind = cached(build, "CMAKE_BUILD_TYPE")
+    flags = [cached(build, "CMAKE_CXX_FLAGS"), cached(build, f"CMAKE_CXX_FLAGS_{kind.upper()}")]
+    try:
+        version = subprocess.run([cached(build, "CMAKE_CXX_COMPILER") or "c++", "--version"],
+                                 capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        version = ""
+    return {"cpu": model[1] if model else "unknown", "cores": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 1),
+            "compiler": version.splitlines()[0] if version else "unknown",
+            "build": kind or "unknown", "flags": " ".join(filter(None, flags)) or "unknown"}
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+def figures(value, digits=3):
+    """Of so many figures: 0.012, 1.23, 45.6, 12346."""
+    if value is None:
+        return MISSING
+    if value == 0:
+        return "0"
+    return f"{value:.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+
+
+class Rows:
+    """Rows by name and n."""
+
+    def __init__(self, rows):
+        self.by = {(r["name"], r["n"]): r for r in rows}
+
+    def get(self, name, n, key="ns"):
+        return self.by.get((name, n), {}).get(key)
+
+    def counts(self, prefix):
+        return sorted({n for name, n in self.by if name.startswith(prefix) and n is not None})
+
+    def names(self, prefix=""):
+        return list(dict.fromkeys(name for name, _ in self.by if name.startswith(prefix)))
+
+
+def ratio(a, b):
+    return None if a is None or not b else a / b
+
+
+def growth_table(rows, case, torch):
+    """A line per policy: ns by live tensors, their growth, and PyTorch's operator beside it."""
+    counts = rows.counts(f"{case}/")
+    lines = []
+    for policy in POLICIES:
+        name = f"{case}/{policy}"
+        if name not in rows.names():
+            continue
+        last, first = rows.get(name, 100_000), rows.get(name, 1000)
+        line = [f"`{policy}`", *(figures(rows.get(name, n)) for n in counts),
+                figures(ratio(last, first))]
+        if torch:
+            line += [figures(ratio(last, torch.get(key))) for key in ("eager_ns", "script_ns")]
+        lines.append(line)
+    head = ["policy", *(f"{n:,}" for n in counts), "100,000 / 1,000"]
+    head += ["100,000 / PyTorch, eager", "100,000 / PyTorch, script"] if torch else []
+    return table(head, lines) if lines else "Not measured."
+
+
+def pressure_table(rows, cases):
+    lines = []
+    for name in (n for case in cases for n in rows.names(f"{case}/")):
+        for n in rows.counts(f"{name}"):
+            if rows.get(name, n) is not None:
+                case, policy = name.split("/")
+                lines.append([case, f"`{policy}`", f"{n:,}", *(figures(rows.get(name, n, key))
+                              for key in ("ns", "evaluations", "recomputes", "allocations"))])
+    return table(["case", "policy", "live tensors", "ns", "scores", "recomputes",
+                  "calls of operator new"], lines) if lines else "Not measured."
+
+
+def restore_table(rows):
+    lines = []
+    for name in rows.names("restore/"):
+        for n in rows.counts(name):
+            ns, replayed = rows.get(name, n), rows.get(name, n, "recomputes")
+            lines.append([str(n), figures(ns), figures(ratio(ns, replayed)),
+                          figures(rows.get(name, n, "allocations"))])
+    return table(["operators in the chain", "ns per restore", "ns per operator replayed",
+                  "calls of operator new"], lines) if lines else "Not measured."
+
+
+def instructions_table(rows):
+    """Per operator where everything stays, and the least and most of what counters show."""
+    counts = rows.counts("fits/")
+    def cell(policy, n):
+        value = rows.get(f"fits/{policy}", n, "instructions")
+        return NOT_MEASURED if value is None else figures(value)
+    lines = [[f"`{p}`", *(cell(p, n) for n in counts)] for p in POLICIES
+             if f"fits/{p}" in rows.names()]
+    return table(["policy", *(f"{n:,}" for n in counts)], lines) if lines else "Not measured."
+
+
+def finder_table(rows):
+    """Every row with its ratio to the record scan of the same mix and n, in the same run."""
+    lines = []
+    mixes = list(dict.fromkeys(name.split("/", 1)[1] for name in rows.names() if "/" in name))
+    for mix in mixes:
+        for finder in FINDERS:
+            name = f"{finder}/{mix}"
+            for n in rows.counts(name):
+                ns, scan = rows.get(name, n), rows.get(f"record_scan/{mix}", n)
+                if ns is not None:
+                    lines.append([f"`{mix}`", f"`{finder}`", f"{n:,}", figures(ns),
+                                  figures(rows.get(name, n, "evaluations")),
+                                  figures(ratio(ns, scan))])
+    return table(["mix", "finder", "candidates", "ns per victim", "scores",
+                  "time / record scan's"], lines)
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+def allocations_sentence(rows):
+    fits = [rows.get(name, n, "allocations") for name, n in rows.by
+            if name.split("/")[0] in ("fits", "touch")]
+    known = [value for value in fits if value is not None]
+    if not known:
+        return "Calls of operator new were not counted."
+    if not any(known):
+        return "No row of these two tables calls operator new while it is measured."
+    return f"Of {len(known)} rows of these two tables {sum(v > 0 for v in known)} call operator new."
+
+
+def torch_text(torch):
+    if torch is None:
+        return "PyTorch was not at hand, so there is nothing to compare with."
+    script = f"{figures(torch['script_ns'])} ns" if torch["script_ns"] else torch["script"]
+    return f"""PyTorch {torch["torch"]} on the same machine in the same run, for an operator that does next to
+nothing (`torch.add` of two tensors of four floats, one thread, no gradients): {figures(torch["eager_ns"])} ns when
+it is called from Python, and the call through Python's bindings is in that; {script} in a loop
+within `torch.jit.script`, where there is no Python but PyTorch's interpreter and dispatcher are left."""
+
+
+def finder_text(rows):
+    if not rows.by:
+        return "There was no `decisions_bench` in the build, so the rows of the index are missing."
+    return f"""Which of n candidates leaves. `record_scan` looks at every candidate's record (Algorithm 2 as
+written), `vector_scan` at scores kept side by side, `index` keeps an order. A mix says which scores
+change between two victims, and how many are equal. The last column compares with the record scan of
+the same mix and n in the same run.
+
+{finder_table(rows)}"""
+
+
+def page(found, out, drawn):
+    """The whole of OUT.md."""
+    rows = Rows([r for r in found["rows"] if r["program"] == "manager_bench"])
+    finders = Rows([r for r in found["rows"] if r["program"] == "decisions_bench"])
+    at, torch = found["machine"], found["torch"]
+    spreads = sorted(r["spread"] for r in found["rows"])
+    spread = f"{spreads[len(spreads) // 2]:.2f}, the most {spreads[-1]:.2f}" if spreads else MISSING
+    figure = f"\n![ns per operator by number of tensors]({out.name}.svg)\n" if drawn else ""
+    return f"""# What decisions cost
+
+Made by `{found["command"]}`; rows with all counters: [{out.name}.json]({out.name}.json).
+{found["commit"]}
+
+{at["cpu"]}, {at["cores"]} cores; {at["compiler"]}; {at["build"]}, `{at["flags"]}`. Load of the machine when it
+began: {at["load"]}. Times are the processor's, medians of the repetitions; the slowest repetition over
+the fastest is {spread}.
+
+Simulated storage, empty kernels with 32 bytes of captures, given costs. An operator reads the three
+tensors before it and makes one; then the oldest is dropped. `{MISSING}`: not measured.
+{figure}
+## Nothing has to leave
+
+ns per operator (run, record, drop) by the number of live tensors.
+
+{growth_table(rows, "fits", torch)}
+
+The same for an operator that reads three tensors and makes none:
+
+{growth_table(rows, "touch", torch)}
+
+{allocations_sentence(rows)} (`manager_heap_test` checks that, and how many
+bytes a tensor and an operator take.)
+
+{torch_text(torch)}
+
+Instructions per operator of the first table:
+
+{instructions_table(rows)}
+
+## Something has to leave
+
+`pressed`: the budget holds nine tenths of the live tensors, and every operator is followed by one
+that reads a tensor anywhere, so that victims are chosen and come back. `early`: there is room for
+all, but the policy starts at three quarters of the budget. Everything is per operator.
+
+{pressure_table(rows, ("pressed", "early"))}
+
+A few calls of operator new in many thousand operators are lists that meet a new longest: a plan, the
+copies under way, the holes of the storage. They keep what they have.
+
+## Something comes back
+
+All tensors of a chain are evicted, and an operator reads its end. Only the restore is timed.
+
+{restore_table(rows)}
+
+## Who leaves
+
+{finder_text(finders)}
+"""
+
+
+# --- the figure ----------------------------------------------------------------------------------
+
+POLICY_STYLES = {"lru_evict": ("#CC79A7", "v"), "base_offload": ("#E69F00", "^"),
+                 "dtr": ("#0072B2", "s"), "online": ("#D55E00", "o"), "paper": ("#009E73", "D")}
+FINDER_STYLES = {"record_scan": ("#0072B2", "s"), "vector_scan": ("#E69F00", "^"),
+                 "index": ("#D55E00", "o")}
+
+
+def draw_lines(axes, title, rows, lines):
+    """`lines`: label, name of the rows, colour and marker."""
+    for label, name, (color, marker) in lines:
+        points = [(n, rows.get(name, n)) for n in rows.counts(name)
+                  if rows.get(name, n) is not None]
+        if points:
+            axes.plot(*zip(*points), color=color, marker=marker, linewidth=1.5, markersize=4,
+                      markeredgewidth=0, label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold")
+    axes.grid(color="#ececec", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=plot_replay.GREY, labelsize=8.5, length=0, which="both")
+    axes.yaxis.set_minor_formatter(plot_replay.ticker.NullFormatter())
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}" if y >= 1 else f"{y:g}")
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def panels(found):
+    """Title, rows, lines and the label below of each."""
+    rows = Rows([r for r in found["rows"] if r["program"] == "manager_bench"])
+    finders = Rows([r for r in found["rows"] if r["program"] == "decisions_bench"])
+    for case, title in (("fits", "an operator, everything stays"),
+                        ("pressed", "an operator, one tenth elsewhere")):
+        lines = [(p, f"{case}/{p}", style) for p, style in POLICY_STYLES.items()
+                 if f"{case}/{p}" in rows.names()]
+        if lines:
+            yield title, rows, lines, "live tensors"
+    for mix in dict.fromkeys(n.split("/", 1)[1] for n in finders.names() if "/" in n):
+        lines = [(f, f"{f}/{mix}", style) for f, style in FINDER_STYLES.items()
+                 if f"{f}/{mix}" in finders.names()]
+        yield f"a victim: {mix.replace('_', ' ')}", finders, lines, "candidates"
+
+
+def draw(found, out):
+    """OUT.svg and OUT.png; false where there is nothing to draw, or nothing to draw it with."""
+    wanted = list(panels(found))
+    if not wanted:
+        return False
+    if plot_replay.matplotlib is None:
+        print("decisions.py: no figure: matplotlib is missing", file=sys.stderr)
+        return False
+    plot_replay.matplotlib.rcParams.update({"svg.hashsalt": "delta",
+                                            "font.family": "DejaVu Sans"})
+    columns = min(2, len(wanted))
+    lines = -(-len(wanted) // columns)
+    figure, places = plot_replay.pyplot.subplots(
+        lines, columns, figsize=(4.9 * columns, 3.5 * lines), squeeze=False, layout="constrained")
+    for axes, (title, rows, curves, below) in zip(places.flat, wanted):
+        draw_lines(axes, title, rows, curves)
+        axes.set_xlabel(below, color=plot_replay.GREY, fontsize=9)
+        axes.set_ylabel("ns", color=plot_replay.GREY, fontsize=9)
+        low, high = axes.get_ylim()
+        if rows.names("fits/") and found["torch"] and found["torch"]["script_ns"]:
+            for key, name, dash in (("eager_ns", "PyTorch's add, from Python", (0, (5, 2))),
+                                    ("script_ns", "PyTorch's add, script", (0, (1, 1.5)))):
+                axes.axhline(found["torch"][key], color="#303030", linewidth=1, linestyle=dash,
+                             label=name)
+            high = max(high, 2 * found["torch"]["eager_ns"])
+        # A scale of less than a decade and a half would make noise look like growth.
+        axes.set_ylim(min(low, high / 30), high)
+        axes.legend(fontsize=7.5, frameon=False)
+    for axes in list(places.flat)[len(wanted):]:
+        axes.set_axis_off()
+    for end in (".svg", ".png"):
+        plot_replay.save(figure, out.with_suffix(end))
+    return True
+
+
+# --- all of it -----------------------------------------------------------------------------------
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], allow_abbrev=False,
+        epilog="all other flags go to Google Benchmark, such as --benchmark_min_time=0.05")
+    parser.add_argument("build", type=pathlib.Path, help="a build with benchmarks")
+    parser.add_argument("--torch-python", default=sys.executable, metavar="PYTHON",
+                        help="a Python that has PyTorch (default: this one)")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "results" / "decisions",
+                        metavar="NAME", help="where to, without an ending")
+    a, flags = parser.parse_known_args()
+    if any(not flag.startswith("--benchmark_") for flag in flags):
+        say_and_end(f"'{' '.join(flags)}': unknown; allowed: --help names them")
+    if not (a.build / "bin" / "manager_bench").exists():
+        say_and_end("BUILD_DIR: no bin/manager_bench there; expected: a build with benchmarks")
+    found = {"command": " ".join(["python3 bench/decisions.py BUILD_DIR", *flags]),
+             "commit": commit(), "machine": machine(a.build), "torch": None, "rows": []}
+    try:
+        for name in ("manager_bench", "decisions_bench"):
+            program = a.build / "bin" / name
+            if program.exists():
+                found["rows"] += rows_of(program, flags)
+            else:
+                print(f"decisions.py: no {name} in the build: its rows are missing", file=sys.stderr)
+    except subprocess.CalledProcessError as error:
+        say_and_end(f"{pathlib.Path(error.cmd[0]).name} failed, exit code {error.returncode}")
+    if not found["rows"]:
+        print("decisions.py: no rows, so nothing is written", file=sys.stderr)
+        return
+    found["torch"] = torch_times(a.torch_python)
+    a.out.parent.mkdir(parents=True, exist_ok=True)
+    a.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    a.out.with_suffix(".md").write_text(page(found, a.out, draw(found, a.out)), encoding="utf-8")
+    print(f"decisions.py: wrote {a.out.name}.json and {a.out.name}.md", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
