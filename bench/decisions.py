@@ -11,6 +11,7 @@ not there is said to be missing, and is no error; without matplotlib there is no
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import re
@@ -183,7 +184,7 @@ def restore_table(rows):
 
 
 def instructions_table(rows):
-    """Per operator where everything stays, and the least and most of what counters show."""
+    """Per operator where everything stays."""
     counts = rows.counts("fits/")
     def cell(policy, n):
         value = rows.get(f"fits/{policy}", n, "instructions")
@@ -371,14 +372,14 @@ def draw(found, out):
         axes.set_ylabel("ns", color=plot_replay.GREY, fontsize=9)
         low, high = axes.get_ylim()
         if rows.names("fits/") and found["torch"] and found["torch"]["script_ns"]:
-            for key, name, dash in (("eager_ns", "PyTorch's add, from Python", (0, (5, 2))),
+            for key, name, dash in (("eager_ns", "PyTorch's add, Python", (0, (5, 2))),
                                     ("script_ns", "PyTorch's add, script", (0, (1, 1.5)))):
                 axes.axhline(found["torch"][key], color="#303030", linewidth=1, linestyle=dash,
                              label=name)
-            high = max(high, 2 * found["torch"]["eager_ns"])
-        # A scale of less than a decade and a half would make noise look like growth.
-        axes.set_ylim(min(low, high / 30), high)
-        axes.legend(fontsize=7.5, frameon=False)
+            high = max(high, found["torch"]["eager_ns"])
+        # Whole decades, and room for the legend: a narrow scale would make noise look like growth.
+        axes.set_ylim(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(2 * high)))
+        axes.legend(fontsize=7.5, frameon=False, ncols=2, loc="upper left")
     for axes in list(places.flat)[len(wanted):]:
         axes.set_axis_off()
     for end in (".svg", ".png"):
