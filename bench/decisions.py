@@ -292,8 +292,10 @@ all, but the policy starts at three quarters of the budget. Everything is per op
 
 {pressure_table(rows, ("pressed", "early"))}
 
-A few calls of operator new in many thousand operators are lists that meet a new longest: a plan, the
-copies under way, the holes of the storage. They keep what they have.
+A few calls of operator new in many operators are lists that meet a new longest: a plan, the copies
+under way, the holes of the storage. They keep what they have, so the calls get rarer; at 100,000
+tensors the warm-up is short, as it takes long where every candidate is scored. `online` and `paper`
+are left out there for the same reason.
 
 ## Something comes back
 
