@@ -26,8 +26,8 @@ enum class action : std::uint8_t { evict, offload, keep };
 /// How a tensor on the host comes back (Algorithm 1, lines 4 to 8).
 enum class restoration : std::uint8_t { recompute, reload };
 
-/// What an answer may be made from besides staleness, by the members of context that tell it. The
-/// costs are those of the tensor asked about.
+/// What an answer may be made from, by the members of context that tell it. The costs are those of
+/// the tensor asked about.
 enum class quantity : std::uint8_t {
   none = 0,
   bytes = 1,               ///< bytes
@@ -36,6 +36,7 @@ enum class quantity : std::uint8_t {
   copy_cost = 8,           ///< copy_cost, rate
   swap_cost = 16,          ///< swap_cost, is_clean, can_offload
   exposed_swap_cost = 32,  ///< exposed_swap_cost, reload_cost, backlog
+  staleness = 64,          ///< staleness; of scores alone, as no weight may read it
   everything = 255         ///< these, and whatever else a context tells
 };
 /// Either's.
@@ -45,6 +46,10 @@ constexpr quantity operator|(quantity a, quantity b) noexcept {
 /// Is all of `what` among `q`?
 constexpr bool covers(quantity q, quantity what) noexcept {
   return (static_cast<unsigned>(q) & static_cast<unsigned>(what)) == static_cast<unsigned>(what);
+}
+/// Is anything of `what` among `q`?
+constexpr bool touches(quantity q, quantity what) noexcept {
+  return (static_cast<unsigned>(q) & static_cast<unsigned>(what)) != 0;
 }
 
 /// All policies, detected: `end_of_operator(context)`, called after every operator of the program,
@@ -70,13 +75,14 @@ concept right_end_of_step_or_none = follows_steps<P> || !detail::names_end_of_st
 //    changes. A weight is not negative; weight 0 leaves last.
 //  * A tensor that the program has dropped, and that can be made again, leaves before all others,
 //    unasked.
-//  * While the quantities that it depends on stay as they are for a tensor, `weight` stays, and so
-//    does `score` at equal staleness. verify_heuristic (filter.hpp) tries to catch a false word.
+//  * While the quantities that it depends on stay as they are for a tensor, its answer stays.
+//    verify_heuristic (filter.hpp) tries to catch a false word.
 //
 // Detected, with a default:
 //  * `depends_on`: static constexpr quantity (default: everything). `bytes | recompute_cost` says
-//    that nothing else is read, staleness apart, which spares asking again when something else
-//    changes.
+//    that nothing else is read, which spares asking again when something else changes. Where the
+//    answer is kept, the next victim is found without asking: all weights are, and scores that
+//    don't depend on `staleness`; not where everything may be read.
 // ---------------------------------------------------------------------------------------------
 
 /// `score(context, tensor)` -> double: anything at all.

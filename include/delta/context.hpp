@@ -55,20 +55,20 @@ class context {
   /// DTR has it: an operator that takes long makes everything else older. Where the storage's clock
   /// stands still, as no cost is known, it counts operators (P-17).
   [[nodiscard]] double staleness(tensor_id t) const noexcept {
-    const nanoseconds s = conditions_->clock - at(t).last_use;
-    return s.count() > 1 ? static_cast<double>(s.count()) : 1.0;
+    const double s = static_cast<double>(conditions_->clock.count()) - graph_->last_use(t);
+    return s > 1.0 ? s : 1.0;
   }
   /// c_r, in ns: its operator and every operator that must run before it because an input is gone;
   /// an ancestor on the host counts as its reload (or its own operator, where that is cheaper and
   /// its inputs are here). Infinite where it can't be recomputed. The walk stops after 1,024
   /// records and then gives what it has: a lower bound (repairs P-12). O(closure).
   [[nodiscard]] double recompute_cost(tensor_id t) const noexcept {
-    return can_recompute(t) ? walk(t, false) : never;
+    return can_recompute(t) ? closure_cost(t, closure::ancestors) : never;
   }
   /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the descendants whose
   /// bytes are gone (Kirisame et al. 2020). One limit of 1,024 records for both. O(closure).
   [[nodiscard]] double neighbourhood_cost(tensor_id t) const noexcept {
-    return can_recompute(t) ? walk(t, true) : never;
+    return can_recompute(t) ? closure_cost(t, closure::neighbourhood) : never;
   }
   /// One copy of it, in ns, without waiting for the queue: latency + m / rate (repairs P-14).
   [[nodiscard]] double copy_cost(tensor_id t, direction d) const noexcept {
@@ -176,11 +176,22 @@ class context {
                                [&](tensor_id i) { return !on_device(at(i).where); });
   }
 
-  /// Sums the costs of the evicted neighbourhood, each operator and each reload once.
-  double walk(tensor_id t, bool descendants) const noexcept {
+  /// The cost of a closure; kept where the graph does so. One that meets a tensor on the host is
+  /// not: its price changes with the queue.
+  double closure_cost(tensor_id t, closure what) const noexcept {
+    const bool keep = graph_->keeps == what;
+    if (keep && at(t).cost >= 0) return at(t).cost;
+    bool through_host = false;
+    const double cost = walk(t, what, keep, through_host);
+    if (keep && !through_host) at(t).cost = cost;
+    return cost;
+  }
+  /// Sums the costs of the closure, each operator and each reload once. `keep`: the records that
+  /// count must say so when they change (`detail::closure_watch`).
+  double walk(tensor_id t, closure what, bool keep, bool& through_host) const noexcept {
     std::array<operator_id, walk_limit> found;  // in the order of the walk
     std::size_t count = 0;
-    const std::uint64_t mark = graph_->next_mark();
+    const std::uint32_t mark = graph_->next_mark();
     double cost = 0;
     const auto visit = [&](operator_id o) {
       // At the limit the walk goes on over what it has found, and finds nothing more.
@@ -196,12 +207,16 @@ class context {
         const tensor& r = at(in);
         // A tensor on the host has two prices, and `reloads` says which: its operator, like what is
         // missing, or one copy. The copy is marked on the tensor, as it is no record.
+        through_host |= r.where == residency::host;
         if (missing(in) || (r.where == residency::host && !reloads(in)))
           visit(r.producer);
         else if (r.where == residency::host && std::exchange(r.mark, mark) != mark)
           cost += reload_cost(in);
       }
-    if (descendants) {
+    if (keep)
+      for (std::size_t i = 0; i < count; ++i) (*graph_)[found[i]].swept_down = false;
+    if (what == closure::neighbourhood) {
+      const std::size_t ancestors = count;
       // The ancestors are not expanded downwards: their other descendants are not t's.
       std::size_t i = count;
       for (const operator_id c : graph_->readers(t)) visit_missing_outputs(c, visit);
@@ -209,7 +224,10 @@ class context {
         for (const tensor_id out : graph_->outputs(found[i]))
           if (missing(out))
             for (const operator_id c : graph_->readers(out)) visit_missing_outputs(c, visit);
+      if (keep)
+        for (i = ancestors; i < count; ++i) (*graph_)[found[i]].swept_up = false;
     }
+    graph_->note_walk(count);
     return cost;
   }
   // A reader counts when some output of it is gone that somebody may ask for: the program, or who

@@ -2,7 +2,10 @@
 // id. And a test of what a heuristic promises.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -11,9 +14,26 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/detail/candidates.hpp"
+#include "delta/detail/graph.hpp"
 #include "delta/detail/random_table.hpp"
+#include "delta/detail/victim_index.hpp"
+#include "delta/detail/victim_rows.hpp"
 
 namespace delta {
+
+namespace detail {
+
+// What is no weight, or no number, leaves last: a heuristic that breaks its word loses no more than
+// its say.
+constexpr double valid_weight(double w) noexcept {
+  return w > 0 ? w : 0.0;
+}
+constexpr double valid_score(double s) noexcept {
+  return s <= never ? s : never;
+}
+
+}  // namespace detail
 
 /// Score of a tensor under either form of heuristic; lower leaves first. A weight w stands for 1 /
 /// (w s), equation (1) with any weight; weight 0 gives infinity, which leaves last. What the
@@ -22,9 +42,9 @@ template <Heuristic H>
 double score_of(const H& heuristic, const context& c, tensor_id t) {
   if (c.is_released(t)) return -never;  // nobody wants it back: before all others
   if constexpr (weighs_tensor<H>)
-    return 1.0 / (static_cast<double>(heuristic.weight(c, t)) * c.staleness(t));
+    return 1.0 / (detail::valid_weight(heuristic.weight(c, t)) * c.staleness(t));
   else
-    return static_cast<double>(heuristic.score(c, t));
+    return detail::valid_score(heuristic.score(c, t));
 }
 
 /// The lowest score offered so far, of equal ones that with the lower id. A score that is not a
@@ -46,13 +66,39 @@ class lowest_score {
   double score_ = never;
 };
 
-/// Finds the victim among candidates by scoring each (Algorithm 2, lines 2 to 6). A plain scan: a
-/// rank kept in an index would have to be mended for all tensors whose costs an eviction changes.
+/// May a tensor leave, as things are?
+enum class permission : std::uint8_t {
+  yes,
+  not_now,   ///< asked again at the next search
+  not_as_is  ///< not before something happens to it (it is locked, pinned or dropped)
+};
+
+/// Finds the victim, by one of three searches which all find the same one:
+///
+///   scan    each candidate is asked (Algorithm 2, lines 2 to 6): where answers can't be kept, as
+///           the heuristic does not say what it depends on, or its score reads the staleness
+///   rows    answers are kept by row, asked again when what they depend on changes, and compared
+///           by vector instructions
+///   index   a threshold and a tree besides (detail/victim_index.hpp), where candidates times
+///           searches per operator are over 1,000: below that it is not worth its upkeep
+///
+/// docs/results/decisions.md has the figures.
 template <Heuristic H>
 class filter {
  public:
   /// Keeps the heuristic; `heuristic()` gives access.
   explicit filter(H heuristic) : heuristic_(std::move(heuristic)) {}
+
+  /// Are answers kept, so that the fast searches can be used?
+  static constexpr bool keeps_answers =
+      depends_on<H>() != quantity::everything &&
+      (weighs_tensor<H> || !covers(depends_on<H>(), quantity::staleness));
+  /// Which closure costs the graph should keep for this heuristic (`graph::keeps`).
+  static constexpr closure keeps_costs =
+      !keeps_answers                                          ? closure::none
+      : covers(depends_on<H>(), quantity::neighbourhood_cost) ? closure::neighbourhood
+      : covers(depends_on<H>(), quantity::recompute_cost)     ? closure::ancestors
+                                                              : closure::none;
 
   /// The candidate with the lowest score of those that `may_leave`; none if there is none.
   /// `may_leave(t)` is asked first, so that nothing is scored in vain. Throws nothing but what
@@ -60,6 +106,54 @@ class filter {
   template <class MayLeave>
   tensor_id select(const context& c, std::span<const tensor_id> candidates,
                    const MayLeave& may_leave) {
+    return scan(c, candidates, may_leave);
+  }
+
+  /// The same, of a manager's candidates. `c` shows `g` and `now`; `may_leave(t)` is a
+  /// `permission`, and what may not leave as it is is parked. Throws std::bad_alloc, and what
+  /// `may_leave` throws. O(candidates) at worst; docs/results/decisions.md has what it takes as a
+  /// rule.
+  template <class MayLeave>
+  tensor_id select(const context& c, graph& g, const conditions& now, detail::candidate_list& list,
+                   const MayLeave& may_leave) {
+    if constexpr (!keeps_answers) {
+      return scan(c, list.all(), [&](tensor_id t) { return may_leave(t) == permission::yes; });
+    } else {
+      renew(c, g, now, list);
+      tensor_id t = tensor_id::none;
+      // Few are found in vain; where many are, each is asked whether it may leave.
+      for (std::size_t vain = 0;; ++vain) {
+        t = vain < patience ? search(g, now, list) : search_allowed(g, now, list, may_leave);
+        if (t == tensor_id::none || vain >= patience) break;
+        const permission may = may_leave(t);
+        if (may == permission::yes) break;
+        if (may == permission::not_as_is) {
+          list.park(t);
+        } else {
+          list.hide(t);
+          hidden_.push_back(t);
+        }
+      }
+      for (const tensor_id h : hidden_) {
+        list.show(h);
+        if (index_.built()) index_.move(rows(g, now, list), h);
+      }
+      hidden_.clear();
+      return t;
+    }
+  }
+
+  /// Answers asked for since the beginning: what decisions cost, as a count that repeats exactly.
+  [[nodiscard]] std::uint64_t evaluations() const noexcept { return evaluations_; }
+  [[nodiscard]] H& heuristic() noexcept { return heuristic_; }
+
+ private:
+  static constexpr detail::row_form form =
+      weighs_tensor<H> ? detail::row_form::weights : detail::row_form::scores;
+  static constexpr std::size_t patience = 16;
+
+  template <class Range, class MayLeave>
+  tensor_id scan(const context& c, const Range& candidates, const MayLeave& may_leave) {
     lowest_score lowest;
     for (const tensor_id t : candidates) {
       if (!may_leave(t)) continue;
@@ -69,13 +163,154 @@ class filter {
     return lowest.tensor();
   }
 
-  /// Scores computed since the beginning: what decisions cost, as a count that repeats exactly.
-  [[nodiscard]] std::uint64_t evaluations() const noexcept { return evaluations_; }
-  [[nodiscard]] H& heuristic() noexcept { return heuristic_; }
+  // --- answers that are kept --------------------------------------------------------------------
 
- private:
+  // What answers may depend on that is no single tensor's.
+  struct prices {
+    std::array<double, 2> rate{}, latency{}, backlog{};
+    std::uint64_t host_free = 0;
+    bool operator==(const prices&) const = default;
+  };
+  // Of all that the heuristic may have read. What is on the host has a price in closures.
+  static prices prices_of(const conditions& now, bool host) noexcept {
+    constexpr quantity q = depends_on<H>();
+    constexpr bool exposed = covers(q, quantity::exposed_swap_cost);
+    constexpr bool swap = exposed || covers(q, quantity::swap_cost);
+    prices p;
+    if (swap || covers(q, quantity::copy_cost)) p.rate = now.rate, p.latency = now.latency;
+    if (swap) p.host_free = now.host_free.count;
+    if (exposed) p.backlog = now.backlog;
+    if (host && touches(q, quantity::recompute_cost | quantity::neighbourhood_cost)) {
+      constexpr auto in = static_cast<std::size_t>(direction::in);
+      p.rate[in] = now.rate[in], p.latency[in] = now.latency[in], p.backlog[in] = now.backlog[in];
+    }
+    return p;
+  }
+
+  static detail::victim_rows rows_of(const std::vector<double>& values, const graph& g,
+                                     const conditions& now,
+                                     const detail::candidate_list& list) noexcept {
+    return {values.data(), g.last_uses(), &list.all(), static_cast<double>(now.clock.count())};
+  }
+  detail::victim_rows rows(const graph& g, const conditions& now,
+                           const detail::candidate_list& list) const noexcept {
+    return rows_of(values_, g, now, list);
+  }
+  // A row's value; of what the program has dropped, and of no number, as `score_of` has it.
+  double ask(const context& c, tensor_id t) {
+    ++evaluations_;
+    if (c.is_released(t)) return never;
+    if constexpr (weighs_tensor<H>)
+      return detail::valid_weight(heuristic_.weight(c, t));
+    else
+      return -detail::valid_score(heuristic_.score(c, t));
+  }
+
+  // Every candidate's value as it is now.
+  void renew(const context& c, graph& g, const conditions& now, detail::candidate_list& list) {
+    constexpr bool sees_ways_out = touches(
+        depends_on<H>(), quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
+    values_.resize(list.all().words() * detail::id_set::word_bits);
+    index_.cover(g.tensor_slots());
+    const bool host = !c.offloaded().empty();
+    const prices p = prices_of(now, host);
+    const bool all = p != asked_under_;
+    asked_under_ = p;
+    ++searches_;
+    detail::id_set& changed = g.changed();
+    const auto ask_again = [&](tensor_id t) {
+      values_[index(t)] = ask(c, t);
+      g[t].weighed = true;
+    };
+    if (all) {
+      index_.forget();
+      asked_all_ = true;
+      for (const tensor_id t : list.all()) ask_again(t);
+    } else {
+      // A way out that depends on its own past (a clean copy, a pin) changes while it is locked.
+      const bool moved_too = sees_ways_out || host;
+      for (const detail::id_set* s : {&changed, moved_too ? &list.moved() : nullptr})
+        if (s != nullptr)
+          s->for_each_word([&](std::size_t w, std::uint64_t word) {
+            for (word &= list.all().word(w); word != 0; word &= word - 1) ask_again(at(w, word));
+          });
+      if (index_.built()) {
+        const detail::victim_rows r = rows(g, now, list);
+        for (const detail::id_set* s : {&changed, &list.moved()})
+          s->for_each_word([&](std::size_t w, std::uint64_t word) {
+            for (word &= list.all().word(w); word != 0; word &= word - 1)
+              if (index_.built()) index_.move(r, at(w, word));
+          });
+      }
+      if (index_.built() || moved_too) list.moved().clear();
+    }
+    changed.clear();
+    weigh_the_load(now.now, list.all().size());
+  }
+  static tensor_id at(std::size_t w, std::uint64_t word) noexcept {
+    return static_cast<tensor_id>(w * detail::id_set::word_bits +
+                                  static_cast<std::size_t>(std::countr_zero(word)));
+  }
+
+  // --- which search -----------------------------------------------------------------------------
+
+  // Every so many searches: is an index worth its upkeep?
+  void weigh_the_load(tick now, std::size_t candidates) {
+    constexpr std::uint64_t window = 32;
+    if (searches_ % window != 0) return;
+    const double operators = static_cast<double>(now - std::exchange(window_began_, now)) + 1.0;
+    const double load = static_cast<double>(candidates) * static_cast<double>(window) / operators;
+    // Where everything is asked anew there is nothing to keep an index of.
+    indexing_ = !std::exchange(asked_all_, false) && load > (indexing_ ? 500.0 : 1000.0);
+    if (!indexing_) index_.forget();
+  }
+  tensor_id search(const graph& g, const conditions& now, detail::candidate_list& list) {
+    const detail::victim_rows r = rows(g, now, list);
+    if (indexing_ && searches_ >= resume_) {
+      if (index_.built())
+        if (const tensor_id t = index_.find(r); t != tensor_id::none) return t;
+      if (list.all().empty()) return tensor_id::none;
+      // Nothing is over the threshold, or there is no tree. Where it would have to be made again
+      // and again it is let be for a while, each time for longer.
+      const bool soon = searches_ - built_at_ < 8;
+      pause_ = soon ? std::min<std::uint64_t>(2 * pause_ + 8, 4096) : 0;
+      built_at_ = searches_;
+      list.moved().clear();
+      if (!soon && index_.build(r)) {
+        if (const tensor_id t = index_.find(r); t != tensor_id::none) return t;
+      } else {
+        index_.forget();
+        resume_ = searches_ + pause_ + 8;
+      }
+    }
+    per_word_.resize(list.all().words());
+    return detail::scan_rows<form>(r, per_word_.data());
+  }
+  // Row by row, of those that may leave.
+  template <class MayLeave>
+  tensor_id search_allowed(const graph& g, const conditions& now, detail::candidate_list& list,
+                           const MayLeave& may_leave) {
+    const detail::victim_rows r = rows(g, now, list);
+    lowest_score lowest;
+    for (const tensor_id t : list.all()) {
+      const permission may = may_leave(t);
+      if (may == permission::not_as_is) list.park(t);
+      if (may == permission::yes)
+        lowest.offer(t, detail::score_at<form>(detail::urgency<form>(r, index(t))));
+    }
+    return lowest.tensor();
+  }
+
   H heuristic_;
   std::uint64_t evaluations_ = 0;
+  std::vector<double> values_;    // by row, whole words
+  std::vector<double> per_word_;  // scratch of a scan
+  std::vector<tensor_id> hidden_;
+  prices asked_under_;
+  detail::victim_index<form> index_;
+  bool indexing_ = false, asked_all_ = false;
+  std::uint64_t searches_ = 0, built_at_ = 0, resume_ = 0, pause_ = 0;
+  tick window_began_ = 0;
 };
 
 /// What a heuristic may do against its promises (concepts.hpp).
@@ -84,7 +319,7 @@ enum class heuristic_fault : std::uint8_t {
   not_a_number,         ///< an answer is NaN
   negative_weight,      ///< a weight is below 0
   answers_differ,       ///< asked twice, with nothing changed
-  reads_the_time,       ///< a weight did
+  reads_the_time,       ///< a weight did, or a score that does not declare the staleness
   undeclared_quantity,  ///< the answer changed, and nothing that it `depends_on`
   index_differs         ///< asking again only where `depends_on` changed finds another victim
 };
@@ -95,7 +330,7 @@ constexpr std::string_view name(heuristic_fault f) noexcept {
       "the answer is not a number",
       "a weight is negative",
       "asked twice it answers differently",
-      "a weight depends on the time",
+      "the answer depends on the time, which depends_on does not declare",
       "the answer depends on a quantity that depends_on does not declare",
       "asking again only where a declared quantity changed finds another victim"};
   return names[static_cast<std::size_t>(f)];
@@ -118,15 +353,14 @@ struct heuristic_report {
 namespace detail {
 
 // What may change an answer, by its declaration: the values of all that `depends_on` vouches for,
-// in a fixed order. Equal facts must give equal answers. A score may read the staleness as well, a
-// weight may not.
+// in a fixed order. Equal facts must give equal answers.
 template <Heuristic H>
 class declared_facts {
  public:
   declared_facts() = default;
   declared_facts(const context& c, tensor_id t) noexcept {
     constexpr quantity q = depends_on<H>();
-    if constexpr (scores_tensor<H>) note(c.staleness(t));
+    if constexpr (scores_tensor<H> && covers(q, quantity::staleness)) note(c.staleness(t));
     if constexpr (covers(q, quantity::bytes)) note(c.bytes(t));
     if constexpr (covers(q, quantity::recompute_cost))
       note(c.recompute_cost(t)), note(c.can_recompute(t));
@@ -202,10 +436,10 @@ template <Heuristic H>
       for (const tensor_id t : candidates) by_scan.offer(t, score_of(h, c, t));
       if (by_index.tensor() != by_scan.tensor())
         return found(heuristic_fault::index_differs, by_scan.tensor());
-      if constexpr (weighs_tensor<H>)
+      if constexpr (weighs_tensor<H> || !covers(depends_on<H>(), quantity::staleness))
         for (const tensor_id t : candidates) {
           const double before = ask(c, t);
-          // Only the time goes on, which a weight must not see.
+          // Only the time goes on, which such an answer must not see.
           table.pass(1 + step);
           if (ask(c, t) != before) return found(heuristic_fault::reads_the_time, t);
         }

@@ -70,8 +70,10 @@ constexpr bool covers(pin p, pin what) noexcept {
 /// graph owns the records, the ledger changes them; policies see them through a context. `where`
 /// says which of the two tokens are set.
 struct tensor {
-  /// No place in a list: of `place` and of `planned`.
+  /// No place in a list: of `planned` and of `edges`.
   static constexpr std::uint32_t nowhere = 0xffffffffu;
+  /// A closure's cost that has to be asked for; no cost is negative.
+  static constexpr double unknown = -1.0;
 
   bytes size{};            ///< as asked for
   bytes footprint{};       ///< as the storage counts it
@@ -82,17 +84,18 @@ struct tensor {
   std::uint32_t references = 0;              ///< the program's: handles and views
   std::uint32_t locks = 0;                   ///< operators, plans and views that use it now
   std::uint32_t wanted = 0;                  ///< restores under way that will read it
-  std::uint32_t place = nowhere;             ///< among the candidates
-  nanoseconds last_use{};                    ///< `conditions::clock` when an operator touched it
+  mutable double cost = unknown;             ///< of its closure, where the graph keeps it
   std::uint64_t passed_over = 0;             ///< reservation in which it must not be judged again
   std::uint32_t planned = nowhere;           ///< its row in the plan under way
   std::uint32_t edges = nowhere;             ///< the first of those to its readers (`graph`)
-  mutable std::uint64_t mark = 0;            ///< last walk that visited it
+  mutable std::uint32_t mark = 0;            ///< last walk that visited it
   residency where = residency::dead;
   pin pinned = pin::none;
   bool in_use = false;      ///< the record stands for a tensor (else it waits to be recycled)
   bool persistent = false;  ///< a variable: lives across steps
   bool fresh = false;       ///< came back early and was not used yet (repairs P-26)
+  bool listed = false;      ///< among the candidates, or the spares
+  bool weighed = false;     ///< whoever keeps weights has this tensor's
   bool spare = false;       ///< dropped, and its bytes are kept while there is room
 };
 

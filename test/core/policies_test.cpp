@@ -52,7 +52,7 @@ struct situation {
   tensor_id add(std::uint64_t size, residency where, std::int64_t used) {
     const tensor_id t = g.add_tensor(bytes{size}, bytes{size});
     g[t].where = where;
-    g[t].last_use = nanoseconds{used};
+    g.set_last_use(t, nanoseconds{used});
     return t;
   }
   operator_id make(std::int64_t cost, const std::vector<tensor_id>& inputs, tensor_id output) {
@@ -70,7 +70,7 @@ TEST_CASE("context: sizes, staleness and costs") {
   const context c = s.view();
   CHECK(c.bytes(s.b) == 300);
   CHECK(c.staleness(s.b) == 4);
-  s.g[s.b].last_use = nanoseconds{10};
+  s.g.set_last_use(s.b, nanoseconds{10});
   CHECK(c.staleness(s.b) == 1);              // at least one
   CHECK(c.recompute_cost(s.b) == 30);        // to_b, and to_a, as a is gone
   CHECK(c.neighbourhood_cost(s.b) == 70);    // and to_c, as c is gone

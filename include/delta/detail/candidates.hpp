@@ -1,68 +1,86 @@
 // delta: the candidates: what a policy may be asked about; and what leaves without asking.
 #pragma once
 
-#include <cstdint>
-#include <span>
+#include <cstddef>
 #include <utility>
-#include <vector>
 
 #include "delta/detail/graph.hpp"
+#include "delta/detail/id_set.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
 
-/// Two lists of resident, unlocked tensors. Candidates are not pinned both ways, and a policy says
-/// who leaves. Spares were set aside: dropped by the program, computed again on the way to
-/// something else, and kept while there is room. A tensor's `place` is its index in the one that it
-/// is in, `spare` says in which. O(1), as every operator locks and unlocks; so the order means
-/// nothing (ties go to the lower id).
+/// Resident, unlocked tensors, in three sets:
+///
+///   candidates  not pinned both ways: a policy says who leaves
+///   parked      of these, they that have no way out whatever the others do: nobody is asked about
+///               them until something happens to them
+///   spares      set aside: dropped by the program, computed again on the way to something else,
+///               and kept while there is room
+///
+/// Sets of ids, as every operator locks and unlocks: O(1), and no heap but in `cover`.
 class candidate_list {
  public:
-  [[nodiscard]] std::span<const tensor_id> all() const noexcept { return list_; }
-  [[nodiscard]] std::span<const tensor_id> spares() const noexcept { return spares_; }
+  [[nodiscard]] const id_set& all() const noexcept { return list_; }
+  [[nodiscard]] const id_set& parked() const noexcept { return parked_; }
+  [[nodiscard]] const id_set& spares() const noexcept { return spares_; }
   /// Bytes of the spares.
   [[nodiscard]] bytes spare() const noexcept { return spare_; }
+  /// What was enlisted since whoever keeps an index cleared this.
+  [[nodiscard]] id_set& moved() noexcept { return moved_; }
 
-  /// Adds `t` to the candidates if it is one and is in neither list. Throws std::bad_alloc.
-  void enlist(graph& g, tensor_id t) {
-    const tensor& r = g[t];
+  /// Tensors below `rows` can be listed from now on. Throws std::bad_alloc.
+  void cover(std::size_t rows) {
+    for (id_set* s : {&list_, &parked_, &spares_, &moved_}) s->cover(rows);
+  }
+  /// Adds `t` to the candidates if it is one and is in no set.
+  void enlist(graph& g, tensor_id t) noexcept {
+    tensor& r = g[t];
     if (r.pinned == pin::both || !may_be_listed(r)) return;
-    add(g, t, list_);
+    r.listed = true;
+    list_.insert(t);
+    moved_.insert(t);
+    if (!r.weighed) g.changed().insert(t);
   }
   /// Makes `t` a spare; false where it can't be one. Its pins don't matter: nobody wants it back.
-  bool set_aside(graph& g, tensor_id t) {
-    if (g[t].place != tensor::nowhere && g[t].spare) return true;
+  bool set_aside(graph& g, tensor_id t) noexcept {
+    tensor& r = g[t];
+    if (r.spare) return true;
     delist(g, t);
-    if (!may_be_listed(g[t])) return false;
-    add(g, t, spares_);
-    g[t].spare = true;
-    spare_ += g[t].footprint;
+    if (!may_be_listed(r)) return false;
+    r.listed = r.spare = true;
+    spares_.insert(t);
+    spare_ += r.footprint;
     return true;
   }
-  /// Takes `t` out of the list that it is in, if any. The last one fills the gap.
+  /// Takes `t` out of the set that it is in, if any.
   void delist(graph& g, tensor_id t) noexcept {
     tensor& r = g[t];
-    if (r.place == tensor::nowhere) return;
-    auto& from = r.spare ? spares_ : list_;
-    g[from.back()].place = r.place;
-    from[r.place] = from.back();
-    from.pop_back();
-    r.place = tensor::nowhere;
-    if (std::exchange(r.spare, false)) spare_ -= r.footprint;
+    if (!std::exchange(r.listed, false)) return;
+    if (std::exchange(r.spare, false)) {
+      spares_.erase(t);
+      spare_ -= r.footprint;
+    } else {
+      list_.erase(t);
+      parked_.erase(t);
+    }
   }
+  /// Of a candidate: nobody is to be asked about it until it is enlisted anew.
+  void park(tensor_id t) noexcept {
+    list_.erase(t);
+    parked_.insert(t);
+  }
+  /// Takes a candidate out of sight for the length of one search; `show` ends that.
+  void hide(tensor_id t) noexcept { list_.erase(t); }
+  void show(tensor_id t) noexcept { list_.insert(t); }
 
  private:
   static bool may_be_listed(const tensor& r) noexcept {
-    return r.place == tensor::nowhere && r.locks == 0 && r.where == residency::resident &&
-           r.footprint.count > 0;
-  }
-  static void add(graph& g, tensor_id t, std::vector<tensor_id>& to) {
-    to.push_back(t);
-    g[t].place = static_cast<std::uint32_t>(to.size() - 1);
+    return !r.listed && r.locks == 0 && r.where == residency::resident && r.footprint.count > 0;
   }
 
-  std::vector<tensor_id> list_, spares_;
+  id_set list_, parked_, spares_, moved_;
   bytes spare_{};
 };
 

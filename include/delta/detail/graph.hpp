@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/id_set.hpp"
 #include "delta/detail/slices.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
@@ -27,17 +28,30 @@ struct operator_record {
   bytes workspace{};               ///< as asked for
   nanoseconds cost{};              ///< as measured last, or a prior
   std::uint64_t sequence = 0;      ///< its number in the program's order
-  mutable std::uint64_t mark = 0;  ///< last walk that visited it
   const char* name = "";           ///< for errors and timelines
-  std::uint32_t replays = 0;       ///< in this step
+  mutable std::uint32_t mark = 0;  ///< last walk that visited it
+  std::uint16_t replays = 0;       ///< in this step
   trait traits = trait::pure;      ///< what the replay must respect
-  bool in_use = false;  ///< the record stands for an operator (else it waits to be recycled)
+  bool in_use : 1 = false;  ///< the record stands for an operator (else it waits to be recycled)
+  /// No cost that is kept counts this record among the ancestors; or among the descendants.
+  mutable bool swept_down : 1 = false, swept_up : 1 = false;
 
  private:
   friend class graph;
-  std::uint32_t lists_ = 0;  // inputs, outputs, updates: one behind the other
+  bool updating_ : 1 = false;  // there are updates
+  // Inputs, outputs, one behind the other. Updates are seldom: how many they are, and they, follow
+  // only where there are any.
+  std::uint32_t lists_ = 0;
   std::uint32_t edges_ = 0;  // of the inputs
-  std::uint32_t inputs_ = 0, outputs_ = 0, updates_ = 0;
+  std::uint32_t inputs_ = 0, outputs_ = 0;
+};
+static_assert(sizeof(void*) != 8 || sizeof(operator_record) <= 96, "there may be a million");
+
+/// Of which closures the costs are kept with the tensors, once asked for: `context`'s two.
+enum class closure : std::uint8_t {
+  none,
+  ancestors,     ///< recompute_cost
+  neighbourhood  ///< neighbourhood_cost
 };
 
 /// Tensors and operator records. Invariant: a tensor with a producer can be computed again, because
@@ -95,6 +109,9 @@ class graph {
     std::uint32_t first_;
   };
 
+  /// Set once, before there are tensors, by whoever knows what policies ask.
+  closure keeps = closure::none;
+
   /// The record of an id that is known to be good. Not checked. References hold until the next
   /// add_tensor or add_record.
   [[nodiscard]] tensor& operator[](tensor_id t) noexcept { return tensors_[index(t)]; }
@@ -130,6 +147,11 @@ class graph {
     tensor_id t;
     if (free_tensors_.empty()) {
       t = static_cast<tensor_id>(tensors_.size());
+      // Whole words of rows, as they are read a word at a time; and before the record, which counts
+      // them.
+      if (last_use_.size() == tensors_.size())
+        last_use_.resize(tensors_.size() + detail::id_set::word_bits);
+      changed_.cover(tensors_.size() + 1);
       tensors_.emplace_back();
     } else {
       t = free_tensors_.back();
@@ -140,8 +162,27 @@ class graph {
     r.footprint = footprint;
     r.references = 1;
     r.in_use = true;
+    last_use_[index(t)] = 0;
     return t;
   }
+
+  /// When an operator touched the tensor: ns, by `conditions::clock`; as a double, which is exact
+  /// for 104 days. By row, apart from the records: who looks for a victim reads those of all
+  /// candidates.
+  [[nodiscard]] double last_use(tensor_id t) const noexcept { return last_use_[index(t)]; }
+  void set_last_use(tensor_id t, nanoseconds when) noexcept {
+    last_use_[index(t)] = static_cast<double>(when.count());
+  }
+  /// All of them; whole words of 64 rows.
+  [[nodiscard]] const double* last_uses() const noexcept { return last_use_.data(); }
+  /// The tensor's weight may be another by now than when it was asked for. O(1).
+  void reweigh(tensor_id t) noexcept {
+    (*this)[t].weighed = false;
+    if ((*this)[t].listed) changed_.insert(t);
+  }
+  /// Candidates that are to be weighed anew. Who keeps weights marks them as weighed and clears
+  /// this; so it holds what happened since the last search, however long that is ago.
+  [[nodiscard]] detail::id_set& changed() noexcept { return changed_; }
 
   /// A fresh record of an operator that makes `outputs` from `inputs`, with its edges; the caller
   /// fills in the rest. Amortised O(inputs + outputs + updates).
@@ -156,14 +197,18 @@ class graph {
       free_records_.pop_back();
     }
     operator_record& r = (*this)[o];
-    const std::size_t all = inputs.size() + outputs.size() + updates.size();
+    r.updating_ = !updates.empty();
+    const std::size_t all = inputs.size() + outputs.size() + updates.size() + r.updating_;
     r.lists_ = lists_.take(all);
     r.edges_ = edges_.take(inputs.size());
     r.inputs_ = static_cast<std::uint32_t>(inputs.size());
     r.outputs_ = static_cast<std::uint32_t>(outputs.size());
-    r.updates_ = static_cast<std::uint32_t>(updates.size());
     auto to = lists_.at(r.lists_, all).begin();
-    for (const auto& list : {inputs, outputs, updates}) to = std::ranges::copy(list, to).out;
+    for (const auto& list : {inputs, outputs}) to = std::ranges::copy(list, to).out;
+    if (r.updating_) {
+      *to++ = static_cast<tensor_id>(updates.size());
+      std::ranges::copy(updates, to);
+    }
     for (std::uint32_t i = 0; i < r.inputs_; ++i) link(o, inputs[i], r.edges_ + i);
     for (const tensor_id t : outputs) (*this)[t].producer = o;
     r.in_use = true;
@@ -182,7 +227,9 @@ class graph {
   }
   [[nodiscard]] std::span<const tensor_id> updates(operator_id o) const noexcept {
     const operator_record& r = (*this)[o];
-    return lists_.at(r.lists_ + r.inputs_ + r.outputs_, r.updates_);
+    if (!r.updating_) return {};
+    const std::uint32_t count = r.lists_ + r.inputs_ + r.outputs_;
+    return lists_.at(count + 1, index(lists_[count]));
   }
   /// The records that read `t`: strong edges (repairs P-20).
   [[nodiscard]] readers_of readers(tensor_id t) const noexcept { return {*this, (*this)[t].edges}; }
@@ -201,11 +248,16 @@ class graph {
       unlink(t, r.edges_ + i);
       orphans.push_back(t);
     }
-    lists_.give(r.lists_, std::size_t{r.inputs_} + r.outputs_ + r.updates_);
+    const std::size_t updating = r.updating_ ? updates(o).size() + 1 : 0;
+    lists_.give(r.lists_, std::size_t{r.inputs_} + r.outputs_ + updating);
     edges_.give(r.edges_, r.inputs_);
     r = operator_record{};
     free_records_.push_back(o);
   }
+
+  /// Records that questions about costs have visited: what they took, as a count.
+  [[nodiscard]] std::uint64_t walked() const noexcept { return walked_; }
+  void note_walk(std::size_t records) const noexcept { walked_ += records; }
 
   /// Gives a tensor's record back; it must have no bytes, references, producer or readers. O(1).
   void recycle(tensor_id t) {
@@ -231,7 +283,7 @@ class graph {
   /// twice. `walk` is scratch. O(descendants).
   template <class Visit>
   void for_each_dependent(tensor_id t, std::vector<operator_id>& walk, const Visit& visit) const {
-    const std::uint64_t mark = next_mark();
+    const std::uint32_t mark = next_mark();
     walk.clear();
     const auto go_on = [&](tensor_id from) {
       for (const operator_id o : readers(from)) walk.push_back(o);
@@ -252,7 +304,14 @@ class graph {
 
   /// A number that no earlier walk has used; marks tell visited records without clearing them
   /// first. Walks must not be nested: the inner one overwrites marks of the outer.
-  std::uint64_t next_mark() const noexcept { return ++mark_; }
+  std::uint32_t next_mark() const noexcept {
+    if (++mark_ == 0) {  // once in four billion walks
+      for (const tensor& r : tensors_) r.mark = 0;
+      for (const operator_record& r : records_) r.mark = 0;
+      mark_ = 1;
+    }
+    return mark_;
+  }
 
  private:
   // The newest edge of a tensor comes first.
@@ -274,7 +333,10 @@ class graph {
   detail::slices<edge> edges_;
   std::vector<tensor_id> free_tensors_;
   std::vector<operator_id> free_records_;
-  mutable std::uint64_t mark_ = 0;
+  std::vector<double> last_use_;
+  detail::id_set changed_;
+  mutable std::uint32_t mark_ = 0;
+  mutable std::uint64_t walked_ = 0;
 };
 
 /// Memory that a replay takes: the outputs that are missing, scratch for those that are not (a

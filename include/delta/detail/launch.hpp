@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -204,8 +205,9 @@ class launcher {
       const auto took = book_->storage().elapsed(u.done);
       // Times come in order, as the engine is serial: the rest are not known either.
       if (!took && pending_.size() - known < patience) break;
-      operator_record& r = book_->tensors[u.op];
-      if (took && r.in_use && r.sequence == u.sequence) r.cost = u.first ? *took : r.cost + *took;
+      const operator_record& r = book_->tensors[u.op];
+      if (took && r.in_use && r.sequence == u.sequence)
+        book_->set_cost(u.op, u.first ? *took : r.cost + *took);
     }
     pending_.erase(pending_.begin(), pending_.begin() + std::ptrdiff_t(known));
   }
@@ -228,10 +230,10 @@ class launcher {
                          &fresh.workspace, r.sequence,   true};
     const stamp done = launch(r.replay, again, r.cost);
     if (const auto took = book_->storage().elapsed(done)) {
-      r.cost = *took;
+      book_->set_cost(o, *took);
       book_->counts.recompute_time += *took;
     }
-    ++r.replays;
+    if (r.replays < std::numeric_limits<std::uint16_t>::max()) ++r.replays;
     ++book_->counts.recomputes;
     room_->told().work(happening::recompute, r.name, outputs, done);
     for (std::size_t i = 0; i < outputs.size(); ++i)

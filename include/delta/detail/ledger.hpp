@@ -15,6 +15,7 @@
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
 #include "delta/detail/candidates.hpp"
+#include "delta/detail/closures.hpp"
 #include "delta/detail/graph.hpp"
 #include "delta/observer.hpp"
 
@@ -51,6 +52,7 @@ class ledger {
   [[nodiscard]] bool copying() const noexcept { return !flights_.empty(); }
   /// What a policy may choose from, and what is set aside.
   [[nodiscard]] const candidate_list& candidates() const noexcept { return candidates_; }
+  [[nodiscard]] candidate_list& candidates() noexcept { return candidates_; }
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
 
   /// Whose bytes a block is, by the token's index; none for scratch. Rows are used again, so the
@@ -87,6 +89,7 @@ class ledger {
 
   /// A tensor of the program whose bytes are here, as new as the storage's clock says.
   tensor_id admit(bytes size, block&& b, bool persistent, pin pinned, const char* label) {
+    candidates_.cover(tensors.tensor_slots() + 1);
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
     own(t, std::move(b));
@@ -94,7 +97,7 @@ class ledger {
     r.persistent = persistent;
     r.pinned = pinned;
     follow_clock();
-    r.last_use = now.clock;
+    tensors.set_last_use(t, now.clock);
     if (pinned == pin::both) constants_ += r.footprint;
     become(t, residency::resident);
     return t;
@@ -105,7 +108,7 @@ class ledger {
     if (tensors[t].where == residency::host) std::erase(offloaded_, t);
     own(t, std::move(b));
     follow_clock();
-    tensors[t].last_use = now.clock;
+    tensors.set_last_use(t, now.clock);
     become(t, residency::resident);
   }
   /// Starts a copy in to `b`. On demand the tensor is usable at once: the storage orders the
@@ -160,7 +163,9 @@ class ledger {
   }
   /// Gives up a host copy: stale after an update, or host room is needed.
   void forget_host_copy(tensor_id t) {
-    if (tensors[t].host) storage_->free(std::move(tensors[t].host));
+    if (!tensors[t].host) return;
+    storage_->free(std::move(tensors[t].host));
+    tensors.reweigh(t);
   }
 
   // --- copies under way -------------------------------------------------------------------------
@@ -245,7 +250,7 @@ class ledger {
   /// An operator that began at `when` has used it: s starts anew, and it has come back for
   /// something.
   void touch(tensor_id t, nanoseconds when) noexcept {
-    tensors[t].last_use = when;
+    tensors.set_last_use(t, when);
     tensors[t].fresh = false;
   }
 
@@ -254,12 +259,18 @@ class ledger {
   /// One reference less; at none the bytes go, unless something can only be recomputed from them.
   /// Whoever still locks it abandons it when he unlocks.
   void drop(tensor_id t) {
-    if (--tensors[t].references == 0 && tensors[t].locks == 0) abandon(t);
+    if (--tensors[t].references > 0) return;
+    tensors.reweigh(t);
+    if (tensors[t].locks == 0) abandon(t);
   }
   /// Takes a record away (its outputs can't be computed any more) and whatever that makes useless.
   void sever(operator_id o) {
-    tensors.disconnect(o, orphans_);
+    disconnect(o);
     sweep();
+  }
+  /// What an operator was found to take. O(what depends on it), where that is news.
+  void set_cost(operator_id o, nanoseconds cost) {
+    if (std::exchange(tensors[o].cost, cost) != cost) closures_.operator_changed(tensors, o);
   }
   /// Severs the record that made `t` and every one that reads it, and on through dropped tensors,
   /// which nobody can compute any more. `t` itself keeps its bytes. O(records severed).
@@ -304,7 +315,8 @@ class ledger {
     tensor& r = tensors[t];
     // The one state, and the table of repairs P-21.
     assert(legal(r.where, to));
-    r.where = to;
+    const residency from = std::exchange(r.where, to);
+    if (place(from) != place(to)) closures_.tensor_changed(tensors, t);
     to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
   }
   // One lock less: a candidate again, or true, if nobody references it.
@@ -392,12 +404,21 @@ class ledger {
       if (r.producer == operator_id::none)
         tensors.recycle(t);
       else if (tensors.useless(r.producer))
-        tensors.disconnect(r.producer, orphans_);
+        disconnect(r.producer);
+      else
+        closures_.output_forgotten(tensors, r.producer);
     }
   }
+  void disconnect(operator_id o) {
+    closures_.operator_changed(tensors, o);
+    tensors.disconnect(o, orphans_);
+  }
+  // What a closure makes of it: on the device, on the host, or missing.
+  static int place(residency r) noexcept { return on_device(r) ? 0 : r == residency::host ? 1 : 2; }
 
   Storage* storage_;
   candidate_list candidates_;
+  closure_watch closures_;
   std::vector<tensor_id> offloaded_, orphans_;
   std::vector<tensor_id> owners_;  // by row of the storage's table; checked when asked
   std::vector<operator_id> broken_;

@@ -177,7 +177,7 @@ class exact_search {
   std::optional<std::span<const tensor_id>> closure(const graph& g,
                                                     std::span<const tensor_id> targets) {
     tensors_.clear();
-    const std::uint64_t mark = g.next_mark();
+    const std::uint32_t mark = g.next_mark();
     const auto visit = [&](tensor_id t) {
       if (g[t].producer != operator_id::none && std::exchange(g[t].mark, mark) != mark)
         tensors_.push_back(t);

@@ -111,13 +111,15 @@ class random_table {
         break;
       case 10:  // later, and everything as stale as before
         pass(1);
-        for (std::uint32_t i = 0; i < graph_.tensor_slots(); ++i)
-          ++graph_[static_cast<tensor_id>(i)].last_use;
+        for (std::uint32_t i = 0; i < graph_.tensor_slots(); ++i) {
+          const auto other = static_cast<tensor_id>(i);
+          graph_.set_last_use(other, nanoseconds{std::int64_t(graph_.last_use(other)) + 1});
+        }
         break;
       // it is used
       default:
         pass(1 + static_cast<std::int64_t>(below(3)));
-        r.last_use = now_.clock;
+        graph_.set_last_use(t, now_.clock);
     }
   }
 

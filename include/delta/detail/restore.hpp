@@ -231,14 +231,14 @@ class restorer {
     // count as dropped, but it is not locked.
     const auto want = [&](operator_id o) {
       for (const tensor_id t : inputs(o)) {
-        ++g[t].wanted;
+        ++g[t].wanted, g.reweigh(t);
         if (g[t].spare) book_->refile(t);
       }
     };
     // A copy of the list: setting aside may recycle the record.
     const auto unwant = [&](operator_id o) {
       wanted_.assign(inputs(o).begin(), inputs(o).end());
-      for (const tensor_id t : wanted_) --g[t].wanted;
+      for (const tensor_id t : wanted_) --g[t].wanted, g.reweigh(t);
       for (const tensor_id t : wanted_)
         if (g[t].in_use && g[t].wanted == 0 && g[t].references == 0 && g[t].locks == 0 &&
             std::find(targets.begin(), targets.end(), t) == targets.end())
@@ -285,7 +285,7 @@ class restorer {
       throw;
     }
     // The caller locks the targets next; until then nothing may abandon them.
-    for (const tensor_id t : targets) --g[t].wanted;
+    for (const tensor_id t : targets) --g[t].wanted, g.reweigh(t);
     frames_.clear();
   }
 

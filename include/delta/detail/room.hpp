@@ -37,6 +37,7 @@ class room {
         narrator_(l, std::move(o)) {
     l.now.may_evict = evicts<D>();
     l.now.may_offload = offloads<D>();
+    l.tensors.keeps = filter<H>::keeps_costs;
   }
 
   /// Makes `need` bytes free, in however many pieces. Throws budget_exceeded, and then nothing more
@@ -209,10 +210,15 @@ class room {
   }
   // The Filter's choice among those that may be asked now.
   [[nodiscard]] tensor_id choose(const context& c, tier up_to) {
-    return filter_.select(c, book_->candidates().all(), [&](tensor_id t) {
+    return filter_.select(c, book_->tensors, book_->now, book_->candidates(), [&](tensor_id t) {
       const tensor& r = book_->tensors[t];
-      return r.passed_over != reservation_ && (!r.fresh || up_to >= tier::fresh) &&
-             (r.wanted == 0 || up_to >= tier::wanted) && leavable(c, t);
+      const bool asked_now = r.passed_over != reservation_ && (!r.fresh || up_to >= tier::fresh) &&
+                             (r.wanted == 0 || up_to >= tier::wanted);
+      if (asked_now && leavable(c, t)) return permission::yes;
+      // Host room comes and goes; all else that keeps it here is its own affair.
+      const bool for_good =
+          asked_now && (!book_->now.may_offload || covers(r.pinned, pin::offload));
+      return for_good ? permission::not_as_is : permission::not_now;
     });
   }
 
@@ -255,11 +261,11 @@ class room {
     if constexpr (learns_of_waste<P>) prefetcher_.wasted(c, t);
   }
 
-  // What was set aside leaves before anybody is asked, the lowest id first. O(spares).
+  // What was set aside leaves before anybody is asked, the lowest id first. O(1).
   bool drop_spare() {
-    const auto spares = book_->candidates().spares();
+    const id_set& spares = book_->candidates().spares();
     if (spares.empty()) return false;
-    return book_->evict(*std::min_element(spares.begin(), spares.end())), true;
+    return book_->evict(*spares.begin()), true;
   }
   // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask.
   bool release_one(tier up_to) {
@@ -334,13 +340,15 @@ class room {
   /// recomputed from it, goes when all that hangs on it has its bytes: then nothing is lost but the
   /// chance to evict those.
   bool give_up_a_source() {
-    for (const tensor_id t : book_->candidates().all()) {
-      tensor& r = book_->tensors[t];
-      if (r.references > 0 || r.producer != operator_id::none || r.wanted > 0) continue;
-      if (!nothing_hangs_on(t)) continue;
-      book_->sever_around(t);
-      return true;
-    }
+    const candidate_list& list = book_->candidates();
+    for (const id_set* s : {&list.all(), &list.parked()})
+      for (const tensor_id t : *s) {
+        tensor& r = book_->tensors[t];
+        if (r.references > 0 || r.producer != operator_id::none || r.wanted > 0) continue;
+        if (!nothing_hangs_on(t)) continue;
+        book_->sever_around(t);
+        return true;
+      }
     return false;
   }
 
@@ -385,8 +393,8 @@ class room {
   }
   [[nodiscard]] double cost_to_leave(const context& c, tensor_id t) const {
     const tensor& r = book_->tensors[t];
-    const bool may = r.place != tensor::nowhere && r.wanted == 0 && !r.fresh &&
-                     r.passed_over != reservation_ && leavable(c, t);
+    const bool may =
+        r.listed && r.wanted == 0 && !r.fresh && r.passed_over != reservation_ && leavable(c, t);
     return may ? c.release_cost(t) : never;
   }
 

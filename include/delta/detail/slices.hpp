@@ -11,9 +11,10 @@
 
 namespace delta::detail {
 
-/// Hands out runs of elements. A run is rounded up to a power of two and used again by lists of its
-/// class, so a steady program stops asking the heap. Runs are named by where they begin: they stay
-/// where they are by number, but a span over one holds until the next `take`.
+/// Hands out runs of elements. A run of more than eight is rounded up to a power of two; a run is
+/// used again by lists of its class, so a steady program stops asking the heap. Runs are named by
+/// where they begin: they stay where they are by number, but a span over one holds until the next
+/// `take`.
 template <class T>
 class slices {
  public:
@@ -24,7 +25,7 @@ class slices {
     auto& unused = unused_[size_class(n)];
     if (unused.empty()) {
       const std::size_t first = items_.size();
-      items_.resize(first + std::bit_ceil(n));
+      items_.resize(first + (n <= small ? n : std::bit_ceil(n)));
       return static_cast<std::uint32_t>(first);
     }
     const std::uint32_t first = unused.back();
@@ -46,13 +47,14 @@ class slices {
   [[nodiscard]] const T& operator[](std::uint32_t i) const noexcept { return items_[i]; }
 
  private:
-  // 0 for one element, 1 for two, 2 for up to four, ...
+  static constexpr std::size_t small = 8;
+  // One each for up to eight; then 9 for up to 16, 10 for up to 32, ...
   static constexpr std::size_t size_class(std::size_t n) noexcept {
-    return static_cast<std::size_t>(std::bit_width(n - 1));
+    return n <= small ? n : small - 3 + static_cast<std::size_t>(std::bit_width(n - 1));
   }
 
   std::vector<T> items_;
-  std::array<std::vector<std::uint32_t>, 33> unused_;
+  std::array<std::vector<std::uint32_t>, 38> unused_;
 };
 
 }  // namespace delta::detail
