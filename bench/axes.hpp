@@ -26,6 +26,18 @@ inline constexpr std::size_t segment = 32;
 /// What an operator takes, and a copy before its first byte, in virtual nanoseconds.
 inline constexpr std::int64_t operator_ns = 50'000, copy_latency_ns = 10'000;
 
+/// Candidates that a victim is looked for among.
+inline constexpr std::array<std::int64_t, 4> candidates{1'000, 10'000, 100'000, 1'000'000};
+/// Tensors that an operator touches, next to the one that it makes; and costs that change with it
+/// where costs change.
+inline constexpr std::size_t touches = 3, cost_changes = 2;
+/// Sizes and costs are a small number times a unit; a size that has to be another than all others
+/// adds less than one unit. Cost in ns.
+inline constexpr std::uint64_t size_kinds = 64, size_unit = 1 << 24, cost_kinds = 16;
+inline constexpr double cost_unit = 100'000;
+/// Of a trace's peak without a budget, in percent.
+inline constexpr std::uint64_t trace_budget = 40;
+
 /// Budgets, in tensors, for `live` of them. Everything stays, also with a policy that starts to
 /// release at three quarters of the budget (`paper`).
 constexpr std::uint64_t roomy(std::size_t live) {

@@ -1,0 +1,158 @@
+// Three ways to find a victim, behind one face, so that a program can drive any of them: what a
+// manager tells whoever looks for victims, and no manager.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "delta/concepts.hpp"
+#include "delta/context.hpp"
+#include "delta/detail/candidates.hpp"
+#include "delta/detail/graph.hpp"
+#include "delta/detail/id_set.hpp"
+#include "delta/detail/victim_rows.hpp"
+#include "delta/filter.hpp"
+#include "delta/units.hpp"
+
+namespace delta::bench {
+
+/// Tensors, the time, and what a heuristic sees of both.
+struct tensor_table {
+  graph tensors;
+  conditions now;
+  context view{tensors, now};
+
+  tensor_table() = default;
+  /// The context points into it.
+  tensor_table(const tensor_table&) = delete;
+  tensor_table& operator=(const tensor_table&) = delete;
+
+  /// A tensor of the program whose bytes are here.
+  tensor_id add(bytes size) {
+    const tensor_id t = tensors.add_tensor(size, size);
+    tensors[t].where = residency::resident;
+    tensors.set_last_use(t, now.clock);
+    return t;
+  }
+  /// One that nobody lists any more.
+  void remove(tensor_id t) {
+    tensors[t].references = 0;
+    tensors.recycle(t);
+  }
+};
+
+// Every finder has:
+//   cover(rows)            ids below these may be listed from now on
+//   enlist(t), delist(t)   it is a candidate; it is none
+//   reweigh(t)             its weight may be another
+//   select()               the victim, none without candidates
+//   evaluations()          answers asked for
+
+/// Algorithm 2 as written: every candidate's record is read and its heuristic asked. The list is
+/// what a manager without an index would have, and ids leave it from any place.
+template <Heuristic H>
+class record_scan {
+ public:
+  static constexpr std::string_view name = "record_scan";
+  record_scan(tensor_table& t, H h) : table_(&t), filter_(std::move(h)) {}
+
+  void cover(std::size_t rows) {
+    if (place_.size() < rows) place_.resize(rows);
+  }
+  void enlist(tensor_id t) {
+    place_[index(t)] = list_.size();
+    list_.push_back(t);
+  }
+  void delist(tensor_id t) {
+    const std::size_t place = place_[index(t)];
+    place_[index(list_.back())] = place;
+    list_[place] = list_.back();
+    list_.pop_back();
+  }
+  void reweigh(tensor_id) {}
+  tensor_id select() {
+    return filter_.select(table_->view, std::span<const tensor_id>(list_),
+                          [](tensor_id) { return true; });
+  }
+  [[nodiscard]] std::uint64_t evaluations() const { return filter_.evaluations(); }
+
+ private:
+  tensor_table* table_;
+  filter<H> filter_;
+  std::vector<tensor_id> list_;
+  std::vector<std::size_t> place_;  // in the list, by id
+};
+
+/// The filter's second search alone: answers are kept by row and asked again when they change, and
+/// all rows are compared by vector instructions.
+template <Heuristic H>
+class vector_scan {
+ public:
+  static constexpr std::string_view name = "vector_scan";
+  vector_scan(tensor_table& t, H h) : table_(&t), heuristic_(std::move(h)) {}
+
+  void cover(std::size_t rows) {
+    listed_.cover(rows);
+    values_.resize(listed_.words() * detail::id_set::word_bits);
+    per_word_.resize(listed_.words());
+  }
+  void enlist(tensor_id t) {
+    if (!table_->tensors[t].weighed) ask(t);
+    listed_.insert(t);
+  }
+  void delist(tensor_id t) { listed_.erase(t); }
+  void reweigh(tensor_id t) { ask(t); }
+  tensor_id select() {
+    const detail::victim_rows rows{values_.data(), table_->tensors.last_uses(), &listed_,
+                                   static_cast<double>(table_->now.clock.count())};
+    return detail::scan_rows<form>(rows, per_word_.data());
+  }
+  [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
+
+ private:
+  static constexpr detail::row_form form =
+      weighs_tensor<H> ? detail::row_form::weights : detail::row_form::scores;
+  void ask(tensor_id t) {
+    ++evaluations_;
+    if constexpr (weighs_tensor<H>)
+      values_[index(t)] = heuristic_.weight(table_->view, t);
+    else
+      values_[index(t)] = -heuristic_.score(table_->view, t);
+    table_->tensors[t].weighed = true;
+  }
+
+  tensor_table* table_;
+  H heuristic_;
+  detail::id_set listed_;
+  std::vector<double> values_, per_word_;
+  std::uint64_t evaluations_ = 0;
+};
+
+/// What a manager uses: the filter, which takes to its index by itself where there is enough to do.
+template <Heuristic H>
+class index_search {
+ public:
+  static constexpr std::string_view name = "index";
+  index_search(tensor_table& t, H h) : table_(&t), filter_(std::move(h)) {}
+
+  void cover(std::size_t rows) { list_.cover(rows); }
+  void enlist(tensor_id t) { list_.enlist(table_->tensors, t); }
+  void delist(tensor_id t) { list_.delist(table_->tensors, t); }
+  void reweigh(tensor_id t) { table_->tensors.reweigh(t); }
+  tensor_id select() {
+    return filter_.select(table_->view, table_->tensors, table_->now, list_,
+                          [](tensor_id) { return permission::yes; });
+  }
+  [[nodiscard]] std::uint64_t evaluations() const { return filter_.evaluations(); }
+
+ private:
+  tensor_table* table_;
+  filter<H> filter_;
+  detail::candidate_list list_;
+};
+
+}  // namespace delta::bench
