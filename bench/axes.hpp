@@ -35,7 +35,8 @@ inline constexpr std::size_t touches = 3, cost_changes = 2;
 /// adds less than one unit. Cost in ns.
 inline constexpr std::uint64_t size_kinds = 64, size_unit = 1 << 24, cost_kinds = 16;
 inline constexpr double cost_unit = 100'000;
-/// Of a trace's peak without a budget, in percent.
+/// Real programs, and their budget: percent of the peak that they have without one.
+inline constexpr std::array trace_names{"resnet32", "unet", "densenet121", "transformer", "lstm"};
 inline constexpr std::uint64_t trace_budget = 40;
 
 /// Budgets, in tensors, for `live` of them. Everything stays, also with a policy that starts to

@@ -26,7 +26,15 @@ from replay_results import ROOT, commit, table
 HERE = pathlib.Path(__file__).resolve().parent
 POLICIES = ("lru_evict", "base_offload", "dtr", "online", "paper")
 FINDERS = ("record_scan", "vector_scan", "index")
-COUNTERS = ("operators", "evaluations", "recomputes", "allocations", "instructions", "records")
+COUNTERS = ("operators", "evaluations", "recomputes", "allocations", "instructions", "records",
+            "worst_ns", "worst_scans", "selects", "ns_per_operator")
+# Of a mix at so many candidates: how many times less than the record scan the index has to take.
+SPEEDUPS = (("base_64_sizes", 100_000, 700), ("base_distinct", 100_000, 250),
+            ("dtr_cost_changes", 100_000, 400), ("base_64_sizes", 1_000_000, 8_000),
+            ("base_distinct", 1_000_000, 1_200))
+TRACES_SPEEDUP = 2       # the mean of the real traces
+WORST_SCANS = (100_000, 20)  # the longest single decision, in record scans
+EQUAL_SCANS = 2          # where all scores are equal: in vector scans
 # As short as rows of so many kinds allow; flags of the command line come behind these.
 FLAGS = ("--benchmark_repetitions=3", "--benchmark_min_time=0.1")
 MISSING = "-"
@@ -41,31 +49,35 @@ def say_and_end(line):
 # --- measuring -----------------------------------------------------------------------------------
 
 def rows_of(program, flags):
-    """Its rows, medians over the repetitions; ns and counters are per operator."""
+    """Its rows, medians over the repetitions, and what it says of itself; ns and counters are per
+    operator."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "rows.json"
         subprocess.run([program, *FLAGS, *flags, f"--benchmark_out={out}",
                         "--benchmark_out_format=json"], check=True)
         # Nothing at all is written where a flag only asked for something, such as a list.
         text = out.read_text(encoding="utf-8") if out.exists() else ""
+    said = json.loads(text) if text.strip() else {"benchmarks": [], "context": {}}
     runs = {}
-    for run in json.loads(text)["benchmarks"] if text.strip() else ():
+    for run in said["benchmarks"]:
         if run.get("run_type") == "iteration" and not run.get("error_occurred"):
             runs.setdefault(run["run_name"], []).append(run)
-    return [row_of(program.name, name, runs[name]) for name in runs]
+    return [row_of(program.name, name, runs[name]) for name in runs], said["context"]
 
 
 def row_of(program, name, runs):
-    # Google Benchmark writes flags such as "/iterations:256" behind the arguments.
-    parts = [part for part in name.split("/") if ":" not in part]
+    # Google Benchmark writes flags such as "/iterations:256" behind the arguments. Where a benchmark
+    # takes the time by itself, the processor's includes what is not to be counted.
+    time = "real_time" if "manual_time" in name.split("/") else "cpu_time"
+    parts = [part for part in name.split("/") if ":" not in part and part != "manual_time"]
     has_n = parts[-1].isdigit()
     to_ns = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
     median = lambda value: statistics.median(map(value, runs))
     row = {"program": program, "name": "/".join(parts[:-1] if has_n else parts),
            "n": int(parts[-1]) if has_n else None}
-    row["ns"] = median(lambda r: r["cpu_time"] * to_ns[r["time_unit"]] / r.get("operators", 1))
+    row["ns"] = median(lambda r: r[time] * to_ns[r["time_unit"]] / r.get("operators", 1))
     # The processor's time of the fastest and the slowest repetition: how much a row can be trusted.
-    row["spread"] = max(r["cpu_time"] for r in runs) / max(min(r["cpu_time"] for r in runs), 1e-9)
+    row["spread"] = max(r[time] for r in runs) / max(min(r[time] for r in runs), 1e-9)
     for key in COUNTERS:
         if key in runs[0]:
             row[key] = median(lambda r, key=key: r[key])
@@ -194,21 +206,87 @@ def instructions_table(rows):
     return table(["policy", *(f"{n:,}" for n in counts)], lines) if lines else "Not measured."
 
 
+def mixes_of(rows, traces=False):
+    mixes = dict.fromkeys(name.split("/", 1)[1] for name in rows.names() if "/" in name)
+    return [mix for mix in mixes if mix.startswith("trace_") == traces]
+
+
 def finder_table(rows):
     """Every row with its ratio to the record scan of the same mix and n, in the same run."""
     lines = []
-    mixes = list(dict.fromkeys(name.split("/", 1)[1] for name in rows.names() if "/" in name))
-    for mix in mixes:
+    for mix in mixes_of(rows):
         for finder in FINDERS:
             name = f"{finder}/{mix}"
             for n in rows.counts(name):
                 ns, scan = rows.get(name, n), rows.get(f"record_scan/{mix}", n)
                 if ns is not None:
                     lines.append([f"`{mix}`", f"`{finder}`", f"{n:,}", figures(ns),
-                                  figures(rows.get(name, n, "evaluations")),
-                                  figures(ratio(ns, scan))])
-    return table(["mix", "finder", "candidates", "ns per victim", "scores",
-                  "time / record scan's"], lines)
+                                  *(figures(rows.get(name, n, key))
+                                    for key in ("evaluations", "allocations")),
+                                  figures(ratio(scan, ns)),
+                                  figures(rows.get(name, n, "worst_scans"))])
+    return table(["mix", "finder", "candidates", "ns per operator", "scores",
+                  "calls of operator new", "record scan's time / time",
+                  "longest choice, in record scans"], lines) if lines else "Not measured."
+
+
+def part_table(rows):
+    """The parts of an operator under the index."""
+    lines = [[f"`{name}`", *(figures(rows.get(name, n)) for n in rows.counts("touch"))]
+             for name in ("touch", "select") if rows.counts(name)]
+    head = ["part", *(f"{n:,}" for n in rows.counts("touch"))]
+    return table(head, lines) if lines else "Not measured."
+
+
+def trace_speedups(rows):
+    """By trace: candidates, and the record scan's time over the index's; only what was measured."""
+    found = {}
+    for mix in mixes_of(rows, traces=True):
+        for n in rows.counts(f"index/{mix}"):
+            times = ratio(rows.get(f"record_scan/{mix}", n), rows.get(f"index/{mix}", n))
+            if times is not None:
+                found[mix] = (n, times)
+    return found
+
+
+def trace_table(rows):
+    speedups = trace_speedups(rows)
+    if not speedups:
+        return "Not measured."
+    lines = [[f"`{mix.removeprefix('trace_')}`", str(n),
+              figures(rows.get(f"index/{mix}", n, "selects")),
+              *(figures(rows.get(f"{finder}/{mix}", n)) for finder in FINDERS), figures(times)]
+             for mix, (n, times) in speedups.items()]
+    mean = statistics.geometric_mean(times for _, times in speedups.values())
+    lines.append(["geometric mean", *[""] * (len(lines[0]) - 2), figures(mean)])
+    return table(["trace", "candidates", "victims per operator",
+                  *(f"`{finder}`, ns" for finder in FINDERS), "record scan's time / index's"], lines)
+
+
+def target_table(rows):
+    """What the index has to reach, and what it has reached."""
+    lines = []
+    def add(target, value, met, unit="x"):
+        lines.append([target, NOT_MEASURED if value is None else figures(value) + unit,
+                      NOT_MEASURED if value is None else "yes" if met(value) else "**no**"])
+    for mix, n, least in SPEEDUPS:
+        value = ratio(rows.get(f"record_scan/{mix}", n), rows.get(f"index/{mix}", n))
+        add(f"`{mix}`, {n:,} candidates: at least {least:,} times faster than the record scan", value,
+            lambda v, least=least: v >= least)
+    speedups = [times for _, times in trace_speedups(rows).values()]
+    add("real traces: faster than the record scan on each (the slowest)",
+        min(speedups, default=None), lambda v: v > 1)
+    add(f"real traces: at least {TRACES_SPEEDUP} times faster in the geometric mean",
+        statistics.geometric_mean(speedups) if speedups else None, lambda v: v >= TRACES_SPEEDUP)
+    n, most = WORST_SCANS
+    worst = [rows.get(f"index/{mix}", n, "worst_scans") for mix in mixes_of(rows)]
+    add(f"the longest choice of any mix, {n:,} candidates: under {most} record scans",
+        max(filter(None, worst), default=None), lambda v: v < most, " scans")
+    equal = [ratio(rows.get("index/equal_scores", n), rows.get("vector_scan/equal_scores", n))
+             for n in rows.counts("index/equal_scores")]
+    add(f"`equal_scores`, any number: not slower than {EQUAL_SCANS} vector scans (the slowest)",
+        max(filter(None, equal), default=None), lambda v: v <= EQUAL_SCANS, " scans")
+    return table(["target", "measured", "met"], lines)
 
 
 # --- the page ------------------------------------------------------------------------------------
@@ -234,15 +312,41 @@ it is called from Python, and the call through Python's bindings is in that; {sc
 within `torch.jit.script`, where there is no Python but PyTorch's interpreter and dispatcher are left."""
 
 
-def finder_text(rows):
+def finder_text(rows, flags):
     if not rows.by:
         return "There was no `decisions_bench` in the build, so the rows of the index are missing."
     return f"""Which of n candidates leaves. `record_scan` looks at every candidate's record (Algorithm 2 as
-written), `vector_scan` at scores kept side by side, `index` keeps an order. A mix says which scores
-change between two victims, and how many are equal. The last column compares with the record scan of
-the same mix and n in the same run.
+written), its list in no order, as after very many operators; `vector_scan` compares kept answers by
+vector instructions; `index` is what a manager uses. An operator touches three tensors, makes one
+and needs one victim, and all of that is timed. Before, all finders have to choose the same victims
+for some hundred operators. The last but one column compares with the record scan of the same mix
+and n in the same run. Compiled with `{flags}`.
 
-{finder_table(rows)}"""
+{finder_table(rows)}
+
+Of `index` and `base_64_sizes`, ns: to lock, use and unlock one tensor, and one choice without the
+rest of its operator, by the wall clock, whose reading is in it.
+
+{part_table(rows)}
+
+### Real traces
+
+What replays with `base` and `evict_only` ask their Filter, in {trace_budget()} % of the peak that they have
+without a budget. A replay ends where an operator does not fit, or at twice the time that it takes
+without a budget. Finders are told of every operator, choose among the manager's candidates, and
+find its victims. ns are per operator, replays included.
+
+{trace_table(rows)}
+
+### Targets
+
+{target_table(rows)}"""
+
+
+def trace_budget():
+    """Percent, as the axes of the benchmarks have it."""
+    found = re.search(r"trace_budget = (\d+)", (HERE / "axes.hpp").read_text(encoding="utf-8"))
+    return found[1]
 
 
 def page(found, out, drawn):
@@ -305,7 +409,7 @@ All tensors of a chain are evicted, and an operator reads its end. Only the rest
 
 ## Who leaves
 
-{finder_text(finders)}
+{finder_text(finders, at.get("finder_flags") or at["flags"])}
 """
 
 
@@ -348,7 +452,7 @@ def panels(found):
                  if f"{case}/{p}" in rows.names()]
         if lines:
             yield title, rows, lines, "live tensors"
-    for mix in dict.fromkeys(n.split("/", 1)[1] for n in finders.names() if "/" in n):
+    for mix in mixes_of(finders):
         lines = [(f, f"{f}/{mix}", style) for f, style in FINDER_STYLES.items()
                  if f"{f}/{mix}" in finders.names()]
         yield f"a victim: {mix.replace('_', ' ')}", finders, lines, "candidates"
@@ -411,7 +515,10 @@ def main():
         for name in ("manager_bench", "decisions_bench"):
             program = a.build / "bin" / name
             if program.exists():
-                found["rows"] += rows_of(program, flags)
+                rows, context = rows_of(program, flags)
+                found["rows"] += rows
+                if "compiler_flags" in context:
+                    found["machine"]["finder_flags"] = context["compiler_flags"]
             else:
                 print(f"decisions.py: no {name} in the build: its rows are missing", file=sys.stderr)
     except subprocess.CalledProcessError as error:

@@ -11,6 +11,10 @@
 //   select        of `index` alone: the choice without the rest of the operator, by the wall clock,
 //                 whose reading is in it
 //
+// <finder>/trace_<name>/<n>: the same for what a real program asks, one iteration a whole replay of
+// it (trace_log.hpp), where DELTA_DATA names a folder with traces/; n is the mean of the
+// candidates.
+//
 // Before anything is timed all finders have to choose the same victims. Counters are per operator,
 // but `worst_ns`, the longest of many single choices, and `worst_scans`, how many record scans of
 // the same table would have taken as long.
@@ -23,6 +27,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -33,6 +38,8 @@
 #include "decision_program.hpp"
 #include "finders.hpp"
 #include "heap_count.hpp"
+#include "replay/trace_file.hpp"
+#include "trace_log.hpp"
 
 namespace {
 
@@ -206,6 +213,76 @@ void add_mix() {
   add_finder<Mix, index_search>("index");
 }
 
+// --- real programs -------------------------------------------------------------------------------
+
+struct named_log {
+  std::string name;
+  trace_log content;
+};
+
+template <template <class> class Finder>
+void drive(benchmark::State& state, const named_log& log) {
+  log_program<Finder<base>> program(log.content);
+  const auto once = [&] {
+    const std::size_t wrong = program.run();
+    if (wrong == log.content.entries.size()) return;
+    std::fprintf(stderr,
+                 "decisions_bench: %s/trace_%s: entry %zu of the log: another tensor is chosen; "
+                 "expected: %u, as the manager has it\n",
+                 Finder<base>::name.data(), log.name.c_str(), wrong,
+                 index(log.content.entries[wrong].tensor));
+    std::exit(1);
+  };
+  once();
+  const std::uint64_t evaluations = program.finder().evaluations();
+  const std::uint64_t allocations = heap::allocations;
+  for (auto _ : state) once();
+  const std::uint64_t allocated = heap::allocations - allocations;  // before counters are made
+  const auto operators = static_cast<double>(log.content.operators);
+  const auto per_operator = [&](std::uint64_t count) {
+    return static_cast<double>(count) / operators / static_cast<double>(state.iterations());
+  };
+  state.counters["evaluations"] = per_operator(program.finder().evaluations() - evaluations);
+  state.counters["allocations"] = per_operator(allocated);
+  state.counters["operators"] = operators;
+  state.counters["selects"] = static_cast<double>(log.content.selects) / operators;
+  // (The console writes an s behind it, as of all that is a time per something.)
+  using counter = benchmark::Counter;
+  state.counters["ns_per_operator"] =
+      counter(operators * 1e-9, counter::kIsIterationInvariantRate | counter::kInvert);
+}
+
+template <template <class> class Finder>
+void add_log(const std::shared_ptr<const named_log>& log) {
+  const trace_log& l = log->content;
+  const std::size_t n = l.selects == 0 ? 0 : l.candidates / l.selects;
+  benchmark::RegisterBenchmark(
+      (std::string(Finder<base>::name) + "/trace_" + log->name + "/" + std::to_string(n)).c_str(),
+      [log](benchmark::State& state) { drive<Finder>(state, *log); });
+}
+/// Their logs are made here, as names say how many candidates there are.
+void add_traces() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing here changes the environment
+  const char* const data = std::getenv("DELTA_DATA");
+  if (data == nullptr || *data == '\0') {
+    std::fputs("decisions_bench: SKIPPED: real traces: DELTA_DATA is not set\n", stderr);
+    return;
+  }
+  for (const char* name : trace_names) {
+    const auto path = std::filesystem::path(data) / "traces" / (std::string(name) + ".log.gz");
+    if (!std::filesystem::exists(path)) {
+      std::fprintf(stderr, "decisions_bench: SKIPPED: %s: no such file\n", path.c_str());
+      continue;
+    }
+    const trace t = executor::read_trace(path);
+    const bytes budget{unmanaged_peak(t).count / 100 * trace_budget};
+    const auto log = std::make_shared<const named_log>(named_log{name, log_of(t, budget)});
+    add_log<record_scan>(log);
+    add_log<vector_scan>(log);
+    add_log<index_search>(log);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -218,6 +295,7 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark("touch", &touch)->Arg(n);
     benchmark::RegisterBenchmark("select", &select)->Arg(n)->UseManualTime();
   }
+  add_traces();
   benchmark::AddCustomContext("compiler_flags", DELTA_BENCH_FLAGS);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
