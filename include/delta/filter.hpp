@@ -272,16 +272,15 @@ class filter {
       if (list.all().empty()) return tensor_id::none;
       // Nothing is over the threshold, or there is no tree. Where it would have to be made again
       // and again it is let be for a while, each time for longer.
-      const bool soon = searches_ - built_at_ < 8;
-      pause_ = soon ? std::min<std::uint64_t>(2 * pause_ + 8, 4096) : 0;
-      built_at_ = searches_;
+      const std::uint64_t lasted = searches_ - std::exchange(built_at_, searches_);
       list.moved().clear();
-      if (!soon && index_.build(r)) {
+      if (lasted >= 8 && index_.build(r)) {
+        if (lasted >= 64) pause_ = 0;
         if (const tensor_id t = index_.find(r); t != tensor_id::none) return t;
-      } else {
-        index_.forget();
-        resume_ = searches_ + pause_ + 8;
       }
+      index_.forget();
+      pause_ = std::min<std::uint64_t>(2 * pause_ + 16, 4096);
+      resume_ = searches_ + pause_;
     }
     per_word_.resize(list.all().words());
     return detail::scan_rows<form>(r, per_word_.data());

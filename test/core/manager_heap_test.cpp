@@ -19,7 +19,7 @@ using namespace delta::bench;
 namespace {
 
 // Bytes that a manager may hold beside its storage, per tensor.
-constexpr double gate_with_operator = 320;  // and the operator that made it, kernel included
+constexpr double gate_with_operator = 256;  // and the operator that made it, kernel included
 constexpr double gate_of_variable = 160;    // that no operator made
 
 constexpr std::size_t live = 1000, warm_up = 8 * live, operators = 8000;

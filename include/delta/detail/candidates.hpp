@@ -32,6 +32,7 @@ class candidate_list {
 
   /// Tensors below `rows` can be listed from now on. Throws std::bad_alloc.
   void cover(std::size_t rows) {
+    if (rows <= moved_.words() * id_set::word_bits) return;
     for (id_set* s : {&list_, &parked_, &spares_, &moved_}) s->cover(rows);
   }
   /// Adds `t` to the candidates if it is one and is in no set.

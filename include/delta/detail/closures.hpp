@@ -1,8 +1,7 @@
-// delta: closures: which costs that are kept change when a tensor's bytes come or go. A cost is kept
-// with its tensor (`context` does that) and forgotten here.
+// delta: closures: which costs that are kept change when a tensor's bytes come or go. A cost is
+// kept with its tensor (`context` does that) and forgotten here.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "delta/detail/graph.hpp"
@@ -18,32 +17,32 @@ namespace delta::detail {
 ///                                                       b's closure: q, p, o
 ///                                                       a's neighbourhood: o, p
 ///
-/// A walk stops where an earlier one has passed and no question since: all costs that count such a
-/// record are forgotten already. So walks cost no more than the questions that they make necessary.
-/// Where nobody keeps costs (`graph::keeps`), nothing is done.
+/// A walk stops at a record that no cost counts: because nobody has asked, or as an earlier walk
+/// has passed and nobody has asked since (`swept_down`, `swept_up`). So walks cost no more than the
+/// questions that they make necessary, and nothing where there are none. Where nobody keeps costs
+/// (`graph::keeps`), nothing is done either.
 class closure_watch {
  public:
   /// The bytes of `t` have gone, have come, or are on the host or no longer. O(what depends on it).
   void tensor_changed(graph& g, tensor_id t) {
     if (g.keeps == closure::none) return;
-    for (const operator_id o : g.readers(t)) down_.push_back(o);
-    if (g.keeps == closure::neighbourhood && g[t].producer != operator_id::none)
-      up_.push_back(g[t].producer);
+    for (const operator_id o : g.readers(t)) go_down(g, o);
+    // That its producer counts as a descendant may be the news: nobody need have counted it before.
+    const operator_id p = g[t].producer;
+    if (g.keeps == closure::neighbourhood && p != operator_id::none) look_up(g, p);
     walk(g);
   }
   /// An operator's cost has changed, or its record is about to go.
   void operator_changed(graph& g, operator_id o) {
     if (g.keeps == closure::none) return;
-    down_.push_back(o);
-    if (g.keeps == closure::neighbourhood &&
-        std::ranges::any_of(g.outputs(o), [&](tensor_id t) { return missing(g, t); }))
-      up_.push_back(o);
+    go_down(g, o);
+    go_up(g, o);
     walk(g);
   }
   /// A missing output of `o` is one that nobody asks for any more.
   void output_forgotten(graph& g, operator_id o) {
     if (g.keeps != closure::neighbourhood) return;
-    up_.push_back(o);
+    go_up(g, o);
     walk(g);
   }
 
@@ -55,30 +54,33 @@ class closure_watch {
     g[t].cost = tensor::unknown;
     g.reweigh(t);
   }
-  // Where a walk begins it never stops at once: that somebody counts a record now may be the news.
+  void go_down(graph& g, operator_id o) {
+    if (!g[o].swept_down) g[o].swept_down = true, down_.push_back(o);
+  }
+  void go_up(graph& g, operator_id o) {
+    if (!g[o].swept_up) g[o].swept_up = true, up_.push_back(o);
+  }
+  void look_up(graph& g, operator_id o) {
+    for (const tensor_id t : g.inputs(o)) {
+      forget(g, t);
+      if (missing(g, t) && g[t].producer != operator_id::none) go_up(g, g[t].producer);
+    }
+  }
   void walk(graph& g) {
     while (!down_.empty()) {
       const operator_id o = down_.back();
       down_.pop_back();
-      g[o].swept_down = true;
       for (const tensor_id t : g.outputs(o)) {
         forget(g, t);
-        if (on_device(g[t].where)) continue;
         // Through what is on the host, too: a plan may recompute it.
-        for (const operator_id r : g.readers(t))
-          if (!g[r].swept_down) g[r].swept_down = true, down_.push_back(r);
+        if (!on_device(g[t].where))
+          for (const operator_id r : g.readers(t)) go_down(g, r);
       }
     }
     while (!up_.empty()) {
       const operator_id o = up_.back();
       up_.pop_back();
-      g[o].swept_up = true;
-      for (const tensor_id t : g.inputs(o)) {
-        forget(g, t);
-        const operator_id from = g[t].producer;
-        if (missing(g, t) && from != operator_id::none && !g[from].swept_up)
-          g[from].swept_up = true, up_.push_back(from);
-      }
+      look_up(g, o);
     }
   }
 

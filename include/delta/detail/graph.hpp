@@ -34,7 +34,7 @@ struct operator_record {
   trait traits = trait::pure;      ///< what the replay must respect
   bool in_use : 1 = false;  ///< the record stands for an operator (else it waits to be recycled)
   /// No cost that is kept counts this record among the ancestors; or among the descendants.
-  mutable bool swept_down : 1 = false, swept_up : 1 = false;
+  mutable bool swept_down : 1 = true, swept_up : 1 = true;
 
  private:
   friend class graph;
@@ -177,8 +177,8 @@ class graph {
   [[nodiscard]] const double* last_uses() const noexcept { return last_use_.data(); }
   /// The tensor's weight may be another by now than when it was asked for. O(1).
   void reweigh(tensor_id t) noexcept {
-    (*this)[t].weighed = false;
-    if ((*this)[t].listed) changed_.insert(t);
+    tensor& r = (*this)[t];
+    if (std::exchange(r.weighed, false) && r.listed) changed_.insert(t);
   }
   /// Candidates that are to be weighed anew. Who keeps weights marks them as weighed and clears
   /// this; so it holds what happened since the last search, however long that is ago.
@@ -241,12 +241,13 @@ class graph {
     operator_record& r = (*this)[o];
     for (const tensor_id t : outputs(o)) {
       (*this)[t].producer = operator_id::none;
-      orphans.push_back(t);
+      reweigh(t);
+      if ((*this)[t].references == 0) orphans.push_back(t);
     }
     for (std::uint32_t i = 0; i < r.inputs_; ++i) {
       const tensor_id t = inputs(o)[i];
       unlink(t, r.edges_ + i);
-      orphans.push_back(t);
+      if ((*this)[t].references == 0) orphans.push_back(t);
     }
     const std::size_t updating = r.updating_ ? updates(o).size() + 1 : 0;
     lists_.give(r.lists_, std::size_t{r.inputs_} + r.outputs_ + updating);

@@ -1,12 +1,14 @@
-// delta: sets of ids: a bit per row of a table, and a bit per word of those. Small, dense numbers
-// that come and go with every operator want no node and no hash.
+// delta: sets of ids: a bit per row of a table, and a bit per word of those, twice. Small, dense
+// numbers that come and go with every operator want no node and no hash.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "delta/units.hpp"
@@ -14,7 +16,7 @@
 namespace delta::detail {
 
 /// Ids, iterated from the lowest up. `cover` says up to which; afterwards nothing allocates, so
-/// that what unlocks a tensor can't fail. O(1) each; iteration O(size + rows / 4096).
+/// that what unlocks a tensor can't fail. O(1) each; iteration O(size + rows / 2^18).
 class id_set {
  public:
   static constexpr std::size_t word_bits = 64;
@@ -22,61 +24,75 @@ class id_set {
   /// Rows below `rows` can be inserted from now on. Amortised O(1) per row. Throws std::bad_alloc.
   void cover(std::size_t rows) {
     const std::size_t words = (rows + word_bits - 1) / word_bits;
-    if (words <= words_.size()) return;
-    // The summary first: if the second throws, the first is larger than it need be, no more.
-    summary_.resize((words + word_bits - 1) / word_bits);
-    words_.resize(words);
+    if (words <= level_[0].size()) return;
+    // The summaries first: if the last one throws, they are larger than they need be, no more.
+    for (std::size_t l = levels; l-- > 0;) level_[l].resize((words >> (6 * l)) + (l > 0));
   }
   [[nodiscard]] bool contains(tensor_id t) const noexcept {
-    const std::size_t w = index(t) / word_bits;
-    return w < words_.size() && (words_[w] & bit(index(t))) != 0;
+    return (word(index(t) / word_bits) & bit(index(t))) != 0;
   }
   /// Nothing happens to what is in already.
   void insert(tensor_id t) noexcept {
-    const std::size_t w = index(t) / word_bits;
-    assert(w < words_.size() && "not covered");
-    size_ += (words_[w] & bit(index(t))) == 0;
-    words_[w] |= bit(index(t));
-    summary_[w / word_bits] |= bit(w);
+    std::size_t i = index(t);
+    assert(i / word_bits < level_[0].size() && "not covered");
+    if (contains(t)) return;
+    ++size_;
+    // Upwards as long as a word was empty: above, its bit is set already.
+    for (auto& words : level_) {
+      std::uint64_t& w = words[i / word_bits];
+      if (std::exchange(w, w | bit(i)) != 0) return;
+      i /= word_bits;
+    }
   }
   void erase(tensor_id t) noexcept {
-    const std::size_t w = index(t) / word_bits;
-    if (w >= words_.size()) return;
-    size_ -= (words_[w] & bit(index(t))) != 0;
-    words_[w] &= ~bit(index(t));
-    if (words_[w] == 0) summary_[w / word_bits] &= ~bit(w);
+    if (!contains(t)) return;
+    --size_;
+    std::size_t i = index(t);
+    for (auto& words : level_) {
+      std::uint64_t& w = words[i / word_bits];
+      if ((w &= ~bit(i)) != 0) return;
+      i /= word_bits;
+    }
   }
+  /// O(words that are not empty).
   void clear() noexcept {
-    for_each_word([&](std::size_t w, std::uint64_t) { words_[w] = 0; });
-    for (std::uint64_t& s : summary_) s = 0;
+    if (size_ == 0) return;
+    for (std::size_t top = 0; top < level_[2].size(); ++top)
+      for (std::uint64_t& left = level_[2][top]; left != 0; left &= left - 1) {
+        const std::size_t s = next(top, left);
+        for (std::uint64_t& rest = level_[1][s]; rest != 0; rest &= rest - 1)
+          level_[0][next(s, rest)] = 0;
+      }
     size_ = 0;
   }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   /// 64 rows at once: bit i is row 64 w + i.
   [[nodiscard]] std::uint64_t word(std::size_t w) const noexcept {
-    return w < words_.size() ? words_[w] : 0;
+    return w < level_[0].size() ? level_[0][w] : 0;
   }
-  [[nodiscard]] std::size_t words() const noexcept { return words_.size(); }
+  [[nodiscard]] std::size_t words() const noexcept { return level_[0].size(); }
 
   /// Calls `visit(w, word)` for every word that is not empty, in order. The word at hand may be
   /// changed meanwhile.
   template <class Visit>
   void for_each_word(const Visit& visit) const {
-    for (std::size_t s = 0; s < summary_.size(); ++s)
-      for (std::uint64_t left = summary_[s]; left != 0; left &= left - 1) {
-        const std::size_t w = s * word_bits + static_cast<std::size_t>(std::countr_zero(left));
-        visit(w, words_[w]);
-      }
+    (void)find_word([&](std::size_t w, std::uint64_t bits) {
+      visit(w, bits);
+      return tensor_id::none;
+    });
   }
-
   /// The same, until `visit` names a tensor: that one, or none.
   template <class Visit>
   [[nodiscard]] tensor_id find_word(const Visit& visit) const {
-    for (std::size_t s = 0; s < summary_.size(); ++s)
-      for (std::uint64_t left = summary_[s]; left != 0; left &= left - 1) {
-        const std::size_t w = s * word_bits + static_cast<std::size_t>(std::countr_zero(left));
-        if (const tensor_id t = visit(w, words_[w]); t != tensor_id::none) return t;
+    if (size_ == 0) return tensor_id::none;
+    for (std::size_t top = 0; top < level_[2].size(); ++top)
+      for (std::uint64_t left = level_[2][top]; left != 0; left &= left - 1) {
+        const std::size_t s = next(top, left);
+        for (std::uint64_t rest = level_[1][s]; rest != 0; rest &= rest - 1) {
+          const std::size_t w = next(s, rest);
+          if (const tensor_id t = visit(w, level_[0][w]); t != tensor_id::none) return t;
+        }
       }
     return tensor_id::none;
   }
@@ -112,32 +128,35 @@ class id_set {
     // The next word that has anything, from `word_` on; or the end.
     void find() noexcept {
       left_ = 0;
-      const std::size_t end = set_->words_.size();
-      while (word_ < end) {
-        const std::uint64_t rest = set_->summary_[word_ / word_bits] >> (word_ % word_bits);
-        if (rest == 0) {
-          word_ = (word_ / word_bits + 1) * word_bits;
-          continue;
+      for (const std::size_t end = set_->words(); word_ < end;) {
+        const std::uint64_t rest = set_->level_[1][word_ / word_bits] >> (word_ % word_bits);
+        if (rest != 0) {
+          word_ += static_cast<std::size_t>(std::countr_zero(rest));
+          left_ = set_->level_[0][word_];
+          return;
         }
-        word_ += static_cast<std::size_t>(std::countr_zero(rest));
-        left_ = set_->words_[word_];
-        return;
+        word_ = (word_ / word_bits + 1) * word_bits;
       }
-      word_ = end;
+      word_ = set_->words();
     }
     const id_set* set_ = nullptr;
     std::size_t word_ = 0;
     std::uint64_t left_ = 0;
   };
   [[nodiscard]] iterator begin() const noexcept { return {*this, 0}; }
-  [[nodiscard]] iterator end() const noexcept { return {*this, words_.size()}; }
+  [[nodiscard]] iterator end() const noexcept { return {*this, words()}; }
 
  private:
   static constexpr std::uint64_t bit(std::size_t i) noexcept {
     return std::uint64_t{1} << (i % word_bits);
   }
+  static std::size_t next(std::size_t word, std::uint64_t bits) noexcept {
+    return word * word_bits + static_cast<std::size_t>(std::countr_zero(bits));
+  }
 
-  std::vector<std::uint64_t> words_, summary_;
+  static constexpr std::size_t levels = 3;
+  // A bit per row; per word of those; per word of these.
+  std::array<std::vector<std::uint64_t>, levels> level_;
   std::size_t size_ = 0;
 };
 

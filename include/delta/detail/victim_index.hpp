@@ -47,20 +47,22 @@ class victim_index {
     hot_.clear();
     const std::size_t leaves = rows.listed->words() * (id_set::word_bits / leaf_rows);
     shape(leaves + leaves / 2);  // rows may be added for a while
-    wanted_ = std::clamp(static_cast<std::size_t>(std::sqrt(double(rows.listed->size()))),
-                         std::size_t{64}, std::size_t{1024});
+    wanted_ = std::clamp(static_cast<std::size_t>(std::sqrt(double(rows.listed->size())) / 2),
+                         std::size_t{32}, std::size_t{512});
     if (!choose_threshold(rows)) return false;
     for (double& d : due_[0]) d = never_due;
     rows.listed->for_each_word([&](std::size_t w, std::uint64_t word) {
+      if (hot_.size() > 4 * wanted_) return;
       for (std::size_t k = 0; k < id_set::word_bits / leaf_rows; ++k)
         if (((word >> (k * leaf_rows)) & leaf_mask) != 0)
           look_into(rows, w * (id_set::word_bits / leaf_rows) + k);
     });
+    if (hot_.size() > 4 * wanted_) return false;
     for (std::size_t level = 1; level < levels_; ++level)
       for (std::size_t i = 0; i < due_[level - 1].size() / branches; ++i)
         due_[level][i] = earliest(level - 1, i);
     limit_ = wanted_;
-    return built_ = hot_.size() <= 4 * wanted_;
+    return built_ = true;
   }
 
   /// The row is listed, touched or weighs something else. Amortised O(1): it climbs while it is due
@@ -81,20 +83,7 @@ class victim_index {
       const double highest = hot_.highest(rows.now);
       // Not so near the threshold that rounding could hide an equal below it.
       if (hot_.size() == 0 || !clearly_over(highest)) return tensor_id::none;
-      const double lowest = score_at<Form>(highest), enough = nearly<Form>(highest);
-      tensor_id found = tensor_id::none;
-      for (std::size_t i = 0; i < hot_.size();) {
-        const double u = hot_.urgency_at(i, rows.now);
-        if (u < enough || score_at<Form>(u) != lowest) {
-          ++i;
-        } else if (hot_.stale(i, rows)) {  // noticed when it would win
-          hot_.erase(i);
-        } else {
-          found = std::min(found, hot_.tensor(i));
-          ++i;
-        }
-      }
-      if (found != tensor_id::none) return found;
+      if (const tensor_id t = hot_.first_with(highest, rows); t != tensor_id::none) return t;
     }
   }
 
@@ -113,6 +102,7 @@ class victim_index {
       if (tensor_.size() == value_.size()) {
         value_.resize(value_.size() + id_set::word_bits);
         last_use_.resize(value_.size());
+        per_word_.push_back(not_urgent);
       }
       value_[tensor_.size()] = rows.value[row];
       last_use_[tensor_.size()] = rows.last_use[row];
@@ -133,20 +123,37 @@ class victim_index {
     [[nodiscard]] double urgency_at(std::size_t i, double now) const noexcept {
       return urgency<Form>({value_.data(), last_use_.data(), nullptr, now}, i);
     }
-    [[nodiscard]] double highest(double now) const noexcept {
+    [[nodiscard]] double highest(double now) noexcept {
       const victim_rows rows{value_.data(), last_use_.data(), nullptr, now};
       double most = not_urgent;
-      for (std::size_t i = 0; i < size(); i += id_set::word_bits) {
-        const std::size_t left = size() - i;
-        const std::uint64_t mask = left >= id_set::word_bits ? ~std::uint64_t{0}
-                                                             : (std::uint64_t{1} << left) - 1;
-        most = std::max(most, highest_urgency<Form>(rows, i / id_set::word_bits, mask));
+      for (std::size_t w = 0; w * id_set::word_bits < size(); ++w) {
+        const std::size_t left = size() - w * id_set::word_bits;
+        const std::uint64_t mask =
+            left >= id_set::word_bits ? ~std::uint64_t{0} : (std::uint64_t{1} << left) - 1;
+        most = std::max(most, per_word_[w] = highest_urgency<Form>(rows, w, mask));
       }
       return most;
     }
+    // The lowest id of those whose score is that of `highest`, which was just found. Stale ones go:
+    // they are noticed when they would win. None: all were.
+    [[nodiscard]] tensor_id first_with(double highest, const victim_rows& rows) noexcept {
+      const double lowest = score_at<Form>(highest), enough = nearly<Form>(highest);
+      tensor_id found = tensor_id::none;
+      // From the end, so that what fills a gap was looked at before.
+      for (std::size_t w = (size() + id_set::word_bits - 1) / id_set::word_bits; w-- > 0;) {
+        if (per_word_[w] < enough) continue;
+        const std::size_t first = w * id_set::word_bits;
+        for (std::size_t i = std::min(size(), first + id_set::word_bits); i-- > first;) {
+          const double u = urgency_at(i, rows.now);
+          if (u < enough || score_at<Form>(u) != lowest) continue;
+          stale(i, rows) ? erase(i) : void(found = std::min(found, tensor_[i]));
+        }
+      }
+      return found;
+    }
 
    private:
-    std::vector<double> value_, last_use_;
+    std::vector<double> value_, last_use_, per_word_;
     std::vector<tensor_id> tensor_;
   };
   [[nodiscard]] bool clearly_over(double urgency) const noexcept {

@@ -1,6 +1,6 @@
-// delta: victim rows: what is known of every tensor when one of them must leave, in columns, so that
-// the search is vector instructions over whole words of rows. No intrinsics: vector types, with a
-// scalar twin that tests hold it to.
+// delta: victim rows: what is known of every tensor when one of them must leave, in columns, so
+// that the search is vector instructions over whole words of rows. No intrinsics: vector types,
+// with a scalar twin that tests hold it to.
 #pragma once
 
 #include <algorithm>
