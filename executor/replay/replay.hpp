@@ -49,7 +49,8 @@ struct replay_result {
   nanoseconds stall{};      ///< of that, waiting for copies
   bytes peak{};
   bytes host_peak{};
-  std::uint64_t evaluations = 0;
+  std::uint64_t evaluations = 0;  ///< answers that the Filter asked its heuristic for
+  std::uint64_t walked = 0;       ///< records visited for costs of closures
   counters counts;
   std::string error;  ///< of oom
 };
@@ -206,6 +207,7 @@ replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on
   r.peak = storage.peak();
   r.host_peak = storage.host_peak();
   r.evaluations = m.evaluations();
+  r.walked = m.walked();
   r.counts = m.counts();
   return r;
 }

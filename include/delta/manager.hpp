@@ -288,8 +288,10 @@ class manager {
 
   /// What was done since the manager was made (observer.hpp). Always up to date.
   [[nodiscard]] const counters& counts() const noexcept { return book_.counts; }
-  /// Scores computed by the Filter since then.
+  /// Answers of the Heuristic asked for by the Filter since then, and records visited for the costs
+  /// of closures, whoever asked: what decisions took, as counts that repeat exactly.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return room_.evaluations(); }
+  [[nodiscard]] std::uint64_t walked() const noexcept { return book_.tensors.walked(); }
   /// Tensors and records that are kept, dropped ones that something hangs on included. Of a program
   /// that ends its steps they do not grow from step to step.
   [[nodiscard]] std::size_t live_tensors() const noexcept { return book_.tensors.live_tensors(); }

@@ -2,6 +2,7 @@
 // kept with its tensor (`context` does that) and forgotten here.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "delta/detail/graph.hpp"
@@ -67,7 +68,8 @@ class closure_watch {
     }
   }
   void walk(graph& g) {
-    while (!down_.empty()) {
+    std::size_t visited = 0;
+    for (; !down_.empty(); ++visited) {
       const operator_id o = down_.back();
       down_.pop_back();
       for (const tensor_id t : g.outputs(o)) {
@@ -77,11 +79,12 @@ class closure_watch {
           for (const operator_id r : g.readers(t)) go_down(g, r);
       }
     }
-    while (!up_.empty()) {
+    for (; !up_.empty(); ++visited) {
       const operator_id o = up_.back();
       up_.pop_back();
       look_up(g, o);
     }
+    g.note_walk(visited);
   }
 
   std::vector<operator_id> down_, up_;

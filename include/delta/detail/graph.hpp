@@ -256,7 +256,8 @@ class graph {
     free_records_.push_back(o);
   }
 
-  /// Records that questions about costs have visited: what they took, as a count.
+  /// Records visited to answer questions about costs, and to forget what was kept of the answers:
+  /// what they took, as a count.
   [[nodiscard]] std::uint64_t walked() const noexcept { return walked_; }
   void note_walk(std::size_t records) const noexcept { walked_ += records; }
 
