@@ -239,7 +239,8 @@ class victim_index {
     std::nth_element(tops.begin(), tops.begin() + std::ptrdiff_t(rank), tops.end(),
                      std::greater<>());
     threshold_ = Form == row_form::weights ? tops[rank] * (1.0 - 0x1p-30) : tops[rank];
-    return std::isfinite(threshold_);
+    // A score that overflows has equals below any threshold.
+    return std::isfinite(threshold_) && std::isfinite(score_at<Form>(threshold_));
   }
   // Too many are over it: half of what is wanted stay, the others go back to their leaves.
   void raise(const victim_rows& rows) {

@@ -52,10 +52,13 @@ template <row_form Form>
 constexpr double score_at(double urgency) noexcept {
   return Form == row_form::weights ? 1.0 / urgency : -urgency;
 }
-/// Below this an urgency is not `highest`'s equal even after rounding.
+/// Below this an urgency is not `highest`'s equal even after rounding. (Where the score overflows,
+/// what is not urgent at all is an equal.)
 template <row_form Form>
 constexpr double nearly(double highest) noexcept {
-  return Form == row_form::weights ? highest * (1.0 - 0x1p-50) : highest;
+  if constexpr (Form == row_form::scores) return highest;
+  return score_at<Form>(highest) <= std::numeric_limits<double>::max() ? highest * (1.0 - 0x1p-50)
+                                                                       : 0.0;
 }
 
 /// The highest urgency of word `w`'s rows, of those in `mask`; not_urgent if there is none. Row by
