@@ -25,9 +25,10 @@ namespace delta {
 namespace detail {
 
 // What is no weight, or no number, leaves last: a heuristic that breaks its word loses no more than
-// its say.
+// its say. None is so heavy that its product with a staleness overflows: what the program has
+// dropped leaves before it.
 constexpr double valid_weight(double w) noexcept {
-  return w > 0 ? w : 0.0;
+  return w > 0 ? std::min(w, 0x1p960) : 0.0;
 }
 constexpr double valid_score(double s) noexcept {
   return s <= never ? s : never;
@@ -430,7 +431,8 @@ template <Heuristic H>
         row& r = index_rows[index(t)];
         const detail::declared_facts<H> facts(c, t);
         if (reads_anything || !r.known || r.facts != facts) r = {facts, ask(c, t), true};
-        by_index.offer(t, weighs_tensor<H> ? 1.0 / (r.answer * c.staleness(t)) : r.answer);
+        by_index.offer(t, weighs_tensor<H> ? 1.0 / (detail::valid_weight(r.answer) * c.staleness(t))
+                                           : r.answer);
       }
       for (const tensor_id t : candidates) by_scan.offer(t, score_of(h, c, t));
       if (by_index.tensor() != by_scan.tensor())
