@@ -341,15 +341,19 @@ class room {
   /// chance to evict those.
   bool give_up_a_source() {
     const candidate_list& list = book_->candidates();
+    auto lowest =
+        tensor_id::none;  // of both sets: who is parked depends on how victims are searched
     for (const id_set* s : {&list.all(), &list.parked()})
       for (const tensor_id t : *s) {
-        tensor& r = book_->tensors[t];
+        const tensor& r = book_->tensors[t];
         if (r.references > 0 || r.producer != operator_id::none || r.wanted > 0) continue;
         if (!nothing_hangs_on(t)) continue;
-        book_->sever_around(t);
-        return true;
+        lowest = std::min(lowest, t);
+        break;
       }
-    return false;
+    if (lowest == tensor_id::none) return false;
+    book_->sever_around(lowest);
+    return true;
   }
 
   bool nothing_hangs_on(tensor_id t) {
