@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <span>
 #include <string>
@@ -12,23 +11,13 @@
 
 #include "adversary.hpp"
 #include "delta/presets.hpp"
-#include "process.hpp"
 #include "random_program.hpp"
+#include "seeds.hpp"
 
 using namespace delta;
 using namespace delta::test;
 
 namespace {
-
-/// Seeds to run: DELTA_TEST_SEEDS, else 1,000, or 100 in a build with assertions or sanitizers.
-std::uint64_t seeds() {
-  if (const char* asked = environment("DELTA_TEST_SEEDS")) return std::strtoull(asked, nullptr, 10);
-#ifdef NDEBUG
-  return 1000;
-#else
-  return 100;
-#endif
-}
 
 /// Queues a kernel's body on the adversary.
 struct launch_late {

@@ -14,8 +14,10 @@
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
+#include "do_anything.hpp"
 
 using namespace delta;
+using namespace delta::test;
 
 namespace {
 
@@ -137,66 +139,16 @@ TEST_CASE("random programs: what the program holds can be had, or a typed error 
   int had = 0, refused = 0;
   const auto play = [&](std::uint64_t seed, auto policy) {
     std::mt19937_64 rng(seed);
-    const auto below = [&](std::uint64_t n) { return rng() % n; };
     // Without moving, free bytes may lie in pieces: the ways that do without them are tried, too.
     simulated storage{{.capacity = 400_B,
-                       .host_capacity = bytes{below(3) * 100},
+                       .host_capacity = bytes{rng() % 3 * 100},
                        .rate_out = 1e9,
                        .rate_in = 1e9,
                        .moving = seed % 2 == 0}};
     {
       manager m{std::move(policy), storage};
-      using view = decltype(m.acquire(tensor_id{}));
-      std::vector<tensor_id> held;
-      std::vector<view> views;
-      views.reserve(6);
-      const auto any = [&] { return held[below(held.size())]; };
-      const auto act = [&] {
-        const std::uint64_t what = held.size() < 2 ? 0 : below(16);
-        if (what == 0) {
-          held.push_back(m.variable(bytes{below(30)}));
-        } else if (what < 6) {
-          const std::array inputs{any(), any()};
-          std::vector<bytes> outputs;
-          for (std::uint64_t n = 1 + below(3); n > 0; --n) outputs.emplace_back(below(60));
-          std::vector<tensor_id> ids(outputs.size());
-          m.run(operation_span{.inputs = inputs,
-                               .outputs = outputs,
-                               .workspace = bytes{below(30)},
-                               .cost = nanoseconds{std::int64_t(below(1000))}},
-                ids, nothing);
-          held.insert(held.end(), ids.begin(), ids.end());
-        } else if (what == 6) {
-          const std::array inputs{any()}, updates{any()};
-          m.run(operation_span{.inputs = inputs, .updates = updates}, {}, nothing);
-        } else if (what < 11) {
-          const std::uint64_t i = below(held.size());
-          const tensor_id gone = std::exchange(held[i], held.back());
-          held.pop_back();
-          m.drop(gone);
-        } else if (what == 11 && views.size() < 5) {
-          views.push_back(m.acquire(any()));
-        } else if (what == 12 && !views.empty()) {
-          views.pop_back();
-        } else if (what == 13 && below(3) == 0) {
-          m.forbid(any(), static_cast<pin>(below(4)));
-        } else if (what == 14 && below(6) == 0) {
-          m.end_of_step();
-        } else {
-          m.make_room(bytes{below(400)});
-        }
-      };
-      const auto try_to = [&](const auto& f) {
-        try {
-          f();
-          return true;
-        } catch (const budget_exceeded&) {
-          return false;
-        }
-      };
-      for (int step = 0; step < 300; ++step) try_to(act);
-      views.clear();
-      for (const tensor_id t : held) try_to([&] { (void)m.acquire(t); }) ? ++had : ++refused;
+      const std::vector<tensor_id> held = do_anything(m, rng, 300);
+      for (const tensor_id t : held) had_room([&] { (void)m.acquire(t); }) ? ++had : ++refused;
       for (const tensor_id t : held) m.drop(t);
     }
     CHECK(storage.used() == 0_B);

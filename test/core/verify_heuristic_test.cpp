@@ -78,9 +78,28 @@ struct reads_budget_use {
   static constexpr quantity depends_on = quantity::bytes;
   double score(const context& c, tensor_id t) const { return c.bytes(t) * c.used(); }
 };
-struct reads_time {
+
+// A score may read the staleness if it says so; nothing vouches for the tick.
+struct declares_staleness {
+  static constexpr quantity depends_on = quantity::bytes | quantity::staleness;
+  double score(const context& c, tensor_id t) const { return 1 / (c.bytes(t) * c.staleness(t)); }
+};
+struct hides_staleness {
+  static constexpr quantity depends_on = quantity::bytes;
+  double score(const context& c, tensor_id t) const { return 1 / (c.bytes(t) * c.staleness(t)); }
+};
+struct hides_tick {
   static constexpr quantity depends_on = quantity::bytes;
   double score(const context& c, tensor_id t) const { return c.bytes(t) * double(c.now()); }
+};
+struct declares_bytes_reads_cost {
+  static constexpr quantity depends_on = quantity::bytes | quantity::staleness;
+  double score(const context& c, tensor_id t) const { return c.copy_cost(t, direction::in); }
+};
+// Declaring does not help a weight: it has the staleness beside it.
+struct declares_staleness_as_weight {
+  static constexpr quantity depends_on = quantity::bytes | quantity::staleness;
+  double weight(const context& c, tensor_id t) const { return c.bytes(t) * c.staleness(t); }
 };
 
 /// The same when asked twice in a row, and turned round from one scan to the next.
@@ -109,7 +128,8 @@ TEST_CASE_TEMPLATE_DEFINE("nothing is found against an honest heuristic", H, hon
     CHECK(r.tensor == tensor_id::none);
   }
 }
-TEST_CASE_TEMPLATE_INVOKE(honest, base, lru, greedy, dtr, msps, joint, undeclared, reads_all);
+TEST_CASE_TEMPLATE_INVOKE(honest, base, lru, greedy, dtr, msps, joint, undeclared, reads_all,
+                          declares_staleness);
 
 TEST_CASE_TEMPLATE_DEFINE("a quantity that is read and not declared is found", H, liars) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
@@ -120,7 +140,17 @@ TEST_CASE_TEMPLATE_DEFINE("a quantity that is read and not declared is found", H
 }
 TEST_CASE_TEMPLATE_INVOKE(liars, reads_bytes, reads_recompute_cost, reads_neighbourhood_cost,
                           reads_copy_cost, reads_swap_cost, reads_exposed_swap_cost,
-                          reads_budget_use, reads_time);
+                          reads_budget_use, declares_bytes_reads_cost);
+
+TEST_CASE_TEMPLATE_DEFINE("a time that is read and not declared is found", H, reads_the_clock) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    const heuristic_report r = verify_heuristic(H{}, seed);
+    CHECK(r.fault == heuristic_fault::reads_the_time);
+    CHECK(r.tensor != tensor_id::none);
+  }
+}
+TEST_CASE_TEMPLATE_INVOKE(reads_the_clock, hides_staleness, hides_tick,
+                          declares_staleness_as_weight);
 
 TEST_CASE("every other fault is found") {
   std::uint64_t asked = 0;

@@ -1,0 +1,338 @@
+// Costs of closures that are kept with the tensors equal a fresh walk at every moment; and what is
+// kept changes no decision: whole programs decide the same when every answer is asked for anew.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstdio>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+#include "dice.hpp"
+#include "do_anything.hpp"
+#include "random_program.hpp"
+#include "seeds.hpp"
+#include "undeclared.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+namespace {
+
+// A policy sees a context, and a context does not show its graph; these tests look nevertheless.
+// (An explicit instantiation may name private members.)
+struct behind {
+  static inline const graph* (*graph_of)(const context&) = nullptr;
+};
+template <auto Graph>
+struct reveal {
+  static inline const bool done = [] {
+    behind::graph_of = [](const context& c) -> const graph* { return c.*Graph; };
+    return true;
+  }();
+};
+template struct reveal<&context::graph_>;
+
+/// What comparisons found.
+struct tally {
+  explicit tally(std::uint64_t seed) : roll(seed) {}
+  dice roll;
+  std::uint64_t answers = 0, costs = 0;  ///< that were compared
+  std::uint64_t wrong_answers = 0, wrong_costs = 0;
+  std::uint64_t sparing = 1;  ///< all costs that are known are compared every so many times
+};
+
+/// The same answers as `H`'s; each is compared with one for which nothing was kept.
+template <Heuristic H>
+class checked {
+ public:
+  static constexpr quantity depends_on = H::depends_on;
+  explicit checked(tally& t) : tally_(&t) {}
+
+  double weight(const context& c, tensor_id t) const
+    requires weighs_tensor<H>
+  {
+    return compared(c, [&] { return h_.weight(c, t); });
+  }
+  double score(const context& c, tensor_id t) const
+    requires scores_tensor<H>
+  {
+    return compared(c, [&] { return h_.score(c, t); });
+  }
+  /// Whatever is known is right, also of what nobody asked about now; and some questions more, so
+  /// that it varies what is known.
+  void end_of_operator(const context& c) const {
+    const graph& g = graph_of(c);
+    if (tally_->roll.one_in(tally_->sparing)) compare_known(c);
+    for (std::uint64_t n = tally_->roll.below(4); n-- > 0;)
+      (void)cost(c, static_cast<tensor_id>(tally_->roll.below(g.tensor_slots())));
+    if (tally_->roll.one_in(tally_->sparing)) compare_known(c);
+  }
+
+ private:
+  static graph& graph_of(const context& c) { return const_cast<graph&>(*behind::graph_of(c)); }
+  static double cost(const context& c, tensor_id t) {
+    return graph_of(c).keeps == closure::neighbourhood ? c.neighbourhood_cost(t)
+                                                       : c.recompute_cost(t);
+  }
+  template <class F>
+  static double anew(const context& c, const F& ask) {
+    graph& g = graph_of(c);
+    const closure kept = std::exchange(g.keeps, closure::none);
+    const double answer = ask();
+    g.keeps = kept;
+    return answer;
+  }
+  template <class F>
+  double compared(const context& c, const F& ask) const {
+    if (tally_->roll.one_in(16 * tally_->sparing)) compare_known(c);
+    const double answer = ask();
+    ++tally_->answers;
+    tally_->wrong_answers += answer != anew(c, ask);
+    return answer;
+  }
+  void compare_known(const context& c) const {
+    const graph& g = graph_of(c);
+    const bool neighbours = g.keeps == closure::neighbourhood;
+    for (std::uint32_t i = 0; i < g.tensor_slots(); ++i) {
+      const auto t = static_cast<tensor_id>(i);
+      if (!g[t].in_use || g[t].cost < 0 || !c.can_recompute(t)) continue;
+      ++tally_->costs;
+      tally_->wrong_costs += g[t].cost != anew(c, [&] {
+                               return neighbours ? c.neighbourhood_cost(t) : c.recompute_cost(t);
+                             });
+    }
+  }
+
+  H h_;
+  tally* tally_;
+};
+
+/// Plays `program(storage, manager, rng)` under one policy.
+template <class H, class D, class P, class Program>
+void play_checked(tally& sum, const simulated_options& on, std::uint64_t seed,
+                  const Program& program) {
+  tally found(seed);
+  found.sparing = sum.sparing;
+  simulated storage{on};
+  std::mt19937_64 rng(seed);
+  {
+    manager m{policy<checked<H>, D, P>{checked<H>(found), {}, {}}, storage};
+    program(m, rng);
+  }
+  CHECK(found.wrong_answers == 0);
+  CHECK(found.wrong_costs == 0);
+  sum.answers += found.answers, sum.costs += found.costs;
+}
+/// Under policies whose closures are made of ancestors or of neighbours, with and without a host.
+template <class Program>
+void play_all_checked(tally& sum, const simulated_options& on, std::uint64_t seed,
+                      const Program& program) {
+  play_checked<dtr, evict_only, no_prefetch>(sum, on, seed, program);
+  play_checked<dtr, cheaper, lifo_prefetch>(sum, on, seed, program);
+  play_checked<joint, cheaper, no_prefetch>(sum, on, seed, program);
+  play_checked<joint, evict_only, no_prefetch>(sum, on, seed, program);
+  play_checked<msps, paper_ratio, fifo_prefetch>(sum, on, seed, program);
+}
+void report(const char* what, const tally& sum) {
+  std::printf("%s: %llu answers and %llu costs compared\n", what,
+              static_cast<unsigned long long>(sum.answers),
+              static_cast<unsigned long long>(sum.costs));
+  CHECK(sum.answers > 1000);
+  CHECK(sum.costs > 1000);
+}
+
+/// A machine for tensors of some bytes, with copies that take about as long as operators.
+simulated_options machine(std::uint64_t seed, std::uint64_t budget) {
+  return {.capacity = bytes{budget},
+          .host_capacity = bytes{budget / 4 * (seed % 3)},
+          .rate_out = seed % 2 == 0 ? 1e9 : 1e7,
+          .rate_in = seed % 5 < 2 ? 1e9 : 1e7};
+}
+
+constexpr auto anything = [](auto& m, std::mt19937_64& rng) {
+  for (const tensor_id t : do_anything(m, rng, 200)) {
+    (void)had_room([&] { (void)m.acquire(t); });
+    m.drop(t);
+  }
+};
+/// Steps as of a training, with updates in place and records that go.
+constexpr auto training = [](auto& m, std::mt19937_64& rng) {
+  const program p = random_program(rng(), {.operators = 40, .steps = 2, .updates_made = true});
+  (void)had_room([&] { run_program(m, p, run_now{}, [] {}); });
+};
+/// `length` operators, each of which reads what the last made, or that before it; and questions for
+/// any of them. Nothing is dropped, so closures are as long as the chain.
+template <std::size_t length>
+struct chain {
+  void operator()(auto& m, std::mt19937_64& rng) const {
+    constexpr auto nothing = [](call&) {};
+    std::vector<tensor_id> links{m.variable(bytes{1})};
+    while (links.size() < length) {
+      const std::size_t back = 1 + (rng() % 4 == 0 && links.size() > 1);
+      const auto cost = nanoseconds{std::int64_t(1 + rng() % 50)};
+      links.push_back(
+          m.run({.inputs = {links[links.size() - back]}, .outputs = {1_B}, .cost = cost}, nothing));
+      if (rng() % 200 == 0) (void)m.acquire(links[rng() % links.size()]);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("kept costs are those of a fresh walk: whatever a program may do") {
+  tally sum(0);
+  for (std::uint64_t seed = 0; seed < seeds(100); ++seed) {
+    CAPTURE(seed);
+    play_all_checked(sum, machine(seed, 400), seed, anything);
+  }
+  report("anything", sum);
+}
+
+TEST_CASE("kept costs are those of a fresh walk: training") {
+  tally sum(0);
+  for (std::uint64_t seed = 0; seed < seeds(100); ++seed) {
+    CAPTURE(seed);
+    const std::uint64_t budget = 300 + seed % 7 * 60;
+    play_all_checked(sum, machine(seed, budget), seed, training);
+  }
+  report("training", sum);
+}
+
+TEST_CASE("kept costs are those of a fresh walk: closures longer than a walk") {
+  tally sum(0);
+  sum.sparing = 100;
+  for (std::uint64_t seed = 0; seed < 2; ++seed) {
+    CAPTURE(seed);
+    simulated_options on = machine(seed, 60);
+    on.host_capacity = {};
+    play_checked<dtr, evict_only, no_prefetch>(sum, on, seed, chain<1400>{});
+    play_checked<joint, evict_only, no_prefetch>(sum, on, seed, chain<1400>{});
+  }
+  report("long chains", sum);
+}
+
+// --- the same decisions --------------------------------------------------------------------------
+
+namespace {
+
+/// All that was told, to the bit: what is not known equals itself.
+struct diary {
+  using line = std::array<std::uint64_t, 9>;
+  std::vector<line>* lines;
+
+  void on(const event& e) const {
+    const auto bits = [](double x) { return std::bit_cast<std::uint64_t>(x); };
+    lines->push_back({std::uint64_t(e.what), index(e.tensor), e.size.count,
+                      std::uint64_t(e.began.count()), std::uint64_t(e.took.count()), bits(e.score),
+                      bits(e.cost), bits(e.alternative), e.use.device.count});
+  }
+};
+struct told {
+  std::vector<diary::line> lines;
+  std::uint64_t evaluations = 0;
+};
+
+template <class Policy, class Program>
+told diary_of(Policy policy, const simulated_options& on, std::uint64_t seed,
+              const Program& program) {
+  told t;
+  simulated storage{on};
+  std::mt19937_64 rng(seed);
+  manager m{std::move(policy), storage, diary{&t.lines}};
+  program(m, rng);
+  t.evaluations = m.evaluations();
+  return t;
+}
+
+struct sums {
+  std::uint64_t decisions = 0, asked = 0, asked_anew = 0;
+};
+template <class Program>
+void check_same(sums& sum, const simulated_options& on, std::uint64_t seed, const Program& program,
+                auto policy) {
+  const told kept = diary_of(policy, on, seed, program);
+  const told anew = diary_of(asking_always(policy), on, seed, program);
+  const auto [a, b] = std::ranges::mismatch(kept.lines, anew.lines);
+  CAPTURE(a - kept.lines.begin());
+  CHECK(kept.lines.size() == anew.lines.size());
+  CHECK(a == kept.lines.end());
+  sum.decisions += kept.lines.size();
+  sum.asked += kept.evaluations, sum.asked_anew += anew.evaluations;
+}
+template <class H, class Program>
+void check_same_under_all(sums& sum, const simulated_options& on, std::uint64_t seed,
+                          const Program& program) {
+  check_same(sum, on, seed, program, policy<H, evict_only, no_prefetch>{});
+  check_same(sum, on, seed, program, policy<H, cheaper, lifo_prefetch>{});
+  check_same(sum, on, seed, program, policy<H, offload_only, no_prefetch>{});
+  check_same(sum, on, seed, program, policy<H, paper_ratio, fifo_prefetch>{});
+}
+void report(const char* what, const sums& sum) {
+  std::printf("%s: %llu events; asked %llu times, and %llu where nothing is kept\n", what,
+              static_cast<unsigned long long>(sum.decisions),
+              static_cast<unsigned long long>(sum.asked),
+              static_cast<unsigned long long>(sum.asked_anew));
+  CHECK(sum.decisions > 1000);
+}
+
+/// Some thousand tensors, of which a part is here: so many candidates that the Filter keeps an
+/// index. What was made lately is read, mostly; what is dropped is any.
+template <std::size_t live, std::size_t operators>
+struct large {
+  void operator()(auto& m, std::mt19937_64& rng) const {
+    constexpr auto nothing = [](call&) {};
+    std::vector<tensor_id> held;
+    for (int i = 0; i < 20; ++i) held.push_back(m.variable(bytes{8 * (1 + rng() % 8)}));
+    for (std::size_t i = 0; i < operators; ++i) {
+      const auto any = [&](std::size_t among) {
+        return held[held.size() - 1 - rng() % std::min(held.size(), among)];
+      };
+      const auto cost = nanoseconds{std::int64_t(rng() % 100)};
+      held.push_back(m.run({.inputs = {any(10), any(rng() % 20 == 0 ? live : 40)},
+                            .outputs = {bytes{8 * (1 + rng() % 8)}},
+                            .cost = cost},
+                           nothing));
+      if (held.size() < live) continue;
+      std::swap(held[rng() % held.size()], held.back());
+      m.drop(held.back());
+      held.pop_back();
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("keeping answers changes no decision", H, base, lru, greedy, dtr, msps, joint) {
+  sums wild, trained;
+  for (std::uint64_t seed = 0; seed < seeds(100); ++seed) {
+    CAPTURE(seed);
+    check_same_under_all<H>(wild, machine(seed, 300 + seed % 4 * 100), seed, anything);
+    check_same_under_all<H>(trained, machine(seed, 300 + seed % 7 * 60), seed, training);
+  }
+  // Seeds at which a decision once depended on who was parked.
+  for (const std::uint64_t seed : {110u, 188u})
+    check_same_under_all<H>(wild, machine(seed, 300 + seed % 4 * 100), seed, anything);
+  report("anything", wild);
+  report("training", trained);
+}
+
+TEST_CASE_TEMPLATE("keeping answers changes no decision: with an index", H, base, lru, dtr, msps,
+                   joint) {
+  sums sum;
+  for (std::uint64_t seed = 0; seed < 2; ++seed) {
+    CAPTURE(seed);
+    // 2,200 tensors of 36 bytes on average; of them about 1,500 are here.
+    simulated_options on = machine(seed, 1500 * 36);
+    on.host_capacity = bytes{1u << 20};
+    check_same(sum, on, seed, large<2200, 4000>{}, policy<H, evict_only, no_prefetch>{});
+    check_same(sum, on, seed, large<2200, 4000>{}, policy<H, cheaper, no_prefetch>{});
+  }
+  report("many tensors", sum);
+  CHECK(sum.asked < sum.asked_anew / 5);
+}

@@ -1,0 +1,82 @@
+// ctest-labels: slow
+// Keeping answers changes no decision, on DTR's authors' traces: every preset at many budgets
+// decides as it does when each candidate is asked at each search; and asks less.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <sstream>
+#include <string>
+
+#include "decision_log.hpp"
+#include "delta/presets.hpp"
+#include "replay/replay.hpp"
+#include "simrd_reference.hpp"
+#include "training.hpp"
+#include "undeclared.hpp"
+
+using namespace delta;
+using namespace delta::executor;
+
+namespace {
+
+struct replayed {
+  replay_result row;
+  std::string decisions;
+};
+replayed replay_with(const trace& t, auto policy, const replay_machine& on) {
+  std::ostringstream log;
+  decision_log decisions(log);
+  const replay_result row = replay(t, policy, on, observed_by{&decisions});
+  return {row, log.str()};
+}
+
+struct sums {
+  std::uint64_t runs = 0, passed = 0, decisions = 0, asked = 0, asked_anew = 0;
+};
+void check_same(const trace& t, const char* name, auto policy, const replay_machine& on,
+                sums& sum) {
+  INFO(name << " in " << on.budget.count << " bytes");
+  const replayed kept = replay_with(t, policy, on);
+  const replayed anew = replay_with(t, test::asking_always(policy), on);
+  CHECK(kept.row.result == anew.row.result);
+  CHECK(kept.row.time == anew.row.time);
+  CHECK(kept.row.recompute == anew.row.recompute);
+  CHECK(kept.row.stall == anew.row.stall);
+  CHECK(kept.row.peak == anew.row.peak);
+  CHECK(kept.row.host_peak == anew.row.host_peak);
+  CHECK(kept.row.counts.decisions == anew.row.counts.decisions);
+  test::check_same_decisions(kept.row.counts, anew.row.counts);
+  const bool same = kept.decisions == anew.decisions;  // not printed: they are long
+  CHECK(same);
+  ++sum.runs;
+  sum.passed += kept.row.result == replay_result::verdict::pass;
+  sum.decisions += kept.row.counts.decisions;
+  sum.asked += kept.row.evaluations, sum.asked_anew += anew.row.evaluations;
+}
+
+}  // namespace
+
+TEST_CASE("DTR's traces: the same victims, one after the other") {
+  const auto folder = test::dtr_traces("same_victims_test");
+  if (folder.empty()) return;
+  for (const char* model : {"resnet32", "unet", "densenet121", "transformer", "lstm"}) {
+    INFO(std::string(model));
+    const trace t = test::dtr_trace(folder, model);
+    const bytes peak = unmanaged(t).peak;
+    sums sum;
+    for (const std::uint64_t tenths : {3u, 5u, 7u, 9u}) {
+      const replay_machine on{.budget = bytes{peak.count / 10 * tenths}, .host_budget = peak * 4};
+      check_same(t, "base", policy<base, evict_only, no_prefetch>{}, on, sum);
+      check_same(t, "paper", paper(), on, sum);
+      check_same(t, "dtr", recompute_only(), on, sum);
+      check_same(t, "online", online(), on, sum);
+    }
+    std::printf(
+        "%s: %llu runs, %llu pass; %llu decisions, asked %llu times and %llu\n", model,
+        static_cast<unsigned long long>(sum.runs), static_cast<unsigned long long>(sum.passed),
+        static_cast<unsigned long long>(sum.decisions), static_cast<unsigned long long>(sum.asked),
+        static_cast<unsigned long long>(sum.asked_anew));
+    CHECK(sum.asked < sum.asked_anew);
+  }
+}

@@ -1,0 +1,21 @@
+// delta tests: how many random cases a test runs.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+
+#include "process.hpp"
+
+namespace delta::test {
+
+/// DELTA_TEST_SEEDS, else `usual`, or a tenth of it in a build with assertions or sanitizers.
+inline std::uint64_t seeds(std::uint64_t usual = 1000) {
+  if (const char* asked = environment("DELTA_TEST_SEEDS")) return std::strtoull(asked, nullptr, 10);
+#ifdef NDEBUG
+  return usual;
+#else
+  return usual / 10;
+#endif
+}
+
+}  // namespace delta::test
