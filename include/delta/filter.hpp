@@ -131,8 +131,8 @@ class filter {
         if (may == permission::not_as_is) {
           list.park(t);
         } else {
+          hidden_.push_back(t);  // first, as it may throw
           list.hide(t);
-          hidden_.push_back(t);
         }
       }
       for (const tensor_id h : hidden_) {
