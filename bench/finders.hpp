@@ -52,39 +52,37 @@ struct tensor_table {
 //   select()               the victim, none without candidates
 //   evaluations()          answers asked for
 
-/// Algorithm 2 as written: every candidate's record is read and its heuristic asked. The list is
-/// what a manager without an index would have, and ids leave it from any place.
+/// The same answers, and no word about what they depend on.
+template <Heuristic H>
+struct as_written {
+  H heuristic;
+  [[nodiscard]] double score(const context& c, tensor_id t) const noexcept {
+    return score_of(heuristic, c, t);
+  }
+};
+
+/// Algorithm 2 as written: every candidate's record is read and its heuristic asked, in the order
+/// of the records, which is the kindest to a cache. The product's own plain scan.
 template <Heuristic H>
 class record_scan {
  public:
   static constexpr std::string_view name = "record_scan";
-  record_scan(tensor_table& t, H h) : table_(&t), filter_(std::move(h)) {}
+  record_scan(tensor_table& t, H h) : table_(&t), filter_(as_written<H>{std::move(h)}) {}
 
-  void cover(std::size_t rows) {
-    if (place_.size() < rows) place_.resize(rows);
-  }
-  void enlist(tensor_id t) {
-    place_[index(t)] = list_.size();
-    list_.push_back(t);
-  }
-  void delist(tensor_id t) {
-    const std::size_t place = place_[index(t)];
-    place_[index(list_.back())] = place;
-    list_[place] = list_.back();
-    list_.pop_back();
-  }
+  void cover(std::size_t rows) { list_.cover(rows); }
+  void enlist(tensor_id t) { list_.enlist(table_->tensors, t); }
+  void delist(tensor_id t) { list_.delist(table_->tensors, t); }
   void reweigh(tensor_id) {}
   tensor_id select() {
-    return filter_.select(table_->view, std::span<const tensor_id>(list_),
-                          [](tensor_id) { return true; });
+    return filter_.select(table_->view, table_->tensors, table_->now, list_,
+                          [](tensor_id) { return permission::yes; });
   }
   [[nodiscard]] std::uint64_t evaluations() const { return filter_.evaluations(); }
 
  private:
   tensor_table* table_;
-  filter<H> filter_;
-  std::vector<tensor_id> list_;
-  std::vector<std::size_t> place_;  // in the list, by id
+  filter<as_written<H>> filter_;
+  detail::candidate_list list_;
 };
 
 /// The filter's second search alone: answers are kept by row and asked again when they change, and

@@ -243,8 +243,10 @@ class filter {
               if (index_.built()) index_.move(r, at(w, word));
           });
       }
-      if (index_.built() || moved_too) list.moved().clear();
     }
+    list.moved().clear();
+    // Whoever asks all when a price changes need not hear of moves until then.
+    list.note_moves(index_.built() || sees_ways_out || host);
     changed.clear();
     weigh_the_load(now.now, list.all().size());
   }
@@ -274,8 +276,8 @@ class filter {
       // Nothing is over the threshold, or there is no tree. Where it would have to be made again
       // and again it is let be for a while, each time for longer.
       const std::uint64_t lasted = searches_ - std::exchange(built_at_, searches_);
-      list.moved().clear();
       if (lasted >= 8 && index_.build(r)) {
+        list.note_moves(true);
         if (lasted >= 64) pause_ = 0;
         if (const tensor_id t = index_.find(r); t != tensor_id::none) return t;
       }

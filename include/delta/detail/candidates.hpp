@@ -27,8 +27,9 @@ class candidate_list {
   [[nodiscard]] const id_set& spares() const noexcept { return spares_; }
   /// Bytes of the spares.
   [[nodiscard]] bytes spare() const noexcept { return spare_; }
-  /// What was enlisted since whoever keeps an index cleared this.
+  /// What was enlisted since whoever wants to know cleared this; nothing while nobody does.
   [[nodiscard]] id_set& moved() noexcept { return moved_; }
+  void note_moves(bool wanted) noexcept { noting_ = wanted; }
 
   /// Tensors below `rows` can be listed from now on. Throws std::bad_alloc.
   void cover(std::size_t rows) {
@@ -41,7 +42,7 @@ class candidate_list {
     if (r.pinned == pin::both || !may_be_listed(r)) return;
     r.listed = true;
     list_.insert(t);
-    moved_.insert(t);
+    if (noting_) moved_.insert(t);
     if (!r.weighed) g.changed().insert(t);
   }
   /// Makes `t` a spare; false where it can't be one. Its pins don't matter: nobody wants it back.
@@ -83,6 +84,7 @@ class candidate_list {
 
   id_set list_, parked_, spares_, moved_;
   bytes spare_{};
+  bool noting_ = false;
 };
 
 }  // namespace delta::detail

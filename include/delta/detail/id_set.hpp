@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <utility>
 #include <vector>
 
 #include "delta/units.hpp"
@@ -33,26 +32,21 @@ class id_set {
   }
   /// Nothing happens to what is in already.
   void insert(tensor_id t) noexcept {
-    std::size_t i = index(t);
-    assert(i / word_bits < level_[0].size() && "not covered");
-    if (contains(t)) return;
-    ++size_;
-    // Upwards as long as a word was empty: above, its bit is set already.
-    for (auto& words : level_) {
-      std::uint64_t& w = words[i / word_bits];
-      if (std::exchange(w, w | bit(i)) != 0) return;
-      i /= word_bits;
-    }
+    const std::size_t w = index(t) / word_bits;
+    assert(w < level_[0].size() && "not covered");
+    const std::uint64_t old = level_[0][w], with = old | bit(index(t));
+    size_ += with != old;
+    level_[0][w] = with;
+    if (old == 0) announce(w);
   }
   void erase(tensor_id t) noexcept {
-    if (!contains(t)) return;
+    const std::size_t w = index(t) / word_bits;
+    if (w >= level_[0].size()) return;
+    const std::uint64_t old = level_[0][w], without = old & ~bit(index(t));
+    if (old == without) return;
     --size_;
-    std::size_t i = index(t);
-    for (auto& words : level_) {
-      std::uint64_t& w = words[i / word_bits];
-      if ((w &= ~bit(i)) != 0) return;
-      i /= word_bits;
-    }
+    level_[0][w] = without;
+    if (without == 0) retract(w);
   }
   /// O(words that are not empty).
   void clear() noexcept {
@@ -152,6 +146,16 @@ class id_set {
   }
   static std::size_t next(std::size_t word, std::uint64_t bits) noexcept {
     return word * word_bits + static_cast<std::size_t>(std::countr_zero(bits));
+  }
+
+  // A word of rows is empty no longer, or empty again. Seldom, next to what is done to its bits.
+  void announce(std::size_t w) noexcept {
+    level_[2][w / word_bits / word_bits] |= bit(w / word_bits);
+    level_[1][w / word_bits] |= bit(w);
+  }
+  void retract(std::size_t w) noexcept {
+    if ((level_[1][w / word_bits] &= ~bit(w)) == 0)
+      level_[2][w / word_bits / word_bits] &= ~bit(w / word_bits);
   }
 
   static constexpr std::size_t levels = 3;
