@@ -207,7 +207,11 @@ class context {
         const tensor& r = at(in);
         // A tensor on the host has two prices, and `reloads` says which: its operator, like what is
         // missing, or one copy. The copy is marked on the tensor, as it is no record.
-        through_host |= r.where == residency::host;
+        if (r.where == residency::host) {
+          through_host = true;
+          // Whether it is reloaded depends on what its producer reads.
+          if (keep && r.producer != operator_id::none) (*graph_)[r.producer].swept_down = false;
+        }
         if (missing(in) || (r.where == residency::host && !reloads(in)))
           visit(r.producer);
         else if (r.where == residency::host && std::exchange(r.mark, mark) != mark)

@@ -291,7 +291,7 @@ void play(std::uint64_t seed, std::size_t n, int operators, bool dear, searches&
 }  // namespace
 
 TEST_CASE_TEMPLATE("the victim is the plain scan's, where answers are kept", H, base, lru, greedy,
-                   weights_of_table, scores_of_table) {
+                   dtr, msps, joint, weights_of_table, scores_of_table) {
   searches large, small;
   for (std::uint64_t seed = 0; seed < seeds(40); ++seed) {
     CAPTURE(seed);

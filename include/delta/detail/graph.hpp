@@ -33,7 +33,7 @@ struct operator_record {
   std::uint16_t replays = 0;       ///< in this step
   trait traits = trait::pure;      ///< what the replay must respect
   bool in_use : 1 = false;  ///< the record stands for an operator (else it waits to be recycled)
-  /// No cost that is kept counts this record among the ancestors; or among the descendants.
+  /// No answer that is kept depends on this record as an ancestor; or as a descendant.
   mutable bool swept_down : 1 = true, swept_up : 1 = true;
 
  private:
