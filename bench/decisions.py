@@ -316,7 +316,7 @@ def finder_text(rows, flags):
     if not rows.by:
         return "There was no `decisions_bench` in the build, so the rows of the index are missing."
     return f"""Which of n candidates leaves. `record_scan` looks at every candidate's record (Algorithm 2 as
-written), its list in no order, as after very many operators; `vector_scan` compares kept answers by
+written), in the order of the records; `vector_scan` compares kept answers by
 vector instructions; `index` is what a manager uses. An operator touches three tensors, makes one
 and needs one victim, and all of that is timed. Before, all finders have to choose the same victims
 for some hundred operators. The last but one column compares with the record scan of the same mix

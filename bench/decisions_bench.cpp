@@ -3,7 +3,7 @@
 // tensors, makes one and needs one victim; the choice is nearly all of it. Finders are those of
 // finders.hpp:
 //
-//   record_scan   Algorithm 2 as written; its list is in no order, as after very many operators
+//   record_scan   Algorithm 2 as written, in the order of the records
 //   vector_scan   kept answers, compared by vector instructions
 //   index         what a manager uses
 //
