@@ -116,12 +116,10 @@ class decision_program {
     table_.remove(victim);
     gap_ = victim;
   }
-  /// Part of an operator: one tensor is locked, used and unlocked.
+  /// Part of an operator: one tensor is used. (Locked and unlocked it stays where it is listed.)
   void touch_any() {
     const tensor_id t = any();
-    finder_.delist(t);
     table_.tensors.set_last_use(t, table_.now.clock);
-    finder_.enlist(t);
   }
   void pass() {
     ++table_.now.now;

@@ -7,7 +7,7 @@
 //   vector_scan   kept answers, compared by vector instructions
 //   index         what a manager uses
 //
-//   touch         of `index` alone: one tensor is locked, used and unlocked
+//   touch         of `index` alone: one tensor is used
 //   select        of `index` alone: the choice without the rest of the operator, by the wall clock,
 //                 whose reading is in it
 //

@@ -248,9 +248,14 @@ class log_program {
           finder_.delist(e.tensor);
           break;
         case log_entry::kind::touch:
-          finder_.delist(e.tensor);
-          table_.tensors.set_last_use(e.tensor, began_ + e.at);
-          finder_.enlist(e.tensor);
+          // Staler than before, as what was restored for an operator is, it is filed anew.
+          if (static_cast<double>((began_ + e.at).count()) < table_.tensors.last_use(e.tensor)) {
+            finder_.delist(e.tensor);
+            table_.tensors.set_last_use(e.tensor, began_ + e.at);
+            finder_.enlist(e.tensor);
+          } else {
+            table_.tensors.set_last_use(e.tensor, began_ + e.at);
+          }
           break;
         case log_entry::kind::operated:
           ++table_.now.now;

@@ -151,7 +151,7 @@ class filter {
  private:
   static constexpr detail::row_form form =
       weighs_tensor<H> ? detail::row_form::weights : detail::row_form::scores;
-  static constexpr std::size_t patience = 16;
+  static constexpr std::size_t patience = 32;
 
   template <class Range, class MayLeave>
   tensor_id scan(const context& c, const Range& candidates, const MayLeave& may_leave) {

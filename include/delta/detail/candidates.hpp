@@ -11,15 +11,17 @@
 
 namespace delta::detail {
 
-/// Resident, unlocked tensors, in three sets:
+/// Resident tensors, in three sets:
 ///
-///   candidates  not pinned both ways: a policy says who leaves
+///   candidates  not pinned both ways: a policy says who leaves. What is locked stays among them
+///   and
+///               is passed over: an operator locks its inputs, and few searches come between
 ///   parked      of these, they that have no way out whatever the others do: nobody is asked about
 ///               them until something happens to them
 ///   spares      set aside: dropped by the program, computed again on the way to something else,
 ///               and kept while there is room
 ///
-/// Sets of ids, as every operator locks and unlocks: O(1), and no heap but in `cover`.
+/// Sets of ids: O(1), and no heap but in `cover`, as what unlocks a tensor must not fail.
 class candidate_list {
  public:
   [[nodiscard]] const id_set& all() const noexcept { return list_; }
@@ -27,9 +29,14 @@ class candidate_list {
   [[nodiscard]] const id_set& spares() const noexcept { return spares_; }
   /// Bytes of the spares.
   [[nodiscard]] bytes spare() const noexcept { return spare_; }
-  /// What was enlisted since whoever wants to know cleared this; nothing while nobody does.
+  /// What was enlisted, or became staler all at once, since whoever wants to know cleared this;
+  /// nothing while nobody does.
   [[nodiscard]] id_set& moved() noexcept { return moved_; }
   void note_moves(bool wanted) noexcept { noting_ = wanted; }
+  /// A candidate is suddenly staler than before. (That it was used nobody need be told.)
+  void note_move(tensor_id t) noexcept {
+    if (noting_) moved_.insert(t);
+  }
 
   /// Tensors below `rows` can be listed from now on. Throws std::bad_alloc.
   void cover(std::size_t rows) {
@@ -42,7 +49,7 @@ class candidate_list {
     if (r.pinned == pin::both || !may_be_listed(r)) return;
     r.listed = true;
     list_.insert(t);
-    if (noting_) moved_.insert(t);
+    note_move(t);
     if (!r.weighed) g.changed().insert(t);
   }
   /// Makes `t` a spare; false where it can't be one. Its pins don't matter: nobody wants it back.
@@ -50,7 +57,7 @@ class candidate_list {
     tensor& r = g[t];
     if (r.spare) return true;
     delist(g, t);
-    if (!may_be_listed(r)) return false;
+    if (r.locks > 0 || !may_be_listed(r)) return false;
     r.listed = r.spare = true;
     spares_.insert(t);
     spare_ += r.footprint;
@@ -79,7 +86,7 @@ class candidate_list {
 
  private:
   static bool may_be_listed(const tensor& r) noexcept {
-    return !r.listed && r.locks == 0 && r.where == residency::resident && r.footprint.count > 0;
+    return !r.listed && r.where == residency::resident && r.footprint.count > 0;
   }
 
   id_set list_, parked_, spares_, moved_;

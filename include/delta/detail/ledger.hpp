@@ -224,10 +224,11 @@ class ledger {
     candidates_.delist(tensors, t);
     candidates_.enlist(tensors, t);
   }
-  /// While locked it is no candidate, and dropping it waits (repairs P-22). O(1).
+  /// While locked it can't leave, and dropping it waits (repairs P-22). A spare is wanted again.
+  /// O(1).
   void lock(tensor_id t) {
     ++tensors[t].locks;
-    candidates_.delist(tensors, t);
+    if (tensors[t].spare) refile(t);
   }
   void unlock(tensor_id t) {
     if (unlocked(t)) abandon(t);
@@ -250,8 +251,11 @@ class ledger {
   /// An operator that began at `when` has used it: s starts anew, and it has come back for
   /// something.
   void touch(tensor_id t, nanoseconds when) noexcept {
+    // What was restored for the operator became resident after its beginning.
+    const bool older = static_cast<double>(when.count()) < tensors.last_use(t);
     tensors.set_last_use(t, when);
     tensors[t].fresh = false;
+    if (older && tensors[t].listed) candidates_.note_move(t);
   }
 
   // --- the end ----------------------------------------------------------------------------------

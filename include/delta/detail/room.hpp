@@ -71,7 +71,7 @@ class room {
     bytes sum = book_->free_bytes() + book_->leaving() + book_->candidates().spare();
     const context c = view();
     for (const tensor_id t : book_->candidates().all())
-      if (leavable(c, t)) sum += book_->tensors[t].footprint;
+      if (book_->tensors[t].locks == 0 && leavable(c, t)) sum += book_->tensors[t].footprint;
     return sum;
   }
 
@@ -213,7 +213,7 @@ class room {
     return filter_.select(c, book_->tensors, book_->now, book_->candidates(), [&](tensor_id t) {
       const tensor& r = book_->tensors[t];
       const bool asked_now = r.passed_over != reservation_ && (!r.fresh || up_to >= tier::fresh) &&
-                             (r.wanted == 0 || up_to >= tier::wanted);
+                             (r.wanted == 0 || up_to >= tier::wanted) && r.locks == 0;
       if (asked_now && leavable(c, t)) return permission::yes;
       // Host room comes and goes; all else that keeps it here is its own affair.
       const bool for_good =
@@ -346,7 +346,8 @@ class room {
     for (const id_set* s : {&list.all(), &list.parked()})
       for (const tensor_id t : *s) {
         const tensor& r = book_->tensors[t];
-        if (r.references > 0 || r.producer != operator_id::none || r.wanted > 0) continue;
+        const bool needed = r.references > 0 || r.locks > 0 || r.wanted > 0;
+        if (needed || r.producer != operator_id::none) continue;
         if (!nothing_hangs_on(t)) continue;
         lowest = std::min(lowest, t);
         break;
@@ -397,8 +398,8 @@ class room {
   }
   [[nodiscard]] double cost_to_leave(const context& c, tensor_id t) const {
     const tensor& r = book_->tensors[t];
-    const bool may =
-        r.listed && r.wanted == 0 && !r.fresh && r.passed_over != reservation_ && leavable(c, t);
+    const bool may = r.listed && r.locks == 0 && r.wanted == 0 && !r.fresh &&
+                     r.passed_over != reservation_ && leavable(c, t);
     return may ? c.release_cost(t) : never;
   }
 

@@ -65,8 +65,8 @@ class victim_index {
     return built_ = true;
   }
 
-  /// The row is listed, touched or weighs something else. Amortised O(1): it climbs while it is due
-  /// earlier than its neighbours.
+  /// The row is listed or weighs something else. (Of a use nobody need tell.) Amortised O(1): it
+  /// climbs while it is due earlier than its neighbours.
   void move(const victim_rows& rows, tensor_id t) noexcept {
     over_.erase(t);
     const std::size_t leaf = index(t) / leaf_rows;
@@ -77,13 +77,19 @@ class victim_index {
   /// The row with the lowest score, of equal ones the first; none: no listed row is over the
   /// threshold.
   tensor_id find(const victim_rows& rows) {
-    settle(rows, levels_ - 1, 0);
     if (hot_.size() > limit_) raise(rows);
     for (;;) {
+      settle(rows, levels_ - 1, 0);
       const double highest = hot_.highest(rows.now);
       // Not so near the threshold that rounding could hide an equal below it.
       if (hot_.size() == 0 || !clearly_over(highest)) return tensor_id::none;
-      if (const tensor_id t = hot_.first_with(highest, rows); t != tensor_id::none) return t;
+      // Stale ones are noticed when they would win. What was only used may still be over.
+      bool again = false;
+      const tensor_id t = hot_.first_with(highest, rows, [&](tensor_id stale) {
+        put_back(rows, stale);
+        again = true;
+      });
+      if (!again) return t;
     }
   }
 
@@ -134,9 +140,11 @@ class victim_index {
       }
       return most;
     }
-    // The lowest id of those whose score is that of `highest`, which was just found. Stale ones go:
-    // they are noticed when they would win. None: all were.
-    [[nodiscard]] tensor_id first_with(double highest, const victim_rows& rows) noexcept {
+    // The lowest id of those whose score is that of `highest`, which was just found. Stale ones go,
+    // and are told to `gone`. None: all were.
+    template <class Gone>
+    [[nodiscard]] tensor_id first_with(double highest, const victim_rows& rows,
+                                       const Gone& gone) noexcept {
       const double lowest = score_at<Form>(highest), enough = nearly<Form>(highest);
       tensor_id found = tensor_id::none;
       // From the end, so that what fills a gap was looked at before.
@@ -146,7 +154,10 @@ class victim_index {
         for (std::size_t i = std::min(size(), first + id_set::word_bits); i-- > first;) {
           const double u = urgency_at(i, rows.now);
           if (u < enough || score_at<Form>(u) != lowest) continue;
-          stale(i, rows) ? erase(i) : void(found = std::min(found, tensor_[i]));
+          if (stale(i, rows))
+            gone(tensor_[i]), erase(i);
+          else
+            found = std::min(found, tensor_[i]);
         }
       }
       return found;
@@ -156,6 +167,10 @@ class victim_index {
     std::vector<double> value_, last_use_, per_word_;
     std::vector<tensor_id> tensor_;
   };
+  // A row that has left the list: used since. If it is no candidate, it will be moved when it is.
+  void put_back(const victim_rows& rows, tensor_id t) noexcept {
+    if (rows.listed->contains(t)) move(rows, t);
+  }
   [[nodiscard]] bool clearly_over(double urgency) const noexcept {
     return Form == row_form::weights ? urgency >= threshold_ * (1.0 + 0x1p-40)
                                      : urgency >= threshold_;
@@ -244,7 +259,11 @@ class victim_index {
   }
   // Too many are over it: half of what is wanted stay, the others go back to their leaves.
   void raise(const victim_rows& rows) {
-    for (std::size_t i = 0; i < hot_.size();) hot_.stale(i, rows) ? hot_.erase(i) : void(++i);
+    for (std::size_t i = 0; i < hot_.size();)
+      if (hot_.stale(i, rows))
+        put_back(rows, hot_.tensor(i)), hot_.erase(i);
+      else
+        ++i;
     if (hot_.size() > wanted_) {
       std::vector<double>& all = scratch_;
       all.clear();
