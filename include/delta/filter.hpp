@@ -122,7 +122,9 @@ class filter {
     } else {
       renew(c, g, now, list);
       tensor_id t = tensor_id::none;
-      // Few are found in vain; where many are, each is asked whether it may leave.
+      // Few are found in vain, as a rule: what an operator has locked, what came back early. Where
+      // many are, it is cheaper to ask each whether it may leave.
+      const std::size_t patience = 2 + list.all().size() / 128;
       for (std::size_t vain = 0;; ++vain) {
         t = vain < patience ? search(g, now, list) : search_allowed(g, now, list, may_leave);
         if (t == tensor_id::none || vain >= patience) break;
@@ -151,7 +153,6 @@ class filter {
  private:
   static constexpr detail::row_form form =
       weighs_tensor<H> ? detail::row_form::weights : detail::row_form::scores;
-  static constexpr std::size_t patience = 32;
 
   template <class Range, class MayLeave>
   tensor_id scan(const context& c, const Range& candidates, const MayLeave& may_leave) {

@@ -78,18 +78,16 @@ class victim_index {
   /// threshold.
   tensor_id find(const victim_rows& rows) {
     if (hot_.size() > limit_) raise(rows);
-    for (;;) {
+    for (std::size_t round = 0;; ++round) {
       settle(rows, levels_ - 1, 0);
       const double highest = hot_.highest(rows.now);
       // Not so near the threshold that rounding could hide an equal below it.
       if (hot_.size() == 0 || !clearly_over(highest)) return tensor_id::none;
-      // Stale ones are noticed when they would win. What was only used may still be over.
-      bool again = false;
-      const tensor_id t = hot_.first_with(highest, rows, [&](tensor_id stale) {
-        put_back(rows, stale);
-        again = true;
-      });
-      if (!again) return t;
+      // Stale ones are noticed when they would win, as the last victim would; many go together, as
+      // each costs a search. What was only used may still be over, so it is looked for again.
+      std::size_t at = 0;
+      if (const tensor_id t = hot_.first_with(highest, rows, at); t != tensor_id::none) return t;
+      round < 3 ? put_back(rows, at) : put_back_stale(rows);
     }
   }
 
@@ -140,24 +138,21 @@ class victim_index {
       }
       return most;
     }
-    // The lowest id of those whose score is that of `highest`, which was just found. Stale ones go,
-    // and are told to `gone`. None: all were.
-    template <class Gone>
+    // The lowest id of those whose score is that of `highest`, which was just found. None: a stale
+    // one is among them, the one at `at`.
     [[nodiscard]] tensor_id first_with(double highest, const victim_rows& rows,
-                                       const Gone& gone) noexcept {
+                                       std::size_t& at) const noexcept {
       const double lowest = score_at<Form>(highest), enough = nearly<Form>(highest);
       tensor_id found = tensor_id::none;
-      // From the end, so that what fills a gap was looked at before.
-      for (std::size_t w = (size() + id_set::word_bits - 1) / id_set::word_bits; w-- > 0;) {
+      for (std::size_t w = 0; w * id_set::word_bits < size(); ++w) {
         if (per_word_[w] < enough) continue;
         const std::size_t first = w * id_set::word_bits;
-        for (std::size_t i = std::min(size(), first + id_set::word_bits); i-- > first;) {
+        const std::size_t end = std::min(size(), first + id_set::word_bits);
+        for (std::size_t i = first; i < end; ++i) {
           const double u = urgency_at(i, rows.now);
           if (u < enough || score_at<Form>(u) != lowest) continue;
-          if (stale(i, rows))
-            gone(tensor_[i]), erase(i);
-          else
-            found = std::min(found, tensor_[i]);
+          if (stale(i, rows)) return at = i, tensor_id::none;
+          found = std::min(found, tensor_[i]);
         }
       }
       return found;
@@ -167,9 +162,13 @@ class victim_index {
     std::vector<double> value_, last_use_, per_word_;
     std::vector<tensor_id> tensor_;
   };
-  // A row that has left the list: used since. If it is no candidate, it will be moved when it is.
-  void put_back(const victim_rows& rows, tensor_id t) noexcept {
-    if (rows.listed->contains(t)) move(rows, t);
+  // What was used since goes back to its leaf. What is no candidate is moved when it is one again.
+  void put_back(const victim_rows& rows, std::size_t at) noexcept {
+    if (rows.listed->contains(hot_.tensor(at))) move(rows, hot_.tensor(at));
+    hot_.erase(at);
+  }
+  void put_back_stale(const victim_rows& rows) noexcept {
+    for (std::size_t i = 0; i < hot_.size();) hot_.stale(i, rows) ? put_back(rows, i) : void(++i);
   }
   [[nodiscard]] bool clearly_over(double urgency) const noexcept {
     return Form == row_form::weights ? urgency >= threshold_ * (1.0 + 0x1p-40)
@@ -259,11 +258,7 @@ class victim_index {
   }
   // Too many are over it: half of what is wanted stay, the others go back to their leaves.
   void raise(const victim_rows& rows) {
-    for (std::size_t i = 0; i < hot_.size();)
-      if (hot_.stale(i, rows))
-        put_back(rows, hot_.tensor(i)), hot_.erase(i);
-      else
-        ++i;
+    put_back_stale(rows);
     if (hot_.size() > wanted_) {
       std::vector<double>& all = scratch_;
       all.clear();
