@@ -61,7 +61,7 @@ struct base_distinct : base_64_sizes {
 struct dtr_cost_changes : base_64_sizes {
   static constexpr std::string_view name = "dtr_cost_changes";
   static constexpr std::uint64_t costs = cost_kinds;
-  static by_cost heuristic(const std::vector<double>& costs) { return {&costs}; }
+  static by_cost heuristic(const std::vector<double>& of_tensors) { return {&of_tensors}; }
 };
 /// All weights are equal, and all are touched at the one instant: only ids tell them apart.
 struct equal_scores : base_64_sizes {

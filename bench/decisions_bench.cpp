@@ -93,7 +93,7 @@ void compare(std::string_view what, const std::vector<tensor_id>& expected,
                "record scan has it\n",
                static_cast<int>(what.size()), what.data(), e - expected.begin(), index(*c),
                index(*e));
-  std::exit(1);
+  std::exit(1);  // NOLINT(concurrency-mt-unsafe): there is one thread
 }
 /// Ends the program where finders differ: figures of different victims could not be compared.
 /// Once per mix and n.
@@ -231,7 +231,7 @@ void drive(benchmark::State& state, const named_log& log) {
                  "expected: %u, as the manager has it\n",
                  Finder<base>::name.data(), log.name.c_str(), wrong,
                  index(log.content.entries[wrong].tensor));
-    std::exit(1);
+    std::exit(1);  // NOLINT(concurrency-mt-unsafe): there is one thread
   };
   once();
   const std::uint64_t evaluations = program.finder().evaluations();

@@ -154,8 +154,9 @@ class id_set {
     level_[1][w / word_bits] |= bit(w);
   }
   void retract(std::size_t w) noexcept {
-    if ((level_[1][w / word_bits] &= ~bit(w)) == 0)
-      level_[2][w / word_bits / word_bits] &= ~bit(w / word_bits);
+    std::uint64_t& summary = level_[1][w / word_bits];
+    summary &= ~bit(w);
+    if (summary == 0) level_[2][w / word_bits / word_bits] &= ~bit(w / word_bits);
   }
 
   static constexpr std::size_t levels = 3;
