@@ -52,12 +52,12 @@ class victim_index {
     if (!choose_threshold(rows)) return false;
     for (double& d : due_[0]) d = never_due;
     rows.listed->for_each_word([&](std::size_t w, std::uint64_t word) {
-      if (hot_.size() > 4 * wanted_) return;
+      if (hot_.size() > most_over()) return;
       for (std::size_t k = 0; k < id_set::word_bits / leaf_rows; ++k)
         if (((word >> (k * leaf_rows)) & leaf_mask) != 0)
           look_into(rows, w * (id_set::word_bits / leaf_rows) + k);
     });
-    if (hot_.size() > 4 * wanted_) return false;
+    if (hot_.size() > most_over()) return false;
     for (std::size_t level = 1; level < levels_; ++level)
       for (std::size_t i = 0; i < due_[level - 1].size() / branches; ++i)
         due_[level][i] = earliest(level - 1, i);
@@ -236,6 +236,9 @@ class victim_index {
     due_[0][leaf] = next;
   }
 
+  // Of as many leaves all rows may be over the threshold, where neighbours are of one age; the next
+  // search raises it. More are so many equals.
+  [[nodiscard]] std::size_t most_over() const noexcept { return (wanted_ / 2 + 2) * leaf_rows; }
   // So that about half of what is wanted is over it: the urgency of that many leaves' first.
   bool choose_threshold(const victim_rows& rows) {
     std::vector<double>& tops = scratch_;
