@@ -61,18 +61,18 @@ struct as_written {
   }
 };
 
-/// Algorithm 2 as written: every candidate's record is read and its heuristic asked, in the order
-/// of the records, which is the kindest to a cache. The product's own plain scan.
+/// A manager's filter, asked about a manager's candidates.
 template <Heuristic H>
-class record_scan {
+class filter_search {
  public:
-  static constexpr std::string_view name = "record_scan";
-  record_scan(tensor_table& t, H h) : table_(&t), filter_(as_written<H>{std::move(h)}) {}
+  filter_search(tensor_table& t, H h) : table_(&t), filter_(std::move(h)) {}
 
   void cover(std::size_t rows) { list_.cover(rows); }
   void enlist(tensor_id t) { list_.enlist(table_->tensors, t); }
   void delist(tensor_id t) { list_.delist(table_->tensors, t); }
-  void reweigh(tensor_id) {}
+  void reweigh(tensor_id t) {
+    if constexpr (filter<H>::keeps_answers) table_->tensors.reweigh(t);
+  }
   tensor_id select() {
     return filter_.select(table_->view, table_->tensors, table_->now, list_,
                           [](tensor_id) { return permission::yes; });
@@ -81,8 +81,17 @@ class record_scan {
 
  private:
   tensor_table* table_;
-  filter<as_written<H>> filter_;
+  filter<H> filter_;
   detail::candidate_list list_;
+};
+
+/// Algorithm 2 as written: every candidate's record is read and its heuristic asked, in the order
+/// of the records, which is the kindest to a cache. The product's own plain scan.
+template <Heuristic H>
+struct record_scan : filter_search<as_written<H>> {
+  static constexpr std::string_view name = "record_scan";
+  record_scan(tensor_table& t, H h)
+      : filter_search<as_written<H>>(t, as_written<H>{std::move(h)}) {}
 };
 
 /// The filter's second search alone: answers are kept by row and asked again when they change, and
@@ -132,25 +141,9 @@ class vector_scan {
 
 /// What a manager uses: the filter, which takes to its index by itself where there is enough to do.
 template <Heuristic H>
-class index_search {
- public:
+struct index_search : filter_search<H> {
   static constexpr std::string_view name = "index";
-  index_search(tensor_table& t, H h) : table_(&t), filter_(std::move(h)) {}
-
-  void cover(std::size_t rows) { list_.cover(rows); }
-  void enlist(tensor_id t) { list_.enlist(table_->tensors, t); }
-  void delist(tensor_id t) { list_.delist(table_->tensors, t); }
-  void reweigh(tensor_id t) { table_->tensors.reweigh(t); }
-  tensor_id select() {
-    return filter_.select(table_->view, table_->tensors, table_->now, list_,
-                          [](tensor_id) { return permission::yes; });
-  }
-  [[nodiscard]] std::uint64_t evaluations() const { return filter_.evaluations(); }
-
- private:
-  tensor_table* table_;
-  filter<H> filter_;
-  detail::candidate_list list_;
+  using filter_search<H>::filter_search;
 };
 
 }  // namespace delta::bench

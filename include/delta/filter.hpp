@@ -189,14 +189,9 @@ class filter {
     return p;
   }
 
-  static detail::victim_rows rows_of(const std::vector<double>& values, const graph& g,
-                                     const conditions& now,
-                                     const detail::candidate_list& list) noexcept {
-    return {values.data(), g.last_uses(), &list.all(), static_cast<double>(now.clock.count())};
-  }
   detail::victim_rows rows(const graph& g, const conditions& now,
                            const detail::candidate_list& list) const noexcept {
-    return rows_of(values_, g, now, list);
+    return {values_.data(), g.last_uses(), &list.all(), static_cast<double>(now.clock.count())};
   }
   // A row's value; of what the program has dropped, and of no number, as `score_of` has it.
   double ask(const context& c, tensor_id t) {
@@ -229,21 +224,16 @@ class filter {
       asked_all_ = true;
       for (const tensor_id t : list.all()) ask_again(t);
     } else {
-      // A way out that depends on its own past (a clean copy, a pin) changes while it is locked.
-      const bool moved_too = sees_ways_out || host;
-      for (const detail::id_set* s : {&changed, moved_too ? &list.moved() : nullptr})
-        if (s != nullptr)
-          s->for_each_word([&](std::size_t w, std::uint64_t word) {
-            for (word &= list.all().word(w); word != 0; word &= word - 1) ask_again(at(w, word));
-          });
-      if (index_.built()) {
-        const detail::victim_rows r = rows(g, now, list);
-        for (const detail::id_set* s : {&changed, &list.moved()})
-          s->for_each_word([&](std::size_t w, std::uint64_t word) {
-            for (word &= list.all().word(w); word != 0; word &= word - 1)
-              if (index_.built()) index_.move(r, at(w, word));
-          });
-      }
+      for_each_listed(changed, list, ask_again);
+      // A way out that depends on its own past (a clean copy, a pin) may be another when it is
+      // back.
+      if (sees_ways_out || host) for_each_listed(list.moved(), list, ask_again);
+      const detail::victim_rows r = rows(g, now, list);
+      const auto file_anew = [&](tensor_id t) {
+        if (index_.built()) index_.move(r, t);
+      };
+      if (index_.built()) for_each_listed(changed, list, file_anew);
+      if (index_.built()) for_each_listed(list.moved(), list, file_anew);
     }
     list.moved().clear();
     // Whoever asks all when a price changes need not hear of moves until then.
@@ -251,9 +241,15 @@ class filter {
     changed.clear();
     weigh_the_load(now.now, list.all().size());
   }
-  static tensor_id at(std::size_t w, std::uint64_t word) noexcept {
-    return static_cast<tensor_id>(w * detail::id_set::word_bits +
-                                  static_cast<std::size_t>(std::countr_zero(word)));
+  // Those of a set that are candidates now.
+  template <class Visit>
+  static void for_each_listed(const detail::id_set& some, const detail::candidate_list& list,
+                              const Visit& visit) {
+    some.for_each_word([&](std::size_t w, std::uint64_t word) {
+      for (word &= list.all().word(w); word != 0; word &= word - 1)
+        visit(static_cast<tensor_id>(w * detail::id_set::word_bits +
+                                     static_cast<std::size_t>(std::countr_zero(word))));
+    });
   }
 
   // --- which search -----------------------------------------------------------------------------
