@@ -11,6 +11,7 @@
 #include "delta/manager.hpp"
 #include "delta/storage/simulated.hpp"
 #include "delta/trace.hpp"
+#include "replay/replay_figures.hpp"
 
 namespace delta::executor {
 
@@ -23,6 +24,8 @@ struct replay_machine {
   double rate_in = 12e9;      ///< bytes per second, host to device
   nanoseconds latency{};      ///< of every copy
   double thrash_limit = 2.0;  ///< a run that takes more than this times the unmanaged time ends
+  bool limit_steps = false;   ///< so does one of which a step takes more than that times its own
+  double real_rate = 1.0;     ///< what copies reach of the rates that policies are told
 };
 
 /// `otherwise`, but with the copy rates and the latency of the machine that the trace was recorded
@@ -53,6 +56,9 @@ struct replay_result {
   std::uint64_t walked = 0;       ///< records visited for costs of closures
   counters counts;
   std::string error;  ///< of oom
+  /// By step, the one that was given up last. A trace that has results ends in a step, too, so
+  /// there is one at least.
+  std::vector<step_figures> steps{};
 };
 
 /// What the trace takes without a budget: all operators once, every storage until its last
@@ -65,15 +71,22 @@ struct unmanaged_cost {
   return {total_cost(t), unmanaged_peak(t)};
 }
 
+/// Takes no notice of the end of a step.
+struct ignore_steps {
+  void operator()() const noexcept {}
+};
+
 /// One run of a trace over one manager type. `watch()` is called whenever an operator runs, again
-/// too, and ends the run by throwing. The replayer outlives its last call of the manager.
-template <class Manager, class Watch>
+/// too, and `step_ended()` right after the end of each step; they end the run by throwing. The
+/// replayer outlives its last call of the manager.
+template <class Manager, class Watch, class StepEnded = ignore_steps>
 class replayer {
  public:
-  replayer(Manager& m, const trace& t, Watch watch)
+  replayer(Manager& m, const trace& t, Watch watch, StepEnded step_ended = {})
       : manager_(&m),
         trace_(&t),
         watch_(std::move(watch)),
+        step_ended_(std::move(step_ended)),
         ids_(t.tensors.size(), tensor_id::none),
         references_(t.tensors.size(), 0) {}
 
@@ -109,6 +122,7 @@ class replayer {
           break;
         case trace::kind::end_of_step:
           manager_->end_of_step();
+          step_ended_();
           break;
       }
     }
@@ -158,6 +172,7 @@ class replayer {
   Manager* manager_;
   const trace* trace_;
   Watch watch_;
+  StepEnded step_ended_;
   std::vector<tensor_id> ids_;             // by tensor of the trace; views have their storage's
   std::vector<std::uint32_t> references_;  // by tensor of the trace
   std::vector<tensor_id> inputs_, updates_, outputs_;
@@ -173,7 +188,8 @@ class replayer {
           .rate_in = on.rate_in,
           .latency = on.latency,
           .granularity = std::max<std::uint64_t>(known.granularity, 1),
-          .rate_move = static_cast<double>(known.rate_move)};
+          .rate_move = static_cast<double>(known.rate_move),
+          .real_rate = on.real_rate};
 }
 
 /// Replays a trace under a policy. An infeasible budget is a result, not an error.
@@ -182,16 +198,25 @@ replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on
   simulated storage(storage_for(t, on));
   replay_result r;
   const double limit = on.thrash_limit * double(total_cost(t).count());
-  struct too_late {};
-  const auto in_time = [&] {
-    if (double(storage.now().count()) > limit) throw too_late{};
-  };
   manager m{std::move(p), storage, std::move(observer)};
-  replayer play(m, t, in_time);
+  step_meter meter(m, storage, step_costs(t));
+  struct too_late {};
+  const auto too_long = [&](nanoseconds time, double most) {
+    if (double(time.count()) > most) throw too_late{};
+  };
+  const auto in_time = [&] {
+    too_long(storage.now(), limit);
+    if (on.limit_steps) too_long(meter.time(), on.thrash_limit * double(meter.unmanaged().count()));
+  };
+  const auto end_step = [&] {
+    in_time();
+    meter.end_step();
+  };
+  replayer play(m, t, in_time, end_step);
   try {
     play.run();
     play.gather_results();
-    in_time();
+    if (t.has_results()) end_step();
   } catch (too_late) {
     r.result = replay_result::verdict::thrash;
   } catch (const thrash& e) {
@@ -209,6 +234,8 @@ replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on
   r.evaluations = m.evaluations();
   r.walked = m.walked();
   r.counts = m.counts();
+  if (r.result != replay_result::verdict::pass) meter.end_step();
+  r.steps = meter.take();
   return r;
 }
 

@@ -124,15 +124,18 @@ namespace detail {
 /// decisions can be tried where there is none. Addresses are taken and not looked at.
 class virtual_engines {
  public:
-  explicit virtual_engines(const copy_rates& rates) noexcept : rates_(rates) {}
+  /// Copies take what `real` says; who asks for rates is told `told`.
+  virtual_engines(const copy_rates& told, const copy_rates& real) noexcept
+      : told_(told), real_(real) {}
+  explicit virtual_engines(const copy_rates& rates) noexcept : virtual_engines(rates, rates) {}
   /// Queued behind `after` on the engine of its direction.
   stamp copy(direction d, std::uint64_t, std::uint64_t, bytes n, const fence& after) noexcept {
-    return time_.queue(engine_of(d), rates_.cost(d, n), after);
+    return time_.queue(engine_of(d), real_.cost(d, n), after);
   }
   void begin(const fence& after) noexcept { time_.begin(after); }
   // Free by itself: end_moves is told how many bytes there were.
   void move(std::uint64_t, std::uint64_t, std::uint64_t) noexcept {}
-  stamp end_moves(bytes n) noexcept { return end(rates_.move_cost(n)); }
+  stamp end_moves(bytes n) noexcept { return end(real_.move_cost(n)); }
   stamp end(nanoseconds cost) noexcept {
     const stamp done = time_.queue(engine::compute, cost, {});
     time_.advance(done);  // the host runs in lock-step
@@ -144,15 +147,15 @@ class virtual_engines {
   [[nodiscard]] auto began(stamp s) const noexcept { return time_.began(s); }
   [[nodiscard]] nanoseconds now() const noexcept { return time_.now(); }
   [[nodiscard]] nanoseconds waited() const noexcept { return time_.waited(); }
-  [[nodiscard]] double rate(direction d) const noexcept { return rates_.of(d); }
-  [[nodiscard]] double move_rate() const noexcept { return rates_.move; }
-  [[nodiscard]] nanoseconds latency(direction) const noexcept { return rates_.latency; }
+  [[nodiscard]] double rate(direction d) const noexcept { return told_.of(d); }
+  [[nodiscard]] double move_rate() const noexcept { return told_.move; }
+  [[nodiscard]] nanoseconds latency(direction) const noexcept { return told_.latency; }
   [[nodiscard]] nanoseconds backlog(direction d) const noexcept {
     return time_.backlog(engine_of(d));
   }
 
  private:
-  copy_rates rates_;
+  copy_rates told_, real_;
   virtual_clock time_;
 };
 
@@ -169,6 +172,10 @@ struct simulated_options {
   std::uint64_t granularity = 1;  ///< sizes are rounded up to it; a power of two
   double rate_move = 0;           ///< bytes per second within the device; 0: moves take no time
   bool moving = true;             ///< blocks may be moved together to make room
+  /// What the engines reach of the rates that they are said to have, positive: `rate` gives what
+  /// was promised, `backlog` and every stamp the time that copies really take. Latency and moves
+  /// are as promised.
+  double real_rate = 1.0;
 };
 
 /// A Storage of bytes alone, in virtual time: what a policy would do on a machine, asked without
@@ -188,7 +195,9 @@ class simulated : public detail::storage_rules<detail::virtual_engines> {
   /// Nothing is taken from the machine but the table of blocks.
   explicit simulated(const simulated_options& o)
       : storage_rules(o.capacity, o.host_capacity, o.granularity, o.moving,
-                      detail::virtual_engines{{o.rate_out, o.rate_in, o.rate_move, o.latency}}) {}
+                      detail::virtual_engines{{o.rate_out, o.rate_in, o.rate_move, o.latency},
+                                              {o.rate_out * o.real_rate, o.rate_in * o.real_rate,
+                                               o.rate_move, o.latency}}) {}
 };
 
 static_assert(Storage<simulated>);
