@@ -87,7 +87,9 @@ class search {
                        .name = question_.name,
                        .unmanaged = cost_,
                        .policy = answers_[answer].policy,
-                       .machine = question_.machine});
+                       .machine = question_.machine,
+                       .step = question_.step,
+                       .perturbed_by = question_.perturbed_by});
       jobs_.back().machine.budget = budget;
       asked_by_.push_back(answer);
     }

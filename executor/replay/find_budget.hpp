@@ -11,6 +11,7 @@
 #include "delta/trace.hpp"
 #include "replay/replay.hpp"
 #include "replay/replay_report.hpp"
+#include "replay/trace_perturb.hpp"
 
 namespace delta::executor {
 
@@ -19,6 +20,10 @@ struct budget_question {
   replay_machine machine;           ///< its budget plays no part, the host's does
   double max_overhead = 1.2;        ///< time / unmanaged time, from 1 to machine.thrash_limit
   std::string_view name = "trace";  ///< what the rows call the trace
+  /// As in replay_job: one step of the trace, and the last iteration alone has to keep to the
+  /// overhead, though all have to pass. Null: the whole has to.
+  const trace* step = nullptr;
+  perturbation perturbed_by{};  ///< what was done to the trace already, for its rows
 };
 
 /// What was found for one policy.

@@ -68,16 +68,21 @@ class bounds {
   /// Computes one. Different ones may be computed at once.
   void compute(std::size_t i) {
     const replay_machine& m = first_[i]->machine;
-    values_[i] = lower_bound(*first_[i]->subject,
-                             {.budget = m.budget, .rate_out = m.rate_out, .rate_in = m.rate_in});
+    values_[i] = lower_bound(bounded(*first_[i]), {.budget = m.budget,
+                                                   .rate_out = m.rate_out * m.real_rate,
+                                                   .rate_in = m.rate_in * m.real_rate});
   }
   /// That of a job; infinite where an operator does not fit.
   [[nodiscard]] double of(std::size_t job) const noexcept { return values_[by_job_[job]]; }
 
  private:
-  using key = std::tuple<const trace*, bytes, double, double>;
+  using key = std::tuple<const trace*, bytes, double, double, double>;
   static key key_of(const replay_job& j) {
-    return {j.subject, j.machine.budget, j.machine.rate_out, j.machine.rate_in};
+    const replay_machine& m = j.machine;
+    return {&bounded(j), m.budget, m.rate_out, m.rate_in, m.real_rate};
+  }
+  static const trace& bounded(const replay_job& j) {
+    return j.step != nullptr ? *j.step : *j.subject;
   }
 
   std::map<key, std::size_t> index_;
@@ -112,6 +117,10 @@ replay_row head_of(const replay_job& j) {
   row.bandwidth = static_cast<std::uint64_t>(m.rate_out);
   row.bandwidth_in = static_cast<std::uint64_t>(m.rate_in);
   row.latency_ns = m.latency.count();
+  row.real_rate = m.real_rate;
+  row.operators_faster = j.perturbed_by.operators_faster;
+  row.noise = j.perturbed_by.noise;
+  row.seed = j.perturbed_by.seed;
   row.thrash_limit = m.thrash_limit;
   row.unmanaged_time_ns = j.unmanaged.time.count();
   row.unmanaged_peak_bytes = j.unmanaged.peak.count;
@@ -152,27 +161,39 @@ replay_result replay_preset(const replay_job& j, const replay_watch& watch) {
   return result;
 }
 
-void fill(replay_row& row, const replay_result& r) {
+/// What is the same for a whole replay and for a step of it.
+void fill(replay_row& row, const auto& figures) {
+  row.time_ns = figures.time.count();
+  row.peak_bytes = figures.peak.count;
+  row.host_peak_bytes = figures.host_peak.count;
+  row.recompute_ns = figures.recompute.count();
+  row.stall_ns = figures.stall.count();
+  row.evictions = figures.counts.evictions;
+  row.offloads = figures.counts.offloads;
+  row.clean_drops = figures.counts.clean_drops;
+  row.reloads = figures.counts.reloads;
+  row.prefetches = figures.counts.prefetches;
+  row.recomputes = figures.counts.recomputes;
+  row.evaluations = figures.evaluations;
+  row.walked = figures.walked;
+  row.bytes_out = figures.counts.bytes_out;
+  row.bytes_in = figures.counts.bytes_in;
+}
+void fill_after(replay_row& row, const step_figures& step) {
+  row.live_tensors = step.live_tensors;
+  row.live_records = step.live_records;
+  row.device_bytes_after = step.device_after.count;
+  row.host_bytes_after = step.host_after.count;
+}
+void fill_verdict(replay_row& row, const replay_result& r) {
   row.result = to_text(r.result);
   if (!r.error.empty()) row.error = r.error;
-  row.time_ns = r.time.count();
-  row.peak_bytes = r.peak.count;
-  row.host_peak_bytes = r.host_peak.count;
-  row.recompute_ns = r.recompute.count();
-  row.stall_ns = r.stall.count();
-  row.evictions = r.counts.evictions;
-  row.offloads = r.counts.offloads;
-  row.clean_drops = r.counts.clean_drops;
-  row.reloads = r.counts.reloads;
-  row.prefetches = r.counts.prefetches;
-  row.recomputes = r.counts.recomputes;
-  row.evaluations = r.evaluations;
-  row.bytes_out = r.counts.bytes_out;
-  row.bytes_in = r.counts.bytes_in;
 }
 
-void fill(replay_row& row, const simrd_result& r) {
+replay_row row_of(const replay_job& j, const simrd_result& r) {
   constexpr nanoseconds first_tick = simrd_result{}.clock;
+  replay_row row = head_of(j);
+  if (j.step != nullptr) row.unmanaged_time_ns = total_cost(*j.step).count();
   row.result = to_text(r.result);
   row.time_ns = (r.clock - first_tick).count();
   row.peak_bytes = r.peak.count;
@@ -180,18 +201,46 @@ void fill(replay_row& row, const simrd_result& r) {
   row.evictions = r.evictions;
   row.recomputes = r.recomputes;
   row.evaluations = r.evaluations;
+  return row;
 }
 
-replay_row done(const replay_job& j, const replay_watch& watch) {
+/// All steps together.
+replay_row row_of(const replay_job& j, const replay_result& r) {
   replay_row row = head_of(j);
-  if (const auto simulator = simrd_policy_named(j.policy)) {
-    fill(row, run_simrd(*j.subject, *simulator, j.machine.budget, j.machine.thrash_limit));
-  } else {
-    fill(row, replay_preset(j, watch));
-  }
-  if (row.result == "pass" && row.unmanaged_time_ns > 0)
-    row.overhead = static_cast<double>(row.time_ns) / static_cast<double>(row.unmanaged_time_ns);
+  fill(row, r);
+  fill_after(row, r.steps.back());
+  fill_verdict(row, r);
   return row;
+}
+
+/// One per step.
+std::vector<replay_row> rows_of(const replay_job& j, const replay_result& r) {
+  std::vector<replay_row> rows;
+  for (const step_figures& step : r.steps) {
+    replay_row& row = rows.emplace_back(head_of(j));
+    row.iteration = rows.size();
+    row.unmanaged_time_ns = step.unmanaged.count();
+    row.result = to_text(replay_result::verdict::pass);
+    fill(row, step);
+    fill_after(row, step);
+  }
+  fill_verdict(rows.back(), r);
+  return rows;
+}
+
+std::vector<replay_row> done(const replay_job& j, const replay_watch& watch) {
+  std::vector<replay_row> rows;
+  if (const auto simulator = simrd_policy_named(j.policy)) {
+    const trace& t = j.step != nullptr ? *j.step : *j.subject;
+    rows = {row_of(j, run_simrd(t, *simulator, j.machine.budget, j.machine.thrash_limit))};
+  } else {
+    const replay_result result = replay_preset(j, watch);
+    rows = j.step != nullptr ? rows_of(j, result) : std::vector{row_of(j, result)};
+  }
+  for (replay_row& row : rows)
+    if (row.result == "pass" && row.unmanaged_time_ns > 0)
+      row.overhead = static_cast<double>(row.time_ns) / static_cast<double>(row.unmanaged_time_ns);
+  return rows;
 }
 
 /// The jobs by their part of the peak. Small budgets take longest: begun first, none is left alone
@@ -208,19 +257,30 @@ std::vector<std::size_t> tightest_first(std::span<const replay_job> jobs) {
 
 }  // namespace
 
-std::vector<replay_row> replay_jobs(std::span<const replay_job> jobs, const replay_watch& watch) {
+std::vector<std::vector<replay_row>> replay_iterations(std::span<const replay_job> jobs,
+                                                       const replay_watch& watch) {
   bounds least(jobs);
   const std::vector<std::size_t> order = tightest_first(jobs);
-  std::vector<replay_row> rows(jobs.size());
+  std::vector<std::vector<replay_row>> rows(jobs.size());
   on_all_cores(jobs.size() + least.size(), [&](std::size_t i) {
     if (i < jobs.size())
       rows[order[i]] = done(jobs[order[i]], watch);
     else
       least.compute(i - jobs.size());
   });
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    if (std::isfinite(least.of(i))) rows[i].bound_overhead = least.of(i);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!std::isfinite(least.of(i))) continue;
+    for (replay_row& row : rows[i])
+      if (row.iteration == 1 || jobs[i].perturbed_by.noise == 0) row.bound_overhead = least.of(i);
+  }
   return rows;
+}
+
+std::vector<replay_row> replay_jobs(std::span<const replay_job> jobs, const replay_watch& watch) {
+  std::vector<replay_row> last;
+  for (std::vector<replay_row>& rows : replay_iterations(jobs, watch))
+    last.push_back(std::move(rows.back()));
+  return last;
 }
 
 }  // namespace delta::executor

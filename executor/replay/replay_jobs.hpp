@@ -10,6 +10,7 @@
 #include "delta/trace.hpp"
 #include "replay/replay.hpp"
 #include "replay/replay_report.hpp"
+#include "replay/trace_perturb.hpp"
 
 namespace delta::executor {
 
@@ -21,6 +22,11 @@ struct replay_job {
   std::string_view policy;        ///< one of replay_policies
   replay_machine machine;         ///< the budget, too
   std::optional<double> ratio{};  ///< the budget over the unmanaged peak; absent: worked out
+  /// One step of the trace as a trace of its own; null: `subject` is judged as a whole. With it
+  /// every step is an iteration: it has a row and a thrash limit of its own, and its bound is that
+  /// of `step`. The simrd policies know one iteration: they replay `step`.
+  const trace* step = nullptr;
+  perturbation perturbed_by{};  ///< what was done to the trace already, for its row
 };
 
 /// Who watches a replay: streams that outlive it; null: nobody.
@@ -29,9 +35,14 @@ struct replay_watch {
   std::ostream* decisions = nullptr;  ///< gets what decision_log writes
 };
 
-/// One row per job, in their order, the same for any number of cores. Bounds are computed once per
-/// trace, budget and rates. `watch` is for a single job of a preset: the simrd policies tell
-/// nothing. Throws what replays throw, std::system_error without threads.
+/// The rows of each job, in their order, the same for any number of cores: one, or one for every
+/// iteration up to the one that failed. Bounds are computed once per trace, budget and rates; where
+/// costs are noisy those of later iterations are not known. `watch` is for a single job of a
+/// preset: the simrd policies tell nothing. Throws what replays throw, std::system_error without
+/// threads.
+std::vector<std::vector<replay_row>> replay_iterations(std::span<const replay_job>,
+                                                       const replay_watch& watch = {});
+/// The last row of each job: all there is of one that is judged as a whole. Throws likewise.
 std::vector<replay_row> replay_jobs(std::span<const replay_job>, const replay_watch& watch = {});
 
 }  // namespace delta::executor

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <string_view>
 #include <system_error>
 
@@ -36,6 +37,7 @@ constexpr std::string_view budget_forms =
 // Slower, a copy of all that a trace may hold would take more nanoseconds than 63 bits hold.
 constexpr double slowest_rate = 1e6;
 constexpr nanoseconds longest_latency{1'000'000'000};
+constexpr std::uint64_t most_iterations = 10'000;
 
 /// What stands between commas.
 std::vector<std::string_view> parts_of(std::string_view text) {
@@ -98,6 +100,10 @@ void describe(command_line& given) {
               "parts of each trace's unmanaged peak, 0.4 or 40%, or sizes, 300MiB\n"
               "(default 0.3,0.5,0.7)");
 
+  given.value("--iterations", "N",
+              "replay N training steps one behind the other, a row for each, and\n"
+              "judge each by itself (default 1)");
+
   given.group("The machine");
   given.value("--bandwidth", "RATE",
               "of copies, each way (default: what the trace says of the machine\n"
@@ -111,7 +117,18 @@ void describe(command_line& given) {
               "trace's unmanaged peak)");
   given.value("--thrash-limit", "X",
               "end a replay that takes more than X times the unmanaged time, as\n"
-              "thrash (default 2.0)");
+              "thrash (default 2.0); with --iterations each against its own");
+
+  given.group("A machine that is not as recorded");
+  given.value("--operators-faster", "X",
+              "divide what every operation takes by X, from 0.01 to 100 (default 1)");
+  given.value("--noise", "SIGMA",
+              "multiply what each operation takes in each iteration by a lognormal\n"
+              "factor of mean 1, with that sigma from 0 to 3 (default 0)");
+  given.value("--seed", "N", "of the noise (default 1); needs --noise");
+  given.value("--real-rate", "X",
+              "copies run at X times the rates that policies are told, from 0.01 to\n"
+              "100 (default 1)");
 
   given.group("The smallest budget");
   given.flag("--find-budget",
@@ -235,6 +252,8 @@ void read_runs(const command_line& given, replay_options& options) {
     for (const auto part : parts_of(given.text("--budget")))
       options.budgets.push_back(budget_of(part));
   }
+  if (given.has("--iterations"))
+    options.iterations = whole("--iterations", given.text("--iterations"), 1, most_iterations);
 }
 
 void read_machine(const command_line& given, replay_options& options) {
@@ -252,6 +271,23 @@ void read_machine(const command_line& given, replay_options& options) {
         real("--thrash-limit", given.text("--thrash-limit"), "a number from 1 to 1000",
              [](double x) { return x >= 1 && x <= 1000; });
   }
+}
+
+void read_perturbations(const command_line& given, replay_options& options) {
+  const auto factor = [&](const char* flag, double& value) {
+    if (given.has(flag))
+      value = real(flag, given.text(flag), "a number from 0.01 to 100",
+                   [](double x) { return x >= 0.01 && x <= 100; });
+  };
+  perturbation& p = options.perturbed_by;
+  factor("--operators-faster", p.operators_faster);
+  factor("--real-rate", options.real_rate);
+  if (given.has("--noise"))
+    p.noise = real("--noise", given.text("--noise"), "a number from 0 to 3",
+                   [](double x) { return x >= 0 && x <= 3; });
+  if (!given.has("--seed")) return;
+  if (!given.has("--noise")) reject("--seed", "given without --noise", "with --noise");
+  p.seed = whole("--seed", given.text("--seed"), 0, std::numeric_limits<std::uint64_t>::max());
 }
 
 void read_search(const command_line& given, replay_options& options) {
@@ -300,6 +336,7 @@ replay_command parse_replay_options(int argc, const char* const* argv) {
   replay_command result;
   read_runs(given, result.options);
   read_machine(given, result.options);
+  read_perturbations(given, result.options);
   read_search(given, result.options);
   read_outputs(given, result.options);
   return result;

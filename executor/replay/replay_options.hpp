@@ -2,6 +2,7 @@
 // anything is replayed. Nothing here opens a trace.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -10,6 +11,7 @@
 
 #include "delta/units.hpp"
 #include "option_values.hpp"
+#include "replay/trace_perturb.hpp"
 
 namespace delta::executor {
 
@@ -29,6 +31,9 @@ struct replay_budget {
 inline constexpr double default_rate = 12e9;  ///< bytes per second, each way
 inline constexpr nanoseconds default_latency{10'000};
 
+/// How many iterations a trace is replayed for where the command line does not say.
+inline constexpr std::uint64_t default_iterations = 1;
+
 /// Everything that a call of delta-replay needs to know. The defaults are its own.
 struct replay_options {
   std::vector<std::filesystem::path> traces;
@@ -40,6 +45,9 @@ struct replay_options {
   std::optional<nanoseconds> latency;  ///< of every copy
   std::optional<bytes> host_budget;    ///< absent: four times the unmanaged peak
   double thrash_limit = 2.0;
+  std::uint64_t iterations = default_iterations;  ///< steps one behind the other
+  perturbation perturbed_by{};                    ///< of the operations' costs
+  double real_rate = 1.0;                         ///< what copies reach of the rates above
   bool find_budget = false;         ///< in place of `budgets`, the smallest one that will do
   double max_overhead = 1.2;        ///< with find_budget
   std::filesystem::path json;       ///< empty: none

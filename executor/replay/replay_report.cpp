@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 #include "format.hpp"
@@ -27,6 +28,10 @@ json object_of(const replay_row& r) {
           {"bandwidth", r.bandwidth},
           {"bandwidth_in", r.bandwidth_in},
           {"latency_ns", r.latency_ns},
+          {"real_rate", r.real_rate},
+          {"operators_faster", r.operators_faster},
+          {"noise", r.noise},
+          {"seed", r.seed},
           {"thrash_limit", r.thrash_limit},
           {"result", r.result},
           {"error", or_null(r.error)},
@@ -46,9 +51,14 @@ json object_of(const replay_row& r) {
           {"prefetches", r.prefetches},
           {"recomputes", r.recomputes},
           {"evaluations", r.evaluations},
+          {"walked", r.walked},
           {"bytes_out", r.bytes_out},
           {"bytes_in", r.bytes_in},
           {"iteration", r.iteration},
+          {"live_tensors", or_null(r.live_tensors)},
+          {"live_records", or_null(r.live_records)},
+          {"device_bytes_after", or_null(r.device_bytes_after)},
+          {"host_bytes_after", or_null(r.host_bytes_after)},
           {"max_overhead", or_null(r.max_overhead)},
           {"keeps", or_null(r.keeps)}};
 }
@@ -57,22 +67,31 @@ std::string time_text(std::int64_t ns) {
   return format_seconds(static_cast<double>(ns) * 1e-9);
 }
 
-text_row cells(const replay_row& r) {
-  const std::string unknown = "-";
-  return {r.policy,
-          r.ratio ? format_fixed(100 * *r.ratio, 1) + " %" : unknown,
-          format_bytes(bytes{r.budget_bytes}),
-          r.result,
-          r.overhead ? format_fixed(*r.overhead, 3) + "x" : unknown,
-          time_text(r.recompute_ns),
-          time_text(r.stall_ns),
-          format_bytes(bytes{r.bytes_out}),
-          format_bytes(bytes{r.bytes_in}),
-          std::to_string(r.evictions),
-          std::to_string(r.offloads),
-          std::to_string(r.reloads),
-          std::to_string(r.recomputes),
-          std::to_string(r.evaluations)};
+std::string overhead_text(const replay_row& r) {
+  return r.overhead ? format_fixed(*r.overhead, 3) + "x" : "-";
+}
+
+/// A line about one replay. `first` is its first iteration, null where iterations are not told
+/// apart; `r` is its last.
+text_row cells(const replay_row* first, const replay_row& r) {
+  text_row line{r.policy, r.ratio ? format_fixed(100 * *r.ratio, 1) + " %" : "-",
+                format_bytes(bytes{r.budget_bytes}), r.result};
+  if (first != nullptr) {
+    if (r.result != "pass") line.back() += " in " + std::to_string(r.iteration);
+    line.push_back(overhead_text(*first));
+  }
+  const text_row rest{overhead_text(r),
+                      time_text(r.recompute_ns),
+                      time_text(r.stall_ns),
+                      format_bytes(bytes{r.bytes_out}),
+                      format_bytes(bytes{r.bytes_in}),
+                      std::to_string(r.evictions),
+                      std::to_string(r.offloads),
+                      std::to_string(r.reloads),
+                      std::to_string(r.recomputes),
+                      std::to_string(r.evaluations)};
+  line.insert(line.end(), rest.begin(), rest.end());
+  return line;
 }
 
 }  // namespace
@@ -94,13 +113,24 @@ void print_trace_line(std::ostream& out, const replay_row& any) {
       << time_text(any.latency_ns) << '\n';
 }
 
-void print_rows(std::ostream& out, std::span<const replay_row> rows) {
+void print_rows(std::ostream& out, std::span<const replay_row> rows, std::uint64_t iterations) {
   if (rows.empty()) return;
+  const bool several = iterations > 1;
   print_trace_line(out, rows.front());
-  std::vector<text_row> lines{{"policy", "of peak", "budget", "result", "overhead", "recompute",
-                               "stall", "out", "in", "evictions", "offloads", "reloads",
-                               "recomputes", "evaluations"}};
-  for (const replay_row& r : rows) lines.push_back(cells(r));
+  text_row head{"policy", "of peak", "budget", "result"};
+  if (several)
+    head.insert(head.end(), {"first", "last"});
+  else
+    head.emplace_back("overhead");
+  head.insert(head.end(), {"recompute", "stall", "out", "in", "evictions", "offloads", "reloads",
+                           "recomputes", "evaluations"});
+  std::vector<text_row> lines{std::move(head)};
+  const replay_row* first = nullptr;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].iteration == 1) first = &rows[i];
+    const bool last = i + 1 == rows.size() || rows[i + 1].iteration == 1;
+    if (last) lines.push_back(cells(several ? first : nullptr, rows[i]));
+  }
   print_aligned(out, lines, 1);
 }
 

@@ -10,7 +10,9 @@
 
 namespace delta::executor {
 
-/// One replay of one trace. Member names are the JSON keys; absent optionals are null there.
+/// One replay of one trace, or one iteration of it: what is counted, and both times, are then of
+/// this iteration alone, and the peaks of all up to it. Member names are the JSON keys; absent
+/// optionals are null there.
 struct replay_row {
   std::string trace;
   std::string policy;
@@ -20,6 +22,10 @@ struct replay_row {
   std::uint64_t bandwidth = 0;     ///< bytes per second, device to host
   std::uint64_t bandwidth_in = 0;  ///< bytes per second, host to device
   std::int64_t latency_ns = 0;
+  double real_rate = 1;  ///< what copies reach of the bandwidths
+  double operators_faster = 1;
+  double noise = 0;
+  std::uint64_t seed = 1;  ///< of the noise
   double thrash_limit = 0;
 
   std::string result;                ///< pass, oom or thrash
@@ -43,9 +49,13 @@ struct replay_row {
   std::uint64_t prefetches = 0;
   std::uint64_t recomputes = 0;
   std::uint64_t evaluations = 0;
+  std::uint64_t walked = 0;
   std::uint64_t bytes_out = 0;
   std::uint64_t bytes_in = 0;
-  int iteration = 1;  ///< a trace is replayed once
+  std::uint64_t iteration = 1;  ///< 1 where there is one
+  /// What was there behind it, and crosses to the next; absent: not known to DTR's simulator.
+  std::optional<std::uint64_t> live_tensors, live_records;
+  std::optional<std::uint64_t> device_bytes_after, host_bytes_after;
 
   std::optional<double> max_overhead;  ///< that a budget was searched for; absent: none was
   std::optional<bool> keeps;           ///< to that: it passes, and takes no longer
@@ -58,7 +68,9 @@ void write_rows(std::span<const replay_row>, const std::filesystem::path& path);
 /// What the replays of one trace have in common: "name: unmanaged 16.0 ms and ...", a line.
 void print_trace_line(std::ostream&, const replay_row& any);
 
-/// The rows of one trace: a line about the trace, then an aligned line for each.
-void print_rows(std::ostream&, std::span<const replay_row>);
+/// The rows of one trace: a line about the trace, then an aligned line for each replay. With
+/// `iterations` of more than 1 that has the overheads of the first and the last iteration, and the
+/// counters of the last.
+void print_rows(std::ostream&, std::span<const replay_row>, std::uint64_t iterations = 1);
 
 }  // namespace delta::executor

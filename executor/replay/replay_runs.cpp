@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <stdexcept>
 
 #include "replay/trace_file.hpp"
+#include "replay/trace_perturb.hpp"
+#include "replay/trace_repeat.hpp"
 
 namespace delta::executor {
 namespace {
@@ -15,6 +19,40 @@ std::string short_name(const std::filesystem::path& file) {
   if (name.extension() == ".gz") name = name.stem();
   return name.stem().string();
 }
+
+/// What is replayed for a trace.
+class program {
+ public:
+  program(const named_trace& t, const replay_options& o) {
+    try {
+      if (o.iterations == 1) {
+        if (o.perturbed_by != perturbation{.seed = o.perturbed_by.seed})
+          one_ = perturbed(t.content, o.perturbed_by);
+        else
+          as_recorded_ = &t.content;
+      } else {
+        one_ = perturbed(repeat_trace(t.content, 1), o.perturbed_by);
+        all_ = perturbed(repeat_trace(t.content, o.iterations), o.perturbed_by);
+      }
+    } catch (const std::logic_error& fault) {  // what can't be repeated, or not so often
+      const bool repeated = o.iterations > 1;
+      reject(repeated ? "--iterations" : "--operators-faster", t.name + ": " + fault.what(),
+             repeated ? "1 for this trace" : "less");
+    }
+  }
+
+  /// All iterations.
+  [[nodiscard]] const trace& whole() const {
+    if (all_) return *all_;
+    return one_ ? *one_ : *as_recorded_;
+  }
+  /// One of them; null where there is only one.
+  [[nodiscard]] const trace* step() const { return all_ ? &*one_ : nullptr; }
+
+ private:
+  const trace* as_recorded_ = nullptr;
+  std::optional<trace> one_, all_;
+};
 
 }  // namespace
 
@@ -36,30 +74,47 @@ replay_machine machine_for(const trace& t, bytes unmanaged_peak, const replay_op
   machine.rate_in = o.rate_in.value_or(machine.rate_in);
   machine.latency = o.latency.value_or(machine.latency);
   machine.thrash_limit = o.thrash_limit;
+  machine.limit_steps = o.iterations > 1;
+  machine.real_rate = o.real_rate;
   return machine;
 }
 
-std::vector<replay_row> replay_all(std::span<const named_trace> traces, const replay_options& o,
-                                   const replay_watch& watch) {
+std::vector<std::vector<replay_row>> replay_all(std::span<const named_trace> traces,
+                                                const replay_options& o,
+                                                const replay_watch& watch) {
+  std::vector<program> programs;
+  programs.reserve(traces.size());
   std::vector<replay_job> jobs;
   for (const named_trace& t : traces) {
-    const unmanaged_cost cost = unmanaged(t.content);
+    const program& p = programs.emplace_back(t, o);
+    const unmanaged_cost cost = unmanaged(p.whole());
     replay_machine machine = machine_for(t.content, cost.peak, o);
     for (const std::string& policy : o.policies) {
       for (const replay_budget& budget : o.budgets) {
         machine.budget = budget.resolve(cost.peak);
-        jobs.push_back({&t.content, t.name, cost, policy, machine, budget.ratio});
+        jobs.push_back(
+            {&p.whole(), t.name, cost, policy, machine, budget.ratio, p.step(), o.perturbed_by});
       }
     }
   }
-  return replay_jobs(jobs, watch);
+  std::vector<std::vector<replay_row>> by_trace(traces.size());
+  const std::size_t per_trace = o.policies.size() * o.budgets.size();
+  std::size_t job = 0;
+  for (const std::vector<replay_row>& rows : replay_iterations(jobs, watch)) {
+    auto& of_trace = by_trace[job++ / per_trace];
+    of_trace.insert(of_trace.end(), rows.begin(), rows.end());
+  }
+  return by_trace;
 }
 
 std::vector<budget_answer> find_budgets(const named_trace& t, const replay_options& o) {
-  return find_budgets(t.content, o.policies,
-                      {.machine = machine_for(t.content, unmanaged_peak(t.content), o),
+  const program p(t, o);
+  return find_budgets(p.whole(), o.policies,
+                      {.machine = machine_for(t.content, unmanaged_peak(p.whole()), o),
                        .max_overhead = o.max_overhead,
-                       .name = t.name});
+                       .name = t.name,
+                       .step = p.step(),
+                       .perturbed_by = o.perturbed_by});
 }
 
 }  // namespace delta::executor

@@ -31,12 +31,14 @@ std::vector<named_trace> read_traces(std::span<const std::filesystem::path>);
 /// that unmanaged peak.
 [[nodiscard]] replay_machine machine_for(const trace&, bytes unmanaged_peak, const replay_options&);
 
-/// One row per combination: by trace, then policy, then budget, each in the order given. `watch`
-/// sees the one replay that there is then. Throws as replay_jobs.
-std::vector<replay_row> replay_all(std::span<const named_trace>, const replay_options&,
-                                   const replay_watch& watch = {});
+/// By trace: the rows of every combination, by policy, then budget, each in the order given, then
+/// iteration. `watch` sees the one replay that there is then. Throws usage_error for --iterations
+/// or the perturbations where a trace can't be repeated or changed so, else as replay_iterations.
+std::vector<std::vector<replay_row>> replay_all(std::span<const named_trace>, const replay_options&,
+                                                const replay_watch& watch = {});
 
-/// One answer per policy for this trace, in the order given. Throws likewise.
+/// One answer per policy for this trace, in the order given. With several iterations the last one
+/// has to keep to the overhead. Throws likewise.
 std::vector<budget_answer> find_budgets(const named_trace&, const replay_options&);
 
 }  // namespace delta::executor

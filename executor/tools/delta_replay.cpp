@@ -33,15 +33,18 @@ int complain(std::string_view line, int code) {
 void replay(std::span<const named_trace> traces, const replay_options& options) {
   live_file timeline("--timeline", options.timeline);
   live_file decisions("--decisions", options.decisions);
-  const auto rows =
+  const auto by_trace =
       replay_all(traces, options, {.timeline = timeline.stream(), .decisions = decisions.stream()});
   timeline.finish();
   decisions.finish();
-  if (!options.json.empty()) write_rows(rows, options.json);
-  const std::size_t per_trace = rows.size() / traces.size();
-  for (std::size_t first = 0; first < rows.size(); first += per_trace) {
-    if (first > 0) std::cout << '\n';
-    print_rows(std::cout, std::span(rows).subspan(first, per_trace));
+  if (!options.json.empty()) {
+    std::vector<replay_row> all;
+    for (const auto& rows : by_trace) all.insert(all.end(), rows.begin(), rows.end());
+    write_rows(all, options.json);
+  }
+  for (const auto& rows : by_trace) {
+    if (&rows != &by_trace.front()) std::cout << '\n';
+    print_rows(std::cout, rows, options.iterations);
   }
 }
 

@@ -128,9 +128,11 @@ TEST_CASE("help and the list of policies") {
     CHECK(policy.name.starts_with("simrd:") == simrd_policy_named(policy.name).has_value());
   }
   for (const char* flag :
-       {"TRACE", "--policy", "--budget", "--bandwidth", "--bandwidth-in", "--latency",
-        "--host-budget", "--thrash-limit", "--find-budget", "--max-overhead", "--json",
-        "--timeline", "--decisions", "--help", "Examples:", "Exit codes:"})
+       {"TRACE",          "--policy",   "--budget",      "--iterations",   "--bandwidth",
+        "--bandwidth-in", "--latency",  "--host-budget", "--thrash-limit", "--operators-faster",
+        "--noise",        "--seed",     "--real-rate",   "--find-budget",  "--max-overhead",
+        "--json",         "--timeline", "--decisions",   "--help",         "Examples:",
+        "Exit codes:"})
     CHECK_MESSAGE(help.find(flag) != std::string::npos, flag);
   std::size_t begin = 0;
   for (auto end = help.find('\n'); end != std::string::npos; end = help.find('\n', begin)) {
@@ -143,9 +145,10 @@ TEST_CASE("refusals, word for word") {
   CHECK(refusal_of({}) ==
         "TRACE: none is given; allowed: one or more files with a trace; see --help");
   CHECK(refusal({"--frobnicate"}) ==
-        "--frobnicate: unknown flag; allowed: --policy, --budget, --bandwidth, --bandwidth-in, "
-        "--latency, --host-budget, --thrash-limit, --find-budget, --max-overhead, --json, "
-        "--timeline, --decisions, --help");
+        "--frobnicate: unknown flag; allowed: --policy, --budget, --iterations, --bandwidth, "
+        "--bandwidth-in, --latency, --host-budget, --thrash-limit, --operators-faster, --noise, "
+        "--seed, --real-rate, --find-budget, --max-overhead, --json, --timeline, --decisions, "
+        "--help");
   CHECK(refusal({"--budget"}) ==
         "--budget: needs a value; allowed: the flag followed by its value, see --help");
 
