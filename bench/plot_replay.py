@@ -4,7 +4,8 @@
     bench/plot_replay.py rows.json [--output FILE.png FILE.svg] [--bandwidth 12GB/s]
 
 A line per policy. Where one fails there is a mark above instead. The shaded area is the lower bound:
-no policy gets there. Needs matplotlib. Exit code 2 and one line on stderr for what can't be drawn.
+no policy gets there. Of several iterations the last one that was replayed counts. Needs matplotlib.
+Exit code 2 and one line on stderr for what can't be drawn.
 """
 
 import argparse
@@ -89,6 +90,12 @@ def read_rows(path):
     for number, row in enumerate(rows, 1):
         check_row(path, number, row)
     return rows
+
+
+def last_iterations(rows):
+    """The last row of each replay: a row is followed by that of the next iteration, if any."""
+    behind = [*rows[1:], {}]
+    return [row for row, after in zip(rows, behind) if after.get("iteration", 1) == 1]
 
 
 def of_one_bandwidth(path, rows, wanted):
@@ -258,7 +265,8 @@ def outputs_of(arguments):
 def run(arguments):
     outputs = outputs_of(arguments)
     wanted = rate_of(arguments.bandwidth) if arguments.bandwidth else None
-    rows = of_one_bandwidth(arguments.results, read_rows(arguments.results), wanted)
+    rows = last_iterations(read_rows(arguments.results))
+    rows = of_one_bandwidth(arguments.results, rows, wanted)
     if matplotlib is None:
         raise Problem("matplotlib is missing; expected: python3-matplotlib, or pip install "
                       "matplotlib")

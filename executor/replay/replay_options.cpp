@@ -102,7 +102,8 @@ void describe(command_line& given) {
 
   given.value("--iterations", "N",
               "replay N training steps one behind the other, a row for each, and\n"
-              "judge each by itself (default 1)");
+              "judge each by itself (default " +
+                  std::to_string(default_iterations) + ")");
 
   given.group("The machine");
   given.value("--bandwidth", "RATE",
@@ -171,6 +172,11 @@ std::string help(const command_line& given) {
       "  of copies; evaluations are the scores computed to find out who leaves.\n"
       "  bound   in --json: what no policy can beat under that budget\n"
       "\n"
+      "With --iterations N a trace is a program of N training steps (docs/traces.md). Each is an\n"
+      "iteration: --thrash-limit holds for it, and --json has a row for it, up to the first that\n"
+      "fails. The table has the overheads of the first and the last, and the counters of the\n"
+      "last; --find-budget goes by the last. The simrd policies know one iteration.\n"
+      "\n"
       "--find-budget prints a line per policy:\n"
       "  smallest    the smallest budget tried that keeps to --max-overhead, or none\n"
       "  holes       how many larger ones tried do not: no policy is sure to do better with more\n"
@@ -192,6 +198,7 @@ std::string help(const command_line& given) {
       "  delta-replay step.log.gz --budget 40% --latency 5us --json rows.json\n"
       "  delta-replay step.log.gz --policy paper --budget 0.5 --timeline timeline.json\n"
       "  delta-replay step.log.gz --policy dtr,online --find-budget --max-overhead 1.1\n"
+      "  delta-replay step.log.gz --iterations 10 --noise 0.1 --real-rate 0.5 --json rows.json\n"
       "\n"
       "Exit codes: 0 done, budgets that are too small included; 1 a failure; 2 a flag or a file\n"
       "that can't be used.\n";

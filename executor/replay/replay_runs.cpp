@@ -1,9 +1,12 @@
 #include "replay/replay_runs.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "replay/trace_file.hpp"
 #include "replay/trace_perturb.hpp"
@@ -23,35 +26,43 @@ std::string short_name(const std::filesystem::path& file) {
 /// What is replayed for a trace.
 class program {
  public:
-  program(const named_trace& t, const replay_options& o) {
-    try {
-      if (o.iterations == 1) {
-        if (o.perturbed_by != perturbation{.seed = o.perturbed_by.seed})
-          one_ = perturbed(t.content, o.perturbed_by);
-        else
-          as_recorded_ = &t.content;
-      } else {
-        one_ = perturbed(repeat_trace(t.content, 1), o.perturbed_by);
-        all_ = perturbed(repeat_trace(t.content, o.iterations), o.perturbed_by);
-      }
-    } catch (const std::logic_error& fault) {  // what can't be repeated, or not so often
-      const bool repeated = o.iterations > 1;
-      reject(repeated ? "--iterations" : "--operators-faster", t.name + ": " + fault.what(),
-             repeated ? "1 for this trace" : "less");
+  program(const named_trace& t, const replay_options& o) : name_(&t.name), asked_(&o) {
+    if (o.iterations == 1) {
+      one_ = changed(t.content);
+    } else {
+      one_ = changed(repeated(t.content, 1));
+      all_ = changed(repeated(t.content, o.iterations));
     }
   }
 
   /// All iterations.
-  [[nodiscard]] const trace& whole() const {
-    if (all_) return *all_;
-    return one_ ? *one_ : *as_recorded_;
-  }
+  [[nodiscard]] const trace& whole() const { return all_ ? *all_ : one_; }
   /// One of them; null where there is only one.
-  [[nodiscard]] const trace* step() const { return all_ ? &*one_ : nullptr; }
+  [[nodiscard]] const trace* step() const { return all_ ? &one_ : nullptr; }
 
  private:
-  const trace* as_recorded_ = nullptr;
-  std::optional<trace> one_, all_;
+  [[nodiscard]] trace repeated(const trace& t, std::size_t times) const {
+    try {
+      return repeat_trace(t, times);
+    } catch (const std::logic_error& fault) {
+      reject("--iterations", *name_ + ": " + fault.what(), "1 for this trace");
+    }
+  }
+  [[nodiscard]] trace changed(trace t) const {
+    const perturbation& p = asked_->perturbed_by;
+    try {
+      return perturbed(std::move(t), p);
+    } catch (const std::length_error& fault) {
+      const bool slower = p.operators_faster < 1;
+      reject(slower ? "--operators-faster" : "--noise", *name_ + ": " + fault.what(),
+             slower ? "a larger one" : "a smaller one");
+    }
+  }
+
+  const std::string* name_;
+  const replay_options* asked_;
+  trace one_;
+  std::optional<trace> all_;
 };
 
 }  // namespace

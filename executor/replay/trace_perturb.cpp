@@ -40,8 +40,7 @@ trace perturbed(trace t, const perturbation& p) {
     const double changed = std::round(static_cast<double>(cost.count()) * factor_of(p, i));
     const bool fits = changed < 0x1p63;
     if (fits) cost = nanoseconds{std::max<std::int64_t>(1, static_cast<std::int64_t>(changed))};
-    if (!fits || cost > left)
-      throw std::length_error("the operations take too long: costs beyond 63 bits; expected: less");
+    if (!fits || cost > left) throw std::length_error("the operations' costs leave 63 bits");
     left -= cost;
   }
   return t;

@@ -16,8 +16,9 @@ namespace delta::executor {
 /// them from before its first operation; of several steps those that the last one began with, as in
 /// repeat_last_step. Everything else happens in every step anew, so that sources which a step lets
 /// go of (a batch, a weight that a MUTATE replaces) come again in the next one, and a step holds as
-/// many bytes as the trace does at the same place. Only what a last step drops of those that were
-/// there before it keeps one reference: it has to be there again.
+/// many bytes as the trace does at the same place, and sources that stay and come later there. Only
+/// what the last of several steps drops of what was there before it keeps one reference: it has to
+/// be there again.
 ///
 /// At the end of a step whatever comes once has as many references as at its beginning: those
 /// that are missing are shared, those that are too many are dropped. What the step made and still

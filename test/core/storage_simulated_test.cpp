@@ -85,6 +85,33 @@ TEST_CASE("simulated: compute waits for copies, and what it waited is told") {
   CHECK(s.waited() == ns(190));
 }
 
+TEST_CASE("simulated: copies that are slower than promised") {
+  simulated s({.capacity = 128_B,
+               .host_capacity = 128_B,
+               .rate_out = 1e9,
+               .rate_in = 2e9,
+               .latency = ns(10),
+               .real_rate = 0.5});
+  CHECK(s.rate(direction::out) == 1e9);
+  CHECK(s.rate(direction::in) == 2e9);
+  CHECK(s.latency(direction::out) == ns(10));
+  auto a = made(s, 100_B);
+  auto t = s.copy_out(a);
+  REQUIRE(t);
+  CHECK(s.elapsed(t->done()) == ns(210));
+  CHECK(s.backlog(direction::out) == ns(210));
+  auto [b, h] = s.land(std::move(*t));
+  s.wait(t->done());
+  s.free(std::move(b));
+  auto room = s.allocate(100_B, lifetime::transient);
+  REQUIRE(room);
+  auto back = s.copy_in(std::move(h), std::move(*room));
+  CHECK(s.elapsed(back.done()) == ns(110));
+  auto [c, g] = s.land(std::move(back));
+  s.free(std::move(c));
+  s.free(std::move(g));
+}
+
 TEST_CASE("simulated: moving blocks takes the compute engine's time") {
   simulated s({.capacity = 192_B, .host_capacity = 0_B, .granularity = 64, .rate_move = 1e9});
   auto a = made(s, 64_B);

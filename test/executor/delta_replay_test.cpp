@@ -270,6 +270,113 @@ TEST_CASE("the smallest budget: a table, and every replay a row") {
   CHECK(smallest < 9'000'000);
 }
 
+TEST_CASE("several iterations: a row for each, and a line for all") {
+  const temporary_folder folder;
+  const auto trace = folder / "chain.jsonl";
+  const auto file = folder / "rows.json";
+  write_text(trace, chain());
+  const std::string flags = trace.string() +
+                            " --policy dtr,unmanaged,simrd:dtr --budget 1,0.6 --thrash-limit 4 "
+                            "--json " +
+                            file.string();
+  REQUIRE(run(flags).code == 0);
+  const json once = rows_of(file);
+  const outcome o = run(flags + " --iterations 3");
+  REQUIRE_MESSAGE(o.code == 0, o.err);
+  CHECK(o.out.find(" first ") != std::string::npos);
+  CHECK(o.out.find(" last ") != std::string::npos);
+  CHECK(o.out.find(" oom in 1 ") != std::string::npos);
+  CHECK(std::ranges::count(o.out, '\n') == 2 + 6);
+  const json rows = rows_of(file);
+  REQUIRE(rows.size() == 3 + 3 + 3 + 1 + 1 + 1);
+  const std::size_t first[] = {0, 3, 6, 9, 10, 11};
+  for (std::size_t i = 0; i < 6; ++i) {
+    const json& row = rows[first[i]];
+    for (const char* key : {"policy", "ratio", "result", "time_ns", "unmanaged_time_ns", "overhead",
+                            "bound_overhead", "recomputes", "iteration"})
+      CHECK_MESSAGE(row[key] == once[i][key], key);
+  }
+  for (std::size_t i = 0; i < 9; ++i) {
+    CHECK(rows[i]["iteration"] == i % 3 + 1);
+    CHECK(rows[i]["unmanaged_time_ns"] == 16'000'000);
+    CHECK(rows[i]["live_tensors"] == 1);
+    CHECK(rows[i]["live_records"] == 0);
+    CHECK(rows[i]["device_bytes_after"] == 1'000'000);
+    CHECK(rows[i]["host_bytes_after"] == 0);
+  }
+  CHECK(rows[11]["live_tensors"].is_null());
+}
+
+TEST_CASE("a machine that is not as recorded: rows say so, and a seed repeats") {
+  const temporary_folder folder;
+  const auto trace = folder / "chain.jsonl";
+  const auto file = folder / "rows.json";
+  write_text(trace, chain());
+  const auto rows = [&](const std::string& flags) {
+    const outcome o =
+        run(trace.string() + " --policy online --budget 0.6 --thrash-limit 4 --json " +
+            file.string() + " " + flags);
+    REQUIRE_MESSAGE(o.code == 0, o.err);
+    return rows_of(file);
+  };
+  const json plain = rows("")[0];
+  CHECK(plain["operators_faster"] == 1);
+  CHECK(plain["noise"] == 0);
+  CHECK(plain["seed"] == 1);
+  CHECK(plain["real_rate"] == 1);
+  const json faster = rows("--operators-faster 4")[0];
+  CHECK(faster["operators_faster"] == 4);
+  CHECK(faster["unmanaged_time_ns"] == 4'000'000);
+  const json slow = rows("--real-rate 0.02")[0];
+  CHECK(slow["real_rate"] == 0.02);
+  CHECK(slow["bandwidth"] == plain["bandwidth"]);
+  CHECK(slow["time_ns"] > plain["time_ns"]);
+  const std::string noise = "--iterations 2 --noise 0.3 --seed ";
+  const json noisy = rows(noise + "5");
+  CHECK(noisy == rows(noise + "5"));
+  CHECK(noisy != rows(noise + "6"));
+  CHECK(noisy[0]["seed"] == 5);
+  CHECK(noisy[0]["unmanaged_time_ns"] != 16'000'000);
+  CHECK(noisy[0]["unmanaged_time_ns"] != noisy[1]["unmanaged_time_ns"]);
+  CHECK(noisy[0]["bound_overhead"].is_number());
+  CHECK(noisy[1]["bound_overhead"].is_null());
+  // The first iteration of many is that of one.
+  CHECK(noisy[0]["unmanaged_time_ns"] == rows("--noise 0.3 --seed 5")[0]["unmanaged_time_ns"]);
+}
+
+TEST_CASE("what can't be repeated or changed so: exit code 2, one line") {
+  const temporary_folder folder;
+  const auto trace = folder / "steps.jsonl";
+  write_text(trace, R"({"delta_trace":1}
+{"mark":"end_of_step"}
+{"run":"f","cost":9000000000000000000}
+)");
+  const outcome open = run(trace.string() + " --iterations 2");
+  CHECK(open.code == 2);
+  CHECK(open.err ==
+        "delta-replay: --iterations: steps: the recording does not end with a step; allowed: 1 for "
+        "this trace\n");
+  const outcome slow = run(trace.string() + " --operators-faster 0.5");
+  CHECK(slow.code == 2);
+  CHECK(slow.err ==
+        "delta-replay: --operators-faster: steps: the operations' costs leave 63 bits; allowed: a "
+        "larger one\n");
+}
+
+TEST_CASE("the smallest budget goes by the last iteration") {
+  const temporary_folder folder;
+  const auto trace = folder / "chain.jsonl";
+  const auto file = folder / "rows.json";
+  write_text(trace, chain());
+  const outcome o =
+      run(trace.string() + " --policy dtr --find-budget --iterations 3 --json " + file.string());
+  REQUIRE_MESSAGE(o.code == 0, o.err);
+  for (const json& r : rows_of(file)) {
+    CHECK((r["iteration"] == 3 || r["result"] != "pass"));
+    CHECK(r["keeps"] == (r["result"] == "pass" && r["overhead"] <= 1.2));
+  }
+}
+
 TEST_CASE("no budget keeps to it: a result, and it says so") {
   const temporary_folder folder;
   const auto trace = folder / "chain.jsonl";

@@ -123,4 +123,16 @@ TEST_CASE("rows become a PNG and an SVG, the same every time") {
   CHECK(svg.find("<!-- mine -->") != std::string::npos);    // a policy in the legend
   REQUIRE(plot(file.string()).code == 0);
   CHECK(std::filesystem::exists(folder / "rows.png"));
+
+  // Of several iterations the last counts.
+  const auto iteration = [&](int number, const std::string& overhead) {
+    std::string text = row("dtr", 0.5, "pass", overhead);
+    text.back() = ',';
+    return text + R"("iteration":)" + std::to_string(number) + "}";
+  };
+  write_text(file, "[" + iteration(1, "1.9") + "," + iteration(2, "1.2") + "]");
+  REQUIRE(plot(file.string() + " --output " + output("both.svg")).code == 0);
+  write_text(file, "[" + iteration(1, "1.2") + "]");
+  REQUIRE(plot(file.string() + " --output " + output("last.svg")).code == 0);
+  CHECK(read_text(folder / "both.svg") == read_text(folder / "last.svg"));
 }

@@ -72,6 +72,9 @@ TEST_CASE("nothing but a trace: the defaults that --help states") {
   CHECK_FALSE(o.latency.has_value());
   CHECK_FALSE(o.host_budget.has_value());
   CHECK(o.thrash_limit == 2.0);
+  CHECK(o.iterations == default_iterations);
+  CHECK(o.perturbed_by == perturbation{});
+  CHECK(o.real_rate == 1.0);
   CHECK_FALSE(o.find_budget);
   CHECK(o.json.empty());
   CHECK(o.timeline.empty());
@@ -109,6 +112,18 @@ TEST_CASE("every flag arrives") {
   CHECK(search.max_overhead == 1.05);
   CHECK(options({"--find-budget"}).max_overhead == 1.2);
   CHECK(options({"--find-budget", "--thrash-limit", "1.1"}).max_overhead == 1.1);
+}
+
+TEST_CASE("iterations, and a machine that is not as recorded") {
+  CHECK(options({"--iterations", "12"}).iterations == 12);
+  const replay_options o = options({"--operators-faster", "1.5", "--noise", "0.2", "--seed",
+                                    "18446744073709551615", "--real-rate", "0.5"});
+  CHECK(o.perturbed_by ==
+        perturbation{.operators_faster = 1.5, .noise = 0.2, .seed = 18446744073709551615u});
+  CHECK(o.real_rate == 0.5);
+  CHECK_FALSE(o.rate_out.has_value());
+  CHECK(parse({"--help"}).text.find("(default " + std::to_string(default_iterations) + ")") !=
+        std::string::npos);
 }
 
 TEST_CASE("a budget in bytes: rounded down") {
@@ -207,6 +222,28 @@ TEST_CASE("a search for a budget: refusals, word for word") {
   CHECK(refusal({"--find-budget", "--max-overhead", "20%"}) ==
         "--max-overhead: '20%' is not a number; allowed: " + allowed);
   CHECK(options({"--find-budget", "--max-overhead", "3", "--thrash-limit", "4"}).max_overhead == 3);
+}
+
+TEST_CASE("iterations and perturbations: refusals, word for word") {
+  const std::string counts = "a whole number from 1 to 10000";
+  CHECK(refusal({"--iterations", "0"}) == "--iterations: '0' is too small; allowed: " + counts);
+  CHECK(refusal({"--iterations", "10001"}) ==
+        "--iterations: '10001' is too large; allowed: " + counts);
+  CHECK(refusal({"--iterations", "two"}) ==
+        "--iterations: 'two' is not a whole number; allowed: " + counts);
+  for (const std::string flag : {"--operators-faster", "--real-rate"}) {
+    for (const std::string factor : {"0", "-1", "0.009", "101", "nan"})
+      CHECK(refusal({flag, factor}) ==
+            flag + ": '" + factor + "' is out of range; allowed: a number from 0.01 to 100");
+    CHECK(refusal({flag, "2x"}) ==
+          flag + ": '2x' is not a number; allowed: a number from 0.01 to 100");
+  }
+  for (const std::string sigma : {"-0.1", "3.1", "inf"})
+    CHECK(refusal({"--noise", sigma}) ==
+          "--noise: '" + sigma + "' is out of range; allowed: a number from 0 to 3");
+  CHECK(refusal({"--seed", "2"}) == "--seed: given without --noise; allowed: with --noise");
+  CHECK(refusal({"--noise", "1", "--seed", "-2"}) ==
+        "--seed: '-2' is negative; allowed: a whole number from 0 to 18446744073709551615");
 }
 
 TEST_CASE("a timeline and a log of decisions are those of one replay of a preset") {

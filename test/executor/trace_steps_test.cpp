@@ -4,14 +4,11 @@
 
 #include <doctest/doctest.h>
 
-#include <optional>
 #include <stdexcept>
 #include <string>
 
+#include "recordings.hpp"
 #include "replay/trace_delta.hpp"
-#include "replay/trace_file.hpp"
-#include "temporary_folder.hpp"
-#include "training.hpp"
 
 using namespace delta;
 using namespace delta::executor;
@@ -19,25 +16,8 @@ using namespace delta::test;
 
 namespace {
 
-trace parsed(const std::string& lines) {
-  const temporary_folder folder;
-  const auto file = folder / "trace.jsonl";
-  write_file(file, {lines.begin(), lines.end()});
-  return read_trace(file);
-}
-
 const std::string header =
     R"({"delta_trace":1,"device":"here","rate_out":3,"rate_in":2,"granularity":64,"events":)";
-
-/// ResNet-20's recording under the virtual clock.
-trace recording(std::uint64_t steps) {
-  const temporary_folder folder;
-  train_options o = unmanaged({.model = "resnet20", .image = 8, .batch = 4, .steps = steps});
-  o.virtual_clock = true;
-  o.record = folder / "trace.jsonl";
-  (void)train(o);
-  return read_trace(o.record);
-}
 
 }  // namespace
 
