@@ -82,7 +82,7 @@ class step_meter {
     step.evaluations -= before_.evaluations;
     step.walked -= before_.walked;
     step.counts = difference(now.counts, before_.counts);
-    done_.push_back(std::move(step));
+    done_.push_back(step);
     before_ = now;
   }
   /// Those of every step that has ended. Once.

@@ -141,7 +141,8 @@ void describe(command_line& given) {
               "needs --find-budget");
 
   given.group("Output");
-  given.value("--json", "FILE", "write one row per replay to FILE, all at once, when done");
+  given.value("--json", "FILE",
+              "write one row per replay and iteration to FILE, all at once, when done");
   given.value("--timeline", "FILE",
               "write what the replay does to FILE as it goes on, for ui.perfetto.dev and\n"
               "chrome://tracing; one trace, one budget and one policy, no simrd:...");
