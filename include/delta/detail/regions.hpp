@@ -58,9 +58,11 @@ class region {
     std::uint64_t moved;
   };
 
-  /// One hole. A memory of no bytes has no stretches at all.
-  explicit region(bytes capacity) : capacity_(capacity.count) {
-    if (capacity_ == 0) return;
+  /// One hole. A memory of no bytes has no stretches at all. Without places only bytes are counted:
+  /// what is free is always in one piece, as behind a table of pages, and nobody waits for who used
+  /// it before.
+  explicit region(bytes capacity, bool places = true) : capacity_(capacity.count), places_(places) {
+    if (capacity_ == 0 || !places_) return;
     head_ = tail_ = fresh_row();
     rows_[head_] = {.offset = 0, .size = capacity_, .before = none, .after = none};
     index(head_);
@@ -80,6 +82,7 @@ class region {
   [[nodiscard]] bytes used() const noexcept { return bytes{used_}; }
   [[nodiscard]] bytes peak() const noexcept { return bytes{peak_}; }
   [[nodiscard]] bytes largest_hole() const noexcept {
+    if (!places_) return bytes{capacity_ - used_};
     return bytes{holes_.empty() ? 0 : holes_.rbegin()->size};
   }
 
@@ -87,9 +90,12 @@ class region {
   /// large. Nothing moves. A stretch of zero bytes has a row but no place, and always fits. If the
   /// heap throws nothing has changed.
   [[nodiscard]] std::optional<std::uint32_t> place(std::uint64_t n, lifetime life) {
-    if (n == 0) {
+    if (n == 0 || !places_) {
+      if (n > capacity_ - used_) return std::nullopt;
       const std::uint32_t i = fresh_row();
-      rows_[i] = {.before = none, .after = none, .used = true};
+      rows_[i] = {.size = n, .before = none, .after = none, .used = true};
+      used_ += n;
+      peak_ = std::max(peak_, used_);
       return i;
     }
     // The smallest size that will do; of equal holes the lowest for what stays, the highest for
@@ -130,7 +136,7 @@ class region {
     r.read = {};
     r.used = false;
     // It was never in the list.
-    if (r.size == 0) return spare_rows_.push_back(i);
+    if (r.size == 0 || !places_) return spare_rows_.push_back(i);
     if (r.after != none && !rows_[r.after].used) absorb(i, r.after);
     if (r.before != none && !rows_[r.before].used) {
       // The hole before takes it in, and is indexed anew with its new size.
@@ -242,6 +248,7 @@ class region {
   [[nodiscard]] std::string_view check() const noexcept {
     std::uint64_t at = 0, used = 0, holes = 0;
     std::uint32_t before = none;
+    if (!places_) return "";
     for (std::uint32_t i = head_; i != none; before = i, i = rows_[i].after) {
       const stretch& r = rows_[i];
       if (r.offset != at) return "stretches do not tile the region";
@@ -327,6 +334,7 @@ class region {
   }
 
   std::uint64_t capacity_, used_ = 0, peak_ = 0;
+  bool places_;
   std::vector<stretch> rows_;              // by token
   std::vector<std::uint32_t> spare_rows_;  // neither used nor a hole
   std::uint32_t head_ = none, tail_ = none;

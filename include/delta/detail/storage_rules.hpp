@@ -197,11 +197,11 @@ class storage_rules {
 
  protected:
   storage_rules(bytes capacity, bytes host_capacity, std::uint64_t granularity, bool moving,
-                Engines engines)
+                Engines engines, bool places = true)
       : granularity_(granularity),
         moving_(moving),
-        device_(round_down(capacity)),
-        host_(round_down(host_capacity)),
+        device_(round_down(capacity), places),
+        host_(round_down(host_capacity), places),
         engines_(std::move(engines)) {}
   // Protected: nobody deletes a storage through it, so nothing needs to be virtual.
   ~storage_rules() = default;

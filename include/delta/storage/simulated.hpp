@@ -176,6 +176,9 @@ struct simulated_options {
   /// was promised, `backlog` and every stamp the time that copies really take. Latency and moves
   /// are as promised.
   double real_rate = 1.0;
+  /// Do blocks have places? Without, free bytes are always in one piece, as behind a table of
+  /// pages, and nobody waits for who used them before.
+  bool places = true;
 };
 
 /// A Storage of bytes alone, in virtual time: what a policy would do on a machine, asked without
@@ -188,8 +191,8 @@ struct simulated_options {
 ///
 /// The host runs in lock-step with the compute engine: end_operator(cost) returns when the operator
 /// is done, so now() is then its completion; a begin that waits for copies advances now() to the
-/// operator's start, and waited() by as much. Blocks have places as in an arena, so both say yes
-/// and no to the same requests and read the same clock.
+/// operator's start, and waited() by as much. Blocks have places as in an arena (unless told not
+/// to), so both say yes and no to the same requests and read the same clock.
 class simulated : public detail::storage_rules<detail::virtual_engines> {
  public:
   /// Nothing is taken from the machine but the table of blocks.
@@ -197,7 +200,8 @@ class simulated : public detail::storage_rules<detail::virtual_engines> {
       : storage_rules(o.capacity, o.host_capacity, o.granularity, o.moving,
                       detail::virtual_engines{{o.rate_out, o.rate_in, o.rate_move, o.latency},
                                               {o.rate_out * o.real_rate, o.rate_in * o.real_rate,
-                                               o.rate_move, o.latency}}) {}
+                                               o.rate_move, o.latency}},
+                      o.places) {}
 };
 
 static_assert(Storage<simulated>);
