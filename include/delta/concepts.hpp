@@ -28,7 +28,7 @@ enum class restoration : std::uint8_t { recompute, reload };
 
 /// What an answer may be made from, by the members of context that tell it. The costs are those of
 /// the tensor asked about.
-enum class quantity : std::uint8_t {
+enum class quantity : std::uint16_t {
   none = 0,
   bytes = 1,               ///< bytes
   recompute_cost = 2,      ///< recompute_cost, can_recompute
@@ -37,7 +37,8 @@ enum class quantity : std::uint8_t {
   swap_cost = 16,          ///< swap_cost, is_clean, can_offload
   exposed_swap_cost = 32,  ///< exposed_swap_cost, reload_cost, backlog
   staleness = 64,          ///< staleness; of scores alone, as no weight may read it
-  everything = 255         ///< these, and whatever else a context tells
+  next_use = 128,          ///< next_use, past
+  everything = 0xffff      ///< these, and whatever else a context tells
 };
 /// Either's.
 constexpr quantity operator|(quantity a, quantity b) noexcept {
@@ -62,6 +63,28 @@ template <class P>
 concept right_end_of_operator_or_none = follows_operators<P> || !detail::names_end_of_operator<P>;
 template <class P>
 concept right_end_of_step_or_none = follows_steps<P> || !detail::names_end_of_step<P>;
+
+/// All policies, detected: `learns`, a static constexpr bool: that steps are recorded, so that
+/// `context::past` and `next_use` know something (default: false).
+template <class P>
+concept says_whether_it_learns = std::same_as<decltype(&P::learns), const bool*> &&
+                                 requires { typename std::bool_constant<P::learns>; };
+template <class P>
+concept right_learns_or_none = says_whether_it_learns<P> || !detail::names_learns<P>;
+/// Of a Heuristic, detected: `select(context)` -> std::uint32_t, `context::variant` of the step
+/// that begins, asked when one has ended; and `keeps(variant)`, the closure whose costs are then
+/// kept.
+template <class H>
+concept selects_variant = requires(H& h, const context& c, std::uint32_t v) {
+  { h.select(c) } -> std::same_as<std::uint32_t>;
+  { h.keeps(v) } -> std::same_as<closure>;
+};
+/// Its word, or the default: no.
+template <class P>
+consteval bool learns() {
+  if constexpr (says_whether_it_learns<P>) return P::learns;
+  return false;
+}
 
 // ---------------------------------------------------------------------------------------------
 // Heuristic: which tensor leaves first (the paper's F_h, Algorithm 2). One of two forms.
@@ -116,9 +139,10 @@ template <class H>
 concept ranks_tensors = scores_tensor<H> || weighs_tensor<H>;
 /// Who leaves first. Smallest models: `lru`, `greedy` (heuristic.hpp).
 template <class H>
-concept Heuristic = ranks_tensors<H> && answers_in_one_form<H> && right_score_or_none<H> &&
-                    right_weight_or_none<H> && right_depends_on_or_none<H> &&
-                    right_end_of_operator_or_none<H> && right_end_of_step_or_none<H>;
+concept Heuristic =
+    ranks_tensors<H> && answers_in_one_form<H> && right_score_or_none<H> &&
+    right_weight_or_none<H> && right_depends_on_or_none<H> && right_learns_or_none<H> &&
+    right_end_of_operator_or_none<H> && right_end_of_step_or_none<H>;
 
 /// What `H` says that it reads, or the default.
 template <Heuristic H>
@@ -176,7 +200,7 @@ concept right_offloads_or_none = says_whether_it_offloads<D> || !detail::names_o
 /// How it leaves, and comes back. Smallest model: `evict_only` (decider.hpp).
 template <class D>
 concept Decider = judges_tensor<D> && right_restore_or_none<D> && right_rather_wait_or_none<D> &&
-                  right_evicts_or_none<D> && right_offloads_or_none<D> &&
+                  right_evicts_or_none<D> && right_offloads_or_none<D> && right_learns_or_none<D> &&
                   right_end_of_operator_or_none<D> && right_end_of_step_or_none<D>;
 
 /// May `D` ever answer so? Its word, or the default: yes.
@@ -201,6 +225,8 @@ consteval bool offloads() {
 // Detected, default nothing:
 //  * `ahead(context)` -> double: bytes to release early (the Filter says which); soft: it never
 //    waits, and stops without candidates;
+//  * `clean(context)` -> tensor_id: a resident tensor, of `context.candidates()`, to copy out
+//    without freeing it, or none; asked until it answers none;
 //  * `wasted(context, t)`: a tensor brought back early left again unused.
 // ---------------------------------------------------------------------------------------------
 
@@ -216,13 +242,21 @@ concept starts_early = requires(P& p, const context& c) {
 };
 template <class P>
 concept learns_of_waste = requires(P& p, const context& c, tensor_id t) { p.wasted(c, t); };
+/// `clean(context)` -> tensor_id to copy out now, without freeing it, or tensor_id::none.
+template <class P>
+concept cleans_ahead = requires(P& p, const context& c) {
+  { p.clean(c) } -> std::same_as<tensor_id>;
+};
 template <class P>
 concept right_ahead_or_none = starts_early<P> || !detail::names_ahead<P>;
+template <class P>
+concept right_clean_or_none = cleans_ahead<P> || !detail::names_clean<P>;
 template <class P>
 concept right_wasted_or_none = learns_of_waste<P> || !detail::names_wasted<P>;
 /// What comes back early. Smallest model: `no_prefetch` (prefetcher.hpp).
 template <class P>
-concept Prefetcher = names_next_reload<P> && right_ahead_or_none<P> && right_wasted_or_none<P> &&
+concept Prefetcher = names_next_reload<P> && right_ahead_or_none<P> && right_clean_or_none<P> &&
+                     right_wasted_or_none<P> && right_learns_or_none<P> &&
                      right_end_of_operator_or_none<P> && right_end_of_step_or_none<P>;
 
 // ---------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "delta/detail/graph.hpp"
+#include "delta/detail/id_set.hpp"
+#include "delta/history.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 
@@ -33,6 +35,7 @@ struct conditions {
   std::array<double, 2> rate{1, 1};  ///< bytes per second, by direction
   std::array<double, 2> latency{};   ///< ns per copy
   std::array<double, 2> backlog{};   ///< ns until a copy queued now would start
+  std::uint32_t variant = 0;         ///< of several policies the one that decides (switching.hpp)
   std::uint32_t recompute_cap = 0;   ///< replays of one operator per step (repairs P-26)
 };
 
@@ -105,9 +108,21 @@ class context {
   [[nodiscard]] double rate(direction d) const noexcept {
     return conditions_->rate[static_cast<std::size_t>(d)];
   }
+  /// ns of every copy in that direction, before its first byte.
+  [[nodiscard]] double latency(direction d) const noexcept {
+    return conditions_->latency[static_cast<std::size_t>(d)];
+  }
+  /// Bytes of the host budget that are not taken.
+  [[nodiscard]] double host_free() const noexcept { return count(conditions_->host_free); }
+  /// Of several policies the one that decides in this step (switching.hpp).
+  [[nodiscard]] std::uint32_t variant() const noexcept { return conditions_->variant; }
 
   /// Is a valid copy of it on the host? Of a resident tensor: it can leave without a copy.
-  [[nodiscard]] bool is_clean(tensor_id t) const noexcept { return bool(at(t).host); }
+  [[nodiscard]] bool is_clean(tensor_id t) const noexcept {
+    return bool(at(t).host) && !at(t).copying;
+  }
+  /// Is it resident, and being copied to the host? It can leave when that is done.
+  [[nodiscard]] bool is_copying(tensor_id t) const noexcept { return at(t).copying; }
   /// The program has dropped it, no restore under way waits for it, and it can be made again:
   /// letting it go costs nothing.
   [[nodiscard]] bool is_released(tensor_id t) const noexcept {
@@ -154,6 +169,16 @@ class context {
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
   /// The manager's, before it asks.
   void set_offloaded(std::span<const tensor_id> list) noexcept { offloaded_ = list; }
+  /// What the steps before taught. Empty where no role declares `learns`.
+  [[nodiscard]] const history& past() const noexcept { return *past_; }
+  /// When a tensor will be used next, by that.
+  [[nodiscard]] forecast next_use(tensor_id t) const noexcept { return past_->next_use(t); }
+  /// Resident tensors that may be asked to leave, by id.
+  [[nodiscard]] const detail::id_set& candidates() const noexcept { return *candidates_; }
+  /// The manager's, before it asks.
+  void set_past(const history& h, const detail::id_set& candidates) noexcept {
+    past_ = &h, candidates_ = &candidates;
+  }
 
  private:
   // Bounds the time of a question, and its table to four kilobytes of stack.
@@ -246,6 +271,10 @@ class context {
   const graph* graph_;
   const conditions* conditions_;
   std::span<const tensor_id> offloaded_;
+  static inline const history nothing_known{};
+  static inline const detail::id_set nobody{};
+  const history* past_ = &nothing_known;
+  const detail::id_set* candidates_ = &nobody;
 };
 
 }  // namespace delta

@@ -12,11 +12,14 @@
 // What a policy sees, and what it must be.
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/history.hpp"
+#include "delta/step.hpp"
 
 // Which tensor leaves (Algorithm 2), how it leaves (3), what comes back early (4).
 #include "delta/decider.hpp"
 #include "delta/filter.hpp"
 #include "delta/heuristic.hpp"
+#include "delta/learned.hpp"
 #include "delta/prefetcher.hpp"
 
 // Where bytes are: in virtual time, in one region of a device.
@@ -24,8 +27,11 @@
 #include "delta/storage/simulated.hpp"
 
 // The whole (Algorithm 1), and named compositions.
+#include "delta/adaptive.hpp"
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
+#include "delta/rehearsal.hpp"
+#include "delta/switching.hpp"
 
 // A program as data, to be run again.
 #include "delta/trace.hpp"

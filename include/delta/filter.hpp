@@ -96,7 +96,7 @@ class filter {
       (weighs_tensor<H> || !covers(depends_on<H>(), quantity::staleness));
   /// Which closure costs the graph should keep for this heuristic (`graph::keeps`).
   static constexpr closure keeps_costs =
-      !keeps_answers                                          ? closure::none
+      depends_on<H>() == quantity::everything                 ? closure::none
       : covers(depends_on<H>(), quantity::neighbourhood_cost) ? closure::neighbourhood
       : covers(depends_on<H>(), quantity::recompute_cost)     ? closure::ancestors
                                                               : closure::none;

@@ -284,6 +284,18 @@ class manager {
     guarded(open::refused, [&] { course_.end_of_step(); });
   }
 
+  /// What steps taught so far; empty where no role of the policy declares `learns`.
+  [[nodiscard]] const history& past() const noexcept { return book_.past; }
+  /// A step that was seen elsewhere, as if it had just ended here: the next one may follow it. Its
+  /// operators are told apart by what they touch alone, not by their names. `variant`: which of
+  /// several policies decides in it. Between steps only. O(step).
+  void teach(const step_record& step, std::uint32_t variant = 0) {
+    guarded(open::refused, [&] {
+      book_.past.teach(step);
+      room_.decide_by(variant);
+    });
+  }
+
   // --- what happened ----------------------------------------------------------------------------
 
   /// What was done since the manager was made (observer.hpp). Always up to date.

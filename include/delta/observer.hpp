@@ -16,6 +16,7 @@ struct counters {
   std::uint64_t evictions = 0;                ///< bytes dropped, to be recomputed
   std::uint64_t offloads = 0;                 ///< copies out that freed, or will free, device bytes
   std::uint64_t clean_drops = 0;              ///< bytes dropped because a host copy existed
+  std::uint64_t copies_ahead = 0;             ///< copies out that free nothing yet
   std::uint64_t reloads = 0;                  ///< copies in, on demand or early
   std::uint64_t prefetches = 0;               ///< of the reloads, those done early
   std::uint64_t recomputes = 0;               ///< replays of operators

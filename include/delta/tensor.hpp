@@ -96,6 +96,7 @@ struct tensor {
   bool fresh = false;       ///< came back early and was not used yet (repairs P-26)
   bool listed = false;      ///< among the candidates, or the spares
   bool weighed = false;     ///< whoever keeps weights has this tensor's
+  bool copying = false;     ///< resident, and its host copy is still being made
   bool spare = false;       ///< dropped, and its bytes are kept while there is room
 };
 

@@ -84,6 +84,7 @@ class course {
       launcher_.record(w, ids, std::move(stored), op.workspace, op.traits, op.name, op.cost,
                        std::span(&done, 1));
     }
+    note_end(ids, op.workspace, op.traits, op.cost, std::span(&done, 1));
     tell(op.name, ids, done);
     fresh.give_back();
     inputs.end();
@@ -189,6 +190,7 @@ class course {
     admit(sizes_, outputs_, ids, name_);
     if (stored)
       launcher_.record(w, ids, std::move(stored), workspace_, traits_, name_, cost_, pieces_);
+    note_end(ids, workspace_, traits_, cost_, pieces_);
     tell(name_, ids, done);
     finish();
   }
@@ -198,6 +200,7 @@ class course {
     if (bracket_) close_bracket({});
     unhold();
     // The number was taken by `gathering`, which `stay` has let go.
+    note_abort();
     --book_->now.now;
     finish();
   }
@@ -221,6 +224,10 @@ class course {
     }
     book_->close_step();
     launcher_.forget_costs();
+    if (book_->learns) {
+      book_->follow_clock();
+      book_->past.end_of_step(book_->now.clock);
+    }
     book_->now.backward = false;
     room_->end_of_step();
     room_->told().settle();
@@ -244,6 +251,7 @@ class course {
       // With less than this no order of doing things would help, so errors name it.
       c.room_->raise_floor(need + c.footprint());
       c.began_ = book.advance();
+      c.note_beginning(op.name);
       try {
         // Lives until the old versions are severed: bringing the inputs may take any room.
         typename versions<Room>::protection dependents(c.versions_, op.updates, op.name);
@@ -267,6 +275,7 @@ class course {
     void give_up() {
       // `bring` locks all or none.
       if (locked_) owner_->restorer_.unlock(owner_->touched_);
+      owner_->note_abort();
       --owner_->book_->now.now;
     }
     course* owner_;
@@ -301,6 +310,32 @@ class course {
   void tell(const char* name, std::span<const tensor_id> ids, stamp done) {
     ++book_->counts.operators;
     room_->told().work(happening::run, name, ids, done);
+  }
+  // What the history is told, where somebody asks it.
+  void note_beginning(const char* name) {
+    if (!book_->learns) return;
+    graph& g = book_->tensors;
+    book_->past.begin(
+        name, touched_, inputs_, [&](tensor_id t) { return g[t].footprint; },
+        [&](tensor_id t) { return g[t].pinned == pin::both; });
+  }
+  void note_abort() noexcept {
+    if (book_->learns) book_->past.undo();
+  }
+  void note_end(std::span<const tensor_id> ids, bytes workspace, trait traits, nanoseconds prior,
+                std::span<const stamp> pieces) {
+    if (!book_->learns) return;
+    nanoseconds cost{};
+    bool known = true;
+    for (const stamp s : pieces)
+      if (const auto took = book_->storage().elapsed(s))
+        cost += *took;
+      else
+        known = false;
+    graph& g = book_->tensors;
+    book_->past.end(ids, book_->storage().rounded(workspace), traits,
+                    static_cast<double>((known ? cost : prior).count()),
+                    [&](tensor_id t) { return g[t].footprint; });
   }
   // The operator has come to its end. Touched before they are unlocked: an input that was dropped
   // meanwhile goes with its lock.

@@ -51,6 +51,7 @@ template <class P>
 void call_prefetcher(P& p, const context& c, tensor_id t) {
   static_cast<void>(p.next(c));
   if constexpr (starts_early<P>) static_cast<void>(static_cast<double>(p.ahead(c)));
+  if constexpr (cleans_ahead<P>) static_cast<void>(p.clean(c));
   if constexpr (learns_of_waste<P>) p.wasted(c, t);
   call_ends(p, c);
 }
@@ -96,6 +97,8 @@ consteval void explain_ends() {
                 "'void end_of_operator(const delta::context&)'");
   static_assert(right_end_of_step_or_none<P>,
                 "'end_of_step' is there, but not as 'void end_of_step(const delta::context&)'");
+  static_assert(right_learns_or_none<P>,
+                "'learns' is there, but not as 'static constexpr bool learns'");
 }
 
 }  // namespace detail
@@ -162,6 +165,10 @@ consteval bool explain_prefetcher() {
                 "now, or delta::tensor_id::none)");
   static_assert(right_ahead_or_none<P>,
                 "'ahead' is there, but not as 'double ahead(const delta::context&)' (bytes)");
+  static_assert(
+      right_clean_or_none<P>,
+      "'clean' is there, but not as 'delta::tensor_id clean(const delta::context&)' (what "
+      "to copy out now, or delta::tensor_id::none)");
   static_assert(right_wasted_or_none<P>,
                 "'wasted' is there, but not as "
                 "'void wasted(const delta::context&, delta::tensor_id)'");

@@ -29,9 +29,11 @@ class ledger {
  public:
   explicit ledger(Storage& s) : storage_(&s) {}
 
-  graph tensors;    ///< the records
-  conditions now;   ///< what policies see; the storage's part as of the last `look`
-  counters counts;  ///< what was done
+  graph tensors;        ///< the records
+  conditions now;       ///< what policies see; the storage's part as of the last `look`
+  counters counts;      ///< what was done
+  history past;         ///< what steps taught
+  bool learns = false;  ///< somebody asks for that
 
   [[nodiscard]] Storage& storage() noexcept { return *storage_; }
   [[nodiscard]] const Storage& storage() const noexcept { return *storage_; }
@@ -92,6 +94,7 @@ class ledger {
     candidates_.cover(tensors.tensor_slots() + 1);
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
+    if (learns) past.came(t, r.footprint);
     own(t, std::move(b));
     r.label = label;
     r.persistent = persistent;
@@ -151,19 +154,34 @@ class ledger {
   /// ends. Nullopt: the host is full, and nothing has changed.
   std::optional<stamp> offload(tensor_id t) {
     tensor& r = tensors[t];
-    auto moving = storage_->copy_out(r.device);
+    auto moving = r.copying ? std::optional(resume(t)) : storage_->copy_out(r.device);
     if (!moving) return std::nullopt;
     const stamp done = moving->done();
     ++counts.offloads;
-    counts.bytes_out += r.footprint.count;
+    if (!std::exchange(r.copying, false)) counts.bytes_out += r.footprint.count;
     leaving_ += r.footprint;
     flights_.push_back({t, std::move(*moving)});
     become(t, residency::offloading);
     return done;
   }
+  /// Starts a copy out without freeing anything: the tensor is clean from now on, and the storage
+  /// orders whoever gets its block behind the copy. Nullopt: the host is full.
+  std::optional<stamp> copy_ahead(tensor_id t) {
+    tensor& r = tensors[t];
+    auto moving = storage_->copy_out(r.device);
+    if (!moving) return std::nullopt;
+    const stamp done = moving->done();
+    ++counts.copies_ahead;
+    counts.bytes_out += r.footprint.count;
+    take_back(t, std::move(*moving));
+    tensors.reweigh(t);
+    return done;
+  }
   /// Gives up a host copy: stale after an update, or host room is needed.
   void forget_host_copy(tensor_id t) {
     if (!tensors[t].host) return;
+    if (std::exchange(tensors[t].copying, false))
+      std::erase_if(copying_, [&](const copy_under_way& c) { return c.tensor == t; });
     storage_->free(std::move(tensors[t].host));
     tensors.reweigh(t);
   }
@@ -178,6 +196,12 @@ class ledger {
         arrive(i);
       else
         ++i;
+    std::erase_if(copying_, [&](const copy_under_way& c) {
+      if (!storage_->reached(c.done)) return false;
+      tensors[c.tensor].copying = false;
+      tensors.reweigh(c.tensor);
+      return true;
+    });
   }
   /// Waits for the oldest copy out under way, or with none for the oldest copy in. False: none.
   bool wait_for_copy() {
@@ -264,6 +288,7 @@ class ledger {
   /// Whoever still locks it abandons it when he unlocks.
   void drop(tensor_id t) {
     if (--tensors[t].references > 0) return;
+    if (learns) past.went(t, tensors[t].footprint);
     tensors.reweigh(t);
     if (tensors[t].locks == 0) abandon(t);
   }
@@ -320,6 +345,10 @@ class ledger {
     // The one state, and the table of repairs P-21.
     assert(legal(r.where, to));
     const residency from = std::exchange(r.where, to);
+    if (learns && (to == residency::host || to == residency::evicted))
+      past.left(t, r.footprint, to == residency::host);
+    else if (learns)
+      past.back(t);
     if (place(from) != place(to)) closures_.tensor_changed(tensors, t);
     to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
   }
@@ -360,12 +389,28 @@ class ledger {
   // The storage is given the transfer back early. Until the copy is over its block can't be moved:
   // `landings_` remembers the last per direction, for wait_for_landings.
   void land(tensor_id t, transfer&& moving) {
-    stamp& last = landings_[moving.done().where == engine::copy_in];
-    if (moving.done().point > last.point) last = moving.done();
+    take_back(t, std::move(moving));
+    become(t, residency::resident);
+  }
+  void take_back(tensor_id t, transfer&& moving) {
+    const stamp done = moving.done();
+    stamp& last = landings_[done.where == engine::copy_in];
+    if (done.point > last.point) last = done;
     auto [b, s] = storage_->land(std::move(moving));
     own(t, std::move(b));
     tensors[t].host = std::move(s);
-    become(t, residency::resident);
+    // Last, as it may throw: the bytes are somebody's by now.
+    if (done.where == engine::copy_out && !storage_->reached(done)) {
+      copying_.push_back({t, done});
+      tensors[t].copying = true;
+    }
+  }
+  // A copy ahead becomes one after which the block goes.
+  transfer resume(tensor_id t) {
+    const auto at = std::ranges::find(copying_, t, &copy_under_way::tensor);
+    const stamp done = at->done;
+    copying_.erase(at);
+    return {std::move(tensors[t].device), std::move(tensors[t].host), done};
   }
   // A copy that is over: in, the tensor is here; out, its block goes, and it joins the queue.
   void arrive(std::size_t i) {
@@ -428,6 +473,12 @@ class ledger {
   std::vector<operator_id> broken_;
   // In the order in which they were queued: few at a time, so they are searched.
   std::vector<flight> flights_;
+  // Of resident tensors: copies out whose host end is not valid yet. Few, too.
+  struct copy_under_way {
+    tensor_id tensor;
+    stamp done;
+  };
+  std::vector<copy_under_way> copying_;
   std::array<stamp, 2> landings_{};  // of the last copies that landed before their end
   bytes leaving_{}, constants_{};
 };

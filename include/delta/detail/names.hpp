@@ -65,8 +65,15 @@ struct call_wasted {
 };
 template <class T>
 concept names_wasted = requires { &T::wasted; } || can_be_called<T, call_wasted>;
+struct call_clean {
+  auto operator()(auto& x, const auto&... a) const -> decltype(x.clean(a...));
+};
+template <class T>
+concept names_clean = requires { &T::clean; } || can_be_called<T, call_clean>;
 
 // Any policy's.
+template <class T>
+concept names_learns = requires { &T::learns; } || requires { T::learns; };
 struct call_end_of_operator {
   auto operator()(auto& x, const auto&... a) const -> decltype(x.end_of_operator(a...));
 };

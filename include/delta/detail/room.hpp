@@ -37,7 +37,9 @@ class room {
         narrator_(l, std::move(o)) {
     l.now.may_evict = evicts<D>();
     l.now.may_offload = offloads<D>();
+    l.learns = learns<H>() || learns<D>() || learns<P>();
     l.tensors.keeps = filter<H>::keeps_costs;
+    if constexpr (selects_variant<H>) l.tensors.keeps = filter_.heuristic().keeps(0);
   }
 
   /// Makes `need` bytes free, in however many pieces. Throws budget_exceeded, and then nothing more
@@ -104,6 +106,16 @@ class room {
       bring_back(t, std::move(*b), happening::prefetch);
       book_->look();
     }
+    if constexpr (cleans_ahead<P>) {
+      for (;;) {
+        const tensor_id t = prefetcher_.clean(view());
+        if (t == tensor_id::none || book_->tensors[t].where != residency::resident) break;
+        const auto done = book_->copy_ahead(t);
+        if (!done) break;
+        narrator_.copy(happening::copy_out, operation_, t, *done);
+        book_->look();
+      }
+    }
     narrator_.settle();
     const context c = view();
     if constexpr (follows_operators<P>) prefetcher_.end_of_operator(c);
@@ -111,10 +123,18 @@ class room {
     if constexpr (follows_operators<D>) decider_.end_of_operator(c);
   }
   void end_of_step() {
+    book_->look();
     const context c = view();
     if constexpr (follows_steps<P>) prefetcher_.end_of_step(c);
     if constexpr (follows_steps<H>) filter_.heuristic().end_of_step(c);
     if constexpr (follows_steps<D>) decider_.end_of_step(c);
+    if constexpr (selects_variant<H>) decide_by(filter_.heuristic().select(c));
+  }
+  /// Of several policies this one decides from now on. Between steps: then there is no record, and
+  /// no cost is kept that the other policy would not keep.
+  void decide_by(std::uint32_t variant) {
+    book_->now.variant = variant;
+    if constexpr (selects_variant<H>) book_->tensors.keeps = filter_.heuristic().keeps(variant);
   }
 
   /// Should this tensor on the host be reloaded? (Decider::restore; default: the cheaper.)
@@ -130,6 +150,7 @@ class room {
   [[nodiscard]] context view() const {
     context c(book_->tensors, book_->now);
     c.set_offloaded(book_->offloaded());
+    c.set_past(book_->past, book_->candidates().all());
     return c;
   }
   /// For the manager's figures, and for those who tell.
@@ -235,6 +256,8 @@ class room {
       narrator_.tell(happening::clean_drop, operation_, story);
       return;
     }
+    // Its block is free no sooner in any other way.
+    if (book_->tensors[t].copying && c.can_offload(t)) a = action::offload;
     // The way chosen, else the other one: pins, a full host, no producer. The host may have no hole
     // in spite of enough bytes, which only the storage knows.
     if (a == action::evict && !c.can_evict(t)) a = action::offload;

@@ -1,0 +1,507 @@
+// delta: what steps taught. A training step repeats, so the one before tells when each tensor will
+// be used next, how long operators take, and when memory will be shortest.
+//
+//   recorded     the step under way, operator by operator; kept when it ends
+//   followed     the record that the step under way has agreed with so far, if there is one
+//   forecast     what the followed record says of a tensor
+//
+// The manager writes it, policies read it through their context. It is written only where a role
+// declares `learns` (concepts.hpp); else every forecast is unknown.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "delta/detail/away_list.hpp"
+#include "delta/step.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+/// When a tensor will be used next.
+struct forecast {
+  enum class kind : std::uint8_t {
+    unknown,  ///< nothing is known, or what was expected did not come true
+    never,    ///< not again: it will be dropped
+    known
+  };
+  kind what = kind::unknown;
+  std::uint32_t position = 0;  ///< of a known one: the operator; beyond the step's: the next step's
+  double in = 0;               ///< of a known one: ns of operators until then
+};
+
+/// The steps that were seen, and where the one under way stands.
+class history {
+ public:
+  /// As many different steps are kept; the least recently used goes first.
+  static constexpr std::size_t most_records = 32;
+  /// As many operators in a row a step may have more, or less, than the record that it follows.
+  static constexpr std::uint32_t most_differing = 8;
+
+  // --- what policies ask ------------------------------------------------------------------------
+
+  /// Does the step under way agree with one that was seen? Else what follows is unknown, or 0.
+  [[nodiscard]] bool follows() const noexcept { return followed_ != none; }
+  /// The record that it follows.
+  [[nodiscard]] const step_record& followed() const noexcept { return records_[followed_].step; }
+
+  /// When `t` will be used next, the operator at hand not counted. Amortised O(1).
+  [[nodiscard]] forecast next_use(tensor_id t) const noexcept {
+    if (!follows() || index(t) >= rows_.size()) return {};
+    const row& r = rows_[index(t)];
+    const step_record& e = followed();
+    if (r.step != step_) {  // not touched in this step
+      const bool due = r.again_step == step_ && r.again != none && r.again >= done_;
+      return due ? known(r.again) : forecast{};
+    }
+    if (r.expected == none) return {};
+    const step_record::storage& s = e.storages[r.expected];
+    std::uint32_t& at = cursors_[r.expected];
+    while (at < s.uses && e.uses[s.first_use + at] < done_) ++at;
+    if (at < s.uses) return known(e.uses[s.first_use + at]);
+    // What should be gone by now and is not is no longer what it was.
+    if (s.died != none)
+      return {done_ <= s.died + 1 ? forecast::kind::never : forecast::kind::unknown, 0, 0};
+    return s.again == none ? forecast{} : known(e.length() + s.again);
+  }
+  /// ns of operators from now to the beginning of that one. O(1).
+  [[nodiscard]] double time_until(std::uint32_t position) const noexcept {
+    const step_record& e = followed();
+    const double at = position < e.length() ? e.operations[position].start
+                      : position < 2 * e.length()
+                          ? e.time + e.operations[position - e.length()].start
+                          : 2 * e.time;
+    return std::max(0.0, (at - elapsed()) * time_scale_);
+  }
+  /// ns of operators until the program holds most; 0 when that is over. O(1).
+  [[nodiscard]] double time_until_peak() const noexcept {
+    return before_peak() ? time_until(followed().peak_at) : 0.0;
+  }
+  [[nodiscard]] bool before_peak() const noexcept {
+    return follows() && done_ <= followed().peak_at;
+  }
+  /// The most that the program will hold in this step, in bytes.
+  [[nodiscard]] double peak() const noexcept {
+    return follows() ? static_cast<double>(followed().peak) * size_scale_ : 0.0;
+  }
+  /// How much more than now the program will hold at most until that operator is done, in bytes; 0
+  /// if no more. O(operators until then).
+  [[nodiscard]] double growth(std::uint32_t position) const noexcept {
+    if (!follows()) return 0;
+    const step_record& e = followed();
+    std::uint64_t most = 0;
+    for (std::uint32_t i = done_; i < e.length() && i <= position; ++i)
+      most = std::max(most, e.operations[i].live + e.operations[i].aside);
+    return std::max(0.0, static_cast<double>(most) * size_scale_ - static_cast<double>(live_));
+  }
+  /// What the operator after this one takes, in ns; 0 at the step's end.
+  [[nodiscard]] double coming_cost() const noexcept {
+    if (!follows() || done_ >= followed().length()) return 0;
+    return followed().operations[done_].cost * time_scale_;
+  }
+  /// Bytes on the host alone that are due before that operator. O(log step).
+  [[nodiscard]] double due_before(std::uint32_t position) const noexcept {
+    return static_cast<double>(away_.due_before(position));
+  }
+  /// The same, of what was evicted.
+  [[nodiscard]] double evicted_before(std::uint32_t position) const noexcept {
+    return static_cast<double>(away_.evicted_before(position));
+  }
+  /// The tensor on the host that is used first, of several the one that left last; none. O(log
+  /// step).
+  [[nodiscard]] tensor_id first_due() const noexcept { return away_.first_due(); }
+  /// Bytes that the program holds.
+  [[nodiscard]] double live() const noexcept { return static_cast<double>(live_); }
+  /// The operator of the followed record that comes next.
+  [[nodiscard]] std::uint32_t position() const noexcept { return done_; }
+
+  // --- what reports ask -------------------------------------------------------------------------
+
+  /// Steps that ended; the record of the last of them, once there was one.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return step_ - 1; }
+  [[nodiscard]] const step_record& last() const noexcept { return records_[last_].step; }
+  /// What that step took, in ns by the storage's clock: operators, replays and waits.
+  [[nodiscard]] double last_took() const noexcept { return took_; }
+  /// Steps that are kept, and the memory of all that is here, in bytes. O(records).
+  [[nodiscard]] std::size_t records() const noexcept { return records_.size(); }
+  [[nodiscard]] std::size_t footprint() const noexcept {
+    std::size_t sum =
+        now_.footprint() + away_.footprint() + rows_.capacity() * sizeof(row) +
+        4 * (cursors_.capacity() + twins_.capacity() + matches_.capacity() + tensors_.capacity());
+    for (const entry& e : records_) sum += e.step.footprint();
+    return sum;
+  }
+  /// Times that a step stopped agreeing with what it followed and another record was taken, or
+  /// none.
+  [[nodiscard]] std::uint64_t switches() const noexcept { return switches_; }
+  [[nodiscard]] std::uint64_t divergences() const noexcept { return divergences_; }
+
+  // --- what the manager tells -------------------------------------------------------------------
+
+  /// A tensor appears, of that many rounded bytes; or the program holds it no more. Amortised O(1).
+  void came(tensor_id t, bytes size) {
+    if (index(t) >= rows_.size()) {
+      rows_.resize(std::max<std::size_t>(index(t) + 1, 2 * rows_.size()));
+      away_.cover(rows_.size());
+    }
+    live_ += size.count;
+  }
+  void went(tensor_id t, bytes size) noexcept {
+    live_ -= size.count;
+    row& r = rows_[index(t)];
+    if (r.step == step_ && !now_.operations.empty())
+      now_.storages[r.local].died = now_.length() - 1;
+    r.step = r.again_step = r.before_step = 0;
+  }
+  /// A step of another history, whose names are not known here: it is followed by one whose
+  /// operators have none ("").
+  void teach(const step_record& step) {
+    now_.clear();
+    now_ = step;
+    std::uint64_t prefix = 0, exact = 0;
+    std::vector<bool> met(step.storages.size());
+    for (step_record::operation& o : now_.operations) {
+      o.kind = mix(mix(hash(""), o.inputs), std::uint64_t{o.inputs} + o.updates);
+      o.key = o.kind;
+      std::uint64_t sizes = 0;
+      for (const std::uint32_t s : now_.touched(o)) {
+        if (!met[s]) sizes = mix(sizes, step.storages[s].size.count);
+        met[s] = true;
+        o.key = mix(o.key, s);
+      }
+      sizes = mix(sizes, o.workspace.count);
+      for (const std::uint32_t s : now_.outputs(o)) {
+        sizes = mix(sizes, step.storages[s].size.count);
+        met[s] = true;
+      }
+      prefix = o.prefix = mix(mix(prefix, o.key), o.outputs);
+      exact = o.exact = mix(mix(exact, prefix), sizes);
+    }
+    exact_ = exact;
+    last_ = keep();
+    now_.clear();
+    prefix_ = exact_ = 0;
+    ++step_;
+    follow(last_, 0);
+  }
+  /// An operator begins. `size_of(t)`: rounded bytes; `pinned(t)`: both ways. O(touched), but for
+  /// one that differs.
+  template <class SizeOf, class Pinned>
+  void begin(std::string_view name, std::span<const tensor_id> touched, std::size_t inputs,
+             const SizeOf& size_of, const Pinned& pinned) {
+    step_record::operation o;
+    o.kind = mix(mix(hash(name), inputs), touched.size());
+    o.key = o.kind;
+    o.first = static_cast<std::uint32_t>(now_.lists.size());
+    o.inputs = static_cast<std::uint32_t>(inputs);
+    o.updates = static_cast<std::uint32_t>(touched.size() - inputs);
+    const std::uint32_t here = now_.length();
+    for (const tensor_id t : touched) {
+      row& r = rows_[index(t)];
+      if (r.step != step_) {
+        if (r.before_step == step_) records_[last_].step.storages[r.before].again = here;
+        enter(t, size_of(t), none, pinned(t));
+        o.exact = mix(o.exact, size_of(t).count);  // until its end
+      }
+      o.key = mix(o.key, r.local);
+      now_.lists.push_back(r.local);
+    }
+    now_.operations.push_back(o);
+    matches_.push_back(none);
+    running_ = true;
+    match(here);
+  }
+  /// The operator was given up.
+  void undo() noexcept {
+    running_ = false;
+    now_.lists.resize(now_.operations.back().first);
+    now_.operations.pop_back();
+    if (matches_.back() != none && follows()) done_ = matches_.back();
+    matches_.pop_back();
+  }
+  /// It has made these. `workspace` is rounded; `cost`, in ns, is what is known by now.
+  template <class SizeOf>
+  void end(std::span<const tensor_id> made, bytes workspace, trait traits, double cost,
+           const SizeOf& size_of) {
+    running_ = false;
+    const std::uint32_t here = now_.length() - 1;
+    std::uint64_t sizes = mix(now_.operations[here].exact, workspace.count);
+    for (const tensor_id t : made) {
+      enter(t, size_of(t), here, false);
+      sizes = mix(sizes, size_of(t).count);
+      now_.lists.push_back(rows_[index(t)].local);
+    }
+    step_record::operation& o = now_.operations[here];
+    o.outputs = static_cast<std::uint32_t>(made.size());
+    o.workspace = workspace;
+    o.traits = traits;
+    o.cost = cost;
+    o.live = live_ + workspace.count;
+    prefix_ = o.prefix = mix(mix(prefix_, o.key), made.size());
+    exact_ = o.exact = mix(mix(exact_, o.prefix), sizes);
+    compare(here);
+  }
+  /// Bringing the inputs of the operator at hand back takes that much at once, beside them.
+  void restores(bytes aside) noexcept {
+    if (now_.operations.empty() || !running_) return;
+    std::uint64_t& most = now_.operations.back().aside;
+    most = std::max(most, aside.count);
+  }
+  /// What an operator of this step took, in ns: the first piece of it, or one more.
+  void measured(std::uint32_t position, double cost, bool first) noexcept {
+    double& kept = now_.operations[position].cost;
+    kept = first ? cost : kept + cost;
+  }
+  /// A tensor's bytes are on the host alone from now on, or evicted; or on the device again, or of
+  /// no use to anybody. O(log step).
+  void left(tensor_id t, bytes size, bool to_host) {
+    away_.remove(t);
+    away_.add(t, size, to_host, due(t));
+  }
+  void back(tensor_id t) noexcept { away_.remove(t); }
+  /// The step has ended: it is kept, and the next one begins. O(step).
+  void end_of_step(nanoseconds clock) {
+    if (now_.operations.empty()) return;
+    took_ = static_cast<double>((clock - std::exchange(began_, clock)).count());
+    now_.finish();
+    // What is known of the step behind one like this.
+    for (std::uint32_t l = 0; follows() && l < twins_.size(); ++l)
+      if (twins_[l] != none) now_.storages[l].again = followed().storages[twins_[l]].again;
+    if (follows()) records_[followed_].used = step_;
+    last_ = keep();
+    ++step_;
+    for (std::uint32_t l = 0; l < tensors_.size(); ++l) {
+      row& r = rows_[index(tensors_[l])];
+      if (r.step != step_ - 1 || r.local != l) continue;  // dropped; the id may be another's by now
+      r.before = l;
+      r.again = last().storages[l].again;
+      r.before_step = r.again_step = step_;
+    }
+    now_.clear();
+    tensors_.clear(), twins_.clear(), matches_.clear();
+    prefix_ = exact_ = 0;
+    follow(last_, 0);
+  }
+
+ private:
+  static constexpr std::uint32_t none = step_record::none;
+
+  // Of a tensor, by its id. Steps are counted from 1.
+  struct row {
+    std::uint64_t step = 0;         // in which it was touched last
+    std::uint64_t again_step = 0;   // for which `again` holds
+    std::uint64_t before_step = 0;  // for which `before` holds
+    std::uint32_t local = none;     // its number in the step under way
+    std::uint32_t expected = none;  // and in the record that is followed
+    std::uint32_t again = none;     // its first use in this step, by the one before
+    std::uint32_t before = none;    // its number in the step before
+  };
+  struct entry {
+    step_record step;
+    std::uint64_t used = 0;  // the last step that agreed with it
+  };
+
+  static std::uint64_t mix(std::uint64_t h, std::uint64_t x) noexcept {
+    h = (h ^ x) * 0x9e3779b97f4a7c15u + 0x7f4a7c15u;  // multiply and shift
+    return h ^ (h >> 29);
+  }
+  static std::uint64_t hash(std::string_view text) noexcept {
+    std::uint64_t h = 0xcbf29ce484222325u;  // FNV-1a
+    for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return h;
+  }
+  [[nodiscard]] forecast known(std::uint32_t position) const noexcept {
+    return {forecast::kind::known, position, time_until(position)};
+  }
+  // ns of the followed record's operators before now; the one at hand is not over.
+  [[nodiscard]] double elapsed() const noexcept {
+    const step_record& e = followed();
+    const std::uint32_t at = running_ && done_ > 0 ? done_ - 1 : done_;
+    return at < e.length() ? e.operations[at].start : e.time;
+  }
+  // A storage of the step under way.
+  void enter(tensor_id t, bytes size, std::uint32_t born, bool pinned) {
+    row& r = rows_[index(t)];
+    r.step = step_;
+    r.local = static_cast<std::uint32_t>(now_.storages.size());
+    r.expected = none;
+    step_record::storage s;
+    s.size = size, s.born = born, s.pinned = pinned;
+    now_.storages.push_back(s);
+    tensors_.push_back(t);
+    twins_.push_back(none);
+  }
+  void expect(std::uint32_t local, std::uint32_t twin) noexcept {
+    twins_[local] = twin;
+    row& r = rows_[index(tensors_[local])];
+    if (r.step == step_ && r.local == local) r.expected = twin;
+  }
+
+  // --- following --------------------------------------------------------------------------------
+
+  // The operator at hand against what comes next: in the record, in another one with the same
+  // beginning, or a little further on.
+  void match(std::uint32_t here) {
+    if (follows() && agrees(here, done_)) return take(here, done_);
+    if (!follows() && here > 0) return;
+    if (change_record(here, false)) return take(here, here);
+    if (!follows()) return;
+    if (here == 0) return diverge();
+    for (std::uint32_t i = 1; i <= most_differing; ++i)
+      if (agrees(here, done_ + i)) return shifted_ = true, take(here, done_ + i);
+    shifted_ = true;
+    if (++extra_ > most_differing) diverge();
+  }
+  // Could operator `here` be number `at` of the record? The same kind, and it touches the same, as
+  // far as that is known: what only this step has may stand for anything.
+  [[nodiscard]] bool agrees(std::uint32_t here, std::uint32_t at) const noexcept {
+    const step_record& e = followed();
+    if (at >= e.length()) return false;
+    const step_record::operation &mine = now_.operations[here], &theirs = e.operations[at];
+    if (!shifted_) return mine.key == theirs.key;
+    if (mine.kind != theirs.kind) return false;
+    const auto a = now_.touched(mine), b = e.touched(theirs);
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (twins_[a[i]] != none && twins_[a[i]] != b[i]) return false;
+    return true;
+  }
+  void take(std::uint32_t here, std::uint32_t at) noexcept {
+    const step_record& e = followed();
+    const auto a = now_.touched(now_.operations[here]), b = e.touched(e.operations[at]);
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (twins_[a[i]] == none) expect(a[i], b[i]);
+    matches_[here] = at;
+    done_ = at + 1;
+    extra_ = 0;
+  }
+  // Another record that begins as this step does, up to and with operator `here`; `exact`: with the
+  // same sizes, all outputs included. Of several the one with the same sizes so far, then the one
+  // used last.
+  bool change_record(std::uint32_t here, bool exact) {
+    std::uint32_t best = none;
+    const auto rank = [&](std::uint32_t i) {
+      const auto& o = records_[i].step.operations;
+      return std::pair(here > 0 && o[here - 1].exact == now_.operations[here - 1].exact,
+                       records_[i].used);
+    };
+    for (std::uint32_t i = 0; i < records_.size(); ++i) {
+      const auto& o = records_[i].step.operations;
+      if (i == followed_ || o.size() <= here) continue;
+      const bool same = exact ? o[here].exact == exact_
+                              : (here == 0 || o[here - 1].prefix == prefix_) &&
+                                    o[here].key == now_.operations[here].key;
+      if (same && (best == none || rank(i) > rank(best))) best = i;
+    }
+    if (best == none) return false;
+    follow(best, here);
+    ++switches_;
+    // Numbered alike so far; what `here` touches or made first follows with its match.
+    const auto known_so_far = std::min(twins_.size(), records_[best].step.storages.size());
+    for (std::uint32_t l = 0; l < known_so_far; ++l) expect(l, l);
+    return true;
+  }
+  void diverge() {
+    follow(none, 0);
+    ++divergences_;
+  }
+  // The operator has ended: did it make as much, and as large, as the record says?
+  void compare(std::uint32_t here) {
+    if (!follows() || matches_[here] == none) return;
+    const step_record& e = followed();
+    const step_record::operation &mine = now_.operations[here],
+                                 &theirs = e.operations[matches_[here]];
+    if (mine.outputs != theirs.outputs) {
+      if (change_record_after(here)) return;
+      return diverge();
+    }
+    const auto a = now_.outputs(mine), b = e.outputs(theirs);
+    for (std::size_t i = 0; i < a.size(); ++i) expect(a[i], b[i]);
+    if (mine.exact == theirs.exact && !shifted_) return;
+    if (!inexact_ && !shifted_ && change_record(here, true)) {
+      matches_[here] = here;
+      done_ = here + 1;
+      return;
+    }
+    inexact_ = true;
+    if (theirs.live > 0)
+      size_scale_ = static_cast<double>(mine.live) / static_cast<double>(theirs.live);
+    measured_ += mine.cost, recorded_ += theirs.cost;
+    if (recorded_ > 0 && measured_ > 0) time_scale_ = measured_ / recorded_;
+  }
+  bool change_record_after(std::uint32_t here) {
+    for (std::uint32_t i = 0; i < records_.size(); ++i) {
+      const auto& o = records_[i].step.operations;
+      if (o.size() <= here || o[here].prefix != prefix_) continue;
+      follow(i, here + 1);
+      ++switches_;
+      matches_[here] = here;
+      for (std::uint32_t l = 0; l < twins_.size(); ++l) expect(l, l);
+      return true;
+    }
+    return false;
+  }
+
+  void follow(std::uint32_t record, std::uint32_t done) {
+    followed_ = record;
+    done_ = done;
+    shifted_ = inexact_ = false;
+    extra_ = 0;
+    time_scale_ = size_scale_ = 1;
+    measured_ = recorded_ = 0;
+    for (std::uint32_t l = 0; l < twins_.size(); ++l) expect(l, none);
+    cursors_.assign(follows() ? followed().storages.size() : 0, 0);
+    // Of the step, and of the one after it.
+    away_.reset(follows() ? 2 * std::size_t{followed().length()} : 0,
+                [&](tensor_id t) { return due(t); });
+  }
+  // The place of the record that the step goes to: of one just like it, else a new one, else the
+  // one that was of no use for longest.
+  std::uint32_t keep() {
+    std::uint32_t place = none;
+    for (std::uint32_t i = 0; i < records_.size() && place == none; ++i) {
+      const auto& o = records_[i].step.operations;
+      if (o.size() == now_.operations.size() && o.back().exact == exact_) place = i;
+    }
+    if (place == none && records_.size() < most_records) {
+      place = static_cast<std::uint32_t>(records_.size());
+      records_.emplace_back();
+    }
+    if (place == none)
+      place = static_cast<std::uint32_t>(std::ranges::min_element(records_, {}, &entry::used) -
+                                         records_.begin());
+    std::swap(records_[place].step, now_);
+    records_[place].used = step_;
+    return place;
+  }
+  [[nodiscard]] std::uint32_t due(tensor_id t) const noexcept {
+    const forecast f = next_use(t);
+    return f.what == forecast::kind::known ? f.position : none;
+  }
+
+  std::vector<entry> records_;
+  step_record now_;                             // under way
+  std::vector<row> rows_;                       // by tensor
+  std::vector<tensor_id> tensors_;              // by storage of the step under way
+  std::vector<std::uint32_t> twins_;            // likewise: the followed record's
+  std::vector<std::uint32_t> matches_;          // by operator of the step under way: likewise
+  mutable std::vector<std::uint32_t> cursors_;  // by storage of the followed record: its next use
+  detail::away_list away_;
+  std::uint64_t step_ = 1, live_ = 0, switches_ = 0, divergences_ = 0;
+  std::uint64_t prefix_ = 0, exact_ = 0;
+  std::uint32_t followed_ = none, last_ = none;
+  std::uint32_t done_ = 0;   // operators of the followed record so far, the one at hand included
+  std::uint32_t extra_ = 0;  // in a row that the record does not have
+  bool running_ = false;
+  bool shifted_ = false;  // the step has more or fewer operators: numbers differ
+  bool inexact_ = false;  // sizes differ
+  nanoseconds began_{};   // the step under way
+  double took_ = 0;       // the last one
+  double time_scale_ = 1, size_scale_ = 1, measured_ = 0, recorded_ = 0;
+};
+
+}  // namespace delta

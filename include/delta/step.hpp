@@ -1,0 +1,103 @@
+// delta: one step as it was: what a history keeps of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "delta/kernel.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+/// What happened between two ends of steps, in the program's order: its operators, the storages
+/// that they touched, and when those were made, used and dropped. Positions are operators, counted
+/// from 0; what the manager computed again does not count. Storages are numbered in the order in
+/// which the step first touched them, so two steps that begin alike number alike.
+///
+/// About 100 bytes an operator and 32 a storage. Nothing in it points anywhere.
+struct step_record {
+  static constexpr std::uint32_t none = 0xffffffffu;
+
+  struct operation {
+    std::uint64_t kind = 0;    ///< of its name, and how much it touches
+    std::uint64_t key = 0;     ///< of its kind and what it touches, by number
+    std::uint64_t prefix = 0;  ///< of all keys up to here, and how many outputs they had
+    std::uint64_t exact = 0;   ///< the same, and all sizes
+    double start = 0;          ///< ns of the operators before it
+    double cost = 0;           ///< ns, as last measured
+    std::uint64_t live = 0;    ///< bytes that the program holds while it runs, workspace included
+    std::uint64_t aside = 0;   ///< bytes beyond `live` that bringing its inputs back took
+    bytes workspace{};         ///< rounded
+    std::uint32_t first = 0;   ///< its lists: inputs, updates, outputs
+    std::uint32_t inputs = 0, updates = 0, outputs = 0;
+    trait traits = trait::pure;
+  };
+  struct storage {
+    bytes size{};               ///< rounded
+    std::uint32_t born = none;  ///< the operator that made it; none: it came from outside the step
+    std::uint32_t died = none;  ///< the last operator before it was dropped; none: it outlived
+    std::uint32_t first_use = 0, uses = 0;  ///< its slice of `uses`
+    std::uint32_t again = none;  ///< its first use in the step after this one, as far as known
+    bool pinned = false;         ///< both ways
+  };
+
+  std::vector<operation> operations;
+  std::vector<storage> storages;
+  std::vector<std::uint32_t> lists;  ///< of the operations: storages
+  std::vector<std::uint32_t> uses;   ///< of the storages: positions, ascending, each once
+  double time = 0;                   ///< ns of all operators
+  std::uint64_t peak = 0;            ///< the most of `live`, in bytes
+  std::uint32_t peak_at = 0;         ///< and the first operator with that
+
+  /// How many operators.
+  [[nodiscard]] std::uint32_t length() const noexcept {
+    return static_cast<std::uint32_t>(operations.size());
+  }
+  /// What it read and updated; what it made.
+  [[nodiscard]] std::span<const std::uint32_t> touched(const operation& o) const noexcept {
+    return std::span(lists).subspan(o.first, std::size_t{o.inputs} + o.updates);
+  }
+  [[nodiscard]] std::span<const std::uint32_t> outputs(const operation& o) const noexcept {
+    return std::span(lists).subspan(std::size_t{o.first} + o.inputs + o.updates, o.outputs);
+  }
+  /// What it takes of the machine's memory, in bytes. O(1).
+  [[nodiscard]] std::size_t footprint() const noexcept {
+    return operations.capacity() * sizeof(operation) + storages.capacity() * sizeof(storage) +
+           (lists.capacity() + uses.capacity()) * sizeof(std::uint32_t);
+  }
+  /// Empty, but it keeps its memory.
+  void clear() noexcept {
+    operations.clear(), storages.clear(), lists.clear(), uses.clear();
+    time = 0, peak = 0, peak_at = 0;
+  }
+
+  /// Fills in what follows from the operations: starts, uses, peak. O(record).
+  void finish() {
+    for (storage& s : storages) s.uses = 0;
+    for (const operation& o : operations)
+      for (const std::uint32_t s : touched(o)) ++storages[s].uses;
+    std::uint32_t next = 0;
+    for (storage& s : storages) {
+      s.first_use = next;
+      next += s.uses;
+      s.uses = 0;
+    }
+    uses.resize(next);
+    time = 0, peak = 0, peak_at = 0;
+    for (std::uint32_t i = 0; i < length(); ++i) {
+      operation& o = operations[i];
+      o.start = time;
+      time += o.cost;
+      if (o.live > peak) peak = o.live, peak_at = i;
+      for (const std::uint32_t s : touched(o)) {
+        storage& x = storages[s];
+        const bool again = x.uses > 0 && uses[x.first_use + x.uses - 1] == i;  // named twice
+        if (!again) uses[x.first_use + x.uses++] = i;
+      }
+    }
+  }
+};
+
+}  // namespace delta
