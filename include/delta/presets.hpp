@@ -12,8 +12,10 @@
 #include <string_view>
 #include <utility>
 
+#include "delta/adaptive.hpp"
 #include "delta/decider.hpp"
 #include "delta/heuristic.hpp"
+#include "delta/learned.hpp"
 #include "delta/manager.hpp"
 #include "delta/prefetcher.hpp"
 
@@ -26,12 +28,16 @@ struct preset {
 };
 
 /// All of them, the baseline first.
-inline constexpr std::array<preset, 4> presets{{
+inline constexpr std::array<preset, 7> presets{{
     {"unmanaged", "nothing leaves the device; tensors go at their last use (the baseline)"},
     {"paper",
      "as published: 1/(m s); evicts when c_r <= c_s; starts at 3/4 of the budget; FIFO prefetch"},
     {"dtr", "recomputation only, as DTR: cost of the evicted neighbourhood / (m s)"},
     {"online", "per tensor the cheaper of recomputing and swapping, by measured costs and queues"},
+    {"learned",
+     "by what the step before taught: next uses, what copies hide; copies ahead of time"},
+    {"adaptive", "the first step as online, then as learned, or back to what was faster"},
+    {"auto", "as adaptive, with the best of ten policies, each tried on the recorded step"},
 }};
 
 /// Nothing leaves. The program runs as without a manager, within the budget or not at all.
@@ -53,6 +59,11 @@ inline policy<joint, cheaper, no_prefetch> online() {
   return {};
 }
 
+/// From the second step on by what the steps before taught; until then as `online`.
+inline policy<exposed_cost, least_exposed, timely> learned() {
+  return {};
+}
+
 /// Calls `f` with the preset of that name; false when there is none. `f` is generic, as each preset
 /// is a type of its own; `strict` is for "paper" alone. Throws what `f` throws.
 template <class F>
@@ -61,6 +72,9 @@ bool with_preset(std::string_view name, F&& f, bool strict = false) {
   if (name == "paper") return std::forward<F>(f)(paper(strict)), true;
   if (name == "dtr") return std::forward<F>(f)(recompute_only()), true;
   if (name == "online") return std::forward<F>(f)(online()), true;
+  if (name == "learned") return std::forward<F>(f)(learned()), true;
+  if (name == "adaptive") return std::forward<F>(f)(adaptive()), true;
+  if (name == "auto") return std::forward<F>(f)(auto_choice()), true;
   return false;
 }
 

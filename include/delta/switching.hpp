@@ -1,0 +1,170 @@
+// delta: several policies in one, of which one decides at a time.
+//
+//   auto mine = delta::switching(my_rule{}, delta::online(), delta::learned());
+//   delta::manager manager{mine, storage};
+//
+// Which one, a selector says whenever a step has ended, so no policy is changed halfway through a
+// step. With one selector for all three roles they can't disagree.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+#include "delta/concepts.hpp"
+#include "delta/context.hpp"
+#include "delta/filter.hpp"
+#include "delta/manager.hpp"
+
+namespace delta {
+
+/// `choose(context)` -> which policy decides in the step that begins, counted from 0; called when a
+/// step has ended. The first step is the first policy's. Smallest model: `always`.
+template <class S>
+concept Selector = requires(S& s, const context& c) {
+  { s.choose(c) } -> std::same_as<std::uint32_t>;
+};
+
+/// The null model: the same one always, after the first step.
+struct always {
+  std::uint32_t variant = 0;
+  std::uint32_t choose(const context&) const noexcept { return variant; }
+};
+
+namespace detail {
+
+/// Calls `f` with the element of that index; the first, where there is none.
+template <std::size_t I = 0, class Tuple, class F>
+decltype(auto) with_variant(Tuple& all, std::uint32_t i, F&& f) {
+  if constexpr (I + 1 < std::tuple_size_v<std::remove_const_t<Tuple>>) {
+    if (i == I) return f(std::get<I>(all));
+    return with_variant<I + 1>(all, i, std::forward<F>(f));
+  } else {
+    return f(std::get<I>(all));
+  }
+}
+
+/// The end of an operator, or of a step, for all that follow it: who does not decide looks on.
+template <class Tuple>
+void tell_end_of_operator(Tuple& all, const context& c) {
+  const auto tell = [&](auto& one) {
+    if constexpr (follows_operators<std::remove_cvref_t<decltype(one)>>) one.end_of_operator(c);
+  };
+  std::apply([&](auto&... one) { (tell(one), ...); }, all);
+}
+template <class Tuple>
+void tell_end_of_step(Tuple& all, const context& c) {
+  const auto tell = [&](auto& one) {
+    if constexpr (follows_steps<std::remove_cvref_t<decltype(one)>>) one.end_of_step(c);
+  };
+  std::apply([&](auto&... one) { (tell(one), ...); }, all);
+}
+
+}  // namespace detail
+
+/// Heuristics of which one answers; it has the selector. Answers are not kept, as they would be
+/// another's after a switch: every search asks all candidates.
+template <Selector S, Heuristic... Hs>
+struct switched_heuristic {
+  static constexpr bool learns = (delta::learns<Hs>() || ...);
+  static constexpr quantity depends_on =
+      static_cast<quantity>((static_cast<unsigned>(delta::depends_on<Hs>()) | ...)) |
+      quantity::staleness;
+
+  S selector;
+  std::tuple<Hs...> all;
+
+  double score(const context& c, tensor_id t) const noexcept {
+    return detail::with_variant(all, c.variant(),
+                                [&](const auto& h) -> double { return score_of(h, c, t); });
+  }
+  /// Which closures it asks for: that of the one that decides.
+  [[nodiscard]] closure keeps(std::uint32_t variant) const noexcept {
+    return detail::with_variant(all, variant, [](const auto& h) -> closure {
+      return filter<std::remove_cvref_t<decltype(h)>>::keeps_costs;
+    });
+  }
+  std::uint32_t select(const context& c) { return selector.choose(c); }
+  void end_of_operator(const context& c) { detail::tell_end_of_operator(all, c); }
+  void end_of_step(const context& c) { detail::tell_end_of_step(all, c); }
+};
+
+/// Deciders of which one judges; the defaults are the manager's.
+template <Decider... Ds>
+struct switched_decider {
+  static constexpr bool learns = (delta::learns<Ds>() || ...);
+  static constexpr bool evicts = (delta::evicts<Ds>() || ...);
+  static constexpr bool offloads = (delta::offloads<Ds>() || ...);
+
+  std::tuple<Ds...> all;
+
+  action judge(const context& c, tensor_id t) {
+    return detail::with_variant(all, c.variant(), [&](auto& d) { return d.judge(c, t); });
+  }
+  restoration restore(const context& c, tensor_id t) {
+    return detail::with_variant(all, c.variant(), [&](auto& d) {
+      if constexpr (chooses_restoration<std::remove_cvref_t<decltype(d)>>)
+        return d.restore(c, t);
+      else
+        return c.reload_cost(t) <= c.recompute_cost(t) ? restoration::reload
+                                                       : restoration::recompute;
+    });
+  }
+  bool rather_wait(const context& c, tensor_id t, double wait) {
+    return detail::with_variant(all, c.variant(), [&](auto& d) {
+      if constexpr (weighs_waiting<std::remove_cvref_t<decltype(d)>>)
+        return d.rather_wait(c, t, wait);
+      else
+        return wait <= c.release_cost(t);
+    });
+  }
+  void end_of_operator(const context& c) { detail::tell_end_of_operator(all, c); }
+  void end_of_step(const context& c) { detail::tell_end_of_step(all, c); }
+};
+
+/// Prefetchers of which one is asked.
+template <Prefetcher... Ps>
+struct switched_prefetcher {
+  static constexpr bool learns = (delta::learns<Ps>() || ...);
+
+  std::tuple<Ps...> all;
+
+  tensor_id next(const context& c) {
+    return detail::with_variant(all, c.variant(), [&](auto& p) { return p.next(c); });
+  }
+  tensor_id clean(const context& c) {
+    return detail::with_variant(all, c.variant(), [&](auto& p) {
+      if constexpr (cleans_ahead<std::remove_cvref_t<decltype(p)>>)
+        return p.clean(c);
+      else
+        return tensor_id::none;
+    });
+  }
+  double ahead(const context& c) {
+    return detail::with_variant(all, c.variant(), [&](auto& p) -> double {
+      if constexpr (starts_early<std::remove_cvref_t<decltype(p)>>)
+        return p.ahead(c);
+      else
+        return 0.0;
+    });
+  }
+  void wasted(const context& c, tensor_id t) {
+    detail::with_variant(all, c.variant(), [&](auto& p) {
+      if constexpr (learns_of_waste<std::remove_cvref_t<decltype(p)>>) p.wasted(c, t);
+    });
+  }
+  void end_of_operator(const context& c) { detail::tell_end_of_operator(all, c); }
+  void end_of_step(const context& c) { detail::tell_end_of_step(all, c); }
+};
+
+/// The policies as one. The first decides until the selector says otherwise. Each role asks the one
+/// of its kind; all of them are told of ends of operators and steps.
+template <Selector S, class... H, class... D, class... P>
+policy<switched_heuristic<S, H...>, switched_decider<D...>, switched_prefetcher<P...>> switching(
+    S selector, policy<H, D, P>... all) {
+  return {{std::move(selector), {all.heuristic...}}, {{all.decider...}}, {{all.prefetcher...}}};
+}
+
+}  // namespace delta
