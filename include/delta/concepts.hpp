@@ -184,6 +184,10 @@ concept weighs_waiting = requires(D& d, const context& c, tensor_id t, double wa
 };
 /// Types are compared to the letter: `static bool` or `enum { evicts }` would be something else.
 template <class D>
+concept prices_release = requires(const D& d, const context& c, tensor_id t) {
+  { d.release_cost(c, t) } -> std::convertible_to<double>;
+};
+template <class D>
 concept says_whether_it_evicts = std::same_as<decltype(&D::evicts), const bool*> &&
                                  requires { typename std::bool_constant<D::evicts>; };
 template <class D>

@@ -81,8 +81,9 @@ struct least_exposed : exposure {
     return c.recompute_cost(t) <= swap(c, t, c.next_use(t)) ? action::evict : action::offload;
   }
   bool rather_wait(const context& c, tensor_id t, double wait) const {
-    return wait <= cost(c, t, c.next_use(t));
+    return wait <= release_cost(c, t);
   }
+  double release_cost(const context& c, tensor_id t) const { return cost(c, t, c.next_use(t)); }
 };
 
 /// What the two copy engines do while nobody waits. Both are kept busy with what the coming

@@ -120,6 +120,14 @@ struct switched_decider {
         return wait <= c.release_cost(t);
     });
   }
+  double release_cost(const context& c, tensor_id t) const {
+    return detail::with_variant(all, c.variant(), [&](const auto& d) -> double {
+      if constexpr (prices_release<std::remove_cvref_t<decltype(d)>>)
+        return d.release_cost(c, t);
+      else
+        return c.release_cost(t);
+    });
+  }
   void end_of_operator(const context& c) { detail::tell_end_of_operator(all, c); }
   void end_of_step(const context& c) { detail::tell_end_of_step(all, c); }
 };

@@ -400,11 +400,12 @@ class room {
     const bytes size = s.rounded(n);
     if (s.largest_hole() >= size) return;
     const auto in_the_way = s.bytes_to_move(n);
-    const double moving = !in_the_way         ? never
+    book_->look();
+    // Copies that are in the way can be waited for.
+    const double moving = !in_the_way         ? book_->now.backlog[0] + book_->now.backlog[1]
                           : s.move_rate() > 0 ? 1e9 * double(in_the_way->count) / s.move_rate()
                                               : 0.0;
     if (moving <= worth_asking_ns) return;
-    book_->look();
     const context c = view();
     const auto leaving = windows_.cheapest(
         size, moving, [&](const auto& visit) { s.walk_blocks(visit); },
@@ -423,7 +424,11 @@ class room {
     const tensor& r = book_->tensors[t];
     const bool may = r.listed && r.locks == 0 && r.wanted == 0 && !r.fresh &&
                      r.passed_over != reservation_ && leavable(c, t);
-    return may ? c.release_cost(t) : never;
+    if (!may) return never;
+    if constexpr (prices_release<D>)
+      return decider_.release_cost(c, t);
+    else
+      return c.release_cost(t);
   }
 
   static constexpr double worth_asking_ns = 20'000;  ///< what weighing itself may cost
