@@ -6,7 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "delta/context.hpp"
@@ -70,6 +74,19 @@ class step_results {
   std::size_t kind_ = 0;
 };
 
+/// What a manager has learned, for reports.
+struct lesson {
+  std::uint64_t steps = 0;      ///< that ended
+  std::uint64_t kinds = 0;      ///< of them, that are kept
+  std::uint32_t operators = 0;  ///< of the last one
+  bytes peak{};                 ///< the most that the program held in it: what it takes unmanaged
+  std::string_view policy;      ///< what decides in the next one like it; empty: there is no choice
+  double expected = 0;          ///< its time / the operators' time, as rehearsed; 0: it was not
+  double measured = 0;          ///< the same of the last one, as measured
+  std::uint64_t divergences = 0;  ///< steps that turned out to be none that was seen
+  std::size_t memory = 0;         ///< bytes that the history takes
+};
+
 /// The second policy from the second step on, unless it was measured to be slower than the first by
 /// more than `patience`; then the first again, and another try after twice as many steps each time.
 struct guarded {
@@ -84,6 +101,7 @@ struct guarded {
     if (left_ > 0 && --left_ > 0) return 0;
     return 1;
   }
+  static constexpr std::array<std::string_view, 2> names{"online", "learned"};
   /// What was measured, for reports.
   [[nodiscard]] const step_results& results() const noexcept { return results_; }
 
@@ -145,6 +163,17 @@ struct rehearsing {
         best = v;
     return best;
   }
+  static constexpr std::array<std::string_view, step_results::most> names{
+      "online",
+      "learned",
+      "learned, far",
+      "learned, near",
+      "learned, eager",
+      "learned, shy",
+      "learned at half the copy rate",
+      "learned, nothing hidden",
+      "learned, recomputing",
+      "dtr"};
   [[nodiscard]] const step_results& results() const noexcept { return results_; }
   /// How often all were tried.
   [[nodiscard]] std::uint64_t rehearsals() const noexcept { return rehearsals_; }
@@ -174,6 +203,27 @@ struct rehearsing {
   step_results results_;
   std::uint64_t rehearsals_ = 0;
 };
+
+/// What `m` has learned; nothing where its policy does not. O(kinds).
+template <class Manager>
+[[nodiscard]] lesson lesson_of(const Manager& m) {
+  lesson l;
+  const history& past = m.past();
+  l.steps = past.steps();
+  if (l.steps == 0) return l;
+  l.kinds = past.records();
+  l.operators = past.last().length();
+  l.peak = bytes{past.last().peak};
+  l.measured = past.last().time > 0 ? past.last_took() / past.last().time : 0;
+  l.divergences = past.divergences();
+  l.memory = past.footprint();
+  if constexpr (requires { m.heuristic().selector.results(); }) {
+    l.policy = std::remove_cvref_t<decltype(m.heuristic().selector)>::names[m.variant()];
+    if (m.variant() == m.heuristic().selector.results().chosen())
+      l.expected = m.heuristic().selector.results().expected();
+  }
+  return l;
+}
 
 /// The best of several policies by rehearsal ("auto" for with_preset).
 inline auto auto_choice() {

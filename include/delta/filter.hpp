@@ -149,6 +149,7 @@ class filter {
   /// Answers asked for since the beginning: what decisions cost, as a count that repeats exactly.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return evaluations_; }
   [[nodiscard]] H& heuristic() noexcept { return heuristic_; }
+  [[nodiscard]] const H& heuristic() const noexcept { return heuristic_; }
 
  private:
   static constexpr detail::row_form form =

@@ -286,6 +286,9 @@ class manager {
 
   /// What steps taught so far; empty where no role of the policy declares `learns`.
   [[nodiscard]] const history& past() const noexcept { return book_.past; }
+  /// The policy's heuristic, and of several policies (switching.hpp) the one that decides.
+  [[nodiscard]] const H& heuristic() const noexcept { return room_.heuristic(); }
+  [[nodiscard]] std::uint32_t variant() const noexcept { return book_.now.variant; }
   /// A step that was seen elsewhere, as if it had just ended here: the next one may follow it. Its
   /// operators are told apart by what they touch alone, not by their names. `variant`: which of
   /// several policies decides in it. Between steps only. O(step).

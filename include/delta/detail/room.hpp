@@ -156,6 +156,7 @@ class room {
   /// For the manager's figures, and for those who tell.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return filter_.evaluations(); }
   [[nodiscard]] auto& told() noexcept { return narrator_; }
+  [[nodiscard]] const H& heuristic() const noexcept { return filter_.heuristic(); }
   /// Variables lie apart from what comes and goes within a step.
   [[nodiscard]] lifetime lifetime_of(tensor_id t) const {
     return book_->tensors[t].persistent ? lifetime::persistent : lifetime::transient;
