@@ -112,7 +112,7 @@ struct guarded {
 
 /// The default of the tools: `online`, then `learned`.
 inline auto adaptive() {
-  return switching(guarded{}, policy<joint, cheaper, no_prefetch>{},
+  return switching(guarded{}, policy<joint_root, cheaper, no_prefetch>{},
                    policy<exposed_cost, least_exposed, timely>{});
 }
 
@@ -133,7 +133,7 @@ auto candidates(S selector) {
   near.heuristic.distance = 0.1;
   far.heuristic.distance = 0.5;
   return switching(
-      std::move(selector), policy<joint, cheaper, no_prefetch>{}, taught{}, far, near, eager, shy,
+      std::move(selector), policy<joint_root, cheaper, no_prefetch>{}, taught{}, far, near, eager, shy,
       all([](exposure& e) { e.planned_rate = 0.5; }),  // as if copies were half as fast
       all([](exposure& e) { e.hidden = 0; }),          // as if nothing hid them
       all([](exposure& e) { e.swaps = false; }),       // recomputing only

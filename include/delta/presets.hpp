@@ -55,7 +55,7 @@ inline policy<dtr, evict_only, no_prefetch> recompute_only() {
   return {};
 }
 /// The default until something has been learned: joint cost, the cheaper way out and back.
-inline policy<joint, cheaper, no_prefetch> online() {
+inline policy<joint_root, cheaper, no_prefetch> online() {
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <iterator>
 #include <span>
@@ -267,6 +268,16 @@ class graph {
     assert(r.references == 0 && r.locks == 0 && r.edges == none && !r.device && !r.host);
     r = tensor{};
     free_tensors_.push_back(t);
+  }
+
+  /// Ids are given out in ascending order from now on: a step that repeats gets the same again, and
+  /// so decides the same where the lower id breaks a tie. O(free log free).
+  void sort_free_ids() {
+    const auto sort = [](auto& ids) {
+      if (!std::ranges::is_sorted(ids, std::ranges::greater{}))
+        std::ranges::sort(ids, std::ranges::greater{});
+    };
+    sort(free_tensors_), sort(free_records_);
   }
 
   /// Is nobody left who could ask for any output of `o`, directly or by recomputing? Then the

@@ -320,6 +320,7 @@ class ledger {
   void close_step() {
     for (std::uint32_t i = 0; i < tensors.record_slots(); ++i)
       if (const auto o = static_cast<operator_id>(i); tensors[o].in_use) sever(o);
+    tensors.sort_free_ids();
   }
   /// Gives every block and slab back to the storage.
   void release_all() {
