@@ -74,6 +74,122 @@ class step_results {
   std::size_t kind_ = 0;
 };
 
+namespace detail {
+
+using taught = policy<exposed_cost, least_exposed, timely>;
+using untaught = policy<joint_root, cheaper, no_prefetch>;
+
+/// What `adaptive` chooses from. The first is what decides while nothing is known.
+struct taught_or_not {
+  static constexpr std::array<std::string_view, 2> names{"online", "learned"};
+  template <Selector S>
+  static auto make(S selector) {
+    return switching(std::move(selector), untaught{}, taught{});
+  }
+};
+
+/// What `auto` chooses from: for most budgets the second, but no one setting is the best for all.
+struct ten_policies {
+  static constexpr std::array<std::string_view, 10> names{"online",
+                                                          "learned",
+                                                          "learned (far)",
+                                                          "learned (near)",
+                                                          "learned (eager)",
+                                                          "learned (shy)",
+                                                          "learned (half the copy rate)",
+                                                          "learned (nothing hidden)",
+                                                          "learned (recomputing only)",
+                                                          "dtr"};
+  template <Selector S>
+  static auto make(S selector) {
+    const auto all = [](auto change) {
+      taught p;
+      change(p.heuristic), change(p.decider), change(p.prefetcher);
+      return p;
+    };
+    taught far, near, eager, shy;
+    far.heuristic.distance = 0.5;
+    near.heuristic.distance = 0.1;
+    eager.prefetcher.reserve = 0.25, eager.heuristic.distance = 0.25;
+    shy.prefetcher.reserve = 1;
+    return switching(
+        std::move(selector), untaught{}, taught{}, far, near, eager, shy,
+        all([](exposure& e) { e.planned_rate = 0.5; }), all([](exposure& e) { e.hidden = 0; }),
+        all([](exposure& e) { e.swaps = false; }), policy<dtr, evict_only, no_prefetch>{});
+  }
+};
+
+}  // namespace detail
+
+/// Tries the policies of `C` on the step that was seen, and takes the best: after the first step of
+/// a kind; after the second, as the first one's times may be far off, and it was decided otherwise;
+/// and when the operators' times have changed by `drift`. Never what was measured to be slower than
+/// another by `patience`. `C::names` are the policies' names, `C::make(selector)` makes them, as
+/// `switching` does.
+template <class C>
+struct rehearsing {
+  static constexpr auto names = C::names;
+  static_assert(names.size() <= step_results::most);
+
+  double drift = 0.1;      ///< of the operators' time
+  double patience = 0.02;  ///< likewise
+
+  std::uint32_t choose(const context& c) {
+    results_.note(c.past(), c.variant());
+    const double time = c.past().last().time, before = results_.chosen_for();
+    if (before == 0 || results_.seen() == 2 || std::abs(time - before) > drift * before)
+      rehearse_all(c);
+    std::uint32_t best = results_.chosen();
+    for (std::uint32_t v = 0; v < names.size(); ++v)
+      if (results_.measured(best) > 0 && results_.measured(v) > 0 &&
+          results_.measured(v) + patience < results_.measured(best))
+        best = v;
+    return best;
+  }
+  /// What was measured and chosen, for reports.
+  [[nodiscard]] const step_results& results() const noexcept { return results_; }
+  /// How often the policies were tried.
+  [[nodiscard]] std::uint64_t rehearsals() const noexcept { return rehearsals_; }
+
+ private:
+  void rehearse_all(const context& c) {
+    ++rehearsals_;
+    const step_record& step = c.past().last();
+    if (!(step.time > 0)) return results_.choose(1, step.time, 0);  // nothing to compare by
+    const auto whole = [](double x) { return bytes{static_cast<std::uint64_t>(std::max(x, 0.0))}; };
+    const simulated_options machine{
+        .capacity = whole(c.budget()),
+        .host_capacity = whole(c.host_free()),
+        .rate_out = c.rate(direction::out),
+        .rate_in = c.rate(direction::in),
+        .latency = nanoseconds{static_cast<std::int64_t>(c.latency(direction::out))}};
+    // What decides now is known better than by rehearsal, and left only for a clear gain.
+    const std::uint32_t now = results_.seen() > 1 ? c.variant() : 0;
+    std::uint32_t best = now;
+    double least = results_.measured(now);
+    for (std::uint32_t v = 1; v < names.size(); ++v) {
+      if (v == now) continue;
+      const double gain = best == now && now > 0 ? patience : 0.002;
+      const double limit = least > 0 ? (least - gain) * step.time : never;
+      const double took = rehearse(step, C::make(always{v}), v, machine, limit);
+      if (took < limit) best = v, least = took / step.time;
+    }
+    results_.choose(best, step.time, least);
+  }
+  step_results results_;
+  std::uint64_t rehearsals_ = 0;
+};
+
+/// The default of the tools: the first step as `online`, then as `learned`, where a rehearsal of
+/// the step that was seen says that this is faster.
+inline auto adaptive() {
+  return detail::taught_or_not::make(rehearsing<detail::taught_or_not>{});
+}
+/// The best of ten policies by rehearsal ("auto" for with_preset).
+inline auto auto_choice() {
+  return detail::ten_policies::make(rehearsing<detail::ten_policies>{});
+}
+
 /// What a manager has learned, for reports.
 struct lesson {
   std::uint64_t steps = 0;      ///< that ended
@@ -85,123 +201,6 @@ struct lesson {
   double measured = 0;          ///< the same of the last one, as measured
   std::uint64_t divergences = 0;  ///< steps that turned out to be none that was seen
   std::size_t memory = 0;         ///< bytes that the history takes
-};
-
-/// The second policy from the second step on, unless it was measured to be slower than the first by
-/// more than `patience`; then the first again, and another try after twice as many steps each time.
-struct guarded {
-  double patience = 0.02;  ///< of the operators' time
-
-  std::uint32_t choose(const context& c) {
-    results_.note(c.past(), c.variant());
-    const double first = results_.measured(0), second = results_.measured(1);
-    const bool slower = first > 0 && second > first + patience;
-    if (slower && c.variant() == 1)
-      pause_ = std::min<std::uint32_t>(2 * pause_ + 4, 256), left_ = pause_;
-    if (left_ > 0 && --left_ > 0) return 0;
-    return 1;
-  }
-  static constexpr std::array<std::string_view, 2> names{"online", "learned"};
-  /// What was measured, for reports.
-  [[nodiscard]] const step_results& results() const noexcept { return results_; }
-
- private:
-  step_results results_;
-  std::uint32_t pause_ = 0, left_ = 0;
-};
-
-/// The default of the tools: `online`, then `learned`.
-inline auto adaptive() {
-  return switching(guarded{}, policy<joint_root, cheaper, no_prefetch>{},
-                   policy<exposed_cost, least_exposed, timely>{});
-}
-
-namespace detail {
-
-/// The candidates of `auto_choice`, with whichever selector: the first is what the first step runs.
-template <Selector S>
-auto candidates(S selector) {
-  using taught = policy<exposed_cost, least_exposed, timely>;
-  const auto all = [](auto change) {
-    taught p;
-    change(p.heuristic), change(p.decider), change(p.prefetcher);
-    return p;
-  };
-  taught eager, shy, near, far;
-  eager.prefetcher.reserve = 0.25, eager.heuristic.distance = 0.25;
-  shy.prefetcher.reserve = 1;
-  near.heuristic.distance = 0.1;
-  far.heuristic.distance = 0.5;
-  return switching(
-      std::move(selector), policy<joint_root, cheaper, no_prefetch>{}, taught{}, far, near, eager, shy,
-      all([](exposure& e) { e.planned_rate = 0.5; }),  // as if copies were half as fast
-      all([](exposure& e) { e.hidden = 0; }),          // as if nothing hid them
-      all([](exposure& e) { e.swaps = false; }),       // recomputing only
-      policy<dtr, evict_only, no_prefetch>{});
-}
-
-}  // namespace detail
-
-/// Tries all candidates on the step that was seen, and takes the best. Again after the third step
-/// of its kind, as the times of the first may be far off, and when the operators' times have
-/// changed by a tenth. A choice that turns out slower than another one was measured to be is given
-/// up.
-struct rehearsing {
-  double drift = 0.1;
-  double patience = 0.02;
-
-  std::uint32_t choose(const context& c) {
-    results_.note(c.past(), c.variant());
-    const history& past = c.past();
-    const double time = past.last().time, known = results_.chosen_for();
-    const bool again = known == 0 || results_.seen() == 3 || std::abs(time - known) > drift * known;
-    if (again) rehearse_all(c);
-    std::uint32_t best = results_.chosen();
-    for (std::uint32_t v = 0; v < step_results::most; ++v)
-      if (results_.measured(best) > 0 && results_.measured(v) > 0 &&
-          results_.measured(v) + patience < results_.measured(best))
-        best = v;
-    return best;
-  }
-  static constexpr std::array<std::string_view, step_results::most> names{
-      "online",
-      "learned",
-      "learned, far",
-      "learned, near",
-      "learned, eager",
-      "learned, shy",
-      "learned at half the copy rate",
-      "learned, nothing hidden",
-      "learned, recomputing",
-      "dtr"};
-  [[nodiscard]] const step_results& results() const noexcept { return results_; }
-  /// How often all were tried.
-  [[nodiscard]] std::uint64_t rehearsals() const noexcept { return rehearsals_; }
-
- private:
-  void rehearse_all(const context& c) {
-    ++rehearsals_;
-    const step_record& step = c.past().last();
-    const auto whole = [](double x) { return bytes{static_cast<std::uint64_t>(std::max(x, 0.0))}; };
-    const simulated_options machine{
-        .capacity = whole(c.budget()),
-        .host_capacity = whole(c.host_free()),
-        .rate_out = c.rate(direction::out),
-        .rate_in = c.rate(direction::in),
-        .latency = nanoseconds{static_cast<std::int64_t>(c.latency(direction::out))}};
-    std::uint32_t best = 1;
-    double least = never;
-    for (std::uint32_t i = 1; i <= step_results::most; ++i) {
-      const std::uint32_t v = i % step_results::most;  // the first policy last
-      auto p = detail::candidates(always{v});
-      const double took = rehearse(step, std::move(p), v, machine, least);
-      // A little better is no better: the rehearsal is not the machine.
-      if (took < 0.998 * least) best = v, least = took;
-    }
-    results_.choose(best, step.time, step.time > 0 ? least / step.time : 0);
-  }
-  step_results results_;
-  std::uint64_t rehearsals_ = 0;
 };
 
 /// What `m` has learned; nothing where its policy does not. O(kinds).
@@ -223,11 +222,6 @@ template <class Manager>
       l.expected = m.heuristic().selector.results().expected();
   }
   return l;
-}
-
-/// The best of several policies by rehearsal ("auto" for with_preset).
-inline auto auto_choice() {
-  return detail::candidates(rehearsing{});
 }
 
 }  // namespace delta
