@@ -56,7 +56,8 @@ class history {
     const row& r = rows_[index(t)];
     const step_record& e = followed();
     if (r.step != step_) {  // not touched in this step
-      const bool due = r.again_step == step_ && r.again != none && r.again >= done_;
+      const bool due = r.again_step == step_ && r.again != none && r.again >= done_ &&
+                       key_of(followed_) == coming_;
       return due ? known(r.again) : forecast{};
     }
     if (r.expected == none) return {};
@@ -71,11 +72,12 @@ class history {
   }
   /// ns of operators from now to the beginning of that one. O(1).
   [[nodiscard]] double time_until(std::uint32_t position) const noexcept {
-    const step_record& e = followed();
+    if (!follows()) return 0;
+    const step_record &e = followed(), &next = records_[after_].step;
     const double at = position < e.length() ? e.operations[position].start
-                      : position < 2 * e.length()
-                          ? e.time + e.operations[position - e.length()].start
-                          : 2 * e.time;
+                      : position - e.length() < next.length()
+                          ? e.time + next.operations[position - e.length()].start
+                          : e.time + next.time;
     return std::max(0.0, (at - elapsed()) * time_scale_);
   }
   /// ns of operators until the program holds most; 0 when that is over. O(1).
@@ -130,9 +132,9 @@ class history {
   /// Steps that are kept, and the memory of all that is here, in bytes. O(records).
   [[nodiscard]] std::size_t records() const noexcept { return records_.size(); }
   [[nodiscard]] std::size_t footprint() const noexcept {
-    std::size_t sum =
-        now_.footprint() + away_.footprint() + rows_.capacity() * sizeof(row) +
-        4 * (cursors_.capacity() + twins_.capacity() + matches_.capacity() + tensors_.capacity());
+    std::size_t sum = now_.footprint() + away_.footprint() + rows_.capacity() * sizeof(row) +
+                      4 * (cursors_.capacity() + twins_.capacity() + matches_.capacity() +
+                           tensors_.capacity() + before_.capacity());
     for (const entry& e : records_) sum += e.step.footprint();
     return sum;
   }
@@ -161,7 +163,8 @@ class history {
   /// A step of another history, whose names are not known here: it is followed by one whose
   /// operators have none ("").
   void teach(const step_record& step) {
-    now_.clear();
+    if (step.operations.empty()) return;
+    before_.clear();
     now_ = step;
     std::uint64_t prefix = 0, exact = 0;
     std::vector<bool> met(step.storages.size());
@@ -184,6 +187,7 @@ class history {
     }
     exact_ = exact;
     last_ = keep();
+    records_[last_].after = coming_ = prefix;
     now_.clear();
     prefix_ = exact_ = 0;
     ++step_;
@@ -269,11 +273,27 @@ class history {
     if (now_.operations.empty()) return;
     took_ = static_cast<double>((clock - std::exchange(began_, clock)).count());
     now_.finish();
+    // What lives and was not used in this step is not expected in the next one like it.
+    for (std::uint32_t l = 0; l < before_.size(); ++l) {
+      const row& r = rows_[index(before_[l])];
+      if (r.before_step == step_ && r.before == l && r.step != step_)
+        records_[last_].step.storages[l].again = none;
+    }
     // What is known of the step behind one like this.
     for (std::uint32_t l = 0; follows() && l < twins_.size(); ++l)
       if (twins_[l] != none) now_.storages[l].again = followed().storages[twins_[l]].again;
-    if (follows()) records_[followed_].used = step_;
+    // Which step came after one like this; after the one before it came this one.
+    std::uint64_t after = follows() ? records_[followed_].after : 0;
+    if (follows()) records_[followed_].used = ++agreements_;
+    if (last_ != none) records_[last_].after = prefix_;
+    if (follows() && followed_ == last_ && key_of(last_) == prefix_) after = prefix_;
+    if (after == 0) {  // nothing is known: the same again, presumably
+      after = prefix_;
+      for (step_record::storage& s : now_.storages)
+        if (s.born == none && s.again == none && s.uses > 0) s.again = now_.uses[s.first_use];
+    }
     last_ = keep();
+    records_[last_].after = coming_ = after;
     ++step_;
     for (std::uint32_t l = 0; l < tensors_.size(); ++l) {
       row& r = rows_[index(tensors_[l])];
@@ -283,9 +303,10 @@ class history {
       r.before_step = r.again_step = step_;
     }
     now_.clear();
+    std::swap(before_, tensors_);
     tensors_.clear(), twins_.clear(), matches_.clear();
     prefix_ = exact_ = 0;
-    follow(last_, 0);
+    follow(like(coming_, last_), 0);
   }
 
  private:
@@ -303,7 +324,8 @@ class history {
   };
   struct entry {
     step_record step;
-    std::uint64_t used = 0;  // the last step that agreed with it
+    std::uint64_t used = 0;   // when a step last agreed with it, in such times
+    std::uint64_t after = 0;  // the key of the step that came after it; 0: not known
   };
 
   static std::uint64_t mix(std::uint64_t h, std::uint64_t x) noexcept {
@@ -323,6 +345,19 @@ class history {
     const step_record& e = followed();
     const std::uint32_t at = running_ && done_ > 0 ? done_ - 1 : done_;
     return at < e.length() ? e.operations[at].start : e.time;
+  }
+  // What tells a record's structure from others: the prefix of all of it.
+  [[nodiscard]] std::uint64_t key_of(std::uint32_t record) const noexcept {
+    const auto& o = records_[record].step.operations;
+    return o.empty() ? 0 : o.back().prefix;
+  }
+  // The record of that structure that was used last; rather the one given, or where there is none.
+  [[nodiscard]] std::uint32_t like(std::uint64_t key, std::uint32_t rather) const noexcept {
+    if (key_of(rather) == key) return rather;
+    std::uint32_t best = none;
+    for (std::uint32_t i = 0; i < records_.size(); ++i)
+      if (key_of(i) == key && (best == none || records_[i].used > records_[best].used)) best = i;
+    return best == none ? rather : best;
   }
   // A storage of the step under way.
   void enter(tensor_id t, bytes size, std::uint32_t born, bool pinned) {
@@ -448,6 +483,7 @@ class history {
 
   void follow(std::uint32_t record, std::uint32_t done) {
     followed_ = record;
+    after_ = follows() ? like(records_[record].after, record) : none;
     done_ = done;
     shifted_ = inexact_ = false;
     extra_ = 0;
@@ -456,7 +492,7 @@ class history {
     for (std::uint32_t l = 0; l < twins_.size(); ++l) expect(l, none);
     cursors_.assign(follows() ? followed().storages.size() : 0, 0);
     // Of the step, and of the one after it.
-    away_.reset(follows() ? 2 * std::size_t{followed().length()} : 0,
+    away_.reset(follows() ? std::size_t{followed().length()} + records_[after_].step.length() : 0,
                 [&](tensor_id t) { return due(t); });
   }
   // The place of the record that the step goes to: of one just like it, else a new one, else the
@@ -475,7 +511,7 @@ class history {
       place = static_cast<std::uint32_t>(std::ranges::min_element(records_, {}, &entry::used) -
                                          records_.begin());
     std::swap(records_[place].step, now_);
-    records_[place].used = step_;
+    records_[place].used = ++agreements_;
     return place;
   }
   [[nodiscard]] std::uint32_t due(tensor_id t) const noexcept {
@@ -487,15 +523,18 @@ class history {
   step_record now_;                             // under way
   std::vector<row> rows_;                       // by tensor
   std::vector<tensor_id> tensors_;              // by storage of the step under way
+  std::vector<tensor_id> before_;               // by storage of the step before
   std::vector<std::uint32_t> twins_;            // likewise: the followed record's
   std::vector<std::uint32_t> matches_;          // by operator of the step under way: likewise
   mutable std::vector<std::uint32_t> cursors_;  // by storage of the followed record: its next use
   detail::away_list away_;
   std::uint64_t step_ = 1, live_ = 0, switches_ = 0, divergences_ = 0;
-  std::uint64_t prefix_ = 0, exact_ = 0;
+  std::uint64_t prefix_ = 0, exact_ = 0, agreements_ = 0;
+  std::uint64_t coming_ = 0;  // the key of the step for which `row::again` holds
   std::uint32_t followed_ = none, last_ = none;
-  std::uint32_t done_ = 0;   // operators of the followed record so far, the one at hand included
-  std::uint32_t extra_ = 0;  // in a row that the record does not have
+  std::uint32_t after_ = none;  // the record of the step that comes after the followed one
+  std::uint32_t done_ = 0;      // operators of the followed record so far, the one at hand included
+  std::uint32_t extra_ = 0;     // in a row that the record does not have
   bool running_ = false;
   bool shifted_ = false;  // the step has more or fewer operators: numbers differ
   bool inexact_ = false;  // sizes differ
