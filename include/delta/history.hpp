@@ -159,6 +159,7 @@ class history {
     if (r.step == step_ && !now_.operations.empty())
       now_.storages[r.local].died = now_.length() - 1;
     r.step = r.again_step = r.before_step = 0;
+    away_.forget(t);
   }
   /// A step of another history, whose names are not known here: it is followed by one whose
   /// operators have none ("").
@@ -192,6 +193,7 @@ class history {
     prefix_ = exact_ = 0;
     ++step_;
     follow(last_, 0);
+    refile();
   }
   /// An operator begins. `size_of(t)`: rounded bytes; `pinned(t)`: both ways. O(touched), but for
   /// one that differs.
@@ -205,6 +207,7 @@ class history {
     o.inputs = static_cast<std::uint32_t>(inputs);
     o.updates = static_cast<std::uint32_t>(touched.size() - inputs);
     const std::uint32_t here = now_.length();
+    before_it_ = {followed_, done_, extra_, static_cast<std::uint32_t>(tensors_.size()), shifted_};
     for (const tensor_id t : touched) {
       row& r = rows_[index(t)];
       if (r.step != step_) {
@@ -220,13 +223,30 @@ class history {
     running_ = true;
     match(here);
   }
-  /// The operator was given up.
+  /// The operator was given up: it leaves no trace. (But of a record that was taken up for it, as
+  /// that begins as the step did so far.) O(storages).
   void undo() noexcept {
     running_ = false;
+    const std::uint32_t here = now_.length() - 1;
     now_.lists.resize(now_.operations.back().first);
     now_.operations.pop_back();
-    if (matches_.back() != none && follows()) done_ = matches_.back();
     matches_.pop_back();
+    while (tensors_.size() > before_it_.storages) {
+      row& r = rows_[index(tensors_.back())];
+      if (r.step == step_ && r.local == tensors_.size() - 1) {
+        r.step = 0;
+        if (r.before_step == step_) records_[last_].step.storages[r.before].again = r.again;
+      }
+      now_.storages.pop_back(), tensors_.pop_back(), twins_.pop_back();
+    }
+    for (step_record::storage& s : now_.storages)
+      if (s.died == here) s.died = here - 1;
+    if (!follows() || followed_ != before_it_.followed) return;
+    // Uses that were passed are to come again.
+    for (std::uint32_t i = before_it_.done; i < done_; ++i)
+      for (const std::uint32_t s : followed().touched(followed().operations[i])) cursors_[s] = 0;
+    done_ = before_it_.done, extra_ = before_it_.extra, shifted_ = before_it_.shifted;
+    refile();
   }
   /// It has made these. `workspace` is rounded; `cost`, in ns, is what is known by now.
   template <class SizeOf>
@@ -307,6 +327,7 @@ class history {
     tensors_.clear(), twins_.clear(), matches_.clear();
     prefix_ = exact_ = 0;
     follow(like(coming_, last_), 0);
+    refile();
   }
 
  private:
@@ -343,7 +364,8 @@ class history {
   // ns of the followed record's operators before now; the one at hand is not over.
   [[nodiscard]] double elapsed() const noexcept {
     const step_record& e = followed();
-    const std::uint32_t at = running_ && done_ > 0 ? done_ - 1 : done_;
+    const bool within = running_ && matches_.back() != none;
+    const std::uint32_t at = within ? done_ - 1 : done_;
     return at < e.length() ? e.operations[at].start : e.time;
   }
   // What tells a record's structure from others: the prefix of all of it.
@@ -386,10 +408,9 @@ class history {
     if (!follows() && here > 0) return;
     if (change_record(here, false)) return take(here, here);
     if (!follows()) return;
-    if (here == 0) return diverge();
-    for (std::uint32_t i = 1; i <= most_differing; ++i)
-      if (agrees(here, done_ + i)) return shifted_ = true, take(here, done_ + i);
     shifted_ = true;
+    for (std::uint32_t i = 1; i <= most_differing; ++i)
+      if (agrees(here, done_ + i)) return take(here, done_ + i);
     if (++extra_ > most_differing) diverge();
   }
   // Could operator `here` be number `at` of the record? The same kind, and it touches the same, as
@@ -405,14 +426,16 @@ class history {
       if (twins_[a[i]] != none && twins_[a[i]] != b[i]) return false;
     return true;
   }
-  void take(std::uint32_t here, std::uint32_t at) noexcept {
+  void take(std::uint32_t here, std::uint32_t at) {
     const step_record& e = followed();
     const auto a = now_.touched(now_.operations[here]), b = e.touched(e.operations[at]);
     for (std::size_t i = 0; i < a.size(); ++i)
       if (twins_[a[i]] == none) expect(a[i], b[i]);
     matches_[here] = at;
+    const bool skipped = at > done_;
     done_ = at + 1;
     extra_ = 0;
+    if (skipped) refile();  // what was due there is overdue
   }
   // Another record that begins as this step does, up to and with operator `here`; `exact`: with the
   // same sizes, all outputs included. Of several the one with the same sizes so far, then the one
@@ -438,10 +461,12 @@ class history {
     // Numbered alike so far; what `here` touches or made first follows with its match.
     const auto known_so_far = std::min(twins_.size(), records_[best].step.storages.size());
     for (std::uint32_t l = 0; l < known_so_far; ++l) expect(l, l);
+    refile();
     return true;
   }
   void diverge() {
     follow(none, 0);
+    refile();
     ++divergences_;
   }
   // The operator has ended: did it make as much, and as large, as the record says?
@@ -476,6 +501,7 @@ class history {
       ++switches_;
       matches_[here] = here;
       for (std::uint32_t l = 0; l < twins_.size(); ++l) expect(l, l);
+      refile();
       return true;
     }
     return false;
@@ -491,7 +517,9 @@ class history {
     measured_ = recorded_ = 0;
     for (std::uint32_t l = 0; l < twins_.size(); ++l) expect(l, none);
     cursors_.assign(follows() ? followed().storages.size() : 0, 0);
-    // Of the step, and of the one after it.
+  }
+  // By other forecasts than before. For positions of the step, and of the one after it.
+  void refile() {
     away_.reset(follows() ? std::size_t{followed().length()} + records_[after_].step.length() : 0,
                 [&](tensor_id t) { return due(t); });
   }
@@ -536,6 +564,11 @@ class history {
   std::uint32_t done_ = 0;      // operators of the followed record so far, the one at hand included
   std::uint32_t extra_ = 0;     // in a row that the record does not have
   bool running_ = false;
+  // As it was before the operator at hand began.
+  struct {
+    std::uint32_t followed = none, done = 0, extra = 0, storages = 0;
+    bool shifted = false;
+  } before_it_;
   bool shifted_ = false;  // the step has more or fewer operators: numbers differ
   bool inexact_ = false;  // sizes differ
   nanoseconds began_{};   // the step under way

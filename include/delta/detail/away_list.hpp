@@ -75,6 +75,8 @@ class away_list {
     list_.pop_back();
     r.place = none;
   }
+  /// Nobody knows any more when it is due; it stays in the list. As `remove`.
+  void forget(tensor_id t) noexcept { unfile(t); }
   /// Other positions count from now on: `due(t)` gives them anew. O(positions + listed).
   template <class Due>
   void reset(std::size_t positions, const Due& due) {
