@@ -54,6 +54,8 @@ void with_offloading_policies(const F& f) {
   f("online", online());
   f("paper", paper());
   f("lru offload", policy<lru, offload_only, no_prefetch>{});
+  f("learned", learned());
+  f("adaptive", adaptive());
   f("greedy cheaper lifo", policy<greedy, cheaper, lifo_prefetch>{});
   f("msps paper", policy<msps, paper_ratio, no_prefetch>{});
   f("dtr cheaper fifo", policy<dtr, cheaper, fifo_prefetch>{});
