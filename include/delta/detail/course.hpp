@@ -225,6 +225,7 @@ class course {
     book_->close_step();
     launcher_.forget_costs();
     if (book_->learns) {
+      book_->steps.mark();
       book_->follow_clock();
       book_->past.end_of_step(book_->now.clock);
     }
@@ -315,6 +316,11 @@ class course {
   void note_beginning(const char* name) {
     if (!book_->learns) return;
     graph& g = book_->tensors;
+    if (book_->steps.begins(name, touched_,
+                            [&](tensor_id t) { return g[t].producer == operator_id::none; })) {
+      book_->past.end_of_step(book_->now.clock);
+      room_->end_of_step();
+    }
     book_->past.begin(
         name, touched_, inputs_, [&](tensor_id t) { return g[t].footprint; },
         [&](tensor_id t) { return g[t].pinned == pin::both; });

@@ -17,6 +17,7 @@
 #include "delta/detail/candidates.hpp"
 #include "delta/detail/closures.hpp"
 #include "delta/detail/graph.hpp"
+#include "delta/detail/opening.hpp"
 #include "delta/observer.hpp"
 
 namespace delta::detail {
@@ -33,6 +34,7 @@ class ledger {
   conditions now;       ///< what policies see; the storage's part as of the last `look`
   counters counts;      ///< what was done
   history past;         ///< what steps taught
+  opening steps;        ///< where they begin, if the program does not say so
   bool learns = false;  ///< somebody asks for that
 
   [[nodiscard]] Storage& storage() noexcept { return *storage_; }
@@ -94,7 +96,10 @@ class ledger {
     candidates_.cover(tensors.tensor_slots() + 1);
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
-    if (learns) past.came(t, r.footprint);
+    if (learns) {
+      past.came(t, r.footprint);
+      if (!persistent) steps.made(r.footprint);
+    }
     own(t, std::move(b));
     r.label = label;
     r.persistent = persistent;
@@ -288,7 +293,10 @@ class ledger {
   /// Whoever still locks it abandons it when he unlocks.
   void drop(tensor_id t) {
     if (--tensors[t].references > 0) return;
-    if (learns) past.went(t, tensors[t].footprint);
+    if (learns) {
+      past.went(t, tensors[t].footprint);
+      if (!tensors[t].persistent) steps.dropped(tensors[t].footprint);
+    }
     tensors.reweigh(t);
     if (tensors[t].locks == 0) abandon(t);
   }

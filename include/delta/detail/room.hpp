@@ -130,11 +130,16 @@ class room {
     if constexpr (follows_steps<D>) decider_.end_of_step(c);
     if constexpr (selects_variant<H>) decide_by(filter_.heuristic().select(c));
   }
-  /// Of several policies this one decides from now on. Between steps: then there is no record, and
-  /// no cost is kept that the other policy would not keep.
+  /// Of several policies this one decides from now on. O(1), O(tensors) where it keeps the costs of
+  /// other closures.
   void decide_by(std::uint32_t variant) {
     book_->now.variant = variant;
-    if constexpr (selects_variant<H>) book_->tensors.keeps = filter_.heuristic().keeps(variant);
+    if constexpr (selects_variant<H>) {
+      graph& g = book_->tensors;
+      if (std::exchange(g.keeps, filter_.heuristic().keeps(variant)) == g.keeps) return;
+      for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
+        g[static_cast<tensor_id>(i)].cost = tensor::unknown;
+    }
   }
 
   /// Should this tensor on the host be reloaded? (Decider::restore; default: the cheaper.)
