@@ -24,7 +24,6 @@ namespace {
 
 constexpr std::size_t most_trials = 3;
 constexpr std::uint64_t observed_steps = 3;  // pages and caches make the first a slow one
-constexpr std::uint64_t least_replayed = 3;  // each but the first begins where one ended
 constexpr std::uint64_t most_replayed = 8;   // a longer run goes on as the last of these
 constexpr std::uint64_t trials_apart = 50;   // by that part of the unmanaged peak at least
 
@@ -54,8 +53,7 @@ class budget_search {
     wanted.recording = true;
     unmanaged_ = train_once(bench_, wanted);
     step_ = repeat_last_step(*unmanaged_.recorded, 1);
-    program_ = repeat_last_step(*unmanaged_.recorded,
-                                std::clamp(bench_.steps, least_replayed, most_replayed));
+    program_ = repeat_last_step(*unmanaged_.recorded, std::min(bench_.steps, most_replayed));
     unmanaged_.recorded.reset();
     if (!options_.record.empty()) write_trace(step_, options_.record);
     if (options_.verify && bench_.steps != observed_steps)
@@ -67,7 +65,8 @@ class budget_search {
                     << std::endl;
     budget_question question{.machine = machine_of(program_),
                              .max_overhead = options_.max_overhead,
-                             .name = options_.model};
+                             .name = options_.model,
+                             .step = &step_};
     question.machine.host_budget = bench_.host_budget;
     question.machine.thrash_limit = std::max(question.machine.thrash_limit, options_.max_overhead);
     found_.answer = find_budget(program_, options_.policy, question);
@@ -124,10 +123,12 @@ class budget_search {
     found_.report = std::move(r);
   }
 
+  /// As predicted, of what comes behind the first step: by the clock of the usual step, as single
+  /// ones vary; in virtual time of the last, as in the replay.
   [[nodiscard]] double overhead_of(const run_outcome& run) const {
     if (!options_.virtual_clock) return run.step_seconds / unmanaged_.step_seconds;
-    return static_cast<double>(run.steps_time.count()) /
-           (static_cast<double>(total_cost(step_).count()) * static_cast<double>(bench_.steps));
+    return static_cast<double>(run.last_step.count()) /
+           static_cast<double>(total_cost(step_).count());
   }
 
   /// Where in the curve the next trial is; nullopt: there is none.

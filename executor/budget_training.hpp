@@ -36,14 +36,16 @@ struct budget_finding {
 };
 
 /// Trains three steps without a budget, replays the last one as often in a row as the run has
-/// steps, but 3 to 8 times, with options.policy in many budgets (`find_budget`), and trains as the
-/// options say in the smallest that keeps to options.max_overhead. Where that run ends in a memory
-/// error or takes longer, up to two larger budgets follow, which the replay says keep to it: each
-/// at least 2 % of the unmanaged peak larger and, behind a run that took longer, with a predicted
-/// overhead that is as much smaller as the measured one was too large.
+/// steps, but 8 times at most, with options.policy in many budgets (`find_budget`), and trains as
+/// the options say in the smallest in which the last repetition keeps to options.max_overhead: in
+/// the first step a policy that learns knows nothing, and pays for it once. Where that run ends in
+/// a memory error or takes longer, up to two larger budgets follow, which the replay says keep to
+/// it: each at least 2 % of the unmanaged peak larger and, behind a run that took longer, with a
+/// predicted overhead that is as much smaller as the measured one was too large.
 ///
-/// The measured overhead is the median step's time over the unmanaged one's; under the virtual
-/// clock all steps' over the recorded step's cost, as in the replay. options.record gets the
+/// The measured overhead is the median step's time over the unmanaged one's, the first step left
+/// out of both; under the virtual clock the last step's over the recorded step's cost, as in the
+/// replay. Of a run of one step it is that one's. options.record gets the
 /// recorded step, options.timeline and options.decisions what the last run does. Progress and
 /// errors as `train`, but that memory errors are results.
 budget_finding find_and_confirm(const train_options&, std::ostream& progress);

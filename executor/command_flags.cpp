@@ -51,7 +51,7 @@ void describe(command_line& given) {
               "host memory for tensors copied out (default: as much as the\n"
               "unmanaged peak); needs a budget");
   given.value("--policy", "NAME",
-              "what leaves and how it comes back (default online with a budget, also\n"
+              "what leaves and how it comes back (default adaptive with a budget, also\n"
               "one to be found, unmanaged without); 'list' explains each in a line");
   given.flag("--strict", "paper: stop with an error when backward would have to release");
 
@@ -108,13 +108,22 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
       "  (m: bytes, s: operators since the last use, c_r: what computing it again costs,\n"
       "  c_s: what copying it out and back costs)\n"
       "\n"
+      "Below the table of results a policy that learns from steps says what it learned: how many\n"
+      "steps it saw; what the last one needs without a budget; what that took over the time of "
+      "its\n"
+      "operators, each counted once (the rest is recomputing, waiting, deciding, and making the\n"
+      "images); of adaptive and auto, which policy decides now; and what auto expects of that.\n"
+      "\n"
       "--find-budget trains three steps without a budget and records the last. It replays that,\n"
-      "3 to 8 times in a row by the number of steps, in the budgets of delta-replay's\n"
-      "--find-budget, and trains in the smallest that keeps to --max-overhead, to compare what it\n"
-      "takes with what the replay says. A budget is confirmed when the run comes to its end in it\n"
-      "and keeps to the overhead: the median step's, or with --virtual-clock that of all steps in\n"
-      "virtual time. If it is not, larger ones are tried, three in all. --timeline and\n"
-      "--decisions show the last run.\n"
+      "as often in a row as there are steps, but 8 times at most, in the budgets of "
+      "delta-replay's\n"
+      "--find-budget. It trains in the smallest in which the last repetition keeps to\n"
+      "--max-overhead, to compare what it takes with what the replay says. The first step is left\n"
+      "out, as a policy knows nothing then. A budget is confirmed when the run comes to its end "
+      "in\n"
+      "it and keeps to the overhead: the median step's but for the first, or with --virtual-clock\n"
+      "the last step's in virtual time. If it is not, larger ones are tried, three in all.\n"
+      "--timeline and --decisions show the last run.\n"
       "\n"
       "Units:\n"
       "  sizes  65536, 512KiB, 300MiB, 1.5GiB; KB, MB and GB are powers of 1000\n"

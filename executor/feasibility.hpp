@@ -14,7 +14,7 @@ namespace delta::executor {
 
 /// A machine and a policy to try a graph's steps on, in virtual time.
 struct trial {
-  std::string_view policy = "online";
+  std::string_view policy = "adaptive";
   bool strict = false;
   bytes budget{};
   bytes host_budget{};

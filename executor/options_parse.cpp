@@ -169,7 +169,7 @@ void read_search(const command_flags& given, train_options& options) {
     options.max_overhead =
         real("--max-overhead", given.text("--max-overhead"), "a number from 1 to 1000",
              [](double x) { return x >= 1 && x <= 1000; });
-  options.policy = "online";
+  options.policy = "adaptive";
 }
 
 void read_policy(const command_flags& given, train_options& options,
@@ -199,7 +199,7 @@ void read_memory(const command_flags& given, train_options& options,
                  std::span<const policy_choice> policies) {
   if (given.has("--budget")) {
     options.budget = budget_of("--budget", given.text("--budget"));
-    options.policy = "online";
+    options.policy = "adaptive";
   }
   if (given.has("--host-budget")) {
     options.host_budget = size_of("--host-budget", given.text("--host-budget"));

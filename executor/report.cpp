@@ -27,6 +27,20 @@ void each_field(auto& r, auto&& visit)
 }
 
 void each_field(auto& r, auto&& visit)
+  requires requires { r.divergences; }
+{
+  visit("steps", r.steps);
+  visit("kinds", r.kinds);
+  visit("divergences", r.divergences);
+  visit("operators", r.operators);
+  visit("peak_bytes", r.peak_bytes);
+  visit("measured_overhead", r.measured_overhead);
+  visit("policy", r.policy);
+  visit("expected_overhead", r.expected_overhead);
+  visit("memory_bytes", r.memory_bytes);
+}
+
+void each_field(auto& r, auto&& visit)
   requires requires { r.losses_digest; }
 {
   visit("model", r.model);
@@ -60,6 +74,7 @@ void each_field(auto& r, auto&& visit)
   visit("prefetches", r.prefetches);
   visit("moves", r.moves);
   visit("moved_bytes", r.moved_bytes);
+  visit("learned", r.learned);
   visit("virtual_clock", r.virtual_clock);
   visit("copy_rate", r.copy_rate);
   visit("max_overhead", r.max_overhead);
@@ -76,10 +91,20 @@ template <class T>
 json to_value(const T& value) {
   return value;
 }
-json to_value(const bytes_by_class& value) {
+template <class T>
+json to_value(const std::optional<T>& value);
+/// A part of a report that is an object of its own.
+template <class T>
+json to_object(const T& part) {
   json object = json::object();
-  each_field(value, [&](const char* key, const auto& member) { object[key] = to_value(member); });
+  each_field(part, [&](const char* key, const auto& member) { object[key] = to_value(member); });
   return object;
+}
+json to_value(const bytes_by_class& value) {
+  return to_object(value);
+}
+json to_value(const learned_report& value) {
+  return to_object(value);
 }
 template <class T>
 json to_value(const std::optional<T>& value) {
@@ -96,7 +121,12 @@ void from_value(const json& value, std::vector<float>& member) {
     member.push_back(item.is_null() ? std::numeric_limits<float>::quiet_NaN() : item.get<float>());
   }
 }
+template <class T>
+void from_value(const json& value, std::optional<T>& member);
 void from_value(const json& value, bytes_by_class& member) {
+  each_field(member, [&](const char* key, auto& part) { from_value(value.at(key), part); });
+}
+void from_value(const json& value, learned_report& member) {
   each_field(member, [&](const char* key, auto& part) { from_value(value.at(key), part); });
 }
 template <class T>
@@ -161,6 +191,27 @@ text_row cells(const train_report& r) {
           r.bit_identical ? (*r.bit_identical ? "yes" : "NO") : unknown};
 }
 
+std::string counted(std::uint64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+std::string times(double overhead) {
+  return format_fixed(overhead, 2) + "x";
+}
+
+/// For somebody who knows the budget and nothing of how the policy works.
+std::string sentence(const train_report& r, const learned_report& l) {
+  std::string text = r.model + " " + r.policy + ": learned from " + counted(l.steps, "step");
+  if (l.kinds > 1) text += " of " + counted(l.kinds, "kind");
+  if (l.kinds == 1 && l.steps > 1) text += ", all alike";
+  text += "; the last, of " + counted(l.operators, "operator") + ", needs " +
+          format_bytes(bytes{l.peak_bytes}) + " unmanaged (the budget is " +
+          format_bytes(bytes{r.budget_bytes}) + ") and took " + times(l.measured_overhead) +
+          " its operators' time";
+  if (l.policy) text += "; from now on '" + *l.policy + "' decides";
+  if (l.expected_overhead) text += ", expected to take " + times(*l.expected_overhead);
+  return text;
+}
+
 }  // namespace
 
 void print_table(std::ostream& out, std::span<const train_report> reports) {
@@ -168,6 +219,8 @@ void print_table(std::ostream& out, std::span<const train_report> reports) {
                               "evictions", "offloads", "reloads", "recomputes", "bit-identical"}};
   for (const train_report& report : reports) rows.push_back(cells(report));
   print_aligned(out, rows, 2);
+  for (const train_report& report : reports)
+    if (report.learned) out << sentence(report, *report.learned) << '\n';
 }
 
 }  // namespace delta::executor

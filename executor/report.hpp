@@ -22,6 +22,20 @@ struct bytes_by_class {
   std::uint64_t workspace = 0;
 };
 
+/// What a policy that learns had learned by the end of the last training step. An overhead is here
+/// a step's time by the manager's clock over its operators' time, each counted once.
+struct learned_report {
+  std::uint64_t steps = 0;        ///< that it saw, those of evaluations included
+  std::uint64_t kinds = 0;        ///< how many of them differ, in operators or in sizes; 32 at most
+  std::uint64_t divergences = 0;  ///< steps that stopped being like any before
+  std::uint64_t operators = 0;    ///< of the last one
+  std::uint64_t peak_bytes = 0;   ///< the most that its tensors and workspace take unmanaged
+  double measured_overhead = 0;   ///< of the last one
+  std::optional<std::string> policy;        ///< that decides from now on; absent: it has no choice
+  std::optional<double> expected_overhead;  ///< under that, as tried on the last step
+  std::uint64_t memory_bytes = 0;           ///< what remembering takes
+};
+
 /// The result of one run. Member names are the JSON keys; absent optionals are null there.
 struct train_report {
   std::string model;
@@ -40,7 +54,7 @@ struct train_report {
   std::optional<std::uint64_t> host_budget_bytes;
   std::uint64_t host_peak_bytes = 0;
 
-  double step_seconds = 0;  ///< median
+  double step_seconds = 0;  ///< median, without the first step where there are more
   std::optional<double> unmanaged_step_seconds;
   double stall_seconds = 0;    ///< a step's waits for copies (mean)
   double manager_seconds = 0;  ///< a step's wall time less kernels less waits for copies (mean)
@@ -60,13 +74,15 @@ struct train_report {
   std::uint64_t moves = 0;  ///< blocks moved together inside the arena
   std::uint64_t moved_bytes = 0;
 
+  std::optional<learned_report> learned;  ///< absent: the policy does not learn
+
   bool virtual_clock = false;
   std::optional<double> copy_rate;  ///< bytes per second each way, where throttled
 
   // Only of a run in a budget that was looked for.
   std::optional<double> max_overhead;        ///< asked for: time / unmanaged time
-  std::optional<double> predicted_overhead;  ///< in this budget, by the replay of one step
-  std::optional<double> measured_overhead;   ///< in this run
+  std::optional<double> predicted_overhead;  ///< of the last step in this budget, by replaying one
+  std::optional<double> measured_overhead;   ///< in this run, likewise behind the first step
   std::optional<bool> budget_confirmed;      ///< it kept to the budget and to the overhead
 
   // Only where no run came to its end; the figures are those of the command line then.
@@ -82,7 +98,8 @@ void write_json(const train_report&, const std::filesystem::path& path);
 train_report read_json(const std::filesystem::path& path);
 
 /// One aligned line per report: model, policy, budget, peak, saving, step time ratio, counts,
-/// bit-identical. Unknown values are "-".
+/// bit-identical. Unknown values are "-". Below, one line per report of what its policy learned,
+/// where it learns.
 void print_table(std::ostream&, std::span<const train_report>);
 
 }  // namespace delta::executor

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/adaptive.hpp"
 #include "delta/manager.hpp"
 #include "graph.hpp"
 #include "initialise.hpp"
@@ -56,6 +57,8 @@ class session {
   [[nodiscard]] virtual step_times times() const = 0;  ///< of the last step
   /// Bytes at the instant of the peak so far, by what they are for. Exact when nothing leaves.
   [[nodiscard]] virtual bytes_by_class peak_by_class() const = 0;
+  /// What the policy has learned so far; without steps where it does not learn.
+  [[nodiscard]] virtual lesson learned() const = 0;
 };
 
 /// The session over one manager type.
@@ -121,6 +124,7 @@ class runner final : public session {
   [[nodiscard]] const counters& counts() const override { return manager_.counts(); }
   [[nodiscard]] step_times times() const override { return times_; }
   [[nodiscard]] bytes_by_class peak_by_class() const override { return peak_; }
+  [[nodiscard]] lesson learned() const override { return lesson_of(manager_); }
 
  private:
   using clock = std::chrono::steady_clock;

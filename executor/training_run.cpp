@@ -82,8 +82,10 @@ class listed_batch final : public batch_source {
   std::span<const std::uint32_t> indices_;
 };
 
-double median(std::vector<double> v) {
+/// Without the first where there are more (run_outcome says why).
+double usual(std::vector<double> v) {
   if (v.empty()) return 0;
+  if (v.size() > 1) v.erase(v.begin());
   const auto middle = v.begin() + std::ptrdiff_t(v.size() / 2);
   std::nth_element(v.begin(), middle, v.end());
   return *middle;
@@ -217,7 +219,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
     const nanoseconds waited = device.waited(), began = storage.now();
     out.losses.push_back(trainee->train(&batch));
     const auto seconds = [](nanoseconds t) { return double(t.count()) * 1e-9; };
-    out.steps_time += storage.now() - began;
+    out.last_step = storage.now() - began;
     const nanoseconds stalled = device.waited() - waited;
     const step_times t = trainee->times();
     walls.push_back(seconds(t.wall));
@@ -226,13 +228,14 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
     if (i == 0 || (i + 1) % report_every == 0 || i + 1 == steps)
       s.progress << wanted.title << ": step " << i + 1 << "/" << steps << ", loss "
                  << out.losses.back() << ", " << walls.back() << " s" << std::endl;
+    if (i + 1 == steps) out.learned = trainee->learned();  // evaluations are other steps
     if (o.evaluate && wanted.evaluations && ((i + 1) % per_epoch == 0 || i + 1 == steps)) {
       out.accuracies.push_back(evaluate(s, *trainee, batch));
       s.progress << wanted.title << ": accuracy " << out.accuracies.back() << " after step "
                  << i + 1 << std::endl;
     }
   }
-  out.step_seconds = median(walls);
+  out.step_seconds = usual(walls);
   out.stall_seconds = mean(stalls);
   out.manager_seconds = mean(own);
   out.counts = trainee->counts();
@@ -260,6 +263,26 @@ bool same_bits(const run_outcome& a, const run_outcome& b) {
          a.parameters == b.parameters && a.state == b.state;
 }
 
+namespace {
+
+std::optional<learned_report> report_of(const lesson& l) {
+  if (l.steps == 0) return std::nullopt;
+  learned_report r{.steps = l.steps,
+                   .kinds = l.kinds,
+                   .divergences = l.divergences,
+                   .operators = l.operators,
+                   .peak_bytes = l.peak.count,
+                   .measured_overhead = l.measured,
+                   .policy = {},
+                   .expected_overhead = {},
+                   .memory_bytes = l.memory};
+  if (!l.policy.empty()) r.policy = l.policy;
+  if (l.expected > 0) r.expected_overhead = l.expected;
+  return r;
+}
+
+}  // namespace
+
 void report_twin(train_report& r, const run_outcome& twin) {
   r.unmanaged_step_seconds = twin.step_seconds;
   r.unmanaged_peak_bytes = twin.by_class;
@@ -284,6 +307,7 @@ void report_run(train_report& r, run_outcome&& run) {
   r.prefetches = run.counts.prefetches;
   r.moves = run.moves;
   r.moved_bytes = run.moved_bytes;
+  r.learned = report_of(run.learned);
 }
 
 }  // namespace delta::executor

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "data/dataset.hpp"
+#include "delta/adaptive.hpp"
 #include "delta/observer.hpp"
 #include "delta/trace.hpp"
 #include "delta/units.hpp"
@@ -56,14 +57,17 @@ struct run_outcome {
   std::vector<float> losses;                                  ///< one per step
   std::vector<std::vector<std::byte>> parameters{}, state{};  ///< in the graph's order
   std::vector<double> accuracies{};
-  double step_seconds = 0;                        ///< median
+  /// Median, without the first step where there are more: pages and caches make that a slow one,
+  /// and a policy that learns knows nothing in it.
+  double step_seconds = 0;
   double stall_seconds = 0, manager_seconds = 0;  ///< of a step (mean)
-  nanoseconds steps_time{};                       ///< of all training steps, by the storage's clock
+  nanoseconds last_step{};                        ///< by the storage's clock
   counters counts;
   bytes peak{}, host_peak{};
   bytes_by_class by_class;
   std::uint64_t moves = 0, moved_bytes = 0;
   std::optional<trace> recorded{};
+  lesson learned;  ///< behind the last training step
 };
 
 /// Trains. Throws delta's typed memory errors (a budget that nothing fits).

@@ -39,6 +39,17 @@ TEST_CASE("dtr and online: 80, 60, 50 and 40 %; paper: 80 and 60 %, verified by 
     }
 }
 
+TEST_CASE("policies that learn: 60 and 40 %, by the clock and without it") {
+  const twin real(unmanaged(small));
+  for (const std::string_view policy : {"learned", "adaptive", "auto"})
+    for (const int part : {60, 40}) {
+      CAPTURE(policy);
+      CAPTURE(part);
+      check_passes(real, policy, real.part(part));
+      check_passes(repeatable(), policy, repeatable().part(part));
+    }
+}
+
 TEST_CASE("below: equal, or a budget is named that works") {
   for (const std::string_view policy : {"dtr", "online", "paper"})
     for (const int part : {50, 40, 30, 20, 10, 1}) {

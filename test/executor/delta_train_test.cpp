@@ -103,6 +103,42 @@ TEST_CASE("two processes, one managed: the same digests; one table of both") {
   CHECK(std::ranges::count(table.out, '\n') == 3);
 }
 
+TEST_CASE("a policy that learns says below the table, and in the report, what it learned") {
+  const temporary_folder folder;
+  const auto json = (folder / "learned.json").string();
+  const auto find_after = [&](const std::string& flags) {
+    const outcome o = run(tiny + "--budget 60% --virtual-clock --json " + json + " " + flags);
+    REQUIRE_MESSAGE(o.code == 0, o.err);
+    const train_report r = read_json(json);
+    REQUIRE(r.learned.has_value());
+    CHECK(r.learned->steps == 2);
+    CHECK(r.learned->kinds == 1);
+    CHECK(r.learned->divergences == 0);
+    CHECK(r.learned->operators > 100);
+    CHECK(r.learned->peak_bytes == r.unmanaged_peak_bytes->total);
+    CHECK(r.learned->measured_overhead >= 1);
+    CHECK(r.learned->memory_bytes > 0);
+    CHECK(std::ranges::count(o.out, '\n') == 3);
+    CHECK(o.out.find("\nresnet20 " + r.policy + ": learned from 2 steps, all alike; ") !=
+          std::string::npos);
+    return std::pair(r, o.out);
+  };
+  const auto [usual, usual_text] = find_after("");
+  CHECK(usual.policy == "adaptive");
+  REQUIRE(usual.learned->policy.has_value());
+  CHECK(usual_text.find("'" + *usual.learned->policy + "' decides\n") != std::string::npos);
+  CHECK_FALSE(usual.learned->expected_overhead.has_value());
+  const auto [best, best_text] = find_after("--policy auto");
+  CHECK(best.learned->expected_overhead.value_or(0) >= 1);
+  CHECK(best_text.find(" decides, expected to take 1.") != std::string::npos);
+  const auto [only, only_text] = find_after("--policy learned");
+  CHECK_FALSE(only.learned->policy.has_value());
+  CHECK(only_text.find("decides") == std::string::npos);
+  const outcome other = run(tiny + "--budget 60% --policy online --json " + json);
+  CHECK(other.out.find("learned") == std::string::npos);
+  CHECK_FALSE(read_json(json).learned.has_value());
+}
+
 TEST_CASE("a budget is found, trained in and confirmed, by the clock") {
   const temporary_folder folder;
   const auto json = folder / "found.json";
@@ -114,7 +150,7 @@ TEST_CASE("a budget is found, trained in and confirmed, by the clock") {
   CHECK(o.out.find("smallest budgets with an overhead of at most 100.000x") != std::string::npos);
   CHECK(o.out.find("confirmed\n") != std::string::npos);
   const train_report r = read_json(json);
-  CHECK(r.policy == "online");
+  CHECK(r.policy == "adaptive");
   CHECK(r.steps == 2);
   CHECK(r.budget_confirmed == true);
   CHECK(r.bit_identical == true);

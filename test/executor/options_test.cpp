@@ -137,7 +137,7 @@ TEST_CASE("other forms that are good") {
   CHECK(options({"--data", "cifar10:a:b"}).data.what == data_choice::kind::cifar10);
   CHECK(options({"--data", "cifar10:a:b"}).data.directory == "a:b");
   CHECK(options({"--batch", "8", "--batch", "9"}).batch == 9);
-  CHECK(options({"--budget", "40%"}).policy == "online");
+  CHECK(options({"--budget", "40%"}).policy == "adaptive");
   CHECK(options({"--budget", "40%"}).budget.percent == 40);
   CHECK(options({"--budget", "12.5%"}).budget.percent == 12.5);
   CHECK(options({"--budget", "100%"}).budget.percent == 100);
@@ -276,7 +276,7 @@ TEST_CASE("memory: sizes, parts, rates and policies are refused") {
         "--policy: 'online' without --budget has nothing to do; allowed: unmanaged without a "
         "budget, or add --budget BYTES|PERCENT% or --find-budget");
   CHECK(refusal({"--strict", "--budget", "40%"}) ==
-        "--strict: given with --policy online; allowed: with --policy paper only");
+        "--strict: given with --policy adaptive; allowed: with --policy paper only");
   CHECK(refusal({"--copy-rate", "2GB"}) ==
         "--copy-rate: '2GB' lacks the unit's '/s'; allowed: a rate of at least 1 B/s such as 2GB/s "
         "or 1.5GiB/s (units B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)");
@@ -320,7 +320,7 @@ TEST_CASE("a budget that is to be found") {
   const train_options usual = options({"--find-budget"});
   CHECK(usual.find_budget);
   CHECK(usual.max_overhead == 1.2);
-  CHECK(usual.policy == "online");
+  CHECK(usual.policy == "adaptive");
   CHECK(usual.steps == 3);
   CHECK(usual.budget.what == budget_choice::kind::none);
   CHECK(options({"--find-budget", "--steps", "7"}).steps == 7);

@@ -97,6 +97,50 @@ TEST_CASE("a report survives writing and reading, bit for bit") {
   }
 }
 
+TEST_CASE("what was learned is an object of its own, and a line below the table") {
+  const delta::test::temporary_folder folder;
+  train_report r = sample();
+  r.policy = "auto";
+  r.learned = learned_report{.steps = 10,
+                             .kinds = 1,
+                             .divergences = 2,
+                             .operators = 412,
+                             .peak_bytes = 785u << 20,
+                             .measured_overhead = 1.042,
+                             .policy = "learned, eager",
+                             .expected_overhead = 1.031,
+                             .memory_bytes = 65536};
+  write_json(r, folder / "r.json");
+  const train_report back = read_json(folder / "r.json");
+  REQUIRE(back.learned.has_value());
+  CHECK(back.learned->steps == 10);
+  CHECK(back.learned->divergences == 2);
+  CHECK(back.learned->peak_bytes == 785u << 20);
+  CHECK(back.learned->policy == "learned, eager");
+  CHECK(back.learned->expected_overhead == 1.031);
+  CHECK(back.learned->memory_bytes == 65536);
+  const auto line = [](const train_report& report) {
+    std::ostringstream out;
+    print_table(out, {&report, 1});
+    const std::string text = out.str();
+    return text.substr(text.find('\n', text.find('\n') + 1) + 1);
+  };
+  CHECK(line(back) ==
+        "resnet50 auto: learned from 10 steps, all alike; the last, of 412 operators, needs 785 "
+        "MiB unmanaged (the budget is 400 MiB) and took 1.04x its operators' time; from now on "
+        "'learned, eager' decides, expected to take 1.03x\n");
+  r.learned = learned_report();
+  r.learned->steps = 5, r.learned->kinds = 2, r.learned->operators = 1;
+  r.learned->measured_overhead = 1;
+  const std::string rest =
+      "; the last, of 1 operator, needs 0 B unmanaged (the budget is 400 MiB) and took 1.00x its "
+      "operators' time\n";
+  CHECK(line(r) == "resnet50 auto: learned from 5 steps of 2 kinds" + rest);
+  r.learned->steps = r.learned->kinds = 1;
+  CHECK(line(r) == "resnet50 auto: learned from 1 step" + rest);
+  CHECK(line(sample()).empty());
+}
+
 TEST_CASE("what a budget was looked for by is kept, and a report from before reads without it") {
   const delta::test::temporary_folder folder;
   train_report r = sample();

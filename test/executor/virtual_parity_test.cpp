@@ -22,7 +22,7 @@ TEST_CASE("the arena under a virtual clock decides what the simulated storage de
   for (const workload& w : {workload{.model = "resnet20", .image = 32, .batch = 8, .steps = 4},
                             workload{.model = "resnet50", .image = 32, .batch = 4, .steps = 2}})
     for (const double copy_rate : {0.0, 2e9})
-      for (const std::string_view policy : {"online", "dtr", "paper"})
+      for (const std::string_view policy : {"online", "dtr", "paper", "adaptive"})
         for (const double part : {70, 40, 20}) {
           if (copy_rate > 0 && w.model == "resnet50") continue;  // copies are really that slow
           CAPTURE(w.model);
@@ -48,7 +48,7 @@ TEST_CASE("the arena under a virtual clock decides what the simulated storage de
 }
 
 TEST_CASE("two runs under a virtual clock decide the same") {
-  for (const std::string_view policy : {"online", "dtr", "paper"}) {
+  for (const std::string_view policy : {"online", "dtr", "paper", "adaptive", "auto"}) {
     CAPTURE(policy);
     const train_options o =
         managed(with_virtual_clock({.model = "resnet20", .steps = 3}), policy, percent(40));
