@@ -56,10 +56,12 @@ constexpr std::array ratios{0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8};
 template <class Policy>
 sums of(const std::vector<trace>& traces, Policy policy) {
   sums s;
-  const replay_options defaults;
+  replay_options usual;
+  usual.iterations = 1;
+  usual.places = true;
   for (const trace& t : traces) {
     const unmanaged_cost cost = unmanaged(t);
-    replay_machine machine = machine_for(t, cost.peak, defaults);
+    replay_machine machine = machine_for(t, cost.peak, usual);
     for (const double ratio : ratios) {
       machine.budget = replay_budget{ratio, {}}.resolve(cost.peak);
       const replay_result r = replay(t, policy, machine);

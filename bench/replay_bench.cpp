@@ -35,6 +35,7 @@ void one(benchmark::State& state, const std::string& name, const std::string& po
   if (!t) return;
   const bytes peak = unmanaged_peak(t->content);
   replay_machine machine = machine_for(t->content, peak, {});
+  machine.places = true;
   machine.budget = replay_budget{static_cast<double>(state.range(0)) / 100, {}}.resolve(peak);
   for (auto _ : state) {
     with_preset(policy, [&](auto p) {
@@ -55,6 +56,8 @@ void table(benchmark::State& state, const std::string& name) {
   if (!t) return;
   replay_options options;
   options.policies = {"unmanaged", "paper", "dtr", "online", "simrd:dtr"};
+  options.iterations = 1;
+  options.places = true;
   options.budgets.clear();
   for (int i = 1; i <= 10; ++i) options.budgets.push_back({i / 10.0, {}});
   for (auto _ : state) benchmark::DoNotOptimize(replay_all({&*t, 1}, options));

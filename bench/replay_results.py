@@ -37,6 +37,7 @@ def replays(build, data):
         rows = pathlib.Path(folder) / "rows.json"
         subprocess.run([build / "bin" / "delta-replay", *files, "--policy", ",".join(POLICIES),
                         "--budget", ",".join(map(str, RATIOS)), "--bandwidth", "12GB/s",
+                        "--iterations", "1", "--memory", "places",
                         "--json", rows], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([sys.executable, ROOT / "bench" / "plot_replay.py", rows, "--output",
                         RESULTS / "replay.svg"], check=True)

@@ -197,7 +197,8 @@ void measure(const row& r) {
   const bytes peak = unmanaged_peak(t);
   const replay_machine machine{.budget = bytes{peak.count / 100 * r.percent},
                                .host_budget = peak * 4,
-                               .latency = nanoseconds{10'000}};
+                               .latency = nanoseconds{10'000},
+                               .places = true};
   const double before = reset_peak();
   const measured first = replay_once(t, r.policy, machine);
   const double most = status("VmHWM");

@@ -205,7 +205,7 @@ class written_manager {
 /// operator that does not fit, or at twice the time that the trace takes without a budget.
 inline trace_log log_of(const trace& t, bytes budget) {
   trace_log log;
-  simulated storage(executor::storage_for(t, {.budget = budget}));
+  simulated storage(executor::storage_for(t, {.budget = budget, .places = true}));
   log_writer writer(log, storage);
   manager m{policy<written_base, written_eviction, no_prefetch>{{&writer}, {&writer}, {}}, storage};
   written_manager written(m, writer);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,10 @@ struct replay_machine {
   double thrash_limit = 2.0;  ///< a run that takes more than this times the unmanaged time ends
   bool limit_steps = false;   ///< so does one of which a step takes more than that times its own
   double real_rate = 1.0;     ///< what copies reach of the rates that policies are told
+  /// Have blocks places, between which free bytes scatter? Else these are in one piece, as behind a
+  /// table of pages. Absent: yes where the trace says what it was recorded on, as delta's own
+  /// recordings do.
+  std::optional<bool> places{};
 };
 
 /// `otherwise`, but with the copy rates and the latency of the machine that the trace was recorded
@@ -37,6 +42,11 @@ struct replay_machine {
   if (known.rate_in > 0) otherwise.rate_in = static_cast<double>(known.rate_in);
   otherwise.latency = known.latency.value_or(otherwise.latency);
   return otherwise;
+}
+
+/// Have blocks places in a replay of the trace on this machine?
+[[nodiscard]] inline bool has_places(const trace& t, const replay_machine& on) {
+  return on.places.value_or(t.recorded_on.has_value());
 }
 
 /// What came of one replay.
@@ -189,7 +199,8 @@ class replayer {
           .latency = on.latency,
           .granularity = std::max<std::uint64_t>(known.granularity, 1),
           .rate_move = static_cast<double>(known.rate_move),
-          .real_rate = on.real_rate};
+          .real_rate = on.real_rate,
+          .places = has_places(t, on)};
 }
 
 /// Replays a trace under a policy. An infeasible budget is a result, not an error.

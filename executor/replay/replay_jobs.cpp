@@ -118,6 +118,7 @@ replay_row head_of(const replay_job& j) {
   row.bandwidth_in = static_cast<std::uint64_t>(m.rate_in);
   row.latency_ns = m.latency.count();
   row.real_rate = m.real_rate;
+  row.memory = has_places(*j.subject, m) ? "places" : "pages";
   row.operators_faster = j.perturbed_by.operators_faster;
   row.noise = j.perturbed_by.noise;
   row.seed = j.perturbed_by.seed;

@@ -94,15 +94,14 @@ void describe(command_line& given) {
   given.group("What is replayed");
   given.list("TRACE", "", "recorded programs: DTR's format or delta's own, plain or gzip");
   given.value("--policy", "NAME,...",
-              "of the policies below (default dtr,online,paper); 'list' explains\n"
-              "each in a line");
+              "of the policies below (default dtr,online,adaptive); 'list'\n"
+              "explains each in a line");
   given.value("--budget", "R,...",
               "parts of each trace's unmanaged peak, 0.4 or 40%, or sizes, 300MiB\n"
               "(default 0.3,0.5,0.7)");
-
   given.value("--iterations", "N",
               "replay N training steps one behind the other, a row for each, and\n"
-              "judge each by itself (default " +
+              "judge each by itself; 1 replays the trace as it is (default " +
                   std::to_string(default_iterations) + ")");
 
   given.group("The machine");
@@ -116,9 +115,14 @@ void describe(command_line& given) {
   given.value("--host-budget", "BYTES",
               "host memory for tensors copied out (default: four times each\n"
               "trace's unmanaged peak)");
+  given.value("--memory", "KIND",
+              "places: tensors lie side by side, and free bytes scatter between them;\n"
+              "pages: free bytes are as good as one piece, as behind a table of pages\n"
+              "(default: places for delta's own recordings, pages for DTR's logs and\n"
+              "for what does not say where it was recorded)");
   given.value("--thrash-limit", "X",
               "end a replay that takes more than X times the unmanaged time, as\n"
-              "thrash (default 2.0); with --iterations each against its own");
+              "thrash (default 2.0); of several iterations each against its own");
 
   given.group("A machine that is not as recorded");
   given.value("--operators-faster", "X",
@@ -173,10 +177,13 @@ std::string help(const command_line& given) {
       "  of copies; evaluations are the scores computed to find out who leaves.\n"
       "  bound   in --json: what no policy can beat under that budget\n"
       "\n"
-      "With --iterations N a trace is a program of N training steps (docs/traces.md). Each is an\n"
-      "iteration: --thrash-limit holds for it, and --json has a row for it, up to the first that\n"
-      "fails. The table has the overheads of the first and the last, and the counters of the\n"
-      "last; --find-budget goes by the last. The simrd policies know one iteration.\n"
+      "A trace is a program of --iterations training steps (docs/traces.md): policies that learn\n"
+      "know nothing in the first, and more in each. Each is an iteration: --thrash-limit holds "
+      "for\n"
+      "it, and --json has a row for it, up to the first that fails. The table has the overheads "
+      "of\n"
+      "the first and the last, and the counters of the last; --find-budget goes by the last. The\n"
+      "simrd policies know one iteration, and pages only.\n"
       "\n"
       "--find-budget prints a line per policy:\n"
       "  smallest    the smallest budget tried that keeps to --max-overhead, or none\n"
@@ -274,6 +281,12 @@ void read_machine(const command_line& given, replay_options& options) {
   if (given.has("--latency")) options.latency = latency_of(given.text("--latency"));
   if (given.has("--host-budget"))
     options.host_budget = size_of("--host-budget", given.text("--host-budget"));
+  if (given.has("--memory")) {
+    const std::string_view memory = given.text("--memory");
+    if (memory != "places" && memory != "pages")
+      reject("--memory", "unknown memory " + in_quotes(memory), "places, pages");
+    options.places = memory == "places";
+  }
   if (given.has("--thrash-limit")) {
     options.thrash_limit =
         real("--thrash-limit", given.text("--thrash-limit"), "a number from 1 to 1000",

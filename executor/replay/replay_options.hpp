@@ -32,12 +32,12 @@ inline constexpr double default_rate = 12e9;  ///< bytes per second, each way
 inline constexpr nanoseconds default_latency{10'000};
 
 /// How many iterations a trace is replayed for where the command line does not say.
-inline constexpr std::uint64_t default_iterations = 1;
+inline constexpr std::uint64_t default_iterations = 3;
 
 /// Everything that a call of delta-replay needs to know. The defaults are its own.
 struct replay_options {
   std::vector<std::filesystem::path> traces;
-  std::vector<std::string> policies{"dtr", "online", "paper"};
+  std::vector<std::string> policies{"dtr", "online", "adaptive"};
   std::vector<replay_budget> budgets{{0.3, {}}, {0.5, {}}, {0.7, {}}};
   // Absent: what a trace says of the machine that it was recorded on, else the defaults below.
   std::optional<double> rate_out;      ///< bytes per second, device to host
@@ -48,6 +48,7 @@ struct replay_options {
   std::uint64_t iterations = default_iterations;  ///< steps one behind the other
   perturbation perturbed_by{};                    ///< of the operations' costs
   double real_rate = 1.0;                         ///< what copies reach of the rates above
+  std::optional<bool> places;       ///< replay_machine::places; absent: by the trace, as there
   bool find_budget = false;         ///< in place of `budgets`, the smallest one that will do
   double max_overhead = 1.2;        ///< with find_budget
   std::filesystem::path json;       ///< empty: none

@@ -29,6 +29,7 @@ json object_of(const replay_row& r) {
           {"bandwidth_in", r.bandwidth_in},
           {"latency_ns", r.latency_ns},
           {"real_rate", r.real_rate},
+          {"memory", r.memory},
           {"operators_faster", r.operators_faster},
           {"noise", r.noise},
           {"seed", r.seed},
@@ -110,7 +111,7 @@ void print_trace_line(std::ostream& out, const replay_row& any) {
       << format_bytes(bytes{any.host_budget_bytes}) << "; copies "
       << format_rate(static_cast<double>(any.bandwidth)) << " out, "
       << format_rate(static_cast<double>(any.bandwidth_in)) << " in, latency "
-      << time_text(any.latency_ns) << '\n';
+      << time_text(any.latency_ns) << "; memory of " << any.memory << '\n';
 }
 
 void print_rows(std::ostream& out, std::span<const replay_row> rows, std::uint64_t iterations) {

@@ -23,6 +23,7 @@ struct replay_row {
   std::uint64_t bandwidth_in = 0;  ///< bytes per second, host to device
   std::int64_t latency_ns = 0;
   double real_rate = 1;  ///< what copies reach of the bandwidths
+  std::string memory;    ///< "places" or "pages"; DTR's simulator knows pages only
   double operators_faster = 1;
   double noise = 0;
   std::uint64_t seed = 1;  ///< of the noise

@@ -87,6 +87,7 @@ replay_machine machine_for(const trace& t, bytes unmanaged_peak, const replay_op
   machine.thrash_limit = o.thrash_limit;
   machine.limit_steps = o.iterations > 1;
   machine.real_rate = o.real_rate;
+  machine.places = o.places;
   return machine;
 }
 

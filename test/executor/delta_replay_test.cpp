@@ -109,13 +109,13 @@ TEST_CASE("a small trace: every row, in the order asked for, and the same again"
   for (const auto& policy : policies) list += (list.empty() ? "" : ",") + policy;
   const std::string flags = trace.string() + " --policy " + list +
                             " --budget 1,60%,500KB --bandwidth 10GB/s --bandwidth-in 20GB/s"
-                            " --latency 5us --thrash-limit 4 --json ";
+                            " --latency 5us --thrash-limit 4 --iterations 1 --json ";
   const outcome first = run(flags + file.string());
   REQUIRE_MESSAGE(first.code == 0, first.err);
   CHECK(first.err.empty());
   CHECK(
       first.out.starts_with("chain: unmanaged 16.0 ms and 9.54 MiB; host budget 38.1 MiB; copies "
-                            "10.0 GB/s out, 20.0 GB/s in, latency 5 us\n"));
+                            "10.0 GB/s out, 20.0 GB/s in, latency 5 us; memory of pages\n"));
   CHECK(std::ranges::count(first.out, '\n') == 2 + 18);
 
   const json rows = rows_of(file);
@@ -189,7 +189,8 @@ TEST_CASE("several traces: a table each, and rows that can be told apart") {
     names += trace.string() + " ";
   }
   const auto file = folder / "rows.json";
-  const outcome o = run(names + "--policy online --budget 0.5 --json " + file.string());
+  const outcome o =
+      run(names + "--policy online --budget 0.5 --iterations 1 --json " + file.string());
   REQUIRE_MESSAGE(o.code == 0, o.err);
   CHECK(std::ranges::count(o.out, '\n') == 3 * 3 + 2);
   const json rows = rows_of(file);
@@ -236,6 +237,8 @@ TEST_CASE("the machine: what is given, else what the trace says, else the defaul
   const json known = row("");
   check_rates(known, 3'000'000'000, 4'000'000'000);
   CHECK(known["latency_ns"] == 7000);
+  CHECK(known["memory"] == "places");
+  CHECK(row("--memory pages")["memory"] == "pages");
   CHECK(row("--latency 3us")["latency_ns"] == 3000);
   check_rates(row("--bandwidth 5GB/s"), 5'000'000'000, 5'000'000'000);
   check_rates(row("--bandwidth-in 6GB/s"), 3'000'000'000, 6'000'000'000);
@@ -244,6 +247,8 @@ TEST_CASE("the machine: what is given, else what the trace says, else the defaul
   const json unknown = row("");
   check_rates(unknown, 12'000'000'000, 12'000'000'000);
   CHECK(unknown["latency_ns"] == 10'000);
+  CHECK(unknown["memory"] == "pages");
+  CHECK(row("--memory places")["memory"] == "places");
   check_rates(row("--bandwidth-in 6GB/s"), 12'000'000'000, 6'000'000'000);
 }
 
@@ -279,7 +284,7 @@ TEST_CASE("several iterations: a row for each, and a line for all") {
                             " --policy dtr,unmanaged,simrd:dtr --budget 1,0.6 --thrash-limit 4 "
                             "--json " +
                             file.string();
-  REQUIRE(run(flags).code == 0);
+  REQUIRE(run(flags + " --iterations 1").code == 0);
   const json once = rows_of(file);
   const outcome o = run(flags + " --iterations 3");
   REQUIRE_MESSAGE(o.code == 0, o.err);
@@ -305,6 +310,26 @@ TEST_CASE("several iterations: a row for each, and a line for all") {
     CHECK(rows[i]["host_bytes_after"] == 0);
   }
   CHECK(rows[11]["live_tensors"].is_null());
+}
+
+TEST_CASE("nothing asked for: three iterations, and the last is better for what was learned") {
+  const temporary_folder folder;
+  const auto trace = folder / "chain.jsonl";
+  const auto file = folder / "rows.json";
+  write_text(trace, chain());
+  REQUIRE(run(trace.string() + " --json " + file.string()).code == 0);
+  std::map<std::string, double> last;
+  std::set<std::string> policies;
+  for (const json& row : rows_of(file)) {
+    policies.insert(std::string(row["policy"]));
+    if (row["ratio"] != 0.7) continue;
+    CHECK(row["result"] == "pass");
+    if (row["iteration"] == 3) last[std::string(row["policy"])] = row["overhead"];
+  }
+  CHECK(policies == std::set<std::string>{"adaptive", "dtr", "online"});
+  REQUIRE(last.size() == 3);
+  CHECK(last["adaptive"] <= last["online"]);
+  CHECK(last["adaptive"] <= last["dtr"]);
 }
 
 TEST_CASE("a machine that is not as recorded: rows say so, and a seed repeats") {
@@ -341,7 +366,8 @@ TEST_CASE("a machine that is not as recorded: rows say so, and a seed repeats") 
   CHECK(noisy[0]["bound_overhead"].is_number());
   CHECK(noisy[1]["bound_overhead"].is_null());
   // The first iteration of many is that of one.
-  CHECK(noisy[0]["unmanaged_time_ns"] == rows("--noise 0.3 --seed 5")[0]["unmanaged_time_ns"]);
+  CHECK(noisy[0]["unmanaged_time_ns"] ==
+        rows("--iterations 1 --noise 0.3 --seed 5")[0]["unmanaged_time_ns"]);
 }
 
 TEST_CASE("what can't be repeated or changed so: exit code 2, one line") {
@@ -356,7 +382,7 @@ TEST_CASE("what can't be repeated or changed so: exit code 2, one line") {
   CHECK(open.err ==
         "delta-replay: --iterations: steps: the recording does not end with a step; allowed: 1 for "
         "this trace\n");
-  const outcome slow = run(trace.string() + " --operators-faster 0.5");
+  const outcome slow = run(trace.string() + " --iterations 1 --operators-faster 0.5");
   CHECK(slow.code == 2);
   CHECK(slow.err ==
         "delta-replay: --operators-faster: steps: the operations' costs leave 63 bits; allowed: a "
@@ -408,7 +434,7 @@ TEST_CASE("every decision of one replay, alone and beside a timeline") {
   const auto rows = folder / "rows.json";
   write_text(trace, chain());
   const std::string flags =
-      trace.string() + " --policy online --budget 0.5 --json " + rows.string();
+      trace.string() + " --policy online --budget 0.5 --iterations 1 --json " + rows.string();
   const auto path = [&](const char* name) { return (folder / name).string(); };
   REQUIRE(run(flags + " --decisions " + path("alone")).code == 0);
   REQUIRE(run(flags + " --timeline " + path("timeline")).code == 0);

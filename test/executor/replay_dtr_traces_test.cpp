@@ -28,7 +28,7 @@ TEST_CASE("DTR's traces: the preset dtr is never far behind DTR's simulator") {
     if (row.policy != simrd_policy::dtr) continue;
     if (!traces.contains(row.model)) traces[row.model] = test::dtr_trace(folder, row.model);
     const auto ours =
-        replay(traces[row.model], recompute_only(), replay_machine{.budget = row.budget});
+        replay(traces[row.model], recompute_only(), {.budget = row.budget, .places = true});
     const bool passes = ours.result == replay_result::verdict::pass;
     INFO(row.model << " at " << row.ratio << " of the peak");
     if (row.expected.result != simrd_result::verdict::pass) {

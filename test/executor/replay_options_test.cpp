@@ -44,8 +44,8 @@ std::string refusal(std::vector<std::string> words) {
 }
 
 const std::string policies =
-    "unmanaged, paper, dtr, online, simrd:dtr, simrd:dtr-eq, simrd:dtr-local, simrd:msps, "
-    "simrd:lru, simrd:size, or list";
+    "unmanaged, paper, dtr, online, learned, adaptive, auto, simrd:dtr, simrd:dtr-eq, "
+    "simrd:dtr-local, simrd:msps, simrd:lru, simrd:size, or list";
 const std::string budgets =
     "parts of the unmanaged peak over 0 and up to 1 such as 0.4 or 40%, or sizes with a unit such "
     "as 300MiB (units B, KB, MB, GB, KiB, MiB, GiB)";
@@ -62,7 +62,7 @@ TEST_CASE("nothing but a trace: the defaults that --help states") {
   const replay_options o = options({});
   REQUIRE(o.traces.size() == 1);
   CHECK(o.traces[0] == "step.log.gz");
-  CHECK(o.policies == std::vector<std::string>{"dtr", "online", "paper"});
+  CHECK(o.policies == std::vector<std::string>{"dtr", "online", "adaptive"});
   REQUIRE(o.budgets.size() == 3);
   CHECK(o.budgets[0].ratio == 0.3);
   CHECK(o.budgets[1].ratio == 0.5);
@@ -72,7 +72,8 @@ TEST_CASE("nothing but a trace: the defaults that --help states") {
   CHECK_FALSE(o.latency.has_value());
   CHECK_FALSE(o.host_budget.has_value());
   CHECK(o.thrash_limit == 2.0);
-  CHECK(o.iterations == default_iterations);
+  CHECK(o.iterations == 3);
+  CHECK_FALSE(o.places.has_value());
   CHECK(o.perturbed_by == perturbation{});
   CHECK(o.real_rate == 1.0);
   CHECK_FALSE(o.find_budget);
@@ -106,6 +107,8 @@ TEST_CASE("every flag arrives") {
   CHECK_FALSE(std::filesystem::exists(json));
   CHECK(options({"--bandwidth", "8GB/s"}).rate_in == 8e9);
   CHECK_FALSE(options({"--bandwidth-in", "8GB/s"}).rate_out.has_value());
+  CHECK(options({"--memory", "places"}).places == true);
+  CHECK(options({"--memory", "pages"}).places == false);
   const replay_options search =
       options({"--policy", "simrd:dtr,online", "--find-budget", "--max-overhead", "1.05"});
   CHECK(search.find_budget);
@@ -142,12 +145,12 @@ TEST_CASE("help and the list of policies") {
     CHECK(help.find("  " + std::string(policy.name) + " ") != std::string::npos);
     CHECK(policy.name.starts_with("simrd:") == simrd_policy_named(policy.name).has_value());
   }
-  for (const char* flag :
-       {"TRACE",          "--policy",   "--budget",      "--iterations",   "--bandwidth",
-        "--bandwidth-in", "--latency",  "--host-budget", "--thrash-limit", "--operators-faster",
-        "--noise",        "--seed",     "--real-rate",   "--find-budget",  "--max-overhead",
-        "--json",         "--timeline", "--decisions",   "--help",         "Examples:",
-        "Exit codes:"})
+  for (const char* flag : {"TRACE",       "--policy",       "--budget",           "--iterations",
+                           "--bandwidth", "--bandwidth-in", "--latency",          "--host-budget",
+                           "--memory",    "--thrash-limit", "--operators-faster", "--noise",
+                           "--seed",      "--real-rate",    "--find-budget",      "--max-overhead",
+                           "--json",      "--timeline",     "--decisions",        "--help",
+                           "Examples:",   "Exit codes:"})
     CHECK_MESSAGE(help.find(flag) != std::string::npos, flag);
   std::size_t begin = 0;
   for (auto end = help.find('\n'); end != std::string::npos; end = help.find('\n', begin)) {
@@ -161,9 +164,9 @@ TEST_CASE("refusals, word for word") {
         "TRACE: none is given; allowed: one or more files with a trace; see --help");
   CHECK(refusal({"--frobnicate"}) ==
         "--frobnicate: unknown flag; allowed: --policy, --budget, --iterations, --bandwidth, "
-        "--bandwidth-in, --latency, --host-budget, --thrash-limit, --operators-faster, --noise, "
-        "--seed, --real-rate, --find-budget, --max-overhead, --json, --timeline, --decisions, "
-        "--help");
+        "--bandwidth-in, --latency, --host-budget, --memory, --thrash-limit, --operators-faster, "
+        "--noise, --seed, --real-rate, --find-budget, --max-overhead, --json, --timeline, "
+        "--decisions, --help");
   CHECK(refusal({"--budget"}) ==
         "--budget: needs a value; allowed: the flag followed by its value, see --help");
 
@@ -196,6 +199,7 @@ TEST_CASE("refusals, word for word") {
 
   CHECK(refusal({"--host-budget", "0"}) ==
         "--host-budget: '0' is less than one byte; allowed: " + sizes);
+  CHECK(refusal({"--memory", "page"}) == "--memory: unknown memory 'page'; allowed: places, pages");
   for (const std::string limit : {"0.99", "1001", "nan"})
     CHECK(refusal({"--thrash-limit", limit}) ==
           "--thrash-limit: '" + limit + "' is out of range; allowed: a number from 1 to 1000");
@@ -262,7 +266,9 @@ TEST_CASE("a timeline and a log of decisions are those of one replay of a preset
     CHECK(with({"--policy", "dtr,online"}) == flag + ": given with 2 policies; allowed: " + one);
     CHECK(with({"--budget", "0.1,0.2,0.3"}) == flag + ": given with 3 budgets; allowed: " + one);
     CHECK(with({"--policy", "simrd:dtr"}) ==
-          flag + ": given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online");
+          flag +
+              ": given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online, "
+              "learned, adaptive, auto");
     CHECK(with({"--json", file}) == flag + ": names the file of --json; allowed: another file");
     CHECK(refusal({"--policy", "paper", "--find-budget", flag, file}) ==
           flag + ": given with --find-budget; allowed: " + one);

@@ -66,7 +66,8 @@ TEST_CASE("DTR's traces: the same victims, one after the other") {
     const bytes peak = unmanaged(t).peak;
     sums sum;
     for (const std::uint64_t tenths : {3u, 5u, 7u, 9u}) {
-      const replay_machine on{.budget = bytes{peak.count / 10 * tenths}, .host_budget = peak * 4};
+      const replay_machine on{
+          .budget = bytes{peak.count / 10 * tenths}, .host_budget = peak * 4, .places = true};
       check_same(t, "base", policy<base, evict_only, no_prefetch>{}, on, sum);
       check_same(t, "paper", paper(), on, sum);
       check_same(t, "dtr", recompute_only(), on, sum);

@@ -63,7 +63,7 @@ TEST_CASE("a cost is told by few records, on real traces") {
       work here;
       for (const double ratio : {0.4, 0.6, 0.8}) {
         const bytes budget{static_cast<std::uint64_t>(double(alone.peak.count) * ratio)};
-        const replay_result r = replay(t, policy, replay_machine{.budget = budget});
+        const replay_result r = replay(t, policy, replay_machine{.budget = budget, .places = true});
         here.walked += r.walked, here.answers += r.evaluations;
       }
       std::printf("%-12s %-7s %6.2f records per answer, %llu answers\n", model, name,
