@@ -207,8 +207,8 @@ std::string sentence(const train_report& r, const learned_report& l) {
           format_bytes(bytes{l.peak_bytes}) + " unmanaged (the budget is " +
           format_bytes(bytes{r.budget_bytes}) + ") and took " + times(l.measured_overhead) +
           " its operators' time";
-  if (l.policy) text += "; from now on '" + *l.policy + "' decides";
-  if (l.expected_overhead) text += ", expected to take " + times(*l.expected_overhead);
+  if (l.policy) text += "; the next one is decided by '" + *l.policy + "'";
+  if (l.expected_overhead) text += " and expected to take " + times(*l.expected_overhead);
   return text;
 }
 

@@ -126,13 +126,13 @@ TEST_CASE("a policy that learns says below the table, and in the report, what it
   const auto [usual, usual_text] = find_after("");
   CHECK(usual.policy == "adaptive");
   REQUIRE(usual.learned->policy.has_value());
-  CHECK(usual_text.find("'" + *usual.learned->policy + "' decides") != std::string::npos);
+  CHECK(usual_text.find("is decided by '" + *usual.learned->policy + "'") != std::string::npos);
   const auto [best, best_text] = find_after("--policy auto");
-  CHECK((best_text.find(" decides, expected to take 1.") != std::string::npos) ==
+  CHECK((best_text.find("' and expected to take ") != std::string::npos) ==
         best.learned->expected_overhead.has_value());
   const auto [only, only_text] = find_after("--policy learned");
   CHECK_FALSE(only.learned->policy.has_value());
-  CHECK(only_text.find("decides") == std::string::npos);
+  CHECK(only_text.find("decided") == std::string::npos);
   const outcome other = run(tiny + "--budget 60% --policy online --json " + json);
   CHECK(other.out.find("learned") == std::string::npos);
   CHECK_FALSE(read_json(json).learned.has_value());

@@ -127,8 +127,8 @@ TEST_CASE("what was learned is an object of its own, and a line below the table"
   };
   CHECK(line(back) ==
         "resnet50 auto: learned from 10 steps, all alike; the last, of 412 operators, needs 785 "
-        "MiB unmanaged (the budget is 400 MiB) and took 1.04x its operators' time; from now on "
-        "'learned, eager' decides, expected to take 1.03x\n");
+        "MiB unmanaged (the budget is 400 MiB) and took 1.04x its operators' time; the next one "
+        "is decided by 'learned, eager' and expected to take 1.03x\n");
   r.learned = learned_report();
   r.learned->steps = 5, r.learned->kinds = 2, r.learned->operators = 1;
   r.learned->measured_overhead = 1;
