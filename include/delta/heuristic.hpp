@@ -64,9 +64,9 @@ struct joint {
 };
 
 /// The same with the root of the staleness, min(c_r, exposed c_s) / (m sqrt(s)): what is dear for
-/// its size stays longer. It ranks as its square does, so it has a weight. On DTR's traces it passes
-/// at lower budgets than `joint`, and costs less above them. The heuristic of the preset `online`.
-/// O(closure).
+/// its size stays longer. It ranks as its square does, so it has a weight. On DTR's traces it
+/// passes at lower budgets than `joint`, and costs less above them. The heuristic of the preset
+/// `online`. O(closure).
 struct joint_root {
   static constexpr quantity depends_on = joint::depends_on;
   double weight(const context& c, tensor_id t) const noexcept {

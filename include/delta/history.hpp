@@ -148,7 +148,7 @@ class history {
   /// A tensor appears, of that many rounded bytes; or the program holds it no more. Amortised O(1).
   void came(tensor_id t, bytes size) {
     if (index(t) >= rows_.size()) {
-      rows_.resize(std::max<std::size_t>(index(t) + 1, 2 * rows_.size()));
+      rows_.resize(index(t) + 1 + index(t) / 8);  // as the ids, a little ahead
       away_.cover(rows_.size());
     }
     live_ += size.count;
@@ -335,9 +335,9 @@ class history {
 
   // Of a tensor, by its id. Steps are counted from 1.
   struct row {
-    std::uint64_t step = 0;         // in which it was touched last
-    std::uint64_t again_step = 0;   // for which `again` holds
-    std::uint64_t before_step = 0;  // for which `before` holds
+    std::uint32_t step = 0;         // in which it was touched last
+    std::uint32_t again_step = 0;   // for which `again` holds
+    std::uint32_t before_step = 0;  // for which `before` holds
     std::uint32_t local = none;     // its number in the step under way
     std::uint32_t expected = none;  // and in the record that is followed
     std::uint32_t again = none;     // its first use in this step, by the one before
@@ -538,7 +538,10 @@ class history {
     if (place == none)
       place = static_cast<std::uint32_t>(std::ranges::min_element(records_, {}, &entry::used) -
                                          records_.begin());
-    std::swap(records_[place].step, now_);
+    step_record& kept = records_[place].step;
+    const bool grown = kept.operations.empty();
+    std::swap(kept, now_);
+    if (grown) kept.fit(), now_.reserve_like(kept);
     records_[place].used = ++agreements_;
     return place;
   }
@@ -556,7 +559,8 @@ class history {
   std::vector<std::uint32_t> matches_;          // by operator of the step under way: likewise
   mutable std::vector<std::uint32_t> cursors_;  // by storage of the followed record: its next use
   detail::away_list away_;
-  std::uint64_t step_ = 1, live_ = 0, switches_ = 0, divergences_ = 0;
+  std::uint32_t step_ = 1;
+  std::uint64_t live_ = 0, switches_ = 0, divergences_ = 0;
   std::uint64_t prefix_ = 0, exact_ = 0, agreements_ = 0;
   std::uint64_t coming_ = 0;  // the key of the step for which `row::again` holds
   std::uint32_t followed_ = none, last_ = none;
