@@ -108,8 +108,12 @@ class room {
     }
     if constexpr (cleans_ahead<P>) {
       for (;;) {
-        const tensor_id t = prefetcher_.clean(view());
-        if (t == tensor_id::none || book_->tensors[t].where != residency::resident) break;
+        const context c = view();
+        const tensor_id t = prefetcher_.clean(c);
+        // Nor is one that has a copy already, or is not to have one, an answer.
+        if (t == tensor_id::none || book_->tensors[t].where != residency::resident ||
+            book_->tensors[t].host || !c.can_offload(t))
+          break;
         const auto done = book_->copy_ahead(t);
         if (!done) break;
         narrator_.copy(happening::copy_out, operation_, t, *done);
