@@ -26,11 +26,14 @@ namespace delta {
 /// Overheads (time / time of the operators) as measured, by kind of step and policy. For selectors.
 class step_results {
  public:
-  /// The last step, which `variant` decided. O(kinds).
-  void note(const history& past, std::uint32_t variant) {
+  /// The last step, which `variant` decided. False: none has ended since the last call. O(kinds).
+  bool note(const history& past, std::uint32_t variant) {
+    if (past.steps() == steps_) return false;
+    steps_ = past.steps();
     kind_ = find(past.last());
     if (past.last().time > 0)
       kinds_[kind_].measured[variant % most] = past.last_took() / past.last().time;
+    return true;
   }
   /// Of steps like the last one; 0: not measured.
   [[nodiscard]] double measured(std::uint32_t variant) const noexcept {
@@ -72,6 +75,7 @@ class step_results {
   }
   std::vector<kind> kinds_;
   std::size_t kind_ = 0;
+  std::uint64_t steps_ = 0;  // that were noted
 };
 
 namespace detail {
@@ -135,7 +139,7 @@ struct rehearsing {
   double patience = 0.02;  ///< likewise
 
   std::uint32_t choose(const context& c) {
-    results_.note(c.past(), c.variant());
+    if (!results_.note(c.past(), c.variant())) return c.variant();
     const double time = c.past().last().time, before = results_.chosen_for();
     if (before == 0 || results_.seen() == 2 || std::abs(time - before) > drift * before)
       rehearse_all(c);
@@ -152,6 +156,14 @@ struct rehearsing {
   [[nodiscard]] std::uint64_t rehearsals() const noexcept { return rehearsals_; }
 
  private:
+  // Bytes of the host that a step which begins with everything on the device has besides.
+  static double on_host(const context& c) noexcept {
+    double sum = 0;
+    for (const tensor_id t : c.offloaded()) sum += c.bytes(t);
+    for (const tensor_id t : c.candidates())
+      if (c.is_clean(t) || c.is_copying(t)) sum += c.bytes(t);
+    return sum;
+  }
   void rehearse_all(const context& c) {
     ++rehearsals_;
     const step_record& step = c.past().last();
@@ -159,7 +171,7 @@ struct rehearsing {
     const auto whole = [](double x) { return bytes{static_cast<std::uint64_t>(std::max(x, 0.0))}; };
     const simulated_options machine{
         .capacity = whole(c.budget()),
-        .host_capacity = whole(c.host_free()),
+        .host_capacity = whole(c.host_free() + on_host(c)),
         .rate_out = c.rate(direction::out),
         .rate_in = c.rate(direction::in),
         .latency = nanoseconds{static_cast<std::int64_t>(c.latency(direction::out))}};
