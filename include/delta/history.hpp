@@ -195,6 +195,11 @@ class history {
     follow(last_, 0);
     refile();
   }
+  /// An operator is about to begin: with the first of all begins the first step, whatever took time
+  /// before.
+  void starts(nanoseconds clock) noexcept {
+    if (step_ == 1 && now_.operations.empty()) began_ = clock;
+  }
   /// An operator begins. `size_of(t)`: rounded bytes; `pinned(t)`: both ways. O(touched), but for
   /// one that differs.
   template <class SizeOf, class Pinned>
@@ -290,7 +295,7 @@ class history {
   void back(tensor_id t) noexcept { away_.remove(t); }
   /// The step has ended: it is kept, and the next one begins. O(step).
   void end_of_step(nanoseconds clock) {
-    if (now_.operations.empty()) return;
+    if (now_.operations.empty()) return void(began_ = clock);
     took_ = static_cast<double>((clock - std::exchange(began_, clock)).count());
     now_.finish();
     // What lives and was not used in this step is not expected in the next one like it.

@@ -321,6 +321,7 @@ class course {
       book_->past.end_of_step(book_->now.clock);
       room_->end_of_step();
     }
+    book_->past.starts(began_);
     book_->past.begin(
         name, touched_, inputs_, [&](tensor_id t) { return g[t].footprint; },
         [&](tensor_id t) { return g[t].pinned == pin::both; });
