@@ -59,6 +59,12 @@ struct offloads_in_the_object : right {
 };
 static_assert(explain_decider<offloads_in_the_object>());
 
+// says: 'learns' is there, but not as 'static constexpr bool learns'
+struct learns_when_asked : right {
+  static bool learns() { return true; }
+};
+static_assert(explain_decider<learns_when_asked>());
+
 // says: 'end_of_operator' is there, but not as 'void end_of_operator(const delta::context&)'
 // says: 'end_of_step' is there, but not as 'void end_of_step(const delta::context&)'
 struct ends_wrongly : right {

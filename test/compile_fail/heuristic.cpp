@@ -53,6 +53,12 @@ struct depends_on_a_number : right {
 };
 static_assert(explain_heuristic<depends_on_a_number>());
 
+// says: 'learns' is there, but not as 'static constexpr bool learns'
+struct learns_by_number : right {
+  static constexpr int learns = 1;
+};
+static_assert(explain_heuristic<learns_by_number>());
+
 // says: 'end_of_operator' is there, but not as 'void end_of_operator(const delta::context&)'
 struct ends_operators_by_name : right {
   void end_of_operator(operator_id) {}

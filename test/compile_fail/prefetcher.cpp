@@ -6,6 +6,8 @@ using namespace delta;
 struct right {
   tensor_id next(const context&) { return tensor_id::none; }
   double ahead(const context&) { return 0; }
+  static constexpr bool learns = true;
+  tensor_id clean(const context&) { return tensor_id::none; }
   void wasted(const context&, tensor_id) {}
   void end_of_operator(const context&) {}
   void end_of_step(const context&) {}
@@ -30,6 +32,19 @@ struct starts_in_words : right {
   const char* ahead(const context&) { return "soon"; }
 };
 static_assert(explain_prefetcher<starts_in_words>());
+
+// says: 'clean' is there, but not as 'delta::tensor_id clean(const delta::context&)' (what to copy
+//   out now, or delta::tensor_id::none)
+struct cleans_all : right {
+  void clean(const context&) {}
+};
+static_assert(explain_prefetcher<cleans_all>());
+
+// says: 'learns' is there, but not as 'static constexpr bool learns'
+struct learns_in_the_object : right {
+  bool learns = true;
+};
+static_assert(explain_prefetcher<learns_in_the_object>());
 
 // says: 'wasted' is there, but not as 'void wasted(const delta::context&, delta::tensor_id)'
 struct wastes_silently : right {

@@ -85,7 +85,6 @@ TEST_CASE("arena and simulator take the same decisions") {
     compare("paper", paper());
     compare("learned", learned());
     compare("adaptive", adaptive());
-    if (seed % 10 == 0) compare("auto", auto_choice());
     compare("lru lifo", policy<lru, offload_only, lifo_prefetch>{});
   }
   CHECK(moved > 0);

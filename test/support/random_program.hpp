@@ -117,6 +117,28 @@ inline program random_program(std::uint64_t seed, const program_shape& shape = {
   return p;
 }
 
+/// The same steps so many times, on the same sources. What outlives the steps is dropped after the
+/// first operator of the next time.
+inline program repeated(const program& p, int times) {
+  program all{p.constants, p.variables, {}};
+  int made = 0;
+  std::vector<char> dropped;
+  for (const program::op& o : p.ops) made += int(o.outputs.size());
+  dropped.resize(std::size_t(made));
+  for (const program::op& o : p.ops)
+    for (const int v : o.drops) dropped[std::size_t(v - p.sources())] = 1;
+  for (int time = 0; time < times; ++time)
+    for (std::size_t i = 0; i < p.ops.size(); ++i) {
+      program::op o = p.ops[i];
+      for (auto* list : {&o.inputs, &o.updates, &o.drops})
+        for (int& v : *list) v += v < p.sources() ? 0 : time * made;
+      for (int v = 0; i == 0 && time > 0 && v < made; ++v)
+        if (dropped[std::size_t(v)] == 0) o.drops.push_back(p.sources() + (time - 1) * made + v);
+      all.ops.push_back(std::move(o));
+    }
+  return all;
+}
+
 /// What every value holds at the end of the program (those never dropped), by plain evaluation.
 inline std::map<int, std::uint64_t> evaluate(const program& p) {
   std::map<int, std::vector<std::byte>> live;

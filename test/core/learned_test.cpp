@@ -1,0 +1,286 @@
+// The learned policy where the right answer is obvious, each of its roles beside others, and copies
+// out that free nothing yet: bytes stay within the budget and results the same, whoever asks.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+#include "dice.hpp"
+#include "machine.hpp"
+#include "random_program.hpp"
+#include "seeds.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+namespace {
+
+const auto nothing = [](call&) {};
+
+/// A step of training: layers forward, whose outputs are read again on the way back.
+struct training {
+  int layers = 12;
+  bytes activation = 64_KiB;
+  nanoseconds cost{100'000};
+  std::vector<residency> at_use{};  ///< where each was when it was read on the way back
+
+  template <class Manager, class Check>
+  void step(Manager& m, const Check& check) {
+    std::vector<tensor_id> kept;
+    at_use.clear();
+    for (int i = 0; i < layers; ++i) {
+      kept.push_back(i == 0
+                         ? m.run({.outputs = {activation}, .cost = cost, .name = "first"}, nothing)
+                         : m.run({.inputs = {kept.back()},
+                                  .outputs = {activation},
+                                  .cost = cost,
+                                  .name = "forward"},
+                                 nothing));
+      check();
+    }
+    for (int i = layers; i-- > 0;) {
+      at_use.push_back(m.where(kept[std::size_t(i)]));
+      m.template run<0>({.inputs = {kept[std::size_t(i)]}, .cost = cost, .name = "back"}, nothing);
+      check();
+      m.drop(kept[std::size_t(i)]);
+    }
+    m.end_of_step();
+  }
+};
+
+/// Copies out what the test names, once.
+struct cleans_this {
+  tensor_id* which;
+  tensor_id next(const context&) const noexcept { return tensor_id::none; }
+  tensor_id clean(const context&) const noexcept { return std::exchange(*which, tensor_id::none); }
+};
+
+}  // namespace
+
+TEST_CASE("learned: copied out before the peak, gone without a wait, back before its use") {
+  // Room for half of it. A copy takes half as long as a layer; making a layer again takes longer.
+  training t;
+  simulated storage({.capacity = t.activation * 6,
+                     .host_capacity = t.activation * 12,
+                     .rate_out = double(t.activation.count) * 1e9 / 50'000,
+                     .rate_in = double(t.activation.count) * 1e9 / 50'000,
+                     .places = false});
+  manager m{learned(), storage};
+  const auto within = [&] { CHECK(storage.used() <= storage.capacity()); };
+  t.step(m, within), t.step(m, within);
+  const counters before = m.counts();
+  const nanoseconds waited = storage.waited(), began = storage.now();
+  t.step(m, within);
+  const counters& n = m.counts();
+  CHECK(n.copies_ahead > before.copies_ahead);
+  CHECK(n.clean_drops > before.clean_drops);
+  CHECK(n.recomputes == before.recomputes);
+  CHECK(n.prefetches > before.prefetches);
+  CHECK(n.prefetches - before.prefetches == n.reloads - before.reloads);
+  CHECK((storage.waited() - waited).count() == 0);
+  CHECK(storage.now() - began == t.cost * 2 * t.layers);
+  for (const residency r : t.at_use) CHECK(on_device(r));
+  // As fast as it ever was in the first steps, and no faster than the operators.
+  CHECK(m.past().last_took() == doctest::Approx(m.past().last().time));
+}
+
+TEST_CASE("learned: the first step is as good as without learning") {
+  for (std::uint64_t seed = 1; seed <= seeds(100); ++seed) {
+    CAPTURE(seed);
+    const program p = random_program(seed, {.steps = 1});
+    const auto took = [&](auto policy) {
+      simulated storage({.capacity = bytes{largest_footprint(p).count * 5 / 4},
+                         .host_capacity = 1_MiB,
+                         .rate_out = 2e9,
+                         .rate_in = 2e9});
+      manager m{std::move(policy), storage};
+      run_program(m, p, run_now{}, [] {});
+      return m.counts();
+    };
+    const counters adapting = took(adaptive()), plain = took(online());
+    CHECK(adapting.evictions == plain.evictions);
+    CHECK(adapting.offloads == plain.offloads);
+    CHECK(adapting.reloads == plain.reloads);
+    CHECK(adapting.recomputes == plain.recomputes);
+  }
+}
+
+TEST_CASE("a tensor whose copy ahead is under way has to wait for it; one whose copy is over not") {
+  for (const bool over : {false, true}) {
+    CAPTURE(over);
+    // One unit takes 64 ns on its way out.
+    simulated storage({.capacity = unit * 2,
+                       .host_capacity = unit * 2,
+                       .rate_out = 1e9,
+                       .rate_in = 1e9,
+                       .granularity = 64});
+    auto which = tensor_id::none;
+    manager m{lru{}, obedient{&says_offload}, cleans_this{&which}, storage};
+    const tensor_id a = m.run({.outputs = {unit}, .cost = nanoseconds{10}}, nothing);
+    which = a;
+    m.run<0>({.cost = nanoseconds{10}}, nothing);
+    CHECK(m.counts().copies_ahead == 1);
+    CHECK(m.where(a) == residency::resident);
+    CHECK(storage.used() == unit);
+    CHECK(storage.host_used() == unit);
+    m.run<0>({.cost = nanoseconds{over ? 100 : 10}}, nothing);
+    const nanoseconds now = storage.now();
+    squeeze(m, 2);
+    CHECK(storage.used() == bytes{});
+    CHECK(m.where(a) == residency::host);
+    // Either way it was copied once.
+    CHECK(m.counts().bytes_out == unit.count);
+    CHECK(m.counts().clean_drops == (over ? 1 : 0));
+    CHECK(m.counts().offloads == (over ? 0 : 1));
+    CHECK(storage.now() - now == nanoseconds{over ? 0 : 54});
+    (void)m.acquire(a);
+    CHECK(m.where(a) == residency::resident);
+  }
+}
+
+TEST_CASE("a copy ahead that is of no use any more: updated, dropped, forbidden, used") {
+  machine it(4, 4, copy_rates{.out = 1e6, .in = 1e9});
+  auto which = tensor_id::none;
+  manager m{lru{}, obedient{&says_offload}, cleans_this{&which}, it.storage};
+  const tensor_id v = variable_of(m, 3), w = variable_of(m, 4);
+  const auto clean = [&](tensor_id t) {
+    const std::uint64_t before = m.counts().copies_ahead;
+    which = t;
+    m.run<0>({}, nothing);
+    CHECK(m.counts().copies_ahead == before + 1);
+  };
+  clean(v);
+  CHECK(it.storage.host_used() == unit);
+  m.run<0>({.updates = {v}}, adds(1));
+  CHECK(it.storage.host_used() == bytes{});
+  clean(v);
+  squeeze(m, 4);
+  CHECK(m.where(v) == residency::host);
+  CHECK(read(m, v) == 4);
+  m.run<0>({.updates = {w}}, adds(0));
+  clean(w);
+  CHECK(read(m, w) == 4);
+  m.drop(w);
+  CHECK(m.live_tensors() == 1);
+  CHECK(it.storage.used() == unit);
+  m.run<0>({.updates = {v}}, adds(1));
+  clean(v);
+  m.forbid(v, pin::offload);
+  CHECK_THROWS_AS(squeeze(m, 4), budget_exceeded);
+  CHECK(read(m, v) == 5);
+}
+
+TEST_CASE("where nobody learns nothing is recorded") {
+  const auto play = [](auto policy) {
+    simulated storage({.capacity = 4_KiB, .host_capacity = 1_MiB});
+    manager m{std::move(policy), storage};
+    run_program(m, repeated(random_program(1, {.steps = 1}), 3), run_now{}, [] {});
+    CHECK(m.past().steps() == (m.past().records() > 0 ? 3 : 0));
+    CHECK((m.past().footprint() > 0) == (m.past().records() > 0));
+    return m.past().records();
+  };
+  CHECK(play(online()) == 0);
+  CHECK(play(paper()) == 0);
+  CHECK(play(recompute_only()) == 0);
+  CHECK(play(learned()) > 0);
+  CHECK(play(adaptive()) > 0);
+  CHECK(play(policy<exposed_cost, cheaper, no_prefetch>{}) > 0);
+  CHECK(play(policy<joint, least_exposed, no_prefetch>{}) > 0);
+  CHECK(play(policy<joint, cheaper, timely>{}) > 0);
+}
+
+namespace {
+
+/// Names anything at all, right or wrong.
+struct reckless {
+  dice* roll;
+  std::uint64_t left = 0;
+  tensor_id any(const context& c) {
+    const auto list = c.offloaded();
+    if (roll->one_in(3) && !list.empty()) return roll->any(list);
+    auto t = tensor_id::none;
+    for (const tensor_id x : c.candidates())
+      if (t == tensor_id::none || roll->one_in(3)) t = x;
+    return t;
+  }
+  tensor_id next(const context& c) { return any(c); }
+  tensor_id clean(const context& c) { return roll->one_in(4) ? tensor_id::none : any(c); }
+};
+
+/// Steps of a program again and again, some of them of another one: what it computes stays.
+template <class Policy>
+counters play(std::uint64_t seed, const program& p, const Policy& policy, bytes host) {
+  immediate device;
+  const bytes budget = round_up(bytes{largest_footprint(p, 64).count * (10 + seed % 8) / 10}, 64);
+  arena<immediate> storage(
+      device,
+      {.capacity = budget,
+       .host_capacity = host,
+       .virtual_clock = copy_rates{.out = 2e9, .in = 3e9, .move = 5e8, .latency = nanoseconds{7}}});
+  manager m{policy, storage};
+  const auto left = run_program(m, p, run_now{}, [&] {
+    REQUIRE(storage.used() <= budget);
+    REQUIRE(storage.host_used() <= host);
+    REQUIRE(storage.check_invariants() == "");
+  });
+  REQUIRE(left == evaluate(p));
+  return m.counts();
+}
+
+}  // namespace
+
+TEST_CASE("budgets and results are kept by each learned role beside others, on repeated programs") {
+  counters sum;
+  for (std::uint64_t seed = 1; seed <= seeds(200); ++seed) {
+    CAPTURE(seed);
+    dice roll(seed);
+    // Of tensors that are large enough to be copied ahead.
+    const program p = repeated(random_program(seed, {.operators = 16,
+                                                     .steps = 1,
+                                                     .largest = seed % 4 == 0 ? 16384u : 200u,
+                                                     .updates_made = seed % 3 == 0}),
+                               4);
+    const auto with = [&](const char* name, const auto& policy) {
+      CAPTURE(name);
+      const counters n = play(seed, p, policy, 1_MiB);
+      sum.copies_ahead += n.copies_ahead;
+      sum.prefetches += n.prefetches;
+      sum.clean_drops += n.clean_drops;
+      sum.recomputes += n.recomputes;
+    };
+    with("learned", learned());
+    with("exposed cost alone", policy<exposed_cost, cheaper, no_prefetch>{});
+    with("least exposed alone", policy<joint, least_exposed, lifo_prefetch>{});
+    with("timely alone", policy<lru, offload_only, timely>{});
+    with("timely with online", policy<joint, cheaper, timely>{});
+    with("reckless", policy<exposed_cost, least_exposed, reckless>{{}, {}, {&roll}});
+    with("reckless with lru", policy<lru, cheaper, reckless>{{}, {}, {&roll}});
+  }
+  CHECK(sum.copies_ahead > 0);
+  CHECK(sum.prefetches > 0);
+  CHECK(sum.clean_drops > 0);
+  CHECK(sum.recomputes > 0);
+}
+
+TEST_CASE(
+    "a prefetcher's word is put right: what is copied already, pinned, or not to be offloaded") {
+  for (std::uint64_t seed = 1; seed <= seeds(100); ++seed) {
+    CAPTURE(seed);
+    dice roll(seed);
+    const program p = repeated(random_program(seed, {.operators = 12, .steps = 1}), 3);
+    simulated storage({.capacity = largest_footprint(p) + largest_footprint(p),
+                       .host_capacity = 200_B,
+                       .rate_out = 2e9,
+                       .rate_in = 2e9});
+    manager m{dtr{}, evict_only{}, reckless{&roll}, storage};
+    try {
+      run_program(m, p, run_now{}, [&] { REQUIRE(storage.check_invariants() == ""); });
+    } catch (const budget_exceeded&) {
+    }
+    CHECK(m.counts().copies_ahead == 0);
+    CHECK(storage.host_used() == 0_B);
+  }
+}
