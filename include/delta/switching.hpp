@@ -42,7 +42,8 @@ decltype(auto) with_variant(Tuple& all, std::uint32_t i, F&& f) {
     if (i == I) return f(std::get<I>(all));
     return with_variant<I + 1>(all, i, std::forward<F>(f));
   } else {
-    return f(std::get<I>(all));
+    if (i == I) return f(std::get<I>(all));
+    return f(std::get<0>(all));
   }
 }
 
