@@ -162,8 +162,8 @@ class history {
     away_.forget(t);
   }
   /// A step of another history, whose names are not known here: it is followed by one whose
-  /// operators have none ("").
-  void teach(const step_record& step) {
+  /// operators have none (""). `here`: by its storages, those from outside it that are here.
+  void teach(const step_record& step, std::span<const tensor_id> here = {}) {
     if (step.operations.empty()) return;
     before_.clear();
     now_ = step;
@@ -192,6 +192,12 @@ class history {
     now_.clear();
     prefix_ = exact_ = 0;
     ++step_;
+    for (std::uint32_t l = 0; l < std::min(here.size(), step.storages.size()); ++l) {
+      const step_record::storage& x = last().storages[l];
+      if (index(here[l]) >= rows_.size() || x.born != none || x.uses == 0) continue;
+      row& r = rows_[index(here[l])];
+      r.again = last().uses[x.first_use], r.again_step = step_;
+    }
     follow(last_, 0);
     refile();
   }

@@ -291,10 +291,12 @@ class manager {
   [[nodiscard]] std::uint32_t variant() const noexcept { return book_.now.variant; }
   /// A step that was seen elsewhere, as if it had just ended here: the next one may follow it. Its
   /// operators are told apart by what they touch alone, not by their names. `variant`: which of
-  /// several policies decides in it. Between steps only. O(step).
-  void teach(const step_record& step, std::uint32_t variant = 0) {
+  /// several policies decides in it; `here`: by the record's storages, those from outside the step
+  /// that are here already. Between steps only. O(step).
+  void teach(const step_record& step, std::uint32_t variant = 0,
+             std::span<const tensor_id> here = {}) {
     guarded(open::refused, [&] {
-      book_.past.teach(step);
+      book_.past.teach(step, here);
       room_.decide_by(variant);
     });
   }
@@ -379,10 +381,10 @@ template <class H, class D, class P, class S, class O>
 manager(policy<H, D, P>, S&, O)
     -> manager<H, D, P, detail::checked_storage<S>, detail::checked_observer<O>>;
 template <class H, class D, class P, class S>
-  requires(!std::is_lvalue_reference_v<S>)
-manager(H, D, P, S&&) -> manager<H, D, P, detail::no_temporary<S>>;
+requires(!std::is_lvalue_reference_v<S>) manager(H, D, P, S&&)
+->manager<H, D, P, detail::no_temporary<S>>;
 template <class H, class D, class P, class S>
-  requires(!std::is_lvalue_reference_v<S>)
-manager(policy<H, D, P>, S&&) -> manager<H, D, P, detail::no_temporary<S>>;
+requires(!std::is_lvalue_reference_v<S>) manager(policy<H, D, P>, S&&)
+->manager<H, D, P, detail::no_temporary<S>>;
 
 }  // namespace delta

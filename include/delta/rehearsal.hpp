@@ -35,7 +35,7 @@ template <Heuristic H, Decider D, Prefetcher P>
       if (x.born == step_record::none) ids[s] = x.pinned ? m.constant(x.size) : m.variable(x.size);
       if (x.died != step_record::none) dying[x.died].push_back(s);
     }
-    m.teach(step, variant);
+    m.teach(step, variant, ids);
     std::vector<tensor_id> inputs, updates, made;
     std::vector<bytes> sizes;
     const auto began = storage.now();
