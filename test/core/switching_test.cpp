@@ -1,0 +1,227 @@
+// Several policies in one: who is asked, when that changes, and who is chosen by rehearsal.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "delta/adaptive.hpp"
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+#include "dice.hpp"
+#include "random_program.hpp"
+#include "seeds.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+namespace {
+
+const auto nothing = [](call&) {};
+
+/// Who was asked what, by policy.
+struct calls {
+  int scores = 0, judged = 0, restored = 0, waited = 0, next = 0, clean = 0, ahead = 0, ends = 0;
+};
+struct scoring {
+  calls* of;
+  double score(const context& c, tensor_id t) const noexcept {
+    ++of->scores;
+    return -c.staleness(t);
+  }
+  void end_of_step(const context&) { ++of->ends; }
+};
+struct judging {
+  calls* of;
+  action judge(const context&, tensor_id) {
+    ++of->judged;
+    return action::offload;
+  }
+};
+struct judging_all : judging {
+  restoration restore(const context&, tensor_id) {
+    ++of->restored;
+    return restoration::recompute;
+  }
+  bool rather_wait(const context&, tensor_id, double) {
+    ++of->waited;
+    return true;
+  }
+};
+struct naming {
+  calls* of;
+  tensor_id next(const context&) {
+    ++of->next;
+    return tensor_id::none;
+  }
+};
+struct naming_all : naming {
+  tensor_id clean(const context&) {
+    ++of->clean;
+    return tensor_id::none;
+  }
+  double ahead(const context&) {
+    ++of->ahead;
+    return 0;
+  }
+};
+
+/// What the test says, once a step.
+struct told {
+  const std::uint32_t* which;
+  int* asked;
+  std::uint32_t choose(const context&) const {
+    ++*asked;
+    return *which;
+  }
+};
+
+/// A program of large and small tensors, where it matters who decides.
+program heavy(std::uint64_t seed) {
+  program p = random_program(seed, {.operators = 30, .steps = 1, .largest = 16384});
+  for (program::op& o : p.ops) o.cost *= 300;
+  return p;
+}
+
+simulated_options machine_for(const program& p, double share) {
+  const double least = double(largest_footprint(p).count);
+  return {.capacity = bytes{std::uint64_t(least * share)},
+          .host_capacity = 4_MiB,
+          .rate_out = 5e9,
+          .rate_in = 5e9,
+          .places = false};
+}
+
+}  // namespace
+
+TEST_CASE("switching: the one that is chosen is asked, and only between steps another is chosen") {
+  calls first, second;
+  std::uint32_t which = 1;
+  int asked = 0;
+  simulated storage({.capacity = 100_B, .host_capacity = 400_B, .rate_out = 1e9, .rate_in = 1e9});
+  manager m{switching(told{&which, &asked},
+                      policy<scoring, judging, naming>{{&first}, {&first}, {&first}},
+                      policy<scoring, judging_all, naming_all>{{&second}, {&second}, {&second}}),
+            storage};
+  const auto step = [&] {
+    const tensor_id a = m.run({.outputs = {60_B}, .cost = nanoseconds{5}}, nothing);
+    const tensor_id b = m.run({.outputs = {60_B}, .cost = nanoseconds{5}}, nothing);
+    m.run<0>({.inputs = {a}, .cost = nanoseconds{5}}, nothing);
+    m.drop(a), m.drop(b);
+    m.end_of_step();
+  };
+  step();
+  CHECK(first.scores > 0);
+  CHECK(first.judged > 0);
+  CHECK(first.next > 0);
+  CHECK((second.scores == 0 && second.judged == 0 && second.next == 0 && second.clean == 0));
+  // All are told of ends.
+  CHECK(first.ends == second.ends);
+  CHECK(asked == 1);
+  const calls before = first;
+  step();
+  CHECK((first.scores == before.scores && first.judged == before.judged));
+  CHECK(first.next == before.next);
+  CHECK((second.scores > 0 && second.judged > 0 && second.next > 0));
+  CHECK((second.clean > 0 && second.ahead > 0 && second.restored > 0));
+  which = 7;  // there is none: the first
+  step();
+  const calls last = second;
+  step();
+  CHECK(second.judged == last.judged);
+  CHECK(first.judged > before.judged);
+  CHECK(m.past().records() == 0);
+}
+
+TEST_CASE("switching: always the same one decides as that one alone") {
+  for (std::uint64_t seed = 1; seed <= seeds(60); ++seed) {
+    CAPTURE(seed);
+    const program p = repeated(random_program(seed, {.steps = 1}), 3);
+    const auto run = [&](auto policy) {
+      simulated storage(machine_for(p, 1.2));
+      manager m{std::move(policy), storage};
+      run_program(m, p, run_now{}, [] {});
+      const counters& n = m.counts();
+      return std::array{
+          n.evictions,  n.offloads,    n.reloads,   n.recomputes,
+          n.prefetches, n.clean_drops, n.decisions, std::uint64_t(storage.now().count())};
+    };
+    CHECK(run(switching(always{}, online(), learned())) == run(online()));
+    CHECK(run(switching(always{}, learned(), online())) == run(learned()));
+    CHECK(run(switching(always{}, policy<lru, cheaper, lifo_prefetch>{}, online())) ==
+          run(policy<lru, cheaper, lifo_prefetch>{}));
+  }
+}
+
+TEST_CASE("rehearsing: steps without operators are no steps") {
+  simulated storage({.capacity = 100_B, .host_capacity = 400_B});
+  manager m{adaptive(), storage};
+  m.end_of_step(), m.end_of_step();
+  const auto& selector = m.heuristic().selector;
+  CHECK(m.variant() == 0);
+  CHECK(selector.rehearsals() == 0);
+  const auto step = [&](std::int64_t cost) {
+    m.drop(m.run({.outputs = {60_B}, .cost = nanoseconds{cost}}, nothing));
+    m.end_of_step();
+  };
+  step(10);
+  CHECK(selector.rehearsals() == 1);
+  const std::uint32_t decided = m.variant();
+  m.end_of_step();
+  CHECK(m.variant() == decided);
+  CHECK(selector.results().seen() == 1);
+  step(10);
+  CHECK(selector.rehearsals() == 2);
+  for (int i = 0; i < 5; ++i) step(10);
+  CHECK(selector.rehearsals() == 2);
+  step(12);  // drift
+  CHECK(selector.rehearsals() == 3);
+}
+
+TEST_CASE("rehearse: what does not come to its end, or not in time, takes for ever") {
+  const program p = heavy(1);
+  simulated storage(machine_for(p, 100));
+  manager m{learned(), storage};
+  run_program(m, p, run_now{}, [] {});
+  const step_record& step = m.past().last();
+  simulated_options on = machine_for(p, 100);
+  const double whole = rehearse(step, learned(), 0, on);
+  CHECK(whole == doctest::Approx(step.time));
+  CHECK(rehearse(step, learned(), 0, on, whole / 2) == never);
+  on.capacity = bytes{largest_footprint(p).count / 2};
+  CHECK(rehearse(step, learned(), 0, on) == never);
+  on.capacity = largest_footprint(p), on.host_capacity = {};
+  CHECK(rehearse(step, policy<lru, offload_only, no_prefetch>{}, 0, on) == never);
+}
+
+TEST_CASE("rehearse: about what the next step takes, and what is chosen is seldom a mistake") {
+  int close = 0, all = 0, worse = 0;
+  for (std::uint64_t seed = 1; seed <= seeds(100); ++seed) {
+    CAPTURE(seed);
+    const program p = heavy(seed);
+    const simulated_options on = machine_for(p, 1.3);
+    // What each takes in its fourth step.
+    const auto fourth = [&](auto policy) {
+      simulated storage(on);
+      manager m{std::move(policy), storage};
+      run_program(m, repeated(p, 4), run_now{}, [] {});
+      const double rehearsed = rehearse(m.past().last(), learned(), 0, on);
+      return std::pair(m.past().last_took(), rehearsed);
+    };
+    const auto [taught, rehearsed] = fourth(learned());
+    const double chosen = fourth(adaptive()).first;
+    ++all;
+    close += rehearsed > 0.9 * taught && rehearsed < 1.1 * taught;
+    const double untaught = [&] {
+      simulated storage(on);
+      manager m{switching(always{}, online(), learned()), storage};
+      run_program(m, repeated(p, 4), run_now{}, [] {});
+      return m.past().last_took();
+    }();
+    worse += chosen > 1.05 * std::min(taught, untaught);
+  }
+  MESSAGE(close << " of " << all << " rehearsals within a tenth; " << worse << " choices worse");
+  CHECK(close * 10 >= all * 8);
+  CHECK(worse * 10 < all);
+}
