@@ -381,10 +381,10 @@ template <class H, class D, class P, class S, class O>
 manager(policy<H, D, P>, S&, O)
     -> manager<H, D, P, detail::checked_storage<S>, detail::checked_observer<O>>;
 template <class H, class D, class P, class S>
-requires(!std::is_lvalue_reference_v<S>) manager(H, D, P, S&&)
-->manager<H, D, P, detail::no_temporary<S>>;
+  requires(!std::is_lvalue_reference_v<S>)
+manager(H, D, P, S&&) -> manager<H, D, P, detail::no_temporary<S>>;
 template <class H, class D, class P, class S>
-requires(!std::is_lvalue_reference_v<S>) manager(policy<H, D, P>, S&&)
-->manager<H, D, P, detail::no_temporary<S>>;
+  requires(!std::is_lvalue_reference_v<S>)
+manager(policy<H, D, P>, S&&) -> manager<H, D, P, detail::no_temporary<S>>;
 
 }  // namespace delta
