@@ -117,6 +117,10 @@ class history {
   /// The tensor on the host that is used first, of several the one that left last; none. O(log
   /// step).
   [[nodiscard]] tensor_id first_due() const noexcept { return away_.first_due(); }
+  /// Operators of the step under way that have begun, but for the one at hand.
+  [[nodiscard]] std::uint32_t operators() const noexcept {
+    return now_.length() - (running_ ? 1u : 0u);
+  }
   /// Bytes that the program holds.
   [[nodiscard]] double live() const noexcept { return static_cast<double>(live_); }
   /// The operator of the followed record that comes next.
@@ -259,7 +263,8 @@ class history {
     done_ = before_it_.done, extra_ = before_it_.extra, shifted_ = before_it_.shifted;
     refile();
   }
-  /// It has made these. `workspace` is rounded; `cost`, in ns, is what is known by now.
+  /// It has made these. `workspace` is rounded; `cost`, in ns, is what is known by now, negative:
+  /// nothing.
   template <class SizeOf>
   void end(std::span<const tensor_id> made, bytes workspace, trait traits, double cost,
            const SizeOf& size_of) {
@@ -275,7 +280,7 @@ class history {
     o.outputs = static_cast<std::uint32_t>(made.size());
     o.workspace = workspace;
     o.traits = traits;
-    o.cost = cost;
+    o.cost = cost >= 0 ? cost : expected_cost(here);
     o.live = live_ + workspace.count;
     prefix_ = o.prefix = mix(mix(prefix_, o.key), made.size());
     exact_ = o.exact = mix(mix(exact_, o.prefix), sizes);
@@ -391,6 +396,11 @@ class history {
     for (std::uint32_t i = 0; i < records_.size(); ++i)
       if (key_of(i) == key && (best == none || records_[i].used > records_[best].used)) best = i;
     return best == none ? rather : best;
+  }
+  // What the operator took in the followed record; 0 where that does not have it.
+  [[nodiscard]] double expected_cost(std::uint32_t here) const noexcept {
+    const bool has = follows() && matches_[here] != none;
+    return has ? followed().operations[matches_[here]].cost : 0.0;
   }
   // A storage of the step under way.
   void enter(tensor_id t, bytes size, std::uint32_t born, bool pinned) {

@@ -226,6 +226,7 @@ class course {
     launcher_.forget_costs();
     if (book_->learns) {
       book_->steps.mark();
+      launcher_.forget_times();
       book_->follow_clock();
       book_->past.end_of_step(book_->now.clock);
     }
@@ -340,9 +341,16 @@ class course {
       else
         known = false;
     graph& g = book_->tensors;
+    const std::uint32_t position = book_->past.operators();
+    if (!known) cost = prior;
+    // Until its time is known: what the program said, else what it took in the step before.
+    const bool guess = !known && prior.count() == 0;
     book_->past.end(ids, book_->storage().rounded(workspace), traits,
-                    static_cast<double>((known ? cost : prior).count()),
+                    guess ? -1.0 : static_cast<double>(cost.count()),
                     [&](tensor_id t) { return g[t].footprint; });
+    bool first = true;
+    if (!known)
+      for (const stamp s : pieces) launcher_.time(position, s, std::exchange(first, false));
   }
   // The operator has come to its end. Touched before they are unlocked: an input that was dropped
   // meanwhile goes with its lock.

@@ -210,6 +210,17 @@ class launcher {
         book_->set_cost(u.op, u.first ? *took : r.cost + *took);
     }
     pending_.erase(pending_.begin(), pending_.begin() + std::ptrdiff_t(known));
+    learn_times();
+  }
+  /// The history's operator at `position` took that long, which may be known later only. `first` of
+  /// several pieces.
+  void time(std::uint32_t position, stamp done, bool first) {
+    untimed_.push_back({position, done, first});
+  }
+  /// The history begins a step, and counts anew.
+  void forget_times() {
+    learn_times();
+    untimed_.clear();
   }
   /// At the end of a step: all records go.
   void forget_costs() noexcept { pending_.clear(); }
@@ -243,6 +254,17 @@ class launcher {
   }
 
  private:
+  // The same for the steps that are learned, in which every operator has a place.
+  void learn_times() {
+    std::size_t known = 0;
+    for (; known < untimed_.size(); ++known) {
+      const untimed& u = untimed_[known];
+      const auto took = book_->storage().elapsed(u.done);
+      if (!took && untimed_.size() - known < patience) break;
+      if (took) book_->past.measured(u.position, static_cast<double>(took->count()), u.first);
+    }
+    untimed_.erase(untimed_.begin(), untimed_.begin() + std::ptrdiff_t(known));
+  }
   // How many operators may wait for their times before the oldest is given up: a storage need not
   // ever know them, and the list must not grow.
   static constexpr std::size_t patience = 64;
@@ -260,6 +282,12 @@ class launcher {
   std::vector<const block*> reads_, writes_;
   std::vector<std::byte*> pointers_;
   std::vector<unmeasured> pending_;
+  struct untimed {
+    std::uint32_t position;
+    stamp done;
+    bool first;
+  };
+  std::vector<untimed> untimed_;
   bool kernel_failed_ = false;
 };
 

@@ -1,0 +1,76 @@
+// Operators whose times are known only later, as on a device with events.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <optional>
+
+#include "delta/manager.hpp"
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+
+using namespace delta;
+using namespace delta::literals;
+
+namespace {
+
+constexpr std::size_t behind = 3;
+
+// The times of the last operators are not known yet.
+class late : public simulated {
+ public:
+  using simulated::simulated;
+  stamp end_operator(nanoseconds cost) {
+    const stamp done = simulated::end_operator(cost);
+    last_.push_back(done);
+    if (last_.size() > behind) last_.pop_front();
+    return done;
+  }
+  std::optional<nanoseconds> elapsed(stamp s) {
+    for (const stamp l : last_)
+      if (l == s) return std::nullopt;
+    return simulated::elapsed(s);
+  }
+
+ private:
+  std::deque<stamp> last_;
+};
+
+}  // namespace
+
+TEST_CASE("times that come late are learned, those that never come are the step's before") {
+  late storage{{.capacity = 10'000_B, .host_capacity = 10'000_B}};
+  delta::manager manager{learned(), storage};
+  const tensor_id x = manager.variable(10_B, "x");
+  constexpr int length = 12;
+  for (int step = 0; step < 2; ++step) {
+    for (int i = 0; i < length; ++i) {
+      const std::array in{x};
+      manager.run(operation_span{.inputs = in, .cost = nanoseconds{100 + i}, .name = "work"}, {},
+                  [](call&) {});
+    }
+    manager.end_of_step();
+    const step_record& seen = manager.past().last();
+    REQUIRE(seen.length() == length);
+    for (int i = 0; i < length; ++i) CHECK(seen.operations[std::size_t(i)].cost == 100 + i);
+  }
+}
+
+TEST_CASE("without a word of the program the last ones take what they took before") {
+  history past;
+  const auto size = [](tensor_id) { return 10_B; };
+  const auto unpinned = [](tensor_id) { return false; };
+  const std::array touched{tensor_id{0}};
+  past.came(tensor_id{0}, 10_B);
+  for (int step = 0; step < 2; ++step) {
+    past.begin("work", touched, 1, size, unpinned);
+    past.end({}, {}, trait::pure, step == 0 ? 70.0 : -1.0, size);
+    past.begin("rest", touched, 1, size, unpinned);
+    past.end({}, {}, trait::pure, -1.0, size);
+    if (step == 0) past.measured(1, 30.0, true);
+    past.end_of_step(nanoseconds{100 * (step + 1)});
+    CHECK(past.last().operations[0].cost == 70.0);
+    CHECK(past.last().operations[1].cost == 30.0);
+  }
+}
