@@ -40,7 +40,8 @@ class opening {
         if (!is_source(t)) t = tensor_id::none;
       return false;
     }
-    if (operators_ - 1 < shortest || held_ > most_ / share || !same(name, touched)) return false;
+    const bool emptied = most_ > 0 && held_ <= most_ / share;
+    if (operators_ - 1 < shortest || !emptied || !same(name, touched)) return false;
     operators_ = 1;
     most_ = held_;
     return true;
