@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "delta/detail/graph.hpp"
@@ -37,6 +38,13 @@ struct conditions {
   std::array<double, 2> backlog{};   ///< ns until a copy queued now would start
   std::uint32_t variant = 0;         ///< of several policies the one that decides (switching.hpp)
   std::uint32_t recompute_cap = 0;   ///< replays of one operator per step (repairs P-26)
+};
+
+/// An operator of the program that has just ended. Of its tensors those may have gone that the
+/// program has dropped meanwhile: what is a candidate may be asked about.
+struct ended_operator {
+  std::string_view name;
+  std::span<const tensor_id> inputs, updates, outputs;
 };
 
 /// Read-only view of the tensors for heuristics, deciders and prefetchers. Cheap to make and to
@@ -150,6 +158,11 @@ class context {
     return conditions_->may_offload && !covers(r.pinned, pin::offload) &&
            (r.host || r.footprint <= conditions_->host_free);
   }
+  /// The name of the operator that made it; "" of what came from outside the step. Known of every
+  /// policy, with or without records.
+  [[nodiscard]] std::string_view made_by(tensor_id t) const noexcept {
+    return at(t).persistent ? std::string_view() : std::string_view(at(t).label);
+  }
   /// Where its bytes are now.
   [[nodiscard]] residency where(tensor_id t) const noexcept { return at(t).where; }
 
@@ -157,6 +170,10 @@ class context {
   /// (manager::backward).
   [[nodiscard]] tick now() const noexcept { return conditions_->now; }
   [[nodiscard]] bool backward() const noexcept { return conditions_->backward; }
+  /// ns by the clock that staleness is reckoned by: their difference is when a tensor was used.
+  [[nodiscard]] double clock() const noexcept {
+    return static_cast<double>(conditions_->clock.count());
+  }
   /// Bytes: the budget, what is taken of it (copies under way included, but not what is spare),
   /// what will be free when the copies out under way are done, and what the coming operator is
   /// likely to ask for.
@@ -173,6 +190,11 @@ class context {
   [[nodiscard]] const history& past() const noexcept { return *past_; }
   /// When a tensor will be used next, by that.
   [[nodiscard]] forecast next_use(tensor_id t) const noexcept { return past_->next_use(t); }
+  /// The operator that has just ended, while nobody waits: what prefetchers are asked after, and
+  /// what leaves early then. Nameless, and without tensors, when room is made for an operator.
+  [[nodiscard]] const ended_operator& ended() const noexcept { return *ended_; }
+  /// The manager's, before it asks.
+  void set_ended(const ended_operator& o) noexcept { ended_ = &o; }
   /// Resident tensors that may be asked to leave, by id.
   [[nodiscard]] const detail::id_set& candidates() const noexcept { return *candidates_; }
   /// The manager's, before it asks.
@@ -271,6 +293,8 @@ class context {
   const graph* graph_;
   const conditions* conditions_;
   std::span<const tensor_id> offloaded_;
+  static inline const ended_operator nothing_ended{};
+  const ended_operator* ended_ = &nothing_ended;
   static inline const history nothing_known{};
   static inline const detail::id_set nobody{};
   const history* past_ = &nothing_known;

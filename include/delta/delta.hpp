@@ -29,6 +29,7 @@
 // The whole (Algorithm 1), and named compositions.
 #include "delta/adaptive.hpp"
 #include "delta/manager.hpp"
+#include "delta/peers.hpp"
 #include "delta/presets.hpp"
 #include "delta/rehearsal.hpp"
 #include "delta/switching.hpp"

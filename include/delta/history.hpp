@@ -70,6 +70,12 @@ class history {
       return {done_ <= s.died + 1 ? forecast::kind::never : forecast::kind::unknown, 0, 0};
     return s.again == none ? forecast{} : known(e.length() + s.again);
   }
+  /// Which storage of the followed record `t` stands for; step_record::none: none, or not touched
+  /// yet in this step. O(1).
+  [[nodiscard]] std::uint32_t storage_of(tensor_id t) const noexcept {
+    if (!follows() || index(t) >= rows_.size() || rows_[index(t)].step != step_) return none;
+    return rows_[index(t)].expected;
+  }
   /// ns of operators from now to the beginning of that one. O(1).
   [[nodiscard]] double time_until(std::uint32_t position) const noexcept {
     if (!follows()) return 0;

@@ -17,6 +17,7 @@
 #include "delta/heuristic.hpp"
 #include "delta/learned.hpp"
 #include "delta/manager.hpp"
+#include "delta/peers.hpp"
 #include "delta/prefetcher.hpp"
 
 namespace delta {
@@ -28,7 +29,7 @@ struct preset {
 };
 
 /// All of them, the baseline first.
-inline constexpr std::array<preset, 7> presets{{
+inline constexpr std::array<preset, 12> presets{{
     {"unmanaged", "nothing leaves the device; tensors go at their last use (the baseline)"},
     {"paper",
      "as published: 1/(m s); evicts when c_r <= c_s; starts at 3/4 of the budget; FIFO prefetch"},
@@ -38,6 +39,11 @@ inline constexpr std::array<preset, 7> presets{{
      "by what the step before taught: next uses, what copies hide; copies ahead of time"},
     {"adaptive", "the first step as online, then as learned, or back to what was faster"},
     {"auto", "as adaptive, with the best of ten policies, each tried on the recorded step"},
+    {"vdnn", "vDNN: inputs of convolutions are offloaded at once, and back in reverse order"},
+    {"superneurons", "SuperNeurons: offloads convolutions and products, recomputes the rest; LRU"},
+    {"capuchin", "Capuchin: plans from one measured step: hidden swaps, then recomputation"},
+    {"chen", "recomputation from every sqrt(n)-th operator's outputs, as Chen et al."},
+    {"swap_lru", "swapping only, the least recently used first, reloaded on demand"},
 }};
 
 /// Nothing leaves. The program runs as without a manager, within the budget or not at all.
@@ -75,6 +81,11 @@ bool with_preset(std::string_view name, F&& f, bool strict = false) {
   if (name == "learned") return std::forward<F>(f)(learned()), true;
   if (name == "adaptive") return std::forward<F>(f)(adaptive()), true;
   if (name == "auto") return std::forward<F>(f)(auto_choice()), true;
+  if (name == "vdnn") return std::forward<F>(f)(vdnn()), true;
+  if (name == "superneurons") return std::forward<F>(f)(superneurons()), true;
+  if (name == "capuchin") return std::forward<F>(f)(capuchin()), true;
+  if (name == "chen") return std::forward<F>(f)(chen()), true;
+  if (name == "swap_lru") return std::forward<F>(f)(swap_lru()), true;
   return false;
 }
 

@@ -131,7 +131,7 @@ class course {
   void open(const operation_span& op) {
     sizes_.clear(), outputs_.clear(), pieces_.clear();
     gathering inputs(*this, op, {});
-    traits_ = op.traits, name_ = op.name, cost_ = op.cost, workspace_ = {};
+    traits_ = op.traits, cost_ = op.cost, workspace_ = {};
     open_bracket();
     // From here on `finish` lets the inputs go.
     inputs.stay();
@@ -244,6 +244,8 @@ class course {
     gathering(course& c, const operation_span& op, bytes need) : owner_(&c) {
       ledger<storage_type>& book = *c.book_;
       c.launcher_.learn_costs();
+      c.name_ = op.name;
+      c.made_ = {};
       c.inputs_ = op.inputs.size();
       c.touched_.assign(op.inputs.begin(), op.inputs.end());
       c.touched_.insert(c.touched_.end(), op.updates.begin(), op.updates.end());
@@ -311,6 +313,7 @@ class course {
   }
   void tell(const char* name, std::span<const tensor_id> ids, stamp done) {
     ++book_->counts.operators;
+    made_ = ids;
     room_->told().work(happening::run, name, ids, done);
   }
   // What the history is told, where somebody asks it.
@@ -357,7 +360,7 @@ class course {
   void leave() {
     for (const tensor_id t : touched_) book_->touch(t, began_);
     restorer_.unlock(touched_);
-    room_->while_nobody_waits();
+    room_->while_nobody_waits({name_, reads(), updates(), made_});
   }
 
   // The open operator as it is by now.
@@ -424,7 +427,9 @@ class course {
   launcher<Room> launcher_;
   restorer<Room> restorer_;
   versions<Room> versions_;
-  std::vector<tensor_id> touched_;  // inputs, then updates
+  std::vector<tensor_id> touched_;   // inputs, then updates
+  std::span<const tensor_id> made_;  // the outputs, once it has ended; the caller's list
+  const char* name_ = "";
   std::size_t inputs_ = 0;
   nanoseconds began_{};  // by `conditions::clock`
 
@@ -438,7 +443,6 @@ class course {
   bool seen_scratch_ = false;
   std::vector<stamp> pieces_;  // of the brackets so far, in order
   trait traits_ = trait::pure;
-  const char* name_ = "";
   nanoseconds cost_{};
 };
 

@@ -79,8 +79,9 @@ class room {
 
   /// The early start and the prefetcher's reloads, after every operator: what nobody waits for
   /// (P-4, P-10). Never throws for lack of memory.
-  void while_nobody_waits() {
+  void while_nobody_waits(const ended_operator& o) {
     ++reservation_;
+    ended_ = o;
     book_->harvest();
     book_->look();
     if constexpr (starts_early<P>) {
@@ -125,6 +126,7 @@ class room {
     if constexpr (follows_operators<P>) prefetcher_.end_of_operator(c);
     if constexpr (follows_operators<H>) filter_.heuristic().end_of_operator(c);
     if constexpr (follows_operators<D>) decider_.end_of_operator(c);
+    ended_ = {};
   }
   void end_of_step() {
     book_->look();
@@ -132,7 +134,9 @@ class room {
     if constexpr (follows_steps<P>) prefetcher_.end_of_step(c);
     if constexpr (follows_steps<H>) filter_.heuristic().end_of_step(c);
     if constexpr (follows_steps<D>) decider_.end_of_step(c);
-    if constexpr (selects_variant<H>) decide_by(filter_.heuristic().select(c));
+    // Before the first operator there is no step to judge by.
+    if constexpr (selects_variant<H>)
+      if (book_->past.steps() > 0) decide_by(filter_.heuristic().select(c));
   }
   /// Of several policies this one decides from now on. O(1), O(tensors) where it keeps the costs of
   /// other closures.
@@ -160,6 +164,7 @@ class room {
     context c(book_->tensors, book_->now);
     c.set_offloaded(book_->offloaded());
     c.set_past(book_->past, book_->candidates().all());
+    c.set_ended(ended_);
     return c;
   }
   /// For the manager's figures, and for those who tell.
@@ -451,6 +456,7 @@ class room {
   [[no_unique_address]] narrator<S, O> narrator_;
   std::vector<operator_id> walk_;
   window_search windows_;
+  ended_operator ended_;  // while nobody waits
   std::uint64_t reservation_ = 0;
   bytes floor_{};  // the largest need seen
   const char* operation_ = "";

@@ -1,0 +1,172 @@
+// delta: Capuchin's plan (Peng et al. 2020): which tensors of a step leave between two of their
+// uses, and which way, chosen once from the step as it was measured.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/context.hpp"
+#include "delta/step.hpp"
+
+namespace delta::detail {
+
+/// A plan for steps like the last one. It covers what the step's peak is over the budget: first by
+/// swaps that the time between two uses hides, the longest free time first; then by recomputing,
+/// the most bytes per second of it first; and what is short still by the other swaps.
+class swap_plan {
+ public:
+  static constexpr std::uint32_t none = step_record::none;
+
+  /// The way of one storage: away after the operator `from`, back for the operator `to`.
+  struct trip {
+    std::uint32_t from = none, to = none;
+    bool swaps = false;  ///< else it is recomputed
+  };
+
+  /// Plans for the last step, unless that was planned for already. True: the plan is new.
+  /// O(storages x closure).
+  bool make(const context& c) {
+    const history& past = c.past();
+    if (past.steps() == 0 || past.last().operations.empty()) return false;
+    step_ = &past.last();
+    const bool known = step_->operations.back().exact == key_ && c.budget() == budget_;
+    if (known) return false;
+    key_ = step_->operations.back().exact;
+    budget_ = c.budget();
+    trips_.assign(step_->storages.size(), {});
+    met_.assign(step_->storages.size(), 0);
+    const double over = static_cast<double>(step_->peak) - budget_;
+    if (over > 0) choose(c, over);
+    return true;
+  }
+  /// What is planned for a tensor of the step under way; null: nothing. O(1).
+  [[nodiscard]] const trip* of(const context& c, tensor_id t) const noexcept {
+    const std::uint32_t s = c.past().storage_of(t);
+    if (s >= trips_.size() || c.past().followed().operations.back().exact != key_) return nullptr;
+    return trips_[s].to == none ? nullptr : &trips_[s];
+  }
+  /// The same if its time has come: it is to be away now. Amortised O(1).
+  [[nodiscard]] const trip* due(const context& c, tensor_id t) const noexcept {
+    const trip* const planned = of(c, t);
+    if (planned == nullptr || c.past().position() <= planned->from) return nullptr;
+    const forecast f = c.next_use(t);
+    return f.what == forecast::kind::known && f.position == planned->to ? planned : nullptr;
+  }
+
+ private:
+  struct candidate {
+    std::uint32_t storage;
+    double free;  // ns of the interval that the two copies leave
+  };
+
+  // The uses around the peak: only what leaves between them makes it smaller.
+  [[nodiscard]] trip around_peak(std::uint32_t s) const noexcept {
+    const step_record::storage& x = step_->storages[s];
+    trip found;
+    if (x.born <= step_->peak_at) found.from = x.born;  // `none` is above any
+    for (const std::uint32_t use : std::span(step_->uses).subspan(x.first_use, x.uses)) {
+      if (use <= step_->peak_at) found.from = use;
+      if (use > step_->peak_at && found.to == none) found.to = use;
+    }
+    const bool needed_at_peak = found.from == none || found.from == step_->peak_at;
+    return needed_at_peak ? trip{} : found;
+  }
+  [[nodiscard]] double free_time(const context& c, std::uint32_t s, const trip& t) const noexcept {
+    const step_record::operation& before = step_->operations[t.from];
+    double time = step_->operations[t.to].start - before.start - before.cost;
+    for (const direction d : {direction::out, direction::in}) time -= copy(c, s, d);
+    return time;
+  }
+  [[nodiscard]] double copy(const context& c, std::uint32_t s, direction d) const noexcept {
+    return c.latency(d) + 1e9 * size(s) / c.rate(d);
+  }
+  [[nodiscard]] double size(std::uint32_t s) const noexcept {
+    return static_cast<double>(step_->storages[s].size.count);
+  }
+  [[nodiscard]] bool recomputable(std::uint32_t s) const noexcept {
+    const std::uint32_t born = step_->storages[s].born;
+    if (born == none) return false;
+    const step_record::operation& o = step_->operations[born];
+    return !has(o.traits, trait::never_replay) &&
+           (o.updates == 0 || has(o.traits, trait::effect_once));
+  }
+
+  void choose(const context& c, double over) {
+    std::vector<candidate> all;
+    for (std::uint32_t s = 0; s < trips_.size(); ++s) {
+      const step_record::storage& x = step_->storages[s];
+      const trip t = x.pinned || x.size.count == 0 ? trip{} : around_peak(s);
+      if (t.to != none) all.push_back({s, free_time(c, s, t)});
+    }
+    // Ties in the order of the storages, so that every copy of the plan is the same.
+    std::ranges::stable_sort(all, std::ranges::greater{}, &candidate::free);
+    const auto take = [&](std::uint32_t s, bool swaps) {
+      trips_[s] = around_peak(s);
+      trips_[s].swaps = swaps;
+      over -= size(s);
+    };
+    std::size_t hidden = 0;
+    for (; hidden < all.size() && all[hidden].free >= 0 && over > 0; ++hidden)
+      take(all[hidden].storage, true);
+    // ns per byte and storage, the least first. What is chosen makes others dearer, never cheaper:
+    // so one that is still the least when asked again is the least of all.
+    using price = std::pair<double, std::uint32_t>;
+    std::vector<price> prices;
+    const auto ask = [&](std::uint32_t s) { return price{recompute_cost(c, s) / size(s), s}; };
+    for (std::size_t i = hidden; i < all.size(); ++i)
+      if (recomputable(all[i].storage)) prices.push_back(ask(all[i].storage));
+    std::ranges::make_heap(prices, std::ranges::greater{});
+    while (over > 0 && !prices.empty()) {
+      std::ranges::pop_heap(prices, std::ranges::greater{});
+      const price now = ask(prices.back().second);
+      prices.pop_back();
+      if (prices.empty() || now <= prices.front()) {
+        take(now.second, false);
+      } else {
+        prices.push_back(now);
+        std::ranges::push_heap(prices, std::ranges::greater{});
+      }
+    }
+    for (const candidate& x : all)
+      if (over > 0 && trips_[x.storage].to == none) take(x.storage, true);
+  }
+
+  // Its operator and those of its ancestors that will be gone by then; a swapped one is one copy.
+  double recompute_cost(const context& c, std::uint32_t s) {
+    const std::uint32_t when = around_peak(s).to;
+    const std::uint32_t mark = ++mark_;
+    double cost = 0;
+    walk_.assign(1, s);
+    met_[s] = mark;
+    while (!walk_.empty()) {
+      const step_record::operation& o = step_->operations[step_->storages[walk_.back()].born];
+      walk_.pop_back();
+      cost += o.cost;
+      for (const std::uint32_t in : step_->touched(o)) {
+        if (std::exchange(met_[in], mark) == mark) continue;
+        const step_record::storage& x = step_->storages[in];
+        const trip& t = trips_[in];
+        const bool away = t.to != none && t.to >= when;
+        if (away && t.swaps)
+          cost += copy(c, in, direction::in);
+        else if ((away || x.died < when) && x.born != none)
+          walk_.push_back(in);
+      }
+    }
+    return cost;
+  }
+
+  std::uint64_t key_ = 0;  // of the step that it was made for
+  double budget_ = 0;
+  std::vector<trip> trips_;  // by storage of that step
+  // While it is made.
+  const step_record* step_ = nullptr;
+  std::vector<std::uint32_t> met_, walk_;
+  std::uint32_t mark_ = 0;
+};
+
+}  // namespace delta::detail
