@@ -63,6 +63,10 @@ class swap_plan {
     double free;  // ns of the interval that the two copies leave
   };
 
+  struct copy_of {
+    double at, took;  // ns
+  };
+
   // The uses around the peak: only what leaves between them makes it smaller.
   [[nodiscard]] trip around_peak(std::uint32_t s) const noexcept {
     const step_record::storage& x = step_->storages[s];
@@ -109,16 +113,16 @@ class swap_plan {
       trips_[s].swaps = swaps;
       over -= size(s);
     };
-    std::size_t hidden = 0;
-    for (; hidden < all.size() && all[hidden].free >= 0 && over > 0; ++hidden)
-      take(all[hidden].storage, true);
+    out_.clear(), in_.clear();
+    for (const candidate& x : all)
+      if (x.free >= 0 && over > 0 && hidden_with(c, x.storage)) take(x.storage, true);
     // ns per byte and storage, the least first. What is chosen makes others dearer, never cheaper:
     // so one that is still the least when asked again is the least of all.
     using price = std::pair<double, std::uint32_t>;
     std::vector<price> prices;
     const auto ask = [&](std::uint32_t s) { return price{recompute_cost(c, s) / size(s), s}; };
-    for (std::size_t i = hidden; i < all.size(); ++i)
-      if (recomputable(all[i].storage)) prices.push_back(ask(all[i].storage));
+    for (const candidate& x : all)
+      if (trips_[x.storage].to == none && recomputable(x.storage)) prices.push_back(ask(x.storage));
     std::ranges::make_heap(prices, std::ranges::greater{});
     while (over > 0 && !prices.empty()) {
       std::ranges::pop_heap(prices, std::ranges::greater{});
@@ -133,6 +137,27 @@ class swap_plan {
     }
     for (const candidate& x : all)
       if (over > 0 && trips_[x.storage].to == none) take(x.storage, true);
+  }
+
+  // Would all copies be hidden, with this storage's among them? Each way has one lane: copies out
+  // follow one another from the operators' ends on, copies in begin as late as their uses and each
+  // other allow. In between the peak has to find room. O(chosen), and `out_` and `in_` then have
+  // it.
+  bool hidden_with(const context& c, std::uint32_t s) {
+    const trip t = around_peak(s);
+    const auto later = [](const copy_of& a, const copy_of& b) { return a.at < b.at; };
+    const step_record::operation& before = step_->operations[t.from];
+    const copy_of leaves{before.start + before.cost, copy(c, s, direction::out)};
+    const copy_of returns{step_->operations[t.to].start, copy(c, s, direction::in)};
+    const auto o = out_.insert(std::ranges::upper_bound(out_, leaves, later), leaves);
+    const auto i = in_.insert(std::ranges::upper_bound(in_, returns, later), returns);
+    const step_record::operation& peak = step_->operations[step_->peak_at];
+    double out = 0, in = step_->time;
+    for (const copy_of& x : out_) out = std::max(out, x.at) + x.took;
+    for (std::size_t k = in_.size(); k-- > 0;) in = std::min(in, in_[k].at) - in_[k].took;
+    if (out <= peak.start && in >= peak.start + peak.cost) return true;
+    out_.erase(o), in_.erase(i);
+    return false;
   }
 
   // Its operator and those of its ancestors that will be gone by then; a swapped one is one copy.
@@ -165,6 +190,7 @@ class swap_plan {
   std::vector<trip> trips_;  // by storage of that step
   // While it is made.
   const step_record* step_ = nullptr;
+  std::vector<copy_of> out_, in_;  // of the swaps chosen so far, by `at`
   std::vector<std::uint32_t> met_, walk_;
   std::uint32_t mark_ = 0;
 };
