@@ -12,6 +12,7 @@
 #include "delta/presets.hpp"
 #include "replay/bound.hpp"
 #include "replay/replay.hpp"
+#include "replay/trace_repeat.hpp"
 #include "simrd_reference.hpp"
 
 using namespace delta;
@@ -78,4 +79,39 @@ TEST_CASE("DTR's traces: no run is below the bound") {
   }
   CHECK(compared > 80);
   std::printf("%d runs above their bounds\n", compared);
+}
+
+TEST_CASE("DTR's traces: published rules pass at half the peak, or end in a typed error") {
+  const auto folder = test::dtr_traces("replay_dtr_traces_test, published rules");
+  if (folder.empty()) return;
+  for (const char* model : {"resnet32", "unet", "densenet121", "transformer", "lstm"}) {
+    const trace t = test::dtr_trace(folder, model);
+    const unmanaged_cost alone = unmanaged(t);
+    const trace steps = repeat_trace(t, 2);
+    const replay_machine on{.budget = bytes{alone.peak.count / 2},
+                            .host_budget = alone.peak * 4,
+                            .latency = nanoseconds{10'000},
+                            .thrash_limit = 10,
+                            .limit_steps = true};
+    const auto run = [&](const char* policy, auto p) {
+      INFO(model << ", " << policy);
+      const replay_result r = replay(steps, std::move(p), on);
+      CHECK(r.peak <= on.budget);
+      CHECK((r.result == replay_result::verdict::oom) == !r.error.empty());
+      return r;
+    };
+    const auto passes = [&](const char* policy, auto p) {
+      const replay_result r = run(policy, p);
+      CHECK(r.result == replay_result::verdict::pass);
+      return r;
+    };
+    const auto swapping = passes("swap_lru", swap_lru());
+    // Prefetching and planning are worth something.
+    CHECK(passes("vdnn", vdnn()).time < swapping.time);
+    const auto planned = passes("capuchin", capuchin());
+    CHECK(planned.steps[0].time == swapping.steps[0].time);
+    CHECK(planned.steps[1].time < planned.steps[0].time);
+    run("superneurons", superneurons());
+    run("chen", chen());
+  }
 }

@@ -44,8 +44,9 @@ std::string refusal(std::vector<std::string> words) {
 }
 
 const std::string policies =
-    "unmanaged, paper, dtr, online, learned, adaptive, auto, simrd:dtr, simrd:dtr-eq, "
-    "simrd:dtr-local, simrd:msps, simrd:lru, simrd:size, or list";
+    "unmanaged, paper, dtr, online, learned, adaptive, auto, vdnn, superneurons, capuchin, chen, "
+    "swap_lru, simrd:dtr, simrd:dtr-eq, simrd:dtr-local, simrd:msps, simrd:lru, simrd:size, or "
+    "list";
 const std::string budgets =
     "parts of the unmanaged peak over 0 and up to 1 such as 0.4 or 40%, or sizes with a unit such "
     "as 300MiB (units B, KB, MB, GB, KiB, MiB, GiB)";
@@ -268,7 +269,7 @@ TEST_CASE("a timeline and a log of decisions are those of one replay of a preset
     CHECK(with({"--policy", "simrd:dtr"}) ==
           flag +
               ": given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online, "
-              "learned, adaptive, auto");
+              "learned, adaptive, auto, vdnn, superneurons, capuchin, chen, swap_lru");
     CHECK(with({"--json", file}) == flag + ": names the file of --json; allowed: another file");
     CHECK(refusal({"--policy", "paper", "--find-budget", flag, file}) ==
           flag + ": given with --find-budget; allowed: " + one);
