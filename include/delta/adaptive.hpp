@@ -50,13 +50,20 @@ class step_results {
   void choose(std::uint32_t variant, double time, double expected) noexcept {
     kinds_[kind_].chosen = variant, kinds_[kind_].time = time, kinds_[kind_].expected = expected;
   }
+  /// What decides in steps like the last one from now on; and in those of that key
+  /// (history::coming): the first policy where none was seen. O(kinds).
+  void decide(std::uint32_t variant) noexcept { kinds_[kind_].decides = variant; }
+  [[nodiscard]] std::uint32_t decides(std::uint64_t key) const noexcept {
+    const auto at = std::ranges::find(kinds_, key, &kind::key);
+    return at == kinds_.end() ? 0 : at->decides;
+  }
   static constexpr std::size_t most = 10;  ///< policies
 
  private:
   struct kind {
     std::uint64_t key = 0, seen = 0;
     std::array<double, most> measured{};
-    std::uint32_t chosen = 0;
+    std::uint32_t chosen = 0, decides = 0;
     double time = 0;      // of the operators, when it was chosen
     double expected = 0;  // overhead, then
   };
@@ -148,7 +155,9 @@ struct rehearsing {
       if (results_.measured(best) > 0 && results_.measured(v) > 0 &&
           results_.measured(v) + patience < results_.measured(best))
         best = v;
-    return best;
+    results_.decide(best);
+    // By turns: the next one may be of another kind.
+    return results_.decides(c.past().coming());
   }
   /// What was measured and chosen, for reports.
   [[nodiscard]] const step_results& results() const noexcept { return results_; }

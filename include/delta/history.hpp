@@ -139,6 +139,9 @@ class history {
   [[nodiscard]] const step_record& last() const noexcept { return records_[last_].step; }
   /// What that step took, in ns by the storage's clock: operators, replays and waits.
   [[nodiscard]] double last_took() const noexcept { return took_; }
+  /// The key of the step that is expected next: of its last operator,
+  /// `step_record::operation::prefix`.
+  [[nodiscard]] std::uint64_t coming() const noexcept { return coming_; }
   /// Steps that are kept, and the memory of all that is here, in bytes. O(records).
   [[nodiscard]] std::size_t records() const noexcept { return records_.size(); }
   [[nodiscard]] std::size_t footprint() const noexcept {
