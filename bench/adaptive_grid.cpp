@@ -1,5 +1,6 @@
-// delta benchmark: the adaptive policy, its pieces, and its peers' rules on recorded traces, step by
-// step in virtual time. A JSON row per replay; bench/adaptive.py makes tables and figures of them.
+// delta benchmark: the adaptive policy, its pieces, and its peers' rules on recorded traces, step
+// by step in virtual time. A JSON row per replay; bench/adaptive.py makes tables and figures of
+// them.
 //
 //   adaptive_grid TRACE...
 
@@ -40,10 +41,10 @@ constexpr double gigabyte = 1e9;
 /// A table of replays: which machine, which program.
 struct setting {
   std::string_view name;
-  double rate;          ///< bytes per second, each way
-  double faster = 1;    ///< operators
-  double noise = 0;     ///< of their times
-  double real_rate = 1; ///< part of the rate that copies reach
+  double rate;           ///< bytes per second, each way
+  double faster = 1;     ///< operators
+  double noise = 0;      ///< of their times
+  double real_rate = 1;  ///< part of the rate that copies reach
   std::size_t steps = 4;
 };
 constexpr setting settings[]{
@@ -159,8 +160,8 @@ void add_grid(std::vector<job>& jobs, row_writer& rows, const subject& s) {
       jobs.emplace_back([&rows, &s, &on, ratio] { reference(rows, s, on, ratio); });
       for (const preset& p : presets) {
         // The baseline needs no budget; peers are compared on the plain machines.
-        const bool ours = p.name == "adaptive" || p.name == "auto" || p.name == "dtr" ||
-                          p.name == "online";
+        const bool ours =
+            p.name == "adaptive" || p.name == "auto" || p.name == "dtr" || p.name == "online";
         if (p.name == "unmanaged" || ((!plain || low) && !ours)) continue;
         jobs.emplace_back([&rows, &s, &on, ratio, program, name = p.name] {
           with_preset(name, [&](auto policy) {
@@ -168,6 +169,13 @@ void add_grid(std::vector<job>& jobs, row_writer& rows, const subject& s) {
           });
         });
       }
+      if (plain && !low)
+        for (const preset& p : peer_presets)
+          jobs.emplace_back([&rows, &s, &on, ratio, program, name = p.name] {
+            with_peer(name, [&](auto policy) {
+              replay_one(rows, "grid", s, *program, on, ratio, name, std::move(policy));
+            });
+          });
       if (!plain || std::ranges::count(for_pieces, ratio) == 0) continue;
       bench::for_each_ablation([&](std::string_view name, auto policy) {
         jobs.emplace_back([&rows, &s, &on, ratio, program, name = std::string(name), policy] {
@@ -195,7 +203,8 @@ void add_changes(std::vector<job>& jobs, row_writer& rows, const std::vector<sub
           });
           for (const subject* s : {&a, &b})
             with_preset(name, [&](auto p) {
-              const subject alone{both.name + ":" + (s == &a ? "first" : "second"), {}, larger.peak};
+              const subject alone{
+                  both.name + ":" + (s == &a ? "first" : "second"), {}, larger.peak};
               replay_one(rows, "alone", alone, repeat_trace(s->step, 4), on, ratio, name, p);
             });
         });

@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <thread>
@@ -128,37 +129,36 @@ replay_row head_of(const replay_job& j) {
   return row;
 }
 
-/// Tells two observers.
-template <class First, class Second>
-struct both {
-  First* first;
-  Second* second;
+/// Tells whoever watches. One type for all of them, as each instantiates every policy's manager.
+struct watchers {
+  timeline* lanes = nullptr;
+  decision_log* log = nullptr;
   void on(const event& e) const {
-    first->on(e);
-    second->on(e);
+    if (lanes != nullptr) lanes->on(e);
+    if (log != nullptr) log->on(e);
   }
 };
 
 /// Replays with the observers that `watch` asks for.
 template <class Policy>
 replay_result watched(const replay_job& j, Policy policy, const replay_watch& watch) {
-  const auto run = [&](auto observer) {
-    return replay(*j.subject, std::move(policy), j.machine, observer);
-  };
-  if (watch.timeline == nullptr && watch.decisions == nullptr) return run(no_observer{});
-  if (watch.timeline == nullptr) {
-    decision_log log{*watch.decisions};
-    return run(observed_by{&log});
-  }
-  timeline lanes{*watch.timeline};
-  if (watch.decisions == nullptr) return run(observed_by{&lanes});
-  decision_log log{*watch.decisions};
-  return run(both<timeline, decision_log>{&lanes, &log});
+  if (watch.timeline == nullptr && watch.decisions == nullptr)
+    return replay(*j.subject, std::move(policy), j.machine);
+  std::optional<timeline> lanes;
+  std::optional<decision_log> log;
+  watchers told;
+  if (watch.timeline != nullptr) told.lanes = &lanes.emplace(*watch.timeline);
+  if (watch.decisions != nullptr) told.log = &log.emplace(*watch.decisions);
+  return replay(*j.subject, std::move(policy), j.machine, told);
 }
 
 replay_result replay_preset(const replay_job& j, const replay_watch& watch) {
   replay_result result;
-  with_preset(j.policy, [&](auto policy) { result = watched(j, std::move(policy), watch); });
+  const auto run = [&](auto policy) { result = watched(j, std::move(policy), watch); };
+  // Peers are not watched: they are there to be compared.
+  if (!with_preset(j.policy, run))
+    with_peer(j.policy,
+              [&](auto policy) { result = replay(*j.subject, std::move(policy), j.machine); });
   return result;
 }
 

@@ -24,10 +24,12 @@ constexpr std::array<policy_choice, 6> simulator_policies{{
     {"simrd:size", "the largest"},
 }};
 constexpr auto known = [] {
-  std::array<policy_choice, presets.size() + simulator_policies.size()> all;
+  std::array<policy_choice, presets.size() + peer_presets.size() + simulator_policies.size()> all;
   for (std::size_t i = 0; i < presets.size(); ++i)
     all[i] = {presets[i].name, presets[i].explanation};
-  std::ranges::copy(simulator_policies, all.begin() + presets.size());
+  for (std::size_t i = 0; i < peer_presets.size(); ++i)
+    all[presets.size() + i] = {peer_presets[i].name, peer_presets[i].explanation};
+  std::ranges::copy(simulator_policies, all.begin() + presets.size() + peer_presets.size());
   return all;
 }();
 

@@ -113,20 +113,31 @@ struct ten_policies {
                                                           "dtr"};
   template <Selector S>
   static auto make(S selector) {
-    const auto all = [](auto change) {
-      taught p;
-      change(p.heuristic), change(p.decider), change(p.prefetcher);
-      return p;
+    // Of one type, so that they are compiled once: the second name's to the last but one's.
+    constexpr std::size_t many = names.size() - 2;
+    std::array<taught, many> of;
+    enum : std::size_t { plain, far, near, eager, shy, half, unhidden, no_swaps };
+    of[far].heuristic.distance = 0.5;
+    of[near].heuristic.distance = 0.1;
+    of[eager].heuristic.distance = 0.25;
+    of[eager].prefetcher.reserve = 0.25;
+    of[shy].prefetcher.reserve = 1;
+    const auto set = [&](std::size_t which, const auto& change) {
+      change(of[which].heuristic), change(of[which].decider), change(of[which].prefetcher);
     };
-    taught far, near, eager, shy;
-    far.heuristic.distance = 0.5;
-    near.heuristic.distance = 0.1;
-    eager.prefetcher.reserve = 0.25, eager.heuristic.distance = 0.25;
-    shy.prefetcher.reserve = 1;
-    return switching(
-        std::move(selector), untaught{}, taught{}, far, near, eager, shy,
-        all([](exposure& e) { e.planned_rate = 0.5; }), all([](exposure& e) { e.hidden = 0; }),
-        all([](exposure& e) { e.swaps = false; }), policy<dtr, evict_only, no_prefetch>{});
+    set(half, [](exposure& e) { e.planned_rate = 0.5; });
+    set(unhidden, [](exposure& e) { e.hidden = 0; });
+    set(no_swaps, [](exposure& e) { e.swaps = false; });
+    policy<heuristics_of<exposed_cost, many>, deciders_of<least_exposed, many>,
+           prefetchers_of<timely, many>>
+        row;
+    row.heuristic.first = row.decider.first = row.prefetcher.first = 1;
+    for (std::size_t i = 0; i < many; ++i) {
+      row.heuristic.each[i] = of[i].heuristic;
+      row.decider.each[i] = of[i].decider;
+      row.prefetcher.each[i] = of[i].prefetcher;
+    }
+    return switching(std::move(selector), untaught{}, row, policy<dtr, evict_only, no_prefetch>{});
   }
 };
 

@@ -29,7 +29,7 @@ struct preset {
 };
 
 /// All of them, the baseline first.
-inline constexpr std::array<preset, 12> presets{{
+inline constexpr std::array<preset, 7> presets{{
     {"unmanaged", "nothing leaves the device; tensors go at their last use (the baseline)"},
     {"paper",
      "as published: 1/(m s); evicts when c_r <= c_s; starts at 3/4 of the budget; FIFO prefetch"},
@@ -39,6 +39,10 @@ inline constexpr std::array<preset, 12> presets{{
      "by what the step before taught: next uses, what copies hide; copies ahead of time"},
     {"adaptive", "the first step as online, then as learned, or back to what was faster"},
     {"auto", "as adaptive, with the best of ten policies, each tried on the recorded step"},
+}};
+
+/// Peers' published rules (peers.hpp), to compare with. The names are with_peer's.
+inline constexpr std::array<preset, 5> peer_presets{{
     {"vdnn", "vDNN: inputs of convolutions are offloaded at once, and back in reverse order"},
     {"superneurons", "SuperNeurons: offloads convolutions and products, recomputes the rest; LRU"},
     {"capuchin", "Capuchin: plans from one measured step: hidden swaps, then recomputation"},
@@ -81,6 +85,12 @@ bool with_preset(std::string_view name, F&& f, bool strict = false) {
   if (name == "learned") return std::forward<F>(f)(learned()), true;
   if (name == "adaptive") return std::forward<F>(f)(adaptive()), true;
   if (name == "auto") return std::forward<F>(f)(auto_choice()), true;
+  return false;
+}
+
+/// The same for the peers' rules. Apart from with_preset, as each instantiates a manager.
+template <class F>
+bool with_peer(std::string_view name, F&& f) {
   if (name == "vdnn") return std::forward<F>(f)(vdnn()), true;
   if (name == "superneurons") return std::forward<F>(f)(superneurons()), true;
   if (name == "capuchin") return std::forward<F>(f)(capuchin()), true;

@@ -7,10 +7,13 @@
 // step. With one selector for all three roles they can't disagree.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "delta/concepts.hpp"
@@ -35,16 +38,21 @@ struct always {
 
 namespace detail {
 
-/// Calls `f` with the element of that index; the first, where there is none.
+/// How many policies a role stands for: one, or those of a `row_of`.
+template <class T>
+inline constexpr std::uint32_t width_of = 1;
+
+/// Calls `f` with the role that stands for that policy, and its place within it; with the first
+/// role, where there is none.
 template <std::size_t I = 0, class Tuple, class F>
 decltype(auto) with_variant(Tuple& all, std::uint32_t i, F&& f) {
-  if constexpr (I + 1 < std::tuple_size_v<std::remove_const_t<Tuple>>) {
-    if (i == I) return f(std::get<I>(all));
-    return with_variant<I + 1>(all, i, std::forward<F>(f));
-  } else {
-    if (i == I) return f(std::get<I>(all));
+  constexpr std::uint32_t width =
+      width_of<std::remove_cvref_t<std::tuple_element_t<I, std::remove_const_t<Tuple>>>>;
+  if (i < width) return f(std::get<I>(all));
+  if constexpr (I + 1 < std::tuple_size_v<std::remove_const_t<Tuple>>)
+    return with_variant<I + 1>(all, i - width, std::forward<F>(f));
+  else
     return f(std::get<0>(all));
-  }
 }
 
 /// The end of an operator, or of a step, for all that follow it: who does not decide looks on.
@@ -62,6 +70,58 @@ void tell_end_of_step(Tuple& all, const context& c) {
   };
   std::apply([&](auto&... one) { (tell(one), ...); }, all);
 }
+
+}  // namespace detail
+
+namespace detail {
+
+/// Several policies of one type, which differ in their settings: among those of `switching` they
+/// stand for as many, counted from `first`, and are compiled once.
+template <class Role, std::size_t N>
+struct settings_of {
+  std::array<Role, N> each{};
+  std::uint32_t first = 0;
+  static constexpr bool learns = delta::learns<Role>();
+
+  [[nodiscard]] const Role& at(const context& c) const noexcept {
+    return each[std::min<std::size_t>(c.variant() - first, N - 1)];
+  }
+  [[nodiscard]] Role& at(const context& c) noexcept {
+    return each[std::min<std::size_t>(c.variant() - first, N - 1)];
+  }
+};
+template <Heuristic H, std::size_t N>
+struct heuristics_of : settings_of<H, N> {
+  static constexpr quantity depends_on = delta::depends_on<H>() | quantity::staleness;
+  double score(const context& c, tensor_id t) const noexcept { return score_of(this->at(c), c, t); }
+};
+template <Decider D, std::size_t N>
+  requires weighs_waiting<D> && prices_release<D>
+struct deciders_of : settings_of<D, N> {
+  static constexpr bool evicts = delta::evicts<D>(), offloads = delta::offloads<D>();
+  action judge(const context& c, tensor_id t) { return this->at(c).judge(c, t); }
+  bool rather_wait(const context& c, tensor_id t, double wait) {
+    return this->at(c).rather_wait(c, t, wait);
+  }
+  double release_cost(const context& c, tensor_id t) const {
+    return this->at(c).release_cost(c, t);
+  }
+};
+template <Prefetcher P, std::size_t N>
+  requires cleans_ahead<P> && follows_steps<P>
+struct prefetchers_of : settings_of<P, N> {
+  tensor_id next(const context& c) { return this->at(c).next(c); }
+  tensor_id clean(const context& c) { return this->at(c).clean(c); }
+  void end_of_step(const context& c) {
+    for (P& p : this->each) p.end_of_step(c);
+  }
+};
+template <class Role, std::size_t N>
+inline constexpr std::uint32_t width_of<heuristics_of<Role, N>> = N;
+template <class Role, std::size_t N>
+inline constexpr std::uint32_t width_of<deciders_of<Role, N>> = N;
+template <class Role, std::size_t N>
+inline constexpr std::uint32_t width_of<prefetchers_of<Role, N>> = N;
 
 }  // namespace detail
 
