@@ -460,7 +460,7 @@ TEST_CASE_TEMPLATE_DEFINE("heuristics answer alike when asked twice, with number
   CHECK(f.asked > 0);
   CHECK(f.wrong == 0);
 }
-TEST_CASE_TEMPLATE_INVOKE(heuristics, base, lru, greedy, dtr, msps, joint);
+TEST_CASE_TEMPLATE_INVOKE(heuristics, base, lru, greedy, dtr, msps, joint, joint_root);
 
 TEST_CASE_TEMPLATE_DEFINE("weights do not depend on the time", H, weights) {
   graph g;
@@ -478,7 +478,7 @@ TEST_CASE_TEMPLATE_DEFINE("weights do not depend on the time", H, weights) {
   CHECK(h.weight(c, y) == early);
   CHECK(early > 0);
 }
-TEST_CASE_TEMPLATE_INVOKE(weights, base, lru, dtr, joint);
+TEST_CASE_TEMPLATE_INVOKE(weights, base, lru, dtr, joint, joint_root);
 
 TEST_CASE_TEMPLATE_DEFINE("deciders are asked what makes sense, and keep their word", D, deciders) {
   findings f;

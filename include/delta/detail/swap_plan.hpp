@@ -107,7 +107,9 @@ class swap_plan {
       if (t.to != none) all.push_back({s, free_time(c, s, t)});
     }
     // Ties in the order of the storages, so that every copy of the plan is the same.
-    std::ranges::stable_sort(all, std::ranges::greater{}, &candidate::free);
+    std::ranges::sort(all, [](const candidate& a, const candidate& b) {
+      return a.free != b.free ? a.free > b.free : a.storage < b.storage;
+    });
     const auto take = [&](std::uint32_t s, bool swaps) {
       trips_[s] = around_peak(s);
       trips_[s].swaps = swaps;
