@@ -134,9 +134,7 @@ class room {
     if constexpr (follows_steps<P>) prefetcher_.end_of_step(c);
     if constexpr (follows_steps<H>) filter_.heuristic().end_of_step(c);
     if constexpr (follows_steps<D>) decider_.end_of_step(c);
-    // Before the first operator there is no step to judge by.
-    if constexpr (selects_variant<H>)
-      if (book_->past.steps() > 0) decide_by(filter_.heuristic().select(c));
+    if constexpr (selects_variant<H>) decide_by(filter_.heuristic().select(c));
   }
   /// Of several policies this one decides from now on. O(1), O(tensors) where it keeps the costs of
   /// other closures.
