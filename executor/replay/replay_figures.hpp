@@ -49,6 +49,7 @@ struct step_figures {
           .evictions = now.evictions - before.evictions,
           .offloads = now.offloads - before.offloads,
           .clean_drops = now.clean_drops - before.clean_drops,
+          .copies_ahead = now.copies_ahead - before.copies_ahead,
           .reloads = now.reloads - before.reloads,
           .prefetches = now.prefetches - before.prefetches,
           .recomputes = now.recomputes - before.recomputes,

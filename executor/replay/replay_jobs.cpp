@@ -155,10 +155,7 @@ replay_result watched(const replay_job& j, Policy policy, const replay_watch& wa
 replay_result replay_preset(const replay_job& j, const replay_watch& watch) {
   replay_result result;
   const auto run = [&](auto policy) { result = watched(j, std::move(policy), watch); };
-  // Peers are not watched: they are there to be compared.
-  if (!with_preset(j.policy, run))
-    with_peer(j.policy,
-              [&](auto policy) { result = replay(*j.subject, std::move(policy), j.machine); });
+  if (!with_preset(j.policy, run)) with_peer(j.policy, run);
   return result;
 }
 

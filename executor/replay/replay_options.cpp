@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <functional>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <system_error>
 
@@ -23,13 +25,15 @@ constexpr std::array<policy_choice, 6> simulator_policies{{
     {"simrd:lru", "the least recently used"},
     {"simrd:size", "the largest"},
 }};
+// The first of `known`: what a manager carries out.
+constexpr std::size_t managed = presets.size() + peer_presets.size();
 constexpr auto known = [] {
-  std::array<policy_choice, presets.size() + peer_presets.size() + simulator_policies.size()> all;
+  std::array<policy_choice, managed + simulator_policies.size()> all;
   for (std::size_t i = 0; i < presets.size(); ++i)
     all[i] = {presets[i].name, presets[i].explanation};
   for (std::size_t i = 0; i < peer_presets.size(); ++i)
     all[presets.size() + i] = {peer_presets[i].name, peer_presets[i].explanation};
-  std::ranges::copy(simulator_policies, all.begin() + presets.size() + peer_presets.size());
+  std::ranges::copy(simulator_policies, all.begin() + managed);
   return all;
 }();
 
@@ -249,8 +253,9 @@ void check_watch(const replay_options& options, const std::string& flag) {
   only_one(options.traces, "traces");
   only_one(options.policies, "policies");
   only_one(options.budgets, "budgets");
-  if (std::ranges::find(presets, options.policies.front(), &preset::name) == presets.end())
-    reject(flag, "given with --policy " + options.policies.front(), "with " + names_of(presets));
+  const auto watched = std::span(known).first(managed);
+  if (std::ranges::find(watched, options.policies.front(), &policy_choice::name) == watched.end())
+    reject(flag, "given with --policy " + options.policies.front(), "with " + names_of(watched));
 }
 
 /// What is replayed, with what.

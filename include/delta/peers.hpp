@@ -4,9 +4,9 @@
 // manager takes the other way out, as for every policy.
 //
 //   vdnn            Rhu et al. 2016     inputs of convolutions go to the host at once
-//   superneurons    Wang et al. 2018    by kind of layer: convolutions to the host, others
-//   recomputed capuchin        Peng et al. 2020    one step is measured, the next ones are planned
-//   chen            Chen et al. 2016    every sqrt(n)-th operator's outputs stay, others recomputed
+//   superneurons    Wang et al. 2018    by layer: convolutions go to the host, others do not
+//   capuchin        Peng et al. 2020    one step is measured, the next ones are planned
+//   chen            Chen et al. 2016    every sqrt(n)-th operator's outputs stay
 //   swap_lru        -                   swapping alone, the least recently used first
 #pragma once
 

@@ -142,7 +142,8 @@ class room {
     book_->now.variant = variant;
     if constexpr (selects_variant<H>) {
       graph& g = book_->tensors;
-      if (std::exchange(g.keeps, filter_.heuristic().keeps(variant)) == g.keeps) return;
+      const closure wanted = filter_.heuristic().keeps(variant);
+      if (std::exchange(g.keeps, wanted) == wanted) return;
       for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
         g[static_cast<tensor_id>(i)].cost = tensor::unknown;
     }
@@ -413,12 +414,13 @@ class room {
     const bytes size = s.rounded(n);
     if (s.largest_hole() >= size) return;
     const auto in_the_way = s.bytes_to_move(n);
-    book_->look();
     // Copies that are in the way can be waited for.
-    const double moving = !in_the_way         ? book_->now.backlog[0] + book_->now.backlog[1]
+    const auto copies = [&] { return s.backlog(direction::out) + s.backlog(direction::in); };
+    const double moving = !in_the_way         ? double(copies().count())
                           : s.move_rate() > 0 ? 1e9 * double(in_the_way->count) / s.move_rate()
                                               : 0.0;
     if (moving <= worth_asking_ns) return;
+    book_->look();
     const context c = view();
     const auto leaving = windows_.cheapest(
         size, moving, [&](const auto& visit) { s.walk_blocks(visit); },
