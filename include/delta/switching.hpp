@@ -1,6 +1,6 @@
 // delta: several policies in one, of which one decides at a time.
 //
-//   auto mine = delta::switching(my_rule{}, delta::online(), delta::learned());
+//   auto mine = delta::switching(my_selector{}, delta::online(), delta::learned());
 //   delta::manager manager{mine, storage};
 //
 // Which one, a selector says whenever a step has ended, so no policy is changed halfway through a
@@ -38,12 +38,11 @@ struct always {
 
 namespace detail {
 
-/// How many policies a role stands for: one, or those of a `row_of`.
+/// How many policies a role stands for: one, or those of a `settings_of`.
 template <class T>
 inline constexpr std::uint32_t width_of = 1;
 
-/// Calls `f` with the role that stands for that policy, and its place within it; with the first
-/// role, where there is none.
+/// Calls `f` with the role that stands for that policy; with the first role, where there is none.
 template <std::size_t I = 0, class Tuple, class F>
 decltype(auto) with_variant(Tuple& all, std::uint32_t i, F&& f) {
   constexpr std::uint32_t width =
@@ -70,10 +69,6 @@ void tell_end_of_step(Tuple& all, const context& c) {
   };
   std::apply([&](auto&... one) { (tell(one), ...); }, all);
 }
-
-}  // namespace detail
-
-namespace detail {
 
 /// Several policies of one type, which differ in their settings: among those of `switching` they
 /// stand for as many, counted from `first`, and are compiled once.

@@ -199,17 +199,11 @@ class launcher {
   /// Oldest first; a storage that never knows keeps the prior. A record may have gone, or be
   /// another's by now: its number tells. Amortised O(1) per operator.
   void learn_costs() {
-    std::size_t known = 0;
-    for (; known < pending_.size(); ++known) {
-      const unmeasured& u = pending_[known];
-      const auto took = book_->storage().elapsed(u.done);
-      // Times come in order, as the engine is serial: the rest are not known either.
-      if (!took && pending_.size() - known < patience) break;
+    settle(pending_, [&](const unmeasured& u, nanoseconds took) {
       const operator_record& r = book_->tensors[u.op];
-      if (took && r.in_use && r.sequence == u.sequence)
-        book_->set_cost(u.op, u.first ? *took : r.cost + *took);
-    }
-    pending_.erase(pending_.begin(), pending_.begin() + std::ptrdiff_t(known));
+      if (r.in_use && r.sequence == u.sequence)
+        book_->set_cost(u.op, u.first ? took : r.cost + took);
+    });
     learn_times();
   }
   /// The history's operator at `position` took that long, which may be known later only. `first` of
@@ -256,14 +250,22 @@ class launcher {
  private:
   // The same for the steps that are learned, in which every operator has a place.
   void learn_times() {
+    settle(untimed_, [&](const untimed& u, nanoseconds took) {
+      book_->past.measured(u.position, static_cast<double>(took.count()), u.first);
+    });
+  }
+  // Tells of those at the front whose times are known by now, and takes them away; so it does with
+  // the oldest of too many.
+  template <class List, class Tell>
+  void settle(List& list, const Tell& tell) {
     std::size_t known = 0;
-    for (; known < untimed_.size(); ++known) {
-      const untimed& u = untimed_[known];
-      const auto took = book_->storage().elapsed(u.done);
-      if (!took && untimed_.size() - known < patience) break;
-      if (took) book_->past.measured(u.position, static_cast<double>(took->count()), u.first);
+    for (; known < list.size(); ++known) {
+      const auto took = book_->storage().elapsed(list[known].done);
+      // Times come in order, as the engine is serial: the rest are not known either.
+      if (!took && list.size() - known < patience) break;
+      if (took) tell(list[known], *took);
     }
-    untimed_.erase(untimed_.begin(), untimed_.begin() + std::ptrdiff_t(known));
+    list.erase(list.begin(), list.begin() + std::ptrdiff_t(known));
   }
   // How many operators may wait for their times before the oldest is given up: a storage need not
   // ever know them, and the list must not grow.
