@@ -151,10 +151,10 @@ class history_player {
       };
       begin(s.names[i], list(o.inputs), list(o.updates));
       check(i + 1, true);
-      std::vector<std::uint64_t> sizes;
-      for (const auto n : o.outputs) sizes.push_back(n * scale);
+      std::vector<std::uint64_t> scaled;
+      for (const auto n : o.outputs) scaled.push_back(n * scale);
       for (const tensor_id t :
-           end(sizes, o.workspace * scale, static_cast<double>(o.cost) * double(scale)))
+           end(scaled, o.workspace * scale, static_cast<double>(o.cost) * double(scale)))
         living[next_++] = t;
       for (const int v : o.drops) drop(living.at(v)), living.erase(v);
       if (i == 0) drop_what_is_left();
