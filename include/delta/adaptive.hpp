@@ -70,15 +70,13 @@ class step_results {
   // By structure: a batch of another size is a step of the same kind.
   std::size_t find(const step_record& s) {
     const std::uint64_t key = s.operations.empty() ? 0 : s.operations.back().prefix;
-    const auto at = std::ranges::find(kinds_, key, &kind::key);
-    const auto i = static_cast<std::size_t>(at - kinds_.begin());
-    if (at == kinds_.end()) {
+    if (std::ranges::find(kinds_, key, &kind::key) == kinds_.end()) {
       if (kinds_.size() == history::most_records) kinds_.erase(kinds_.begin());
       kinds_.push_back({.key = key});
     }
-    const std::size_t place = std::min(i, kinds_.size() - 1);
-    ++kinds_[place].seen;
-    return place;
+    const auto at = std::ranges::find(kinds_, key, &kind::key);
+    ++at->seen;
+    return static_cast<std::size_t>(at - kinds_.begin());
   }
   std::vector<kind> kinds_;
   std::size_t kind_ = 0;

@@ -180,7 +180,7 @@ class history {
     if (step.operations.empty()) return;
     before_.clear();
     now_ = step;
-    std::uint64_t prefix = 0, exact = 0;
+    prefix_ = exact_ = 0;
     std::vector<bool> met(step.storages.size());
     for (step_record::operation& o : now_.operations) {
       o.kind = mix(mix(hash(""), o.inputs), std::uint64_t{o.inputs} + o.updates);
@@ -196,12 +196,10 @@ class history {
         sizes = mix(sizes, step.storages[s].size.count);
         met[s] = true;
       }
-      prefix = o.prefix = mix(mix(prefix, o.key), o.outputs);
-      exact = o.exact = mix(mix(exact, prefix), sizes);
+      chain(o, sizes);
     }
-    exact_ = exact;
     last_ = keep();
-    records_[last_].after = coming_ = prefix;
+    records_[last_].after = coming_ = prefix_;
     now_.clear();
     prefix_ = exact_ = 0;
     ++step_;
@@ -291,8 +289,7 @@ class history {
     o.traits = traits;
     o.cost = cost >= 0 ? cost : expected_cost(here);
     o.live = live_ + workspace.count;
-    prefix_ = o.prefix = mix(mix(prefix_, o.key), made.size());
-    exact_ = o.exact = mix(mix(exact_, o.prefix), sizes);
+    chain(o, sizes);
     compare(here);
   }
   /// Bringing the inputs of the operator at hand back takes that much at once, beside them.
@@ -382,6 +379,11 @@ class history {
     std::uint64_t h = 0xcbf29ce484222325u;  // FNV-1a
     for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
     return h;
+  }
+  // An operator's prefixes: its own key and sizes behind those of all before it.
+  void chain(step_record::operation& o, std::uint64_t sizes) noexcept {
+    prefix_ = o.prefix = mix(mix(prefix_, o.key), o.outputs);
+    exact_ = o.exact = mix(mix(exact_, o.prefix), sizes);
   }
   [[nodiscard]] forecast known(std::uint32_t position) const noexcept {
     return {forecast::kind::known, position, time_until(position)};
@@ -486,13 +488,17 @@ class history {
       if (same && (best == none || rank(i) > rank(best))) best = i;
     }
     if (best == none) return false;
-    follow(best, here);
+    take_up(best, here);
+    return true;
+  }
+  // A record that began as this step did, of which `done` operators are over.
+  void take_up(std::uint32_t record, std::uint32_t done) {
+    follow(record, done);
     ++switches_;
-    // Numbered alike so far; what `here` touches or made first follows with its match.
-    const auto known_so_far = std::min(twins_.size(), records_[best].step.storages.size());
+    // Numbered alike so far; what the operator at hand touches first follows with its match.
+    const auto known_so_far = std::min(twins_.size(), followed().storages.size());
     for (std::uint32_t l = 0; l < known_so_far; ++l) expect(l, l);
     refile();
-    return true;
   }
   void diverge() {
     follow(none, 0);
@@ -527,11 +533,8 @@ class history {
     for (std::uint32_t i = 0; i < records_.size(); ++i) {
       const auto& o = records_[i].step.operations;
       if (o.size() <= here || o[here].prefix != prefix_) continue;
-      follow(i, here + 1);
-      ++switches_;
+      take_up(i, here + 1);
       matches_[here] = here;
-      for (std::uint32_t l = 0; l < twins_.size(); ++l) expect(l, l);
-      refile();
       return true;
     }
     return false;
