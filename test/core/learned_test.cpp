@@ -90,7 +90,9 @@ TEST_CASE("learned: copied out before the peak, gone without a wait, back before
 TEST_CASE("learned: the first step is as good as without learning") {
   for (std::uint64_t seed = 1; seed <= seeds(100); ++seed) {
     CAPTURE(seed);
-    const program p = random_program(seed, {.steps = 1});
+    program p = random_program(seed, {.steps = 1});
+    // Not ended: what a program reads behind a step's end is another step.
+    for (auto& o : p.ops) o.step = false;
     const auto took = [&](auto policy) {
       simulated storage({.capacity = bytes{largest_footprint(p).count * 5 / 4},
                          .host_capacity = 1_MiB,

@@ -271,14 +271,16 @@ class room {
       return;
     }
     // Its block is free no sooner in any other way.
-    if (book_->tensors[t].copying && c.can_offload(t)) a = action::offload;
+    const bool under_way = r.copying;
+    if (under_way && c.can_offload(t)) a = action::offload;
     // The way chosen, else the other one: pins, a full host, no producer. The host may have no hole
     // in spite of enough bytes, which only the storage knows.
     if (a == action::evict && !c.can_evict(t)) a = action::offload;
     if (a == action::offload && c.can_offload(t))
       if (const auto done = book_->offload(t)) {
         left(c, t);
-        narrator_.copy(happening::copy_out, operation_, t, *done);
+        // A copy is told of once, though what it frees may be wanted back and leave again under it.
+        if (!under_way) narrator_.copy(happening::copy_out, operation_, t, *done);
         narrator_.tell(happening::offload, operation_, story);
         return;
       }
