@@ -37,7 +37,8 @@ struct cuda_device_properties {
 };
 
 /// One virtual function per CUDA call that is made, named after it; none throws. `bool` answers of
-/// queries come back through pointers. A failed call's pointers are not written.
+/// queries come back through pointers. A failed call's pointers are not written, and it leaves no
+/// error behind for last_error() to find, unless every later call fails, too.
 class cuda_api {
  public:
   cuda_api() = default;
@@ -45,7 +46,8 @@ class cuda_api {
   cuda_api& operator=(const cuda_api&) = delete;
   virtual ~cuda_api() = default;
 
-  virtual cuda_status device_count(int* count) = 0;  ///< also finds a driver that is too old
+  virtual cuda_status device_count(int* count) = 0;      ///< also finds a driver that is too old
+  virtual cuda_status driver_version(int* version) = 0;  ///< 13000: 13.0; 0: there is no driver
   virtual cuda_status set_device(int device) = 0;
   virtual cuda_status properties(int device, cuda_device_properties* to) = 0;
   virtual cuda_status memory_info(bytes* free, bytes* total) = 0;

@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
+
+#include "device/cuda_api.hpp"
 
 namespace delta::executor {
 
@@ -34,5 +37,23 @@ class cuda_error : public std::runtime_error {
 
   cuda_failure failure;
 };
+
+/// What the runtime's code means; `failed` for codes without a meaning of their own here. O(1).
+[[nodiscard]] cuda_failure::kind kind_of(int code) noexcept;
+
+/// Throws the cuda_error of a failed call. `extra` is put after what CUDA says, as a clause of its
+/// own: what was asked for, say.
+[[noreturn]] void raise(const char* call, const cuda_status&, std::string_view extra = {});
+/// The same, where more is known than the code tells: the kind is given.
+[[noreturn]] void raise(cuda_failure::kind, const char* call, const cuda_status&,
+                        std::string_view extra = {});
+/// Throws if the call failed.
+inline void check(const char* call, const cuda_status& s) {
+  if (!s.ok()) raise(call, s);
+}
+
+/// How many devices there are, at least one. Throws cuda_error: no driver, one that is too old for
+/// this runtime, or no device.
+int count_devices(cuda_api&);
 
 }  // namespace delta::executor

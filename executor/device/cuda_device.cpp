@@ -1,0 +1,543 @@
+#include "device/cuda_device.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace delta::executor {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Copies smaller than this say more about the latency than about the rate.
+constexpr std::uint64_t telling = std::uint64_t{1} << 20;
+constexpr double weight_of_last = 0.2;
+// From so many stamps under way on an engine, every new one asks whether the oldest is over.
+constexpr std::uint64_t many = 32;
+// An event's distance from the anchor is a float of milliseconds: within this it is exact to a
+// quarter of a microsecond, which is finer than the GPU's own clock.
+constexpr nanoseconds anchor_reach = seconds{4};
+// Copies are timed on at most so much of each memory, for so long, and not on less than this.
+constexpr std::uint64_t sample = std::uint64_t{16} << 20;
+constexpr std::uint64_t least_sample = std::uint64_t{64} << 10;
+constexpr nanoseconds patience = milliseconds{300};
+constexpr std::align_val_t page{4096};
+
+nanoseconds system_clock() {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+double rate_of(std::uint64_t size, nanoseconds took) {
+  return static_cast<double>(size) * 1e9 /
+         static_cast<double>(std::max<std::int64_t>(took.count(), 1));
+}
+std::string in_mib(bytes n) {
+  return std::to_string((n.count + (std::uint64_t{1} << 20) - 1) >> 20) + " MiB";
+}
+std::string in_gb(double rate) {
+  const auto tenths = static_cast<std::int64_t>(std::llround(rate / 1e8));
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " GB/s";
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------
+// What is held, and how calls fail
+
+cuda_device::holdings::~holdings() {
+  // Work under way may still use what goes now. A lost GPU does no work, and waiting for it fails.
+  const auto wait = [&](cuda_stream s) {
+    if (!lost && s != nullptr && !api->stream_synchronize(s).ok()) lost = true;
+  };
+  for (const cuda_stream s : streams) wait(s);
+  wait(compute);
+  for (const cuda_event e : events) api->event_destroy(e);
+  for (const cuda_stream s : streams) api->stream_destroy(s);
+  if (scratch != nullptr) api->free(scratch);
+  if (arena != nullptr) arena_is_virtual ? api->unmap_virtual(arena, arena_size) : api->free(arena);
+  give_back(staging);
+  give_back(host);
+}
+
+cuda_status cuda_device::holdings::give_back(host_part& p) noexcept {
+  const host_part gone = std::exchange(p, {});
+  if (gone.at == nullptr) return {};
+  if (gone.pinned) return api->free_host(gone.at);
+  ::operator delete(gone.at, page);
+  return {};
+}
+
+void cuda_device::fail(const char* call, const cuda_status& s, std::string_view extra) {
+  auto what = kind_of(s.code);
+  // An error that does not go away is one of the context, whatever its number.
+  if (what != cuda_failure::kind::lost && !api_.last_error().ok()) what = cuda_failure::kind::lost;
+  if (what == cuda_failure::kind::lost) held_.lost = true;
+  raise(what, call, s, extra);
+}
+
+void cuda_device::check(const char* call, const cuda_status& s) {
+  if (!s.ok()) fail(call, s);
+}
+
+cuda_device::cuda_device(cuda_api& api, cuda_stream compute, const cuda_device_options& o)
+    : api_(api),
+      options_(o),
+      clock_(o.clock ? o.clock : system_clock),
+      start_(clock_()),
+      held_(api) {
+  cuda_device_properties p;
+  check("cudaGetDeviceProperties", api_.properties(options_.device, &p));
+  name_ = p.name;
+  held_.compute = compute;
+  lane_of(engine::compute).stream = compute;
+  for (const engine e : {engine::copy_out, engine::copy_in}) {
+    lane_of(e).stream = compute;
+    if (!options_.overlap) continue;
+    held_.streams.reserve(2);
+    check("cudaStreamCreateWithPriority", api_.stream_create(&lane_of(e).stream, false));
+    held_.streams.push_back(lane_of(e).stream);
+  }
+  anchor_ = record(lane_of(engine::compute));
+  check("cudaEventSynchronize", api_.event_synchronize(anchor_));
+  anchor_time_ = now();
+}
+
+cuda_device::~cuda_device() = default;
+
+cuda_event cuda_device::take_event() {
+  if (idle_.empty()) {
+    // Room first: an event that was created must get into the list.
+    if (held_.events.size() == held_.events.capacity())
+      held_.events.reserve(std::max<std::size_t>(held_.events.size() * 2, 64));
+    idle_.reserve(held_.events.capacity());
+    cuda_event e = nullptr;
+    check("cudaEventCreate", api_.event_create(&e));
+    held_.events.push_back(e);
+    return e;
+  }
+  const cuda_event e = idle_.back();
+  idle_.pop_back();
+  return e;
+}
+// `idle_` has room for all events that exist.
+void cuda_device::give_back(cuda_event& e) noexcept {
+  if (e != nullptr) idle_.push_back(std::exchange(e, nullptr));
+}
+cuda_event cuda_device::record(const lane& l) {
+  cuda_event e = take_event();
+  if (const cuda_status s = api_.event_record(e, l.stream); !s.ok()) {
+    give_back(e);
+    fail("cudaEventRecord", s);
+  }
+  return e;
+}
+nanoseconds cuda_device::between(cuda_event from, cuda_event to) {
+  float ms = 0;
+  check("cudaEventElapsedTime", api_.event_elapsed(from, to, &ms));
+  return nanoseconds{std::llround(static_cast<double>(ms) * 1e6)};
+}
+
+// ---------------------------------------------------------------------------------------------
+// Stamps
+
+// The host waits: for what, is the caller's to say.
+template <class F>
+nanoseconds cuda_device::timed(const F& f) {
+  const nanoseconds from = now();
+  f();
+  const nanoseconds took = now() - from;
+  host_waited_ += took;
+  return took;
+}
+
+// Before a new stamp: bounds how far the host runs ahead, and so how many events there are.
+void cuda_device::make_room(engine e) {
+  const lane& l = lane_of(e);
+  if (l.queued - l.reached >= many) static_cast<void>(reached({e, l.reached + 1}));
+  if (l.queued - l.reached == most_ahead) wait({e, l.reached + most_ahead / 2});
+}
+
+// Whether whatever is queued on the stream now comes after `s` without being told to.
+bool cuda_device::comes_after(const lane& l, stamp s) const noexcept {
+  const auto e = static_cast<std::size_t>(s.where);
+  return s.point <= lanes_[e].reached || s.point <= l.ordered.point[e] ||
+         lanes_[e].stream == l.stream;
+}
+
+void cuda_device::wait_in(lane& l, stamp s) {
+  assert(s.point <= lane_of(s.where).queued && "a stamp that was never given");
+  const mark& m = mark_of(s);
+  check("cudaStreamWaitEvent", api_.stream_wait_event(l.stream, m.end));
+  l.ordered.join(m.ordered);
+}
+
+// Everything is queued but the last event.
+stamp cuda_device::push(engine e, mark m) {
+  lane& l = lane_of(e);
+  m.end = record(l);
+  const stamp s{e, ++l.queued};
+  m.ordered = l.ordered.join(s);
+  l.pending_bytes += m.size;
+  l.marks[s.point % most_ahead] = m;
+  return s;
+}
+
+bool cuda_device::reached(stamp s) {
+  const lane& l = lane_of(s.where);
+  if (s.point <= l.reached) return true;
+  assert(s.point <= l.queued && "a stamp that was never given");
+  bool done = false;
+  check("cudaEventQuery", api_.event_query(mark_of(s).end, &done));
+  if (done) settle(s);
+  return done;
+}
+
+void cuda_device::wait(stamp s) {
+  if (reached(s)) return;
+  const nanoseconds took =
+      timed([&] { check("cudaEventSynchronize", api_.event_synchronize(mark_of(s).end)); });
+  if (s.where != engine::compute) waited_ += took;
+  settle(s);
+}
+
+// The event of `s` has happened, so all that it was ordered after has, too.
+void cuda_device::settle(stamp s) {
+  const fence over = mark_of(s).ordered;
+  for (std::size_t e = 0; e < engine_count; ++e)
+    while (lanes_[e].reached < over.point[e]) retire(static_cast<engine>(e));
+}
+
+// The oldest work of an engine is over: its times are noted, its events go back.
+void cuda_device::retire(engine e) {
+  lane& l = lane_of(e);
+  const std::uint64_t point = l.reached + 1;
+  mark& m = l.marks[point % most_ahead];
+  const nanoseconds took = between(m.begin, m.end);
+  const nanoseconds stalled = m.ready != nullptr ? between(m.ready, m.begin) : nanoseconds{};
+  const span times{place(m, took, m.end), took};
+  l.spans[point % most_ahead] = times;
+  l.ended = times.began + times.took;
+  l.reached = point;
+  l.pending_bytes -= m.size;
+  waited_ += std::max(stalled, nanoseconds{});
+  if (e != engine::compute) {
+    if (l.stream == lanes_[0].stream) waited_ += took;
+    learn(e, m, times);
+  }
+  for (cuda_event* used : {&m.ready, &m.begin, &m.end}) give_back(*used);
+}
+
+// When the work began, by now()'s clock. The two clocks run apart by some millionths, but work is
+// never over after it was seen to be, and never begins before it was queued: by that they are kept
+// together. An event that is far from the anchor becomes the anchor.
+nanoseconds cuda_device::place(const mark& m, nanoseconds took, cuda_event& end) {
+  const nanoseconds distance = between(anchor_, end);
+  const nanoseconds began = anchor_time_ + distance - took;
+  nanoseconds shift = std::max(m.queued - began, nanoseconds{});
+  shift = std::min(shift, now() - began - took);
+  anchor_time_ += shift;
+  if (distance > anchor_reach) {
+    std::swap(anchor_, end);
+    anchor_time_ += distance;
+  }
+  return began + shift;
+}
+
+const cuda_device::span* cuda_device::span_of(stamp s) {
+  if (s.point == 0 || !reached(s)) return nullptr;
+  const lane& l = lane_of(s.where);
+  return l.reached - s.point < most_ahead ? &l.spans[s.point % most_ahead] : nullptr;
+}
+std::optional<nanoseconds> cuda_device::elapsed(stamp s) {
+  const span* known = span_of(s);
+  return known != nullptr ? std::optional(known->took) : std::nullopt;
+}
+std::optional<nanoseconds> cuda_device::began(stamp s) {
+  const span* known = span_of(s);
+  return known != nullptr ? std::optional(known->began) : std::nullopt;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Work
+
+stamp cuda_device::copy(direction d, std::byte* to, const std::byte* from, bytes n,
+                        const fence& after) {
+  const engine own = engine_of(d);
+  make_room(own);
+  lane& l = lane_of(own);
+  for (std::size_t e = 0; e < engine_count; ++e) {
+    const stamp s{static_cast<engine>(e), after.point[e]};
+    if (s.where != own && !comes_after(l, s)) wait_in(l, s);
+  }
+  mark m;
+  m.queued = now();
+  m.size = n.count;
+  m.begin = record(l);
+  if (n.count > 0) {
+    const auto kind = d == direction::out ? cuda_copy::to_host : cuda_copy::to_device;
+    check("cudaMemcpyAsync", api_.memcpy_async(to, from, n, kind, l.stream));
+  }
+  return push(own, m);
+}
+
+// A wait gets one event more: it happens when all operators before are over, `begin` happens when
+// the copies are, too. The time between them the compute stream stood idle for the copies, however
+// late the host came; where nothing is waited for it costs nothing.
+void cuda_device::begin(const fence& after) {
+  make_room(engine::compute);
+  lane& l = lane_of(engine::compute);
+  give_back(open_.ready);  // of an operator that never ended
+  give_back(open_.begin);
+  for (const engine e : {engine::copy_out, engine::copy_in}) {
+    const stamp s{e, after.point[static_cast<std::size_t>(e)]};
+    if (comes_after(l, s) || reached(s)) continue;
+    if (open_.ready == nullptr) open_.ready = record(l);
+    wait_in(l, s);
+  }
+  open_.queued = now();
+  open_.begin = record(l);
+}
+
+stamp cuda_device::end() {
+  check("a kernel's launch (cudaGetLastError)", api_.last_error());
+  assert(open_.begin != nullptr && "no operator has begun");
+  const stamp s = push(engine::compute, open_);
+  open_ = {};
+  return s;
+}
+
+void cuda_device::copy_here(std::byte* to, const std::byte* from, std::uint64_t n) {
+  check("cudaMemcpyAsync", api_.memcpy_async(to, from, bytes{n}, cuda_copy::on_device,
+                                             lane_of(engine::compute).stream));
+}
+
+// Blocks slide by as little as a granule, but CUDA's copies may not overlap. Pieces no longer than
+// the distance don't; through the scratch every byte goes twice, in pieces of any length. What
+// needs fewer calls is taken: a call costs as much as copying some megabytes.
+void cuda_device::move(std::byte* to, const std::byte* from, bytes n) {
+  if (n.count == 0 || to == from) return;
+  const bool down = to < from;
+  const auto distance = static_cast<std::uint64_t>(down ? from - to : to - from);
+  const std::uint64_t scratch = held_.scratch_size.count;
+  const auto pieces = [&](std::uint64_t size) { return (n.count + size - 1) / size; };
+  const bool direct = scratch == 0 || pieces(distance) <= 2 * pieces(scratch);
+  const std::uint64_t piece = std::min(direct ? distance : scratch, n.count);
+  for (std::uint64_t done = 0; done < n.count; done += piece) {
+    const std::uint64_t size = std::min(piece, n.count - done);
+    const std::uint64_t at = down ? done : n.count - done - size;
+    if (direct) {
+      copy_here(to + at, from + at, size);
+    } else {
+      copy_here(held_.scratch, from + at, size);
+      copy_here(to + at, held_.scratch, size);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// The host's own accesses
+
+void cuda_device::synchronize_compute() {
+  lane& l = lane_of(engine::compute);
+  timed([&] { check("cudaStreamSynchronize", api_.stream_synchronize(l.stream)); });
+  if (l.reached < l.queued) settle({engine::compute, l.queued});
+}
+
+std::byte* cuda_device::map(std::byte* device, bytes n, bool reading) {
+  assert(mapped_.device == nullptr && "one at a time");
+  if (n > held_.staging.size) {
+    check("cudaFreeHost", held_.give_back(held_.staging));
+    held_.staging = take_host(bytes{std::max(n.count + n.count / 2, least_sample)});
+  }
+  if (reading && n.count > 0) {
+    check("cudaMemcpyAsync", api_.memcpy_async(held_.staging.at, device, n, cuda_copy::to_host,
+                                               lane_of(engine::compute).stream));
+    synchronize_compute();
+  }
+  mapped_ = {device, n};
+  return held_.staging.at;
+}
+
+void cuda_device::unmap(bool writing) {
+  const auto [device, n] = std::exchange(mapped_, {});
+  if (!writing || n.count == 0) return;
+  check("cudaMemcpyAsync", api_.memcpy_async(device, held_.staging.at, n, cuda_copy::to_device,
+                                             lane_of(engine::compute).stream));
+  synchronize_compute();
+}
+
+// ---------------------------------------------------------------------------------------------
+// Memories and rates
+
+std::byte* cuda_device::device_memory(bytes n) {
+  assert(held_.arena == nullptr && "a device gives each of its memories once");
+  if (n.count == 0) return nullptr;
+  const bytes beside = std::min(options_.scratch, n);
+  bytes free{}, total{};
+  check("cudaMemGetInfo", api_.memory_info(&free, &total));
+  const std::string asked = "the budget of " + in_mib(n) + " and " + in_mib(beside) +
+                            " beside it were asked for, " + in_mib(free) + " of " + in_mib(total) +
+                            " are free";
+  const char* const call = options_.virtual_memory ? "cuMemCreate" : "cudaMalloc";
+  if (free < n + beside)
+    raise(cuda_failure::kind::out_of_memory, call,
+          {2, "cudaErrorMemoryAllocation", "out of memory"}, asked);
+  const cuda_status s =
+      options_.virtual_memory ? api_.map_virtual(&held_.arena, n) : api_.malloc(&held_.arena, n);
+  if (!s.ok()) fail(call, s, asked);
+  held_.arena_size = n;
+  held_.arena_is_virtual = options_.virtual_memory;
+  if (beside.count > 0) {
+    if (const cuda_status t = api_.malloc(&held_.scratch, beside); !t.ok())
+      fail("cudaMalloc", t, asked);
+    held_.scratch_size = beside;
+  }
+  calibrate();
+  return held_.arena;
+}
+
+// Pinned, or else pageable: slower, but the run goes on.
+cuda_device::host_part cuda_device::take_host(bytes n) {
+  host_part p{.at = nullptr, .size = n, .pinned = true};
+  const cuda_status s = api_.malloc_host(&p.at, n);
+  if (s.ok()) return p;
+  const std::string asked = in_mib(n) + " of host memory were asked for";
+  if (kind_of(s.code) == cuda_failure::kind::lost || !api_.last_error().ok())
+    fail("cudaMallocHost", s, asked);
+  p.pinned = false;
+  p.at = static_cast<std::byte*>(::operator new(n.count, page, std::nothrow));
+  if (p.at == nullptr) fail("cudaMallocHost", s, asked);
+  return p;
+}
+
+std::byte* cuda_device::host_memory(bytes n) {
+  assert(held_.host.at == nullptr && "a device gives each of its memories once");
+  if (n.count == 0) return nullptr;
+  held_.host = take_host(n);
+  calibrate();
+  if (!pinned() && options_.warn)
+    options_.warn(
+        "the host memory of " + in_mib(n) +
+        " could not be pinned (cudaMallocHost): it is pageable, and copies reach " +
+        in_gb(lane_of(direction::out).rate[0]) + " out and " +
+        in_gb(lane_of(direction::in).rate[0]) +
+        " in; a smaller host budget or a higher limit on locked memory (ulimit -l) helps");
+  return held_.host.at;
+}
+
+// One copy of the memories' first bytes, from beginning to end.
+nanoseconds cuda_device::one_copy(direction d, std::uint64_t n) {
+  std::byte* const host = held_.host.at;
+  const bool out = d == direction::out;
+  const stamp s = copy(d, out ? host : held_.arena, out ? held_.arena : host, bytes{n}, {});
+  wait(s);
+  return *elapsed(s);
+}
+
+// Copies both ways side by side, `out` on the memories' first `n` bytes, `in` on the next. The
+// first and the last of each may have run alone.
+void cuda_device::both_ways(std::uint64_t n) {
+  constexpr std::uint64_t rounds = 4;
+  std::byte* const host = held_.host.at;
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+    copy(direction::out, host, held_.arena, bytes{n}, {});
+    copy(direction::in, held_.arena + n, host + n, bytes{n}, {});
+  }
+  for (const direction d : {direction::out, direction::in}) {
+    lane& l = lane_of(d);
+    wait({engine_of(d), l.queued});
+    nanoseconds took{};
+    for (std::uint64_t k = 1; k + 1 < rounds; ++k) took += *elapsed({engine_of(d), l.queued - k});
+    l.rate[1] = rate_of(n * (rounds - 2), took - l.latency * (rounds - 2));
+  }
+}
+
+// Times copies on the memories themselves, once there are both, and before they hold anything. Too
+// small a memory tells nothing: then everyday values stay.
+void cuda_device::calibrate() {
+  std::byte* const host = held_.host.at;
+  const std::uint64_t half =
+      std::min(std::min(held_.arena_size, held_.host.size).count / 2, sample);
+  if (host == nullptr || half < least_sample) return;
+  calibrating_ = true;
+  const nanoseconds from = now();
+  const auto late = [&] { return now() - from > patience; };
+  std::memset(host, 0, 2 * half);  // pages that are not there yet would be timed, too
+  std::uint64_t size = std::min(half, telling);
+  for (const direction d : {direction::in, direction::out}) {
+    lane& l = lane_of(d);
+    std::array<nanoseconds, 9> small{};
+    for (nanoseconds& t : small) t = one_copy(d, 64);
+    std::nth_element(small.begin(), small.begin() + small.size() / 2, small.end());
+    l.latency = small[small.size() / 2];
+    nanoseconds best = one_copy(d, size);
+    if (d == direction::in && best < milliseconds{5}) size = half;
+    std::uint64_t timed_size = std::min(half, telling);
+    for (int round = 0; round < 3 && !late(); ++round) {
+      const nanoseconds took = one_copy(d, size);
+      best = timed_size == size ? std::min(best, took) : took;
+      timed_size = size;
+    }
+    l.rate[0] = l.rate[1] = rate_of(timed_size, best - std::min(l.latency, best / 2));
+  }
+  if (!late()) both_ways(size);
+  // Most moves go through the scratch, where every byte is copied twice.
+  begin({});
+  copy_here(held_.arena + half, held_.arena, half);
+  const stamp moved = end();
+  wait(moved);
+  move_rate_ = rate_of(half, *elapsed(moved)) / 2;
+  waited_ = host_waited_ = {};
+  calibrating_ = false;
+}
+
+// A copy that ran beside copies of the other direction tells of the one rate, a copy that ran alone
+// of the other; one in between, of neither.
+void cuda_device::learn(engine e, const mark& m, span times) {
+  if (calibrating_ || m.size < telling) return;
+  lane& l = lane_of(e);
+  const lane& beside = lane_of(e == engine::copy_out ? engine::copy_in : engine::copy_out);
+  const nanoseconds end = times.began + times.took;
+  nanoseconds shared{};
+  for (std::uint64_t p = beside.reached; p > 0 && beside.reached - p < 16; --p) {
+    const span& s = beside.spans[p % most_ahead];
+    if (s.began + s.took <= times.began) break;
+    shared +=
+        std::max(std::min(end, s.began + s.took) - std::max(times.began, s.began), nanoseconds{});
+  }
+  const bool both = shared * 4 >= times.took * 3;
+  const bool alone = shared * 4 <= times.took && beside.queued == beside.reached;
+  if (!both && !alone) return;
+  double& known = l.rate[both ? 1 : 0];
+  known +=
+      weight_of_last * (rate_of(m.size, times.took - std::min(l.latency, times.took / 2)) - known);
+}
+
+double cuda_device::rate(direction d) const {
+  const lane& beside = lane_of(other(d));
+  return lane_of(d).rate[beside.queued > beside.reached ? 1 : 0];
+}
+
+nanoseconds cuda_device::latency(direction d) const {
+  return lane_of(d).latency;
+}
+
+// What is queued, at the current rate, less what has gone since its first copy can have begun: one
+// that waits for an operator has not.
+nanoseconds cuda_device::backlog(direction d) const {
+  const lane& l = lane_of(d);
+  if (l.queued == l.reached) return {};
+  const auto jobs = static_cast<std::int64_t>(l.queued - l.reached);
+  const double copying = static_cast<double>(l.pending_bytes) * 1e9 / rate(d);
+  const nanoseconds all = jobs * l.latency + nanoseconds{std::llround(copying)};
+  const mark& first = l.marks[(l.reached + 1) % most_ahead];
+  if (first.ordered.point[static_cast<std::size_t>(engine::compute)] > lanes_[0].reached)
+    return all;
+  return std::max(all - (now() - std::max(first.queued, l.ended)), nanoseconds{});
+}
+
+}  // namespace delta::executor

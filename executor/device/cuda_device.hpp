@@ -1,0 +1,206 @@
+// delta executor: a GPU as a device: one stream per engine, and events for stamps. Nothing here
+// waits for the GPU unless it says so, and nothing includes CUDA: all calls go through cuda_api.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/cuda_api.hpp"
+#include "device/cuda_error.hpp"
+#include "device/machine.hpp"
+
+namespace delta::executor {
+
+struct cuda_device_options {
+  int device = 0;               ///< as the runtime counts them; for its name
+  bool virtual_memory = false;  ///< the arena from the driver's virtual memory API
+  bool overlap = true;          ///< false: copies on the compute stream, each after the other
+  bytes scratch{4_MiB};         ///< beside the arena, for moving blocks over themselves
+  /// Is told, in one line, of what goes on but not as it should. Empty: nobody is.
+  std::function<void(std::string_view)> warn{};
+  /// The host's clock. Empty: the system's steady one.
+  std::function<nanoseconds()> clock{};
+};
+
+/// A machine over a GPU. Each engine is a stream, each stamp an event that was recorded behind its
+/// work; one more event before the work gives its time. Events come from a pool and go back when
+/// they are reached, so 100,000 operators need no more of them than were under way at once: at most
+/// 1,024 stamps per engine, then the host waits for half of them.
+///
+/// On the GPU it takes the arena and `options.scratch` bytes beside it, once; outside() says how
+/// many. Whatever fails throws cuda_error. For one thread, on which the GPU is the current device.
+class cuda_device final : public machine {
+ public:
+  /// `compute` and `api` outlive the device. Waits until `compute` is idle.
+  cuda_device(cuda_api& api, cuda_stream compute, const cuda_device_options& = {});
+  /// Waits until the streams are idle, unless the GPU is lost; then gives everything back. What
+  /// fails on the way is passed over.
+  ~cuda_device() override;
+
+  /// Once each. Throw cuda_error: out_of_memory with what was asked for and what is free, or
+  /// unsupported for virtual memory. With the second of them the copies' rates are measured, in
+  /// less than half a second; what the memories held before is gone. Where the host's can't be
+  /// pinned it is pageable, and `warn` is told how fast that is.
+  std::byte* device_memory(bytes) override;
+  std::byte* host_memory(bytes) override;
+
+  stamp copy(direction, std::byte* to, const std::byte* from, bytes n, const fence& after) override;
+  void begin(const fence& after) override;
+  /// Through the scratch where that takes fewer calls than pieces which do not overlap.
+  void move(std::byte* to, const std::byte* from, bytes n) override;
+  /// Also finds a launch that failed since begin().
+  stamp end() override;
+  bool reached(stamp) override;
+  void wait(stamp) override;
+  /// Known for the last 1,024 pieces of work of an engine, once they are done. The GPU's clock, in
+  /// steps of about half a microsecond.
+  std::optional<nanoseconds> elapsed(stamp) override;
+  std::optional<nanoseconds> began(stamp) override;
+
+  [[nodiscard]] nanoseconds now() const override { return clock_() - start_; }
+  /// The host's waits for copies, and the compute stream's: how long it stood idle before an
+  /// operator because a copy was not over, as measured by the GPU (without overlap: the copies
+  /// themselves). Known a little later, when the operator is. Where both wait, both count.
+  [[nodiscard]] nanoseconds waited() const override { return waited_; }
+  /// By what is known without asking the GPU: nothing here calls it.
+  [[nodiscard]] double rate(direction) const override;
+  [[nodiscard]] nanoseconds latency(direction) const override;
+  [[nodiscard]] nanoseconds backlog(direction) const override;
+  [[nodiscard]] double move_rate() const override { return move_rate_; }
+  [[nodiscard]] void* native_stream() override { return lanes_[0].stream; }
+
+  [[nodiscard]] nanoseconds host_waited() const override { return host_waited_; }
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] bool computes_at_once() const override { return false; }
+  /// A pinned buffer, which grows to the largest that was asked for. Waits for the compute stream.
+  std::byte* map(std::byte* device, bytes n, bool reading) override;
+  void unmap(bool writing) override;
+
+  /// What it takes on the GPU beside the arena: the scratch.
+  [[nodiscard]] bytes outside() const noexcept { return held_.scratch_size; }
+  /// Whether the host's memory is pinned: else copies are slow, and hold the host up.
+  [[nodiscard]] bool pinned() const noexcept { return held_.host.pinned; }
+  /// Events that exist; for tests.
+  [[nodiscard]] std::size_t events() const noexcept { return held_.events.size(); }
+
+ private:
+  static constexpr std::uint64_t most_ahead = 1024;
+
+  struct span {
+    nanoseconds began, took;
+  };
+  /// Work that is not known to be over.
+  struct mark {
+    cuda_event ready = nullptr;  ///< compute was idle; only where it has a copy to wait for
+    cuda_event begin = nullptr, end = nullptr;
+    fence ordered;           ///< all that is over when this is, itself included
+    nanoseconds queued{};    ///< by the host's clock
+    std::uint64_t size = 0;  ///< of a copy, in bytes
+  };
+  /// An engine: work number p is in slot p modulo the slots, as mark until it is reached, then as
+  /// span.
+  struct lane {
+    cuda_stream stream = nullptr;
+    std::uint64_t queued = 0, reached = 0;  ///< last points given, and known to be over
+    fence ordered;                          ///< what the stream's next work comes after
+    std::vector<mark> marks = std::vector<mark>(most_ahead);
+    std::vector<span> spans = std::vector<span>(most_ahead);
+    std::uint64_t pending_bytes = 0;
+    nanoseconds ended{};  ///< when the last work that was reached ended
+    // By whether the other direction copies, too: both share the bus and the memory.
+    std::array<double, 2> rate{10e9, 10e9};
+    nanoseconds latency = std::chrono::microseconds{10};
+  };
+  struct host_part {
+    std::byte* at = nullptr;
+    bytes size{};
+    bool pinned = true;
+  };
+  /// What has to be given back: also when the constructor throws.
+  struct holdings {
+    explicit holdings(cuda_api& a) : api(&a) {}
+    holdings(const holdings&) = delete;
+    holdings& operator=(const holdings&) = delete;
+    ~holdings();
+    cuda_status give_back(host_part&) noexcept;
+    cuda_api* api;
+    bool lost = false;  ///< no call can succeed any more
+    cuda_stream compute = nullptr;
+    std::vector<cuda_stream> streams;
+    std::vector<cuda_event> events;
+    std::byte* arena = nullptr;
+    bytes arena_size{};
+    bool arena_is_virtual = false;
+    std::byte* scratch = nullptr;
+    bytes scratch_size{};
+    host_part host, staging;
+  };
+
+  [[nodiscard]] lane& lane_of(engine e) noexcept { return lanes_[static_cast<std::size_t>(e)]; }
+  [[nodiscard]] lane& lane_of(direction d) noexcept { return lane_of(engine_of(d)); }
+  [[nodiscard]] const lane& lane_of(direction d) const noexcept {
+    return lanes_[static_cast<std::size_t>(engine_of(d))];
+  }
+  static constexpr direction other(direction d) noexcept {
+    return d == direction::out ? direction::in : direction::out;
+  }
+  [[nodiscard]] mark& mark_of(stamp s) noexcept {
+    return lane_of(s.where).marks[s.point % most_ahead];
+  }
+
+  void check(const char* call, const cuda_status&);
+  [[noreturn]] void fail(const char* call, const cuda_status&, std::string_view extra = {});
+  cuda_event take_event();
+  cuda_event record(const lane&);
+  void give_back(cuda_event& e) noexcept;
+  [[nodiscard]] nanoseconds between(cuda_event from, cuda_event to);
+
+  void make_room(engine);
+  [[nodiscard]] bool comes_after(const lane&, stamp) const noexcept;
+  void wait_in(lane&, stamp);
+  stamp push(engine, mark);
+  void settle(stamp);
+  void retire(engine);
+  [[nodiscard]] nanoseconds place(const mark&, nanoseconds took, cuda_event& end);
+  void learn(engine, const mark&, span);
+  [[nodiscard]] const span* span_of(stamp);
+  template <class F>
+  nanoseconds timed(const F& f);
+  void synchronize_compute();
+
+  host_part take_host(bytes n);
+  void calibrate();
+  [[nodiscard]] nanoseconds one_copy(direction, std::uint64_t n);
+  void both_ways(std::uint64_t n);
+  void copy_here(std::byte* to, const std::byte* from, std::uint64_t n);
+
+  cuda_api& api_;
+  cuda_device_options options_;
+  std::function<nanoseconds()> clock_;
+  nanoseconds start_;
+  holdings held_;
+  std::string name_;
+  std::array<lane, engine_count> lanes_;
+  std::vector<cuda_event> idle_;  // events that nobody uses
+  mark open_;                     // the operator between begin() and end()
+  cuda_event anchor_ = nullptr;   // happened at anchor_time_, by now()'s clock
+  nanoseconds anchor_time_{};
+  bool calibrating_ = false;
+  double move_rate_ = 100e9;
+  nanoseconds waited_{}, host_waited_{};
+  struct {
+    std::byte* device = nullptr;
+    bytes size{};
+  } mapped_;
+};
+
+static_assert(Device<cuda_device> && Storage<arena<cuda_device>>);
+
+}  // namespace delta::executor
