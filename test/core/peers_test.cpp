@@ -1,5 +1,6 @@
 // Published rules as presets: on small programs in virtual time it is plain what each must do; on
 // random ones no byte is lost.
+// ctest-labels: slow
 #include "delta/peers.hpp"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // Several policies in one: who is asked, when that changes, and who is chosen by rehearsal.
+// ctest-labels: slow
 #include <doctest/doctest.h>
 
 #include <array>

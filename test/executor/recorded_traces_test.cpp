@@ -1,5 +1,6 @@
 // A training run that is recorded under the virtual clock, written, read and replayed decides again
 // what it decided, one decision after the other: the trace holds all that decisions depend on.
+// ctest-labels: slow
 #include <doctest/doctest.h>
 
 #include <algorithm>

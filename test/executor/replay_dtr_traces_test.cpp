@@ -1,6 +1,7 @@
 // The presets on DTR's authors' traces: dtr beside DTR's own simulator, where it passes wherever
 // the simulator does and takes no more than a hundredth of the unmanaged time longer; and all of
 // them above the lower bound.
+// ctest-labels: slow
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // Replays of several training steps: figures for each, a limit for each, and nothing that grows
 // from one to the next.
+// ctest-labels: slow
 #include <doctest/doctest.h>
 
 #include <cstdint>
