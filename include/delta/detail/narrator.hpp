@@ -73,10 +73,11 @@ class narrator {
   [[gnu::always_inline]] void tell(happening what, const char* operation, const story& s = {}) {
     if constexpr (listens) tell_now(what, operation, s);
   }
-  /// A copy that was queued; told once its times are known.
-  [[gnu::always_inline]] void copy(happening what, const char* operation, tensor_id t, stamp done) {
+  /// A copy that was queued; told once its times are known. Not `fresh`: it was told of before.
+  [[gnu::always_inline]] void copy(happening what, const char* operation, tensor_id t, stamp done,
+                                   bool fresh = true) {
     if constexpr (listens) {
-      remember(what, operation, t, done);
+      if (fresh) remember(what, operation, t, done);
       tell_what_is_known();
     }
   }

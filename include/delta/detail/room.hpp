@@ -280,7 +280,7 @@ class room {
       if (const auto done = book_->offload(t)) {
         left(c, t);
         // A copy is told of once, though what it frees may be wanted back and leave again under it.
-        if (!under_way) narrator_.copy(happening::copy_out, operation_, t, *done);
+        narrator_.copy(happening::copy_out, operation_, t, *done, !under_way);
         narrator_.tell(happening::offload, operation_, story);
         return;
       }
