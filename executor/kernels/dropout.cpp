@@ -1,8 +1,7 @@
 // Dropout. Elements 4b .. 4b+3 take the four words that Philox gives for counter (b, sequence).
 #include <algorithm>
-#include <cmath>
-#include <stdexcept>
 
+#include "kernels/dropout_plan.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/philox.hpp"
 #include "kernels/vectorise.hpp"
@@ -13,20 +12,6 @@ namespace {
 constexpr std::size_t words = 4;     ///< per counter
 constexpr std::size_t blocks = 256;  ///< counters drawn at a time
 static_assert(element_chunk % (words * blocks) == 0, "a chunk begins with a counter of its own");
-
-/// Element i is kept where its word is at least `threshold`: p of all words are below p * 2^32.
-struct dropout_plan {
-  std::uint64_t threshold;
-  float scale;  ///< of what is kept: 1 / (1 - p), so that the mean stays; none where nothing is
-
-  explicit dropout_plan(float probability) {
-    if (!(probability >= 0.0f && probability <= 1.0f)) {
-      throw std::invalid_argument("dropout: the probability must be in [0, 1]");
-    }
-    threshold = std::uint64_t(std::llround(std::ldexp(double(probability), 32)));
-    scale = probability < 1.0f ? float(1.0 / (1.0 - double(probability))) : 0.0f;
-  }
-};
 
 /// The words of counters [first, first + blocks), word j of every counter at drawn[j].
 DELTA_VECTORISE void draw(std::uint64_t first, std::uint64_t seed, std::uint64_t sequence,

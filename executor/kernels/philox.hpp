@@ -5,16 +5,27 @@
 // any thread can draw any part, and draw it again.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
+
+#include "kernels/gpu_function.hpp"
 
 namespace delta::executor {
 
-using philox_counter = std::array<std::uint32_t, 4>;
-using philox_key = std::array<std::uint32_t, 2>;
+/// Plain structures: a GPU has no std::array.
+struct philox_counter {
+  std::uint32_t word[4];
+  DELTA_GPU constexpr std::uint32_t operator[](std::size_t i) const noexcept { return word[i]; }
+  friend constexpr bool operator==(const philox_counter&, const philox_counter&) = default;
+};
+struct philox_key {
+  std::uint32_t word[2];
+  DELTA_GPU constexpr std::uint32_t operator[](std::size_t i) const noexcept { return word[i]; }
+};
 
 /// Two 32 by 32 bit products; their high halves are mixed with the other words and the key.
-constexpr philox_counter philox_round(const philox_counter& c, const philox_key& k) noexcept {
+DELTA_GPU constexpr philox_counter philox_round(const philox_counter& c,
+                                                const philox_key& k) noexcept {
   const std::uint64_t a = std::uint64_t{0xD2511F53} * c[0];
   const std::uint64_t b = std::uint64_t{0xCD9E8D57} * c[2];
   return {std::uint32_t(b >> 32) ^ c[1] ^ k[0], std::uint32_t(b),
@@ -23,13 +34,13 @@ constexpr philox_counter philox_round(const philox_counter& c, const philox_key&
 
 /// The key of round `round`: two Weyl sequences, stepped by the golden ratio and the square root
 /// of three, both less one and times 2^32.
-constexpr philox_key philox_round_key(const philox_key& k, std::uint32_t round) noexcept {
+DELTA_GPU constexpr philox_key philox_round_key(const philox_key& k, std::uint32_t round) noexcept {
   return {k[0] + round * 0x9E3779B9u, k[1] + round * 0xBB67AE85u};
 }
 
 /// Four uniform words for a counter. The rounds are written out, so that a loop over counters has
 /// no loop inside it and can be vectorised.
-constexpr philox_counter philox(philox_counter c, const philox_key& key) noexcept {
+DELTA_GPU constexpr philox_counter philox(philox_counter c, const philox_key& key) noexcept {
   c = philox_round(c, key);
   c = philox_round(c, philox_round_key(key, 1));
   c = philox_round(c, philox_round_key(key, 2));
