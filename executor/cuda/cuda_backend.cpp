@@ -1,0 +1,163 @@
+// A GPU as a backend: cuDNN's operators where it takes them, and our own.
+#include <cuda_runtime_api.h>
+
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "backend.hpp"
+#include "cuda/cuda_handles.hpp"
+#include "cuda/cudnn_operators.hpp"
+#include "cuda/own_operators.hpp"
+#include "device/cuda_device.hpp"
+#include "device/cuda_error.hpp"
+
+#if defined(DELTA_HAS_CUDNN)
+#include <cudnn_version.h>
+#endif
+
+namespace delta::executor {
+namespace {
+
+using gpu::bound_operator;
+
+constexpr int device = 0;
+
+/// 13000: "13.0", as CUDA counts.
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+/// The compute stream, which dies last.
+class stream {
+ public:
+  explicit stream(cuda_api& api) : api_(api) {
+    check("cudaStreamCreateWithPriority", api_.stream_create(&stream_, false));
+  }
+  ~stream() { api_.stream_destroy(stream_); }
+  stream(const stream&) = delete;
+  stream& operator=(const stream&) = delete;
+  [[nodiscard]] cuda_stream get() const noexcept { return stream_; }
+
+ private:
+  cuda_api& api_;
+  cuda_stream stream_ = nullptr;
+};
+
+/// A range of the timeline with the operator's name, over what the host does for it; a profiler
+/// draws it over the kernels, too. Without one, NVTX is two calls of nothing.
+class range {
+ public:
+  range(cuda_api& api, const std::string& name) : api_(api) { api_.range_push(name.c_str()); }
+  ~range() { api_.range_pop(); }
+  range(const range&) = delete;
+  range& operator=(const range&) = delete;
+
+ private:
+  cuda_api& api_;
+};
+
+class cuda_backend final : public backend {
+ public:
+  cuda_backend(std::unique_ptr<cuda_api> api, const cuda_backend_options& options)
+      : api_(std::move(api)), options_(options) {
+    count_devices(*api_);
+    check("cudaSetDevice", api_->set_device(device));
+    check("cudaGetDeviceProperties", api_->properties(device, &properties_));
+    compute_.emplace(*api_);
+    handles_ = std::make_shared<cuda_handles>(compute_->get(), options_.tf32);
+    if (options_.cudnn) cudnn_ = make_cudnn(compute_->get());
+  }
+
+  void bind(graph& g) override {
+    g.threads = 1;
+    for (node& n : g.nodes) {
+      auto [workspace, run] = bound(g, n);
+      n.workspace = workspace;
+      // By pointer, as the backend outlives what it has bound.
+      n.run = [api = api_.get(), name = n.name, run = std::move(run)](const kernel_args& a) {
+        const range named(*api, name);
+        run(a);
+      };
+    }
+  }
+
+  std::unique_ptr<machine> open() override {
+    cuda_device_options options;
+    options.device = device;
+    options.virtual_memory = options_.virtual_memory;
+    options.overlap = options_.overlap;
+    return std::make_unique<cuda_device>(*api_, compute_->get(), options);
+  }
+
+  /// What the runtime aligns allocations to, at the least; cuBLAS wants 256 for its workspace.
+  [[nodiscard]] std::uint64_t granularity() const override { return 512; }
+  [[nodiscard]] std::string_view kind() const override { return "cuda"; }
+
+  [[nodiscard]] std::string description() const override {
+    std::string line = properties_.name + ", driver for CUDA " + version_text(properties_.driver) +
+                       ", runtime " + version_text(properties_.runtime);
+    line += cudnn_ ? ", cuDNN " + cudnn_version() : ", without cuDNN";
+    if (options_.tf32) line += ", TF32";
+    return line;
+  }
+
+  [[nodiscard]] bytes free_memory() const override {
+    bytes free{}, total{};
+    check("cudaMemGetInfo", api_->memory_info(&free, &total));
+    return free;
+  }
+
+ private:
+  [[nodiscard]] bound_operator bound(const graph& g, const node& n) const {
+    if (cudnn_) {
+      if (const auto* s = std::get_if<conv_shape>(&n.shape)) {
+        auto found = cudnn_convolution(cudnn_, {options_.tf32, options_.workspace_cap}, n.type, *s);
+        if (found) return *std::move(found);
+      }
+      if (const auto* s = std::get_if<bn_shape>(&n.shape)) {
+        auto found = cudnn_batch_norm(cudnn_, n.type, *s, g[n.inputs[0]].shape);
+        if (found) return *std::move(found);
+      }
+    }
+    return std::visit(
+        [&](const auto& shape) { return gpu::own_operator(handles_, g.hyper, n.type, shape); },
+        n.shape);
+  }
+
+  std::unique_ptr<cuda_api> api_;
+  cuda_backend_options options_;
+  cuda_device_properties properties_;
+  std::optional<stream> compute_;
+  std::shared_ptr<cuda_handles> handles_;
+  std::shared_ptr<cudnn_handle> cudnn_;
+};
+
+}  // namespace
+
+std::string_view cuda_support() noexcept {
+#define DELTA_TEXT_OF(x) #x
+#define DELTA_TEXT(x) DELTA_TEXT_OF(x)
+#if defined(DELTA_HAS_CUDNN)
+#define DELTA_CUDNN_TEXT ", cuDNN " DELTA_TEXT(CUDNN_MAJOR) "." DELTA_TEXT(CUDNN_MINOR)
+#else
+#define DELTA_CUDNN_TEXT ""
+#endif
+  static const std::string text = "CUDA " + version_text(CUDART_VERSION) + DELTA_CUDNN_TEXT;
+  return text;
+}
+
+bool cuda_answers() noexcept {
+  try {
+    const auto api = make_cuda_runtime();
+    return api && count_devices(*api) > 0 && api->set_device(device).ok();
+  } catch (...) {
+    return false;
+  }
+}
+
+std::unique_ptr<backend> make_cuda_backend(const cuda_backend_options& options) {
+  return std::make_unique<cuda_backend>(make_cuda_runtime(), options);
+}
+
+}  // namespace delta::executor

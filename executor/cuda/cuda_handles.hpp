@@ -1,0 +1,35 @@
+// delta executor: what the GPU's operators of a backend share: a stream, and cuBLAS on it. No CUDA
+// header is needed to read this one.
+#pragma once
+
+#include <cstddef>
+
+#include "device/cuda_api.hpp"
+#include "kernels/gpu/engine.hpp"
+
+struct cublasContext;
+
+namespace delta::executor {
+
+/// Lives as long as any operator that was bound with it. For one thread.
+class cuda_handles {
+ public:
+  /// On the current device. Throws cuda_error. The stream must outlive this.
+  cuda_handles(cuda_stream, bool tf32);
+  ~cuda_handles();
+  cuda_handles(const cuda_handles&) = delete;
+  cuda_handles& operator=(const cuda_handles&) = delete;
+
+  /// cuBLAS's advice for most GPUs; a GPU of the H100's kind may gain by more.
+  static constexpr std::size_t product_workspace = std::size_t(4) << 20;
+  /// Throws cuda_error. `workspace` has product_workspace bytes, aligned to 256.
+  void multiply(const gpu::matrix_product&, std::byte* workspace);
+
+  [[nodiscard]] cuda_stream stream() const noexcept { return stream_; }
+
+ private:
+  cuda_stream stream_;
+  cublasContext* blas_ = nullptr;
+};
+
+}  // namespace delta::executor

@@ -1,0 +1,40 @@
+// delta executor: the operators that cuDNN runs, where it was found at build time and takes the
+// shape. No header of cuDNN is needed to read this one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cuda/bind.hpp"
+#include "delta/units.hpp"
+#include "device/cuda_api.hpp"
+
+namespace delta::executor {
+
+/// cuDNN on one stream. Lives as long as any operator that was bound with it. For one thread.
+class cudnn_handle;
+
+/// "9.19", of the library that runs; empty in a build without cuDNN.
+[[nodiscard]] std::string cudnn_version();
+/// On the current device; the stream outlives it. Null in a build without cuDNN. Throws cuda_error.
+std::shared_ptr<cudnn_handle> make_cudnn(cuda_stream);
+
+struct cudnn_options {
+  bool tf32 = false;    ///< tensor cores, which round inputs to 10 bits
+  bytes workspace_cap;  ///< for one operator
+};
+
+/// The first deterministic algorithm, by cuDNN's own guess of their speed, whose workspace is
+/// within the cap: asked for, not measured, so that the choice and with it the bits depend on the
+/// shape, the GPU and the version alone. Nothing where there is none.
+std::optional<gpu::bound_operator> cudnn_convolution(const std::shared_ptr<cudnn_handle>&,
+                                                     const cudnn_options&, operator_type,
+                                                     const conv_shape&);
+/// `image`: what x is, NHWC. Nothing where cuDNN's contract is not ours.
+std::optional<gpu::bound_operator> cudnn_batch_norm(const std::shared_ptr<cudnn_handle>&,
+                                                    operator_type, const bn_shape&,
+                                                    const std::vector<int>& image);
+
+}  // namespace delta::executor
