@@ -56,8 +56,14 @@ class budget_search {
     program_ = repeat_last_step(*unmanaged_.recorded, std::min(bench_.steps, most_replayed));
     unmanaged_.recorded.reset();
     if (!options_.record.empty()) write_trace(step_, options_.record);
-    if (options_.verify && bench_.steps != observed_steps)
-      unmanaged_ = train_once(bench_, unmanaged_run(bench_, bench_.steps, "unmanaged twin"));
+    const bool compared = options_.verify && bench_.steps != observed_steps;
+    if (!compared && unmanaged_.timed_alone) return;
+    // Once more: for as long as it is compared, and without what recording costs where kernels run
+    // on.
+    const std::uint64_t steps = options_.verify ? bench_.steps : observed_steps;
+    run_request twin = unmanaged_run(bench_, steps, "unmanaged twin");
+    twin.evaluations = compared;
+    unmanaged_ = train_once(bench_, twin);
   }
 
   void ask() {
@@ -77,6 +83,8 @@ class budget_search {
   [[nodiscard]] train_report head() const {
     train_report r = describe(options_);
     r.steps = bench_.steps;
+    r.device = bench_.on->kind();
+    r.device_name = bench_.on->description();
     r.host_budget_bytes = bench_.host_budget.count;
     r.max_overhead = options_.max_overhead;
     r.budget_confirmed = false;

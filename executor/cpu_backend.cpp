@@ -1,7 +1,12 @@
 #include "cpu_backend.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
+#include <string>
+
+#include "backend.hpp"
+#include "device/cpu_machine.hpp"
 
 namespace delta::executor {
 namespace {
@@ -183,6 +188,35 @@ void bind_cpu(graph& g, int threads) {
     n.workspace = workspace_of(n, threads);
     n.run = std::visit(bind{n.type, g.hyper}, n.shape);
   }
+}
+
+namespace {
+
+class cpu_backend final : public backend {
+ public:
+  explicit cpu_backend(const cpu_backend_options& o) : options_(o) {}
+
+  void bind(graph& g) override { bind_cpu(g, options_.threads); }
+  std::unique_ptr<machine> open() override {
+    return std::make_unique<cpu_machine>(cpu_options{.copy_rate = options_.copy_rate});
+  }
+  [[nodiscard]] std::uint64_t granularity() const override { return cpu_granularity; }
+  [[nodiscard]] std::string_view kind() const override { return "cpu"; }
+  [[nodiscard]] std::string description() const override {
+    return cpu_name() + ", " + std::to_string(options_.threads) +
+           (options_.threads == 1 ? " thread" : " threads");
+  }
+  /// The system gives pages when they are touched, and promises more than there are.
+  [[nodiscard]] bytes free_memory() const override { return {}; }
+
+ private:
+  cpu_backend_options options_;
+};
+
+}  // namespace
+
+std::unique_ptr<backend> make_cpu_backend(const cpu_backend_options& o) {
+  return std::make_unique<cpu_backend>(o);
 }
 
 }  // namespace delta::executor

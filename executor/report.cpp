@@ -45,6 +45,7 @@ void each_field(auto& r, auto&& visit)
 {
   visit("model", r.model);
   visit("device", r.device);
+  visit("device_name", r.device_name);
   visit("data", r.data);
   visit("batch", r.batch);
   visit("image", r.image);
@@ -61,6 +62,7 @@ void each_field(auto& r, auto&& visit)
   visit("unmanaged_step_seconds", r.unmanaged_step_seconds);
   visit("stall_seconds", r.stall_seconds);
   visit("manager_seconds", r.manager_seconds);
+  visit("host_wait_seconds", r.host_wait_seconds);
   visit("losses", r.losses);
   visit("losses_digest", r.losses_digest);
   visit("parameters_digest", r.parameters_digest);
@@ -72,6 +74,7 @@ void each_field(auto& r, auto&& visit)
   visit("reloads", r.reloads);
   visit("recomputes", r.recomputes);
   visit("prefetches", r.prefetches);
+  visit("host_waits", r.host_waits);
   visit("moves", r.moves);
   visit("moved_bytes", r.moved_bytes);
   visit("learned", r.learned);

@@ -39,7 +39,8 @@ struct learned_report {
 /// The result of one run. Member names are the JSON keys; absent optionals are null there.
 struct train_report {
   std::string model;
-  std::string device = "cpu";
+  std::string device = "cpu";              ///< what kind: "cpu" or "cuda"
+  std::optional<std::string> device_name;  ///< what it is called
   std::string data;
   int batch = 0;
   int image = 0;
@@ -56,8 +57,12 @@ struct train_report {
 
   double step_seconds = 0;  ///< median, without the first step where there are more
   std::optional<double> unmanaged_step_seconds;
-  double stall_seconds = 0;    ///< a step's waits for copies (mean)
-  double manager_seconds = 0;  ///< a step's wall time less kernels less waits for copies (mean)
+  double stall_seconds = 0;  ///< a step's waits for copies (mean)
+  /// A step's wall time less kernels (where they run on: less launching them) less what the host
+  /// waited (mean).
+  double manager_seconds = 0;
+  /// What the host waited in a step (mean): for copies and, where kernels run on, for results.
+  std::optional<double> host_wait_seconds;
 
   std::vector<float> losses;  ///< one per step
   std::string losses_digest;
@@ -71,7 +76,8 @@ struct train_report {
   std::uint64_t reloads = 0;
   std::uint64_t recomputes = 0;
   std::uint64_t prefetches = 0;
-  std::uint64_t moves = 0;  ///< blocks moved together inside the arena
+  std::optional<std::uint64_t> host_waits;  ///< for a copy to free bytes, as the policy had it
+  std::uint64_t moves = 0;                  ///< blocks moved together inside the arena
   std::uint64_t moved_bytes = 0;
 
   std::optional<learned_report> learned;  ///< absent: the policy does not learn

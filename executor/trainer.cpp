@@ -84,6 +84,8 @@ train_report train(const train_options& o, std::ostream& progress) {
 
   train_report r = describe(o);
   r.steps = steps;
+  r.device = bench.on->kind();
+  r.device_name = bench.on->description();
   r.unmanaged_peak_bytes = bench.expected;
 
   // The twin: whole where it is compared, a few steps where only its peak and its time are.
@@ -107,8 +109,10 @@ train_report train(const train_options& o, std::ostream& progress) {
                         .budget = wanted.budget,
                         .host_budget = host_budget,
                         .copy_rate = o.copy_rate,
-                        .steps = int(std::clamp<std::uint64_t>(steps, 3, rehearsed_steps))};
-  if (const bytes least = largest_footprint(bench.training); managed && wanted.budget < least) {
+                        .steps = int(std::clamp<std::uint64_t>(steps, 3, rehearsed_steps)),
+                        .granularity = bench.on->granularity()};
+  if (const bytes least = largest_footprint(bench.training, bench.on->granularity());
+      managed && wanted.budget < least) {
     // Where even that is too little for the policy, what the line allows must be enough.
     check_against_operator(wanted.budget,
                            smallest_budget(bench.training, rehearsal).value_or(least));

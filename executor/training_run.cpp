@@ -8,19 +8,17 @@
 #include <string>
 #include <utility>
 
+#include "arena_memory.hpp"
 #include "data/cifar.hpp"
 #include "data/idx.hpp"
 #include "data/synthetic.hpp"
-#include "decision_log.hpp"
-#include "delta/presets.hpp"
 #include "delta/storage/arena.hpp"
-#include "delta/timeline.hpp"
-#include "device/cpu.hpp"
 #include "digest.hpp"
 #include "feasibility.hpp"
 #include "replay/trace_recorder.hpp"
 #include "runner.hpp"
 #include "trainer.hpp"
+#include "watchers.hpp"
 
 namespace delta::executor {
 namespace {
@@ -50,21 +48,29 @@ graph build(const train_options& o, const dataset& data, purpose what, int batch
   return make_model(o.model, m);
 }
 
-std::vector<graph> build_inference(const train_options& o, const dataset& data) {
+/// Bound to the backend, workspaces and all.
+graph bound(graph g, backend& on) {
+  on.bind(g);
+  return g;
+}
+
+std::vector<graph> build_inference(const train_options& o, const dataset& data, backend& on) {
   std::vector<graph> graphs;
   if (!o.evaluate) return graphs;
   const int images = int(data.evaluation().count);
   const int whole = std::min(o.batch, images);
-  graphs.push_back(build(o, data, purpose::inference, whole));
-  if (images % whole != 0) graphs.push_back(build(o, data, purpose::inference, images % whole));
+  graphs.push_back(bound(build(o, data, purpose::inference, whole), on));
+  if (images % whole != 0)
+    graphs.push_back(bound(build(o, data, purpose::inference, images % whole), on));
   return graphs;
 }
 
 /// Says what is being built before it is.
-graph build_training(const train_options& o, const dataset& data, std::ostream& progress) {
+graph build_training(const train_options& o, const dataset& data, backend& on,
+                     std::ostream& progress) {
   progress << "building " << o.model << ": batch " << o.batch << ", " << o.image << "x" << o.image
-           << ", " << o.threads << " threads" << std::endl;
-  return build(o, data, purpose::training, o.batch);
+           << ", on " << on.description() << std::endl;
+  return bound(build(o, data, purpose::training, o.batch), on);
 }
 
 /// A list of images as one batch.
@@ -124,31 +130,34 @@ double evaluate(const training_bench& s, session& trainee, listed_batch& batch) 
   return double(right) / double(indices.size());
 }
 
-/// The observers of one run.
-struct watchers {
-  std::optional<timeline> lanes;
-  std::optional<decision_log> log;
-
-  explicit watchers(const run_request& w) {
-    if (w.timeline != nullptr) lanes.emplace(*w.timeline);
-    if (w.decisions != nullptr) log.emplace(*w.decisions);
-  }
-  void on(const event& e) {
-    if (lanes) lanes->on(e);
-    if (log) log->on(e);
-  }
-};
-
 /// What a recording says of where it was made.
-trace::origin origin_of(const arena<cpu_device>& storage, const train_options& o) {
+trace::origin origin_of(const arena<machine>& storage, const training_bench& s) {
   const auto whole = [](double rate) { return static_cast<std::uint64_t>(rate); };
-  return {.device = (o.virtual_clock ? "virtual clock" : cpu_name()) + ", " +
-                    std::to_string(o.threads) + (o.threads == 1 ? " thread" : " threads"),
+  return {.device = (s.options.virtual_clock ? "virtual clock, " : "") + s.on->description(),
           .rate_out = whole(storage.rate(direction::out)),
           .rate_in = whole(storage.rate(direction::in)),
           .rate_move = whole(storage.move_rate()),
           .latency = std::max(storage.latency(direction::out), storage.latency(direction::in)),
-          .granularity = granularity};
+          .granularity = s.on->granularity()};
+}
+
+/// What the arena of a run is to be.
+arena_options arena_options_of(const training_bench& s, const run_request& wanted) {
+  arena_options memory{.capacity = wanted.budget,
+                       .host_capacity = wanted.host_budget,
+                       .granularity = s.on->granularity()};
+  if (s.options.virtual_clock) {
+    const double rate = s.options.copy_rate > 0 ? s.options.copy_rate : default_copy_rate;
+    memory.virtual_clock = copy_rates{.out = rate, .in = rate, .move = default_copy_rate};
+  }
+  return memory;
+}
+
+/// With an observer only where somebody is told: what watches costs time.
+std::unique_ptr<managed_memory> managed(const run_request& wanted, bool strict,
+                                        arena<machine>& storage, watchers& told) {
+  return told.any() ? observed_memory(wanted.policy, storage, strict, told)
+                    : plain_memory(wanted.policy, storage, strict);
 }
 
 std::string digest_of(const std::vector<std::vector<std::byte>>& values) {
@@ -164,9 +173,10 @@ training_bench::training_bench(const train_options& o, std::ostream& to)
       progress(to),
       data(open_data(o)),
       steps(total_steps(o, data->training().count)),
-      training(build_training(o, *data, to)),
-      inference(build_inference(o, *data)),
-      expected(unmanaged_peak(training)),
+      on(make_cpu_backend({.threads = o.threads, .copy_rate = o.copy_rate})),
+      training(build_training(o, *data, *on, to)),
+      inference(build_inference(o, *data, *on)),
+      expected(unmanaged_peak(training, on->granularity())),
       host_budget(o.host_budget.value_or(bytes{expected.total})),
       pool(o.threads) {}
 
@@ -177,34 +187,23 @@ run_request unmanaged_run(const training_bench& s, std::uint64_t steps, std::str
 run_outcome train_once(training_bench& s, const run_request& wanted) {
   const train_options& o = s.options;
   const std::uint64_t steps = wanted.steps;
-  cpu_device device({.copy_rate = o.copy_rate});
-  arena_options memory{
-      .capacity = wanted.budget, .host_capacity = wanted.host_budget, .granularity = granularity};
-  if (o.virtual_clock) {
-    const double rate = o.copy_rate > 0 ? o.copy_rate : default_copy_rate;
-    memory.virtual_clock = copy_rates{.out = rate, .in = rate, .move = default_copy_rate};
-  }
-  arena<cpu_device> storage(device, memory);
-  watchers told(wanted);
+  const std::unique_ptr<machine> device = s.on->open();
+  arena<machine> storage(*device, arena_options_of(s, wanted));
+  watchers told(wanted.timeline, wanted.decisions);
   trace_recorder recorder(o.virtual_clock ? trace_recorder::costs::stated
                                           : trace_recorder::costs::measured);
-  trace_recorder* const recording = wanted.recording ? &recorder : nullptr;
-  std::unique_ptr<session> trainee;
-  with_preset(
-      wanted.policy,
-      [&](auto p) {
-        trainee = told.lanes || told.log ? make_session(s.training, std::move(p), storage, &s.pool,
-                                                        observed_by{&told}, recording)
-                                         : make_session(s.training, std::move(p), storage, &s.pool,
-                                                        no_observer{}, recording);
-      },
-      o.strict);
+  const auto trainee =
+      std::make_unique<session>(s.training, managed(wanted, o.strict, storage, told),
+                                session_tools{.device = device.get(),
+                                              .pool = &s.pool,
+                                              .recorder = wanted.recording ? &recorder : nullptr});
   trainee->create(o.seed);
 
   run_outcome out;
   out.losses.reserve(steps);
-  std::vector<double> walls, stalls, own;
-  for (auto* v : {&walls, &stalls, &own}) v->reserve(steps);
+  out.timed_alone = !wanted.recording || device->computes_at_once();
+  std::vector<double> walls, stalls, own, waits;
+  for (auto* v : {&walls, &stalls, &own, &waits}) v->reserve(steps);
   epoch_order order(s.data->training(), o.seed);
   listed_batch batch(*s.data, o.image);
   const std::uint64_t per_epoch = order.whole_batches(std::size_t(o.batch));
@@ -216,15 +215,17 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
       s.training.hyper->learning_rate = float(learning_rate(o, epoch));
     }
     batch.set(order.batch(i % per_epoch, std::size_t(o.batch)));
-    const nanoseconds waited = device.waited(), began = storage.now();
+    const nanoseconds waited = device->waited(), held = device->host_waited();
+    const nanoseconds began = storage.now();
     out.losses.push_back(trainee->train(&batch));
     const auto seconds = [](nanoseconds t) { return double(t.count()) * 1e-9; };
     out.last_step = storage.now() - began;
-    const nanoseconds stalled = device.waited() - waited;
+    const nanoseconds host_waited = device->host_waited() - held;
     const step_times t = trainee->times();
     walls.push_back(seconds(t.wall));
-    stalls.push_back(seconds(stalled));
-    own.push_back(seconds(t.wall - t.kernels - stalled));
+    stalls.push_back(seconds(device->waited() - waited));
+    waits.push_back(seconds(host_waited));
+    own.push_back(seconds(t.wall - t.kernels - host_waited));
     if (i == 0 || (i + 1) % report_every == 0 || i + 1 == steps)
       s.progress << wanted.title << ": step " << i + 1 << "/" << steps << ", loss "
                  << out.losses.back() << ", " << walls.back() << " s" << std::endl;
@@ -238,6 +239,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   out.step_seconds = usual(walls);
   out.stall_seconds = mean(stalls);
   out.manager_seconds = mean(own);
+  out.host_wait_seconds = mean(waits);
   out.counts = trainee->counts();
   out.peak = storage.peak();
   out.host_peak = storage.host_peak();
@@ -246,7 +248,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   out.moved_bytes = storage.moved_bytes().count;
   // What is read from here on is for the report: no part of the program, nor of its decisions.
   told.log.reset();
-  if (wanted.recording) out.recorded = recorder.take(origin_of(storage, o));
+  if (wanted.recording) out.recorded = recorder.take(origin_of(storage, s));
   const graph& g = s.training;
   const auto keep = [&](const std::vector<value_id>& values, auto& to) {
     for (const value_id v : values) trainee->read(v, to.emplace_back(g[v].bytes));
@@ -295,6 +297,7 @@ void report_run(train_report& r, run_outcome&& run) {
   r.step_seconds = run.step_seconds;
   r.stall_seconds = run.stall_seconds;
   r.manager_seconds = run.manager_seconds;
+  r.host_wait_seconds = run.host_wait_seconds;
   r.losses_digest = digest().add(std::span<const float>(run.losses)).hex();
   r.parameters_digest = digest_of(run.parameters);
   r.state_digest = digest_of(run.state);
@@ -305,6 +308,7 @@ void report_run(train_report& r, run_outcome&& run) {
   r.reloads = run.counts.reloads;
   r.recomputes = run.counts.recomputes;
   r.prefetches = run.counts.prefetches;
+  r.host_waits = run.counts.waits;
   r.moves = run.moves;
   r.moved_bytes = run.moved_bytes;
   r.learned = report_of(run.learned);

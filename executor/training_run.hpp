@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend.hpp"
 #include "data/dataset.hpp"
 #include "delta/adaptive.hpp"
 #include "delta/observer.hpp"
@@ -31,7 +32,8 @@ struct training_bench {
   const train_options& options;
   std::ostream& progress;
   std::unique_ptr<dataset> data;
-  std::uint64_t steps;  ///< of the whole run
+  std::uint64_t steps;          ///< of the whole run
+  std::unique_ptr<backend> on;  ///< that the graphs are bound to
   graph training;
   std::vector<graph> inference;  ///< whole batches, and the last one's size; empty: none wanted
   bytes_by_class expected;       ///< the unmanaged peak, as modelled
@@ -60,8 +62,10 @@ struct run_outcome {
   /// Median, without the first step where there are more: pages and caches make that a slow one,
   /// and a policy that learns knows nothing in it.
   double step_seconds = 0;
-  double stall_seconds = 0, manager_seconds = 0;  ///< of a step (mean)
-  nanoseconds last_step{};                        ///< by the storage's clock
+  /// Of a step (mean), as train_report has them.
+  double stall_seconds = 0, manager_seconds = 0, host_wait_seconds = 0;
+  bool timed_alone = true;  ///< false: recording made the host wait for every operator
+  nanoseconds last_step{};  ///< by the storage's clock
   counters counts;
   bytes peak{}, host_peak{};
   bytes_by_class by_class;

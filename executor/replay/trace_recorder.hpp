@@ -30,6 +30,8 @@ class trace_recorder {
   };
   explicit trace_recorder(costs which) noexcept : which_(which) {}
 
+  [[nodiscard]] bool measures() const noexcept { return which_ == costs::measured; }
+
   void variable(tensor_id made, bytes size, std::string_view name);
   /// `took` counts where costs are measured.
   void run(const operation_span&, std::span<const tensor_id> made, nanoseconds took);

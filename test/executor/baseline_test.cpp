@@ -25,7 +25,7 @@ TEST_CASE("the unmanaged peak is the graph's liveness peak, to 3 %") {
     train_options o = unmanaged(w);
     o.steps = 2;
     const train_report r = train(o);
-    const auto counted = double(liveness_peak(graph_of(o), granularity));
+    const auto counted = double(liveness_peak(graph_of(o), cpu_granularity));
     CHECK(std::fabs(double(r.peak_bytes) - counted) <= 0.03 * counted);
     MESSAGE(row(r) << ", counted " << std::uint64_t(counted));
 
@@ -46,6 +46,6 @@ TEST_CASE("the unmanaged policy does with its own peak as a budget, and with not
   const train_report within = train(managed(o, "unmanaged", absolute(whole.peak_bytes)));
   CHECK(same_bits(whole, within));
   CHECK(within.peak_bytes == whole.peak_bytes);
-  CHECK_THROWS_AS(train(managed(o, "unmanaged", absolute(whole.peak_bytes - granularity))),
+  CHECK_THROWS_AS(train(managed(o, "unmanaged", absolute(whole.peak_bytes - cpu_granularity))),
                   delta::budget_exceeded);
 }

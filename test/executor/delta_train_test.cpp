@@ -215,7 +215,7 @@ TEST_CASE(
   CHECK(t.recorded_on->device.ends_with(" threads"));
   CHECK(t.recorded_on->rate_out > 0);
   CHECK(t.recorded_on->rate_in > 0);
-  CHECK(t.recorded_on->granularity == granularity);
+  CHECK(t.recorded_on->granularity == cpu_granularity);
   CHECK_FALSE(t.has_results());
   CHECK(std::ranges::none_of(t.operations, [](const auto& o) { return o.cost.count() <= 0; }));
   const auto steps =

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "arena_memory.hpp"
 #include "builder.hpp"
-#include "delta/presets.hpp"
 #include "delta/storage/arena.hpp"
-#include "device/cpu.hpp"
+#include "device/cpu_machine.hpp"
 #include "feasibility.hpp"
 #include "interpreter.hpp"
 #include "models.hpp"
@@ -59,24 +59,22 @@ struct trace {
 };
 
 trace run(const graph& g, std::string_view policy, delta::bytes budget) {
-  cpu_device device;
+  cpu_machine device({});
   // In virtual time, so that the same operators run again in every run of this test.
   const delta::copy_rates rates{
       .out = default_copy_rate, .in = default_copy_rate, .move = default_copy_rate};
-  delta::arena<cpu_device> storage(device, {.capacity = budget,
-                                            .host_capacity = budget,
-                                            .granularity = granularity,
-                                            .virtual_clock = rates});
+  delta::arena<machine> storage(device, {.capacity = budget,
+                                         .host_capacity = budget,
+                                         .granularity = cpu_granularity,
+                                         .virtual_clock = rates});
   thread_pool pool(g.threads);
-  std::unique_ptr<session> trainee;
-  delta::with_preset(policy,
-                     [&](auto p) { trainee = make_session(g, std::move(p), storage, &pool); });
-  trainee->create(1);
+  session trainee(g, plain_memory(policy, storage, false), {.device = &device, .pool = &pool});
+  trainee.create(1);
   fixed_batch batch(g);
   trace t;
-  for (int step = 0; step < 3; ++step) t.losses.push_back(trainee->train(&batch));
+  for (int step = 0; step < 3; ++step) t.losses.push_back(trainee.train(&batch));
   for (const value_id p : g.parameters) {
-    trainee->read(p, t.parameters.emplace_back(g[p].bytes));
+    trainee.read(p, t.parameters.emplace_back(g[p].bytes));
   }
   return t;
 }

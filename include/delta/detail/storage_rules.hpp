@@ -134,8 +134,10 @@ class storage_rules {
     const stamp done = engines_.end(cost);  // if it throws, the blocks can be freed all the same
     for (auto i : reads_) device_[i].read.join(done);
     for (auto i : writes_) device_[i].write_at(done);
-    return done;
+    return last_ = done;
   }
+  /// The stamp of the operator that ended last; point 0: none has.
+  [[nodiscard]] stamp last_operator() const noexcept { return last_; }
 
   /// The block may not move until it was released as often as it was held.
   void hold(const block& b) noexcept { ++device_[b.index()].holds; }
@@ -244,6 +246,7 @@ class storage_rules {
   bool moving_, running_ = false;
   region device_, host_;
   std::vector<std::uint32_t> reads_, writes_;  // of the running operator
+  stamp last_{engine::compute, 0};
   std::uint64_t moves_ = 0;
   bytes moved_{};
   Engines engines_;
