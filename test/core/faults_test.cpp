@@ -129,6 +129,35 @@ TEST_CASE("a device that fails at its k-th call, for every k, under the arena") 
   });
 }
 
+// As a GPU whose context is lost: nothing may ask the storage anything that can fail while views,
+// operators and the manager go.
+TEST_CASE(
+    "a storage that fails at its k-th call and ever after: everything goes back all the same") {
+  std::uint64_t faults = 0;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const program p = random_program(seed, small);
+    for (const manner how : {manner::whole, manner::looking})
+      for (std::uint64_t k = 1;; ++k) {
+        CAPTURE(seed);
+        CAPTURE(k);
+        fuse f(k, true);
+        faulty_storage storage(f, largest_footprint(p, 64) + largest_footprint(p, 64), 1_MiB);
+        try {
+          manager m{paper(), storage};
+          run_program(
+              m, p, run_now{}, [] {}, how);
+        } catch (const fault&) {
+          ++faults;
+        }
+        CHECK(storage.used() == bytes{});
+        CHECK(storage.host_used() == bytes{});
+        CHECK(storage.check_invariants() == "");
+        if (!f.blown()) break;
+      }
+  }
+  CHECK(faults > 500);
+}
+
 TEST_CASE("a kernel that throws at its k-th run, replays included: the manager goes on") {
   int thrown = 0;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {

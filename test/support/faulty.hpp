@@ -17,18 +17,19 @@ struct fault : std::runtime_error {
   fault() : std::runtime_error("a fault was injected") {}
 };
 
-/// Throws at one call of many; 0: never.
+/// Throws at one call of many, or from it on; 0: never.
 class fuse {
  public:
-  explicit fuse(std::uint64_t at) : at_(at) {}
+  explicit fuse(std::uint64_t at, bool for_good = false) : at_(at), for_good_(for_good) {}
   void burn() {
-    if (++calls_ == at_) throw fault();
+    if (++calls_ == at_ || (for_good_ && blown())) throw fault();
   }
   [[nodiscard]] std::uint64_t calls() const { return calls_; }
   [[nodiscard]] bool blown() const { return at_ != 0 && calls_ >= at_; }
 
  private:
   std::uint64_t at_, calls_ = 0;
+  bool for_good_;
 };
 
 /// A Storage that fails before it does anything; at the end of an operator, after.

@@ -330,7 +330,7 @@ class ledger {
       if (const auto o = static_cast<operator_id>(i); tensors[o].in_use) sever(o);
     tensors.sort_free_ids();
   }
-  /// Gives every block and slab back to the storage.
+  /// Gives every block and slab back to the storage, also to one that fails at every call.
   void release_all() {
     for (std::uint32_t i = 0; i < tensors.tensor_slots(); ++i)
       if (const auto t = static_cast<tensor_id>(i); tensors[t].in_use) bury(t);
@@ -384,7 +384,8 @@ class ledger {
     }
   }
   /// Ends a copy's claim on the tensor. (It has none left if the storage failed while it landed.)
-  void end_flight(tensor_id t) {
+  /// Never throws where the tensor is not `kept`: what is given back asks the storage nothing.
+  void end_flight(tensor_id t, bool kept = true) {
     const residency where = tensors[t].where;
     if (where != residency::offloading && where != residency::reloading) return;
     const auto at = std::find_if(flights_.begin(), flights_.end(),
@@ -393,15 +394,15 @@ class ledger {
     transfer moving = std::move(at->moving);
     flights_.erase(at);
     if (where == residency::offloading) leaving_ -= tensors[t].footprint;
-    land(t, std::move(moving));
+    land(t, std::move(moving), kept);
   }
   // The storage is given the transfer back early. Until the copy is over its block can't be moved:
   // `landings_` remembers the last per direction, for wait_for_landings.
-  void land(tensor_id t, transfer&& moving) {
-    take_back(t, std::move(moving));
+  void land(tensor_id t, transfer&& moving, bool kept = true) {
+    take_back(t, std::move(moving), kept);
     become(t, residency::resident);
   }
-  void take_back(tensor_id t, transfer&& moving) {
+  void take_back(tensor_id t, transfer&& moving, bool kept = true) {
     const stamp done = moving.done();
     stamp& last = landings_[done.where == engine::copy_in];
     if (done.point > last.point) last = done;
@@ -409,7 +410,7 @@ class ledger {
     own(t, std::move(b));
     tensors[t].host = std::move(s);
     // Last, as it may throw: the bytes are somebody's by now.
-    if (done.where == engine::copy_out && !storage_->reached(done)) {
+    if (kept && done.where == engine::copy_out && !storage_->reached(done)) {
       copying_.push_back({t, done});
       tensors[t].copying = true;
     }
@@ -433,9 +434,9 @@ class ledger {
     become(f.tensor, residency::host);
     offloaded_.push_back(f.tensor);
   }
-  /// Frees whatever an unreferenced tensor still has.
+  /// Frees whatever an unreferenced tensor still has. Never throws, as destructors come here.
   void bury(tensor_id t) {
-    end_flight(t);
+    end_flight(t, false);
     tensor& r = tensors[t];
     if (r.device) storage_->free(std::move(r.device));
     if (r.where == residency::host) std::erase(offloaded_, t);
