@@ -24,8 +24,10 @@ constexpr std::uint64_t many = 32;
 constexpr nanoseconds anchor_reach = seconds{4};
 // Copies are timed on at most so much of each memory, for so long, and not on less than this.
 constexpr std::uint64_t sample = std::uint64_t{16} << 20;
-constexpr std::uint64_t least_sample = std::uint64_t{64} << 10;
+constexpr std::uint64_t least_sample = std::uint64_t{16} << 10;
 constexpr nanoseconds patience = milliseconds{300};
+// The host's own accesses are mostly smaller than this.
+constexpr std::uint64_t least_staging = std::uint64_t{64} << 10;
 constexpr std::align_val_t page{4096};
 
 nanoseconds system_clock() {
@@ -351,7 +353,7 @@ std::byte* cuda_device::map(std::byte* device, bytes n, bool reading) {
   assert(mapped_.device == nullptr && "one at a time");
   if (n > held_.staging.size) {
     check("cudaFreeHost", held_.give_back(held_.staging));
-    held_.staging = take_host(bytes{std::max(n.count + n.count / 2, least_sample)});
+    held_.staging = take_host(bytes{std::max(n.count + n.count / 2, least_staging)});
   }
   if (reading && n.count > 0) {
     check("cudaMemcpyAsync", api_.memcpy_async(held_.staging.at, device, n, cuda_copy::to_host,
@@ -526,8 +528,8 @@ nanoseconds cuda_device::latency(direction d) const {
   return lane_of(d).latency;
 }
 
-// What is queued, at the current rate, less what has gone since its first copy can have begun: one
-// that waits for an operator has not.
+// What is queued, at the current rate, less what has gone since its first copy can have begun: when
+// it was queued, the copy before had ended, and the operators that it waits for.
 nanoseconds cuda_device::backlog(direction d) const {
   const lane& l = lane_of(d);
   if (l.queued == l.reached) return {};
@@ -535,9 +537,15 @@ nanoseconds cuda_device::backlog(direction d) const {
   const double copying = static_cast<double>(l.pending_bytes) * 1e9 / rate(d);
   const nanoseconds all = jobs * l.latency + nanoseconds{std::llround(copying)};
   const mark& first = l.marks[(l.reached + 1) % most_ahead];
-  if (first.ordered.point[static_cast<std::size_t>(engine::compute)] > lanes_[0].reached)
-    return all;
-  return std::max(all - (now() - std::max(first.queued, l.ended)), nanoseconds{});
+  const lane& compute = lanes_[static_cast<std::size_t>(engine::compute)];
+  const std::uint64_t point = first.ordered.point[static_cast<std::size_t>(engine::compute)];
+  if (point > compute.reached) return all;
+  nanoseconds began = std::max(first.queued, l.ended);
+  if (point > 0 && compute.reached - point < most_ahead) {
+    const span& operation = compute.spans[point % most_ahead];
+    began = std::max(began, operation.began + operation.took);
+  }
+  return std::max(all - std::max(now() - began, nanoseconds{}), nanoseconds{});
 }
 
 }  // namespace delta::executor

@@ -2,6 +2,7 @@
 // and reports each pair of accesses that nothing orders.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstddef>
@@ -64,8 +65,8 @@ class adversary {
   adversary(const adversary&) = delete;
   adversary& operator=(const adversary&) = delete;
 
-  std::byte* device_memory(bytes n) { return device_.reserve(n, "device"); }
-  std::byte* host_memory(bytes n) { return host_.reserve(n, "host"); }
+  std::byte* device_memory(bytes n) { return reserve(n, "device"); }
+  std::byte* host_memory(bytes n) { return reserve(n, "host"); }
 
   /// Queues an operator's work between begin() and end(): `work` touches no more than it says.
   void launch(std::vector<range> reads, std::vector<range> writes, std::function<void()> work) {
@@ -145,6 +146,43 @@ class adversary {
   }
   [[nodiscard]] void* native_stream() { return this; }
 
+  // For machines that are built on this one (fake_cuda.hpp): memory of their own, and work and
+  // questions that are no Device's.
+
+  /// Accesses to that memory are checked from now on; until `forget`, which says so when work that
+  /// is not over still touches it.
+  void watch(std::byte* begin, std::size_t size, const char* name) {
+    memories_.push_back({{}, begin, size, std::vector<cell>(size / cell_bytes + 1), name});
+  }
+  void forget(std::byte* begin) {
+    const auto it = std::find_if(memories_.begin(), memories_.end(),
+                                 [&](const memory& m) { return m.begin == begin; });
+    assert(it != memories_.end());
+    const range all{it->begin, it->size};
+    for (const lane& l : lanes_)
+      for (std::size_t i = l.done; i < l.tasks.size(); ++i)
+        for (const auto* list : {&l.tasks[i].reads, &l.tasks[i].writes})
+          for (const range r : *list)
+            if (overlap(r, all))
+              violations_.push_back(std::string(it->name) + " memory is freed under a " +
+                                    l.tasks[i].name + " that is not over");
+    memories_.erase(it);
+  }
+  [[nodiscard]] bool watches(range r) { return find(r) != nullptr; }
+  /// Work on any engine.
+  stamp queue(engine e, const char* name, const fence& after, std::vector<range> reads,
+              std::vector<range> writes, std::function<void()> work) {
+    return submit(e, name, after, std::move(reads), std::move(writes), std::move(work));
+  }
+  /// The last work that was queued there.
+  [[nodiscard]] stamp last(engine e) const { return {e, lanes_[at(e)].tasks.size()}; }
+  /// Whether it has run, whatever the host has been told.
+  [[nodiscard]] bool over(stamp s) const { return lanes_[at(s.where)].done >= s.point; }
+  /// Sometimes some of what may go on does.
+  void whim() {
+    if (chance(8)) run_some();
+  }
+
   /// Each names two accesses, at least one of them a write, that nothing orders.
   [[nodiscard]] const std::vector<std::string>& violations() const { return violations_; }
 
@@ -166,22 +204,26 @@ class adversary {
     fence readers;
   };
   struct memory {
-    std::byte* reserve(bytes n, const char* what) {
-      assert(storage.empty());
-      name = what;
-      storage.resize(n.count + 64);
-      cells.resize(n.count / cell_bytes + 1);
-      begin = storage.data() + (64 - reinterpret_cast<std::uintptr_t>(storage.data()) % 64) % 64;
-      return begin;
-    }
-    [[nodiscard]] bool contains(range r) const {
-      return r.begin >= begin && r.begin + r.size <= storage.data() + storage.size();
-    }
-    std::vector<std::byte> storage;
+    std::vector<std::byte> storage;  ///< empty where the bytes are somebody else's
     std::byte* begin = nullptr;
+    std::size_t size = 0;
     std::vector<cell> cells;
     const char* name = "";
   };
+
+  std::byte* reserve(bytes n, const char* name) {
+    std::vector<std::byte> storage(n.count + 64);
+    std::byte* const begin =
+        storage.data() + (64 - reinterpret_cast<std::uintptr_t>(storage.data()) % 64) % 64;
+    watch(begin, n.count, name);
+    memories_.back().storage = std::move(storage);
+    return begin;
+  }
+  memory* find(range r) {
+    for (memory& m : memories_)
+      if (r.begin >= m.begin && r.begin + r.size <= m.begin + m.size) return &m;
+    return nullptr;
+  }
 
   static constexpr std::size_t at(engine e) { return static_cast<std::size_t>(e); }
   static bool overlap(range a, range b) {
@@ -239,8 +281,9 @@ class adversary {
   /// needs no mark: whatever is queued later comes after it) is the last to have touched it.
   void check_and_mark(const char* name, stamp self, const fence& clock, range r, bool write) {
     if (r.size == 0) return;
-    memory& m = device_.contains(r) ? device_ : host_;
-    assert(m.contains(r) && "an access outside of both memories");
+    memory* const found = find(r);
+    assert(found != nullptr && "an access outside of all memories");
+    memory& m = *found;
     const auto first = static_cast<std::size_t>(r.begin - m.begin) / cell_bytes;
     const auto last = (static_cast<std::size_t>(r.begin - m.begin) + r.size - 1) / cell_bytes;
     bool reported = false;
@@ -291,13 +334,10 @@ class adversary {
       return;
     }
   }
-  void whim() {
-    if (chance(8)) run_some();
-  }
 
   std::mt19937_64 random_;
   wait_reason ignored_;
-  memory device_, host_;
+  std::vector<memory> memories_;
   std::array<lane, engine_count> lanes_;
   fence pending_;     // what compute waits for next
   fence told_;        // what reached() has said yes to

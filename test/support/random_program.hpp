@@ -197,6 +197,14 @@ struct run_now {
   }
 };
 
+/// The host touches the bytes of a tensor where they are: `f` gets them.
+struct touch_directly {
+  template <class F>
+  void operator()(std::byte* at, std::size_t, bool /*writing*/, F&& f) const {
+    f(at);
+  }
+};
+
 /// How operators are stated: with all their lists; begun and ended, with sizes on the way; and with
 /// a look at the addresses before each size is known.
 enum class manner : std::uint8_t { whole, open, looking };
@@ -221,17 +229,18 @@ void run_operator(Manager& m, const operation_span& op, std::span<tensor_id> ids
 }
 
 /// Runs the program through a manager. `launch(reads, writes, body)` queues a kernel's body.
-/// `check()` is called after every operator. Gives the contents left at the end, as `evaluate`
-/// does (none where the storage keeps no bytes).
-template <class Manager, class Launch, class Check>
+/// `check()` is called after every operator; `touch` as touch_directly. Gives the contents left at
+/// the end, as `evaluate` does (none where the storage keeps no bytes).
+template <class Manager, class Launch, class Check, class Touch = touch_directly>
 std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Launch& launch,
-                                         const Check& check, manner how = manner::whole) {
+                                         const Check& check, manner how = manner::whole,
+                                         const Touch& touch = {}) {
   std::vector<tensor_id> ids;
   std::map<int, std::uint32_t> live;
   const auto source = [&](std::uint32_t size, bool pinned) {
     const tensor_id t = pinned ? m.constant(bytes{size}) : m.variable(bytes{size});
     if (auto view = m.acquire(t, access::write); view.data() != nullptr)
-      expand(ids.size(), {view.data(), size});
+      touch(view.data(), size, true, [&](std::byte* at) { expand(ids.size(), {at, size}); });
     live[int(ids.size())] = size;
     ids.push_back(t);
   };
@@ -296,7 +305,7 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
   std::map<int, std::uint64_t> result;
   for (const auto& [v, size] : live)
     if (const auto view = m.acquire(ids[std::size_t(v)]); view.data() != nullptr)
-      result[v] = hash({view.data(), size});
+      touch(view.data(), size, false, [&](std::byte* at) { result[v] = hash({at, size}); });
   return result;
 }
 
