@@ -69,6 +69,7 @@ struct cuda_block {
   template <class F>
   __device__ void each(std::size_t n, const F& f) {
     for (std::size_t j = threadIdx.x; j < n; j += block_lanes) f(j);
+    __syncthreads();
   }
 };
 
@@ -109,9 +110,8 @@ class cuda_engine {
     try {
       thrust::for_each_n(thrust::cuda::par_nosync(none).on(stream()),
                          thrust::counting_iterator<std::size_t>(0), n, f);
-    } catch (const thrust::system_error&) {
-      check_launch("thrust::for_each_n");
-      throw;
+    } catch (const thrust::system_error& e) {
+      raise("thrust::for_each_n", {e.code().value(), "thrust::system_error", e.what()});
     }
     check_launch("thrust::for_each_n");
   }
@@ -133,6 +133,7 @@ class cuda_engine {
     handles_->multiply(product, workspace);
   }
   [[nodiscard]] static std::size_t product_workspace() { return cuda_handles::product_workspace; }
+  [[nodiscard]] std::size_t gathered_bytes() const { return handles_->gathered_bytes(); }
 
  private:
   [[nodiscard]] cudaStream_t stream() const {

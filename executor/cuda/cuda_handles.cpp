@@ -2,7 +2,11 @@
 
 #include <cublas_v2.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "device/cuda_error.hpp"
+#include "kernels/gpu/column_major.hpp"
 
 namespace delta::executor {
 namespace {
@@ -31,7 +35,10 @@ cublasOperation_t turned(bool turn) {
 
 }  // namespace
 
-cuda_handles::cuda_handles(cuda_stream stream, bool tf32) : stream_(stream) {
+cuda_handles::cuda_handles(cuda_stream stream, bool tf32, bytes workspace_cap)
+    : stream_(stream),
+      // Half of the cap: what else a convolution needs is small beside it. 64 MiB fill any GPU.
+      gathered_bytes_(std::min(workspace_cap.count / 2, std::uint64_t(64) << 20)) {
   check(cublasCreate(&blas_), "cublasCreate");
   try {
     check(cublasSetStream(blas_, reinterpret_cast<cudaStream_t>(stream)), "cublasSetStream");
@@ -53,21 +60,16 @@ void cuda_handles::multiply(const gpu::matrix_product& p, std::byte* workspace) 
   // Before each product: the workspace is the operator's, and moves from run to run.
   check(cublasSetWorkspace(blas_, workspace, product_workspace), "cublasSetWorkspace");
   const float one = 1.0f;
-  // cuBLAS counts by columns. Read so, our rows are the transposed matrices, and
-  // c^T = op(b)^T * op(a)^T: the operands change places.
-  const auto m = std::int64_t(p.n), n = std::int64_t(p.m), k = std::int64_t(p.k);
-  const auto first = turned(p.b.turned), second = turned(p.a.turned);
-  const auto first_line = std::int64_t(p.b.line), second_line = std::int64_t(p.a.line);
-  if (p.batch == 1) {
-    check(cublasSgemm_64(blas_, first, second, m, n, k, &one, p.b.at, first_line, p.a.at,
-                         second_line, &p.beta, p.c.at, std::int64_t(p.c.line)),
+  const auto c = gpu::column_major(p);
+  if (c.batch == 1) {
+    check(cublasSgemm_64(blas_, turned(c.turn_a), turned(c.turn_b), c.m, c.n, c.k, &one, c.a, c.lda,
+                         c.b, c.ldb, &c.beta, c.c, c.ldc),
           "cublasSgemm");
     return;
   }
-  check(cublasSgemmStridedBatched_64(
-            blas_, first, second, m, n, k, &one, p.b.at, first_line, std::int64_t(p.b.step), p.a.at,
-            second_line, std::int64_t(p.a.step), &p.beta, p.c.at, std::int64_t(p.c.line),
-            std::int64_t(p.c.step), std::int64_t(p.batch)),
+  check(cublasSgemmStridedBatched_64(blas_, turned(c.turn_a), turned(c.turn_b), c.m, c.n, c.k, &one,
+                                     c.a, c.lda, c.a_step, c.b, c.ldb, c.b_step, &c.beta, c.c,
+                                     c.ldc, c.c_step, c.batch),
         "cublasSgemmStridedBatched");
 }
 

@@ -15,7 +15,7 @@ namespace delta::executor {
 class cuda_handles {
  public:
   /// On the current device. Throws cuda_error. The stream must outlive this.
-  cuda_handles(cuda_stream, bool tf32);
+  cuda_handles(cuda_stream, bool tf32, bytes workspace_cap);
   ~cuda_handles();
   cuda_handles(const cuda_handles&) = delete;
   cuda_handles& operator=(const cuda_handles&) = delete;
@@ -25,10 +25,13 @@ class cuda_handles {
   /// Throws cuda_error. `workspace` has product_workspace bytes, aligned to 256.
   void multiply(const gpu::matrix_product&, std::byte* workspace);
 
+  /// What a convolution may gather at a time, in bytes.
+  [[nodiscard]] std::size_t gathered_bytes() const noexcept { return gathered_bytes_; }
   [[nodiscard]] cuda_stream stream() const noexcept { return stream_; }
 
  private:
   cuda_stream stream_;
+  std::size_t gathered_bytes_;
   cublasContext* blas_ = nullptr;
 };
 

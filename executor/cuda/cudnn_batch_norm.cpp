@@ -50,9 +50,9 @@ std::optional<bound_operator> cudnn_batch_norm(const std::shared_ptr<cudnn_handl
   // One row has no unbiased variance: cuDNN divides by zero where we divide by one.
   if (image.size() != 4 || s.rows < 2 || double(s.epsilon) < CUDNN_BN_MIN_EPSILON) return {};
   const auto p = std::make_shared<plan>(handle, image);
+  if (!taken(*p, type == operator_type::bn_backward)) return {};
   switch (type) {
     case operator_type::bn_forward:
-      if (!taken(*p, false)) return {};
       return bound_operator{
           0, [p, s](const kernel_args& a) {
             check(cudnnBatchNormalizationForwardTraining(
@@ -70,7 +70,6 @@ std::optional<bound_operator> cudnn_batch_norm(const std::shared_ptr<cudnn_handl
                   "cudnnBatchNormalizationForwardInference");
           }};
     default:
-      if (!taken(*p, true)) return {};
       return bound_operator{
           0, [p, s](const kernel_args& a) {
             check(cudnnBatchNormalizationBackward(p->handle->get(), mode, &one, &zero, &one, &zero,

@@ -8,6 +8,7 @@
 
 #include "cuda/bind.hpp"
 #include "gpu_host_engine.hpp"
+#include "kernels/gpu/column_major.hpp"
 #include "operator_cases.hpp"
 #include "seeds.hpp"
 
@@ -20,15 +21,14 @@ namespace {
 /// Sums of up to some thousand products in float, in another order than the CPU's.
 constexpr double tolerance = 1e-5;
 
-gpu::bound_operator bound(const operator_case& c, const graph& g, order o) {
+gpu::bound_operator bound(const operator_case& c, const graph& g, const engine& e) {
   return std::visit(
-      [&](const auto& shape) { return gpu::bind_operator(engine(o), g.hyper, c.type, shape); },
-      c.shape);
+      [&](const auto& shape) { return gpu::bind_operator(e, g.hyper, c.type, shape); }, c.shape);
 }
 
 results run(const operator_case& c, order o, std::size_t shift = 0, bool replay = false) {
   const graph g = c.make_graph();
-  const auto operation = bound(c, g, o);
+  const auto operation = bound(c, g, engine(o));
   return run_on_host(c, operation.workspace, operation.run, shift, replay);
 }
 
@@ -38,6 +38,23 @@ bool exact(operator_type type) {
          type == operator_type::add || type == operator_type::max_pool_forward ||
          type == operator_type::max_pool_backward || type == operator_type::dropout_forward ||
          type == operator_type::dropout_backward;
+}
+
+void blas_by_definition(const gpu::column_major_product& p) {
+  for (std::int64_t batch = 0; batch < p.batch; ++batch) {
+    const float *a = p.a + batch * p.a_step, *b = p.b + batch * p.b_step;
+    for (std::int64_t column = 0; column < p.n; ++column) {
+      for (std::int64_t row = 0; row < p.m; ++row) {
+        double sum = 0.0;
+        for (std::int64_t i = 0; i < p.k; ++i) {
+          sum += double(p.turn_a ? a[row * p.lda + i] : a[i * p.lda + row]) *
+                 double(p.turn_b ? b[i * p.ldb + column] : b[column * p.ldb + i]);
+        }
+        float& c = p.c[batch * p.c_step + column * p.ldc + row];
+        c = float(sum + (p.beta == 0.0f ? 0.0 : double(p.beta) * double(c)));
+      }
+    }
+  }
 }
 
 void check_case(const operator_case& c) {
@@ -66,31 +83,45 @@ TEST_CASE("operators on random shapes") {
 
 TEST_CASE("convolutions in blocks of rows, down to a single one") {
   delta::test::dice dice(3);
-  for (int i = 0; i < 60; ++i) {
+  for (std::size_t i = 0; i < 60; ++i) {
     std::vector<operator_case> cases;
-    const conv_shape s = random_convolution(dice);
-    if (gpu::is_depthwise(s)) continue;
-    add_convolution(cases, s);
-    const engine e(order::scattered);
-    const std::size_t limit = i % 3 == 0 ? 1 : 1000 + 500 * std::size_t(i);
-    using gpu::in;
-    using gpu::out;
-    const std::function<void(const kernel_args&)> passes[] = {
-        [&](const kernel_args& a) {
-          gpu::conv_forward(e, s, in(a, 0), in(a, 1), out(a, 0), a.workspace, limit);
-        },
-        [&](const kernel_args& a) {
-          gpu::conv_backward_data(e, s, in(a, 0), in(a, 1), out(a, 0), a.workspace, limit);
-        },
-        [&](const kernel_args& a) {
-          gpu::conv_backward_filter(e, s, in(a, 0), in(a, 1), out(a, 0), a.workspace, limit);
-        }};
-    for (std::size_t pass = 0; pass < 3; ++pass) {
-      CAPTURE(cases[pass].text);
-      const auto workspace = gpu::conv_workspace(e, s, pass == 1, limit);
-      CHECK(difference(cases[pass], run_on_host(cases[pass], workspace, passes[pass]),
-                       run_on_cpu(cases[pass])) < tolerance);
+    add_convolution(cases, random_convolution(dice));
+    const std::size_t limit = i % 3 == 0 ? 1 : 1000 + 500 * i;
+    for (const auto& c : cases) {
+      CAPTURE(c.text);
+      const graph g = c.make_graph();
+      const auto some = bound(c, g, engine(order::scattered, limit));
+      CHECK(difference(c, run_on_host(c, some.workspace, some.run), run_on_cpu(c)) < tolerance);
     }
+  }
+}
+
+// cuBLAS counts by columns; what it is told is tried out on a BLAS of three loops.
+TEST_CASE("a product of rows is the same product of columns") {
+  delta::test::dice dice(5);
+  const engine e;
+  std::vector<std::byte> workspace(engine::product_workspace());
+  for (int i = 0; i < 100; ++i) {
+    const auto upto = [&](std::uint64_t most) { return 1 + std::size_t(dice.below(most)); };
+    const std::size_t m = upto(6), n = upto(6), k = upto(6), batch = upto(3);
+    const bool turn_a = dice.one_in(2), turn_b = dice.one_in(2);
+    const std::size_t lda = (turn_a ? m : k) + upto(3), ldb = (turn_b ? k : n) + upto(3);
+    const auto a = kernel_testing::random_floats(batch * 100, 1);
+    const auto b = kernel_testing::random_floats(batch * 100, 2);
+    auto expected = kernel_testing::random_floats(batch * 100, 3), got = expected;
+    gpu::matrix_product p{.m = m,
+                          .n = n,
+                          .k = k,
+                          .a = {a.data(), lda, 100, turn_a},
+                          .b = {b.data(), ldb, 100, turn_b},
+                          .c = {expected.data(), n + upto(3), 100},
+                          .beta = dice.one_in(2) ? 1.0f : 0.0f,
+                          .batch = batch};
+    e.multiply(p, workspace.data());
+    p.c.at = got.data();
+    const auto by_columns = gpu::column_major(p);
+    blas_by_definition(by_columns);
+    CHECK(kernel_testing::relative_error(got, expected) < 1e-6);
   }
 }
 

@@ -21,7 +21,8 @@ enum class order { ascending, descending, scattered };
 
 class engine {
  public:
-  explicit engine(order o = order::ascending) : order_(o) {}
+  explicit engine(order o = order::ascending, std::size_t gathered_bytes = 1 << 20)
+      : order_(o), gathered_bytes_(gathered_bytes) {}
 
   template <class F>
   void each(std::size_t n, const F& f) const {
@@ -70,6 +71,7 @@ class engine {
     });
   }
   [[nodiscard]] static std::size_t product_workspace() { return 1024; }
+  [[nodiscard]] std::size_t gathered_bytes() const { return gathered_bytes_; }
 
  private:
   struct block {
@@ -116,6 +118,7 @@ class engine {
   }
 
   order order_;
+  std::size_t gathered_bytes_;
 };
 
 }  // namespace gpu_host

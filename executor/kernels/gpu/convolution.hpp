@@ -16,10 +16,6 @@
 
 namespace delta::executor::gpu {
 
-/// What a block of gathered rows may take, in bytes, where a row does not need more: blocks are
-/// large enough to fill a GPU.
-inline constexpr std::size_t gathered_bytes = std::size_t(64) << 20;
-
 /// One of the three convolutions: its window, its blocks and its workspace.
 struct conv_memory {
   window over;
@@ -31,9 +27,8 @@ struct conv_memory {
   std::byte* product;
   std::size_t bytes;
 
-  /// `limit`: for the gathered block.
-  conv_memory(const conv_shape& s, bool backward_data, std::size_t product_workspace,
-              std::size_t limit, std::byte* at)
+  template <class Engine>
+  conv_memory(const Engine& engine, const conv_shape& s, bool backward_data, std::byte* at)
       : over(backward_data ? backward_window(s) : forward_window(s)) {
     if (s.groups < 1 || s.c % s.groups != 0 || s.k % s.groups != 0) {
       throw std::invalid_argument("convolution: groups must divide both numbers of channels");
@@ -44,11 +39,12 @@ struct conv_memory {
     rows = product_of(s.n, over.to_h, over.to_w);
     gathers = !(taps == 1 && s.stride == 1 && s.pad == 0);
     const std::size_t row_bytes = taps * channels * sizeof(float);
-    rows_per_block = gathers ? std::clamp<std::size_t>(limit / row_bytes, 1, rows) : rows;
+    rows_per_block =
+        gathers ? std::clamp<std::size_t>(engine.gathered_bytes() / row_bytes, 1, rows) : rows;
     carver carve(at);
     filter = backward_data && taps > 1 ? carve.take<float>(s.filter_size()) : nullptr;
     gathered = gathers ? carve.take<float>(rows_per_block * taps * channels) : nullptr;
-    product = carve.take<std::byte>(product_workspace);
+    product = carve.take<std::byte>(engine.product_workspace());
     bytes = carve.used();
   }
 
@@ -70,15 +66,14 @@ struct conv_memory {
 };
 
 template <class Engine>
-std::size_t conv_workspace(const Engine& engine, const conv_shape& s, bool backward_data,
-                           std::size_t limit = gathered_bytes) {
-  return conv_memory(s, backward_data, engine.product_workspace(), limit, nullptr).bytes;
+std::size_t conv_workspace(const Engine& engine, const conv_shape& s, bool backward_data) {
+  return conv_memory(engine, s, backward_data, nullptr).bytes;
 }
 
 template <class Engine>
 void conv_forward(const Engine& engine, const conv_shape& s, const float* x, const float* filter,
-                  float* y, std::byte* workspace, std::size_t limit = gathered_bytes) {
-  const conv_memory memory(s, false, engine.product_workspace(), limit, workspace);
+                  float* y, std::byte* workspace) {
+  const conv_memory memory(engine, s, false, workspace);
   const auto k = std::size_t(s.k), groups = std::size_t(s.groups), outs = k / groups;
   const std::size_t contracted = memory.taps * memory.depth;
   memory.each_block(engine, x, [&](std::size_t first, std::size_t rows, const float* block) {
@@ -95,9 +90,8 @@ void conv_forward(const Engine& engine, const conv_shape& s, const float* x, con
 
 template <class Engine>
 void conv_backward_data(const Engine& engine, const conv_shape& s, const float* dy,
-                        const float* filter, float* dx, std::byte* workspace,
-                        std::size_t limit = gathered_bytes) {
-  const conv_memory memory(s, true, engine.product_workspace(), limit, workspace);
+                        const float* filter, float* dx, std::byte* workspace) {
+  const conv_memory memory(engine, s, true, workspace);
   const auto c = std::size_t(s.c), groups = std::size_t(s.groups), depth = c / groups;
   const std::size_t contracted = memory.taps * memory.depth;
   if (memory.filter) {
@@ -119,9 +113,8 @@ void conv_backward_data(const Engine& engine, const conv_shape& s, const float* 
 
 template <class Engine>
 void conv_backward_filter(const Engine& engine, const conv_shape& s, const float* x,
-                          const float* dy, float* dfilter, std::byte* workspace,
-                          std::size_t limit = gathered_bytes) {
-  const conv_memory memory(s, false, engine.product_workspace(), limit, workspace);
+                          const float* dy, float* dfilter, std::byte* workspace) {
+  const conv_memory memory(engine, s, false, workspace);
   const auto k = std::size_t(s.k), groups = std::size_t(s.groups), outs = k / groups;
   const std::size_t window_size = memory.taps * memory.depth;
   // One block after the other is added, in order.

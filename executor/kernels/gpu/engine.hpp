@@ -7,9 +7,10 @@
 //   columns(cut, columns, r)     a reduction down the rows of every column; see column_cut
 //   blocks(n, f)                 f(block, b) for every b < n; `block` is a team of block_lanes
 //                                threads with block.reduce(n, identity, value, join) and
-//                                block.each(n, f)
+//                                block.each(n, f), each done before the next begins
 //   multiply(product, workspace)     a matrix_product
 //   product_workspace()          bytes that multiply() takes from `workspace`
+//   gathered_bytes()             what a convolution may gather at a time
 //
 // No functor uses atomics, and every reduction is a tree whose form depends on shapes alone, so
 // results are the same bits whenever and however often an operator runs.
