@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <iostream>
 #include <new>
 #include <utility>
 
@@ -400,6 +401,13 @@ std::byte* cuda_device::device_memory(bytes n) {
   }
   calibrate();
   return held_.arena;
+}
+
+void cuda_device::warn(const std::string& line) const {
+  if (options_.warn)
+    options_.warn(line);
+  else
+    std::cerr << "warning: " << line << '\n';
 }
 
 // Pinned, or else pageable: slower, but the run goes on.

@@ -23,7 +23,7 @@ struct cuda_device_options {
   bool virtual_memory = false;  ///< the arena from the driver's virtual memory API
   bool overlap = true;          ///< false: copies on the compute stream, each after the other
   bytes scratch{4_MiB};         ///< beside the arena, for moving blocks over themselves
-  /// Is told, in one line, of what goes on but not as it should. Empty: nobody is.
+  /// Is told, in one line, of what goes on but not as it should. Empty: a line on stderr.
   std::function<void(std::string_view)> warn{};
   /// The host's clock. Empty: the system's steady one.
   std::function<nanoseconds()> clock{};
@@ -175,6 +175,7 @@ class cuda_device final : public machine {
   nanoseconds timed(const F& f);
   void synchronize_compute();
 
+  void warn(const std::string& line) const;
   host_part take_host(bytes n);
   void calibrate();
   [[nodiscard]] nanoseconds one_copy(direction, std::uint64_t n);
