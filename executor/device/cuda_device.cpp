@@ -20,6 +20,9 @@ constexpr std::uint64_t telling = std::uint64_t{1} << 20;
 constexpr double weight_of_last = 0.2;
 // From so many stamps under way on an engine, every new one asks whether the oldest is over.
 constexpr std::uint64_t many = 32;
+// How long "not yet" is taken to hold, and for how many questions.
+constexpr nanoseconds moment = std::chrono::microseconds{5};
+constexpr int most_repeated = 64;
 // An event's distance from the anchor is a float of milliseconds: within this it is exact to a
 // quarter of a microsecond, which is finer than the GPU's own clock.
 constexpr nanoseconds anchor_reach = seconds{4};
@@ -189,13 +192,22 @@ stamp cuda_device::push(engine e, mark m) {
   return s;
 }
 
+// The manager asks about every copy under way at every operator, the oldest first, and a query
+// costs about a microsecond.
 bool cuda_device::reached(stamp s) {
-  const lane& l = lane_of(s.where);
+  lane& l = lane_of(s.where);
   if (s.point <= l.reached) return true;
   assert(s.point <= l.queued && "a stamp that was never given");
+  const nanoseconds time = now();
+  if (l.not_yet > l.reached && s.point >= l.not_yet && time - l.asked < moment &&
+      l.repeated++ < most_repeated)
+    return false;
   bool done = false;
   check("cudaEventQuery", api_.event_query(mark_of(s).end, &done));
-  if (done) settle(s);
+  if (done)
+    settle(s);
+  else
+    l.not_yet = s.point, l.asked = time, l.repeated = 0;
   return done;
 }
 

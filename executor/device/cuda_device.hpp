@@ -57,6 +57,8 @@ class cuda_device final : public machine {
   void move(std::byte* to, const std::byte* from, bytes n) override;
   /// Also finds a launch that failed since begin().
   stamp end() override;
+  /// Does not ask CUDA where an older stamp of the engine was not reached a moment ago: some
+  /// microseconds, and not for ever, so that asking again and again comes to an end.
   bool reached(stamp) override;
   void wait(stamp) override;
   /// Known for the last 1,024 pieces of work of an engine, once they are done. The GPU's clock, in
@@ -114,6 +116,10 @@ class cuda_device final : public machine {
     std::vector<span> spans = std::vector<span>(most_ahead);
     std::uint64_t pending_bytes = 0;
     nanoseconds ended{};  ///< when the last work that was reached ended
+    // The last "not yet": what was asked about, when, and how often it was given again since.
+    std::uint64_t not_yet = 0;
+    nanoseconds asked{};
+    int repeated = 0;
     // By whether the other direction copies, too: both share the bus and the memory.
     std::array<double, 2> rate{10e9, 10e9};
     nanoseconds latency = std::chrono::microseconds{10};

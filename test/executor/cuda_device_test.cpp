@@ -299,6 +299,25 @@ TEST_CASE("cuda device: what is known to be ordered is not waited for") {
   CHECK(waits() <= before + 3);
 }
 
+TEST_CASE("cuda device: what comes after something that is not over is not asked about") {
+  setup s(1_MiB, 1_MiB, {}, {.punctual = true});
+  std::vector<stamp> copies;
+  for (int i = 0; i < 40; ++i)
+    copies.push_back(s.gpu.copy(direction::out, s.here, s.there, 1_MiB, {}));
+  s.cuda.pass(10us);  // the last "not yet" is long ago
+  const auto before = s.cuda.calls("cudaEventQuery");
+  for (const stamp copy : copies) CHECK_FALSE(s.gpu.reached(copy));
+  CHECK(s.cuda.calls("cudaEventQuery") == before + 1);
+  s.cuda.pass(5ms);
+  CHECK(s.gpu.reached(copies.back()));
+  SUBCASE("asked again and again it says yes at last, though no time seems to pass") {
+    const stamp one = s.gpu.copy(direction::out, s.here, s.there, 64_B, {});
+    int times = 0;
+    while (!s.gpu.reached(one)) ++times;
+    CHECK(times > 0);
+  }
+}
+
 TEST_CASE("cuda device: moves over themselves leave what memmove leaves") {
   for (const std::uint64_t scratch : {0u, 1u, 7u, 64u, 100u, 4096u}) {
     setup s(512_B, 64_B, {.scratch = bytes{scratch}});

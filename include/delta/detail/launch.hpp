@@ -268,8 +268,8 @@ class launcher {
     list.erase(list.begin(), list.begin() + std::ptrdiff_t(known));
   }
   // How many operators may wait for their times before the oldest is given up: a storage need not
-  // ever know them, and the list must not grow.
-  static constexpr std::size_t patience = 64;
+  // ever know them, and the list must not grow. A GPU may be as many behind the host.
+  static constexpr std::size_t patience = 1024;
   // Work of a record whose time is not known yet.
   struct unmeasured {
     operator_id op;
