@@ -294,7 +294,14 @@ stamp cuda_device::copy(direction d, std::byte* to, const std::byte* from, bytes
   m.begin = record(l);
   if (n.count > 0) {
     const auto kind = d == direction::out ? cuda_copy::to_host : cuda_copy::to_device;
-    check("cudaMemcpyAsync", api_.memcpy_async(to, from, n, kind, l.stream));
+    const auto queue = [&] {
+      check("cudaMemcpyAsync", api_.memcpy_async(to, from, n, kind, l.stream));
+    };
+    // With pageable memory the call itself is the copy.
+    if (pinned())
+      queue();
+    else
+      waited_ += timed(queue);
   }
   return push(own, m);
 }
@@ -441,13 +448,12 @@ std::byte* cuda_device::host_memory(bytes n) {
   if (n.count == 0) return nullptr;
   held_.host = take_host(n);
   calibrate();
-  if (!pinned() && options_.warn)
-    options_.warn(
-        "the host memory of " + in_mib(n) +
-        " could not be pinned (cudaMallocHost): it is pageable, and copies reach " +
-        in_gb(lane_of(direction::out).rate[0]) + " out and " +
-        in_gb(lane_of(direction::in).rate[0]) +
-        " in; a smaller host budget or a higher limit on locked memory (ulimit -l) helps");
+  if (!pinned())
+    warn("the host memory of " + in_mib(n) +
+         " could not be pinned (cudaMallocHost): it is pageable, and copies reach " +
+         in_gb(lane_of(direction::out).rate[0]) + " out and " +
+         in_gb(lane_of(direction::in).rate[0]) +
+         " in; a smaller host budget or a higher limit on locked memory (ulimit -l) helps");
   return held_.host.at;
 }
 
@@ -482,29 +488,28 @@ void cuda_device::both_ways(std::uint64_t n) {
 // small a memory tells nothing: then everyday values stay.
 void cuda_device::calibrate() {
   std::byte* const host = held_.host.at;
+  const auto whole = [](std::uint64_t n) { return n / 512 * 512; };
   const std::uint64_t half =
-      std::min(std::min(held_.arena_size, held_.host.size).count / 2, sample);
+      whole(std::min(std::min(held_.arena_size, held_.host.size).count / 2, sample));
   if (host == nullptr || half < least_sample) return;
   calibrating_ = true;
   const nanoseconds from = now();
   const auto late = [&] { return now() - from > patience; };
   std::memset(host, 0, 2 * half);  // pages that are not there yet would be timed, too
-  std::uint64_t size = std::min(half, telling);
+  const std::uint64_t first = std::min(half, telling);
+  std::uint64_t size = 0;  // what takes some milliseconds
   for (const direction d : {direction::in, direction::out}) {
     lane& l = lane_of(d);
     std::array<nanoseconds, 9> small{};
     for (nanoseconds& t : small) t = one_copy(d, 64);
     std::nth_element(small.begin(), small.begin() + small.size() / 2, small.end());
     l.latency = small[small.size() / 2];
+    const double found = rate_of(first, one_copy(d, first));
+    if (size == 0)
+      size = whole(std::clamp(static_cast<std::uint64_t>(found * 0.008), least_sample, half));
     nanoseconds best = one_copy(d, size);
-    if (d == direction::in && best < milliseconds{5}) size = half;
-    std::uint64_t timed_size = std::min(half, telling);
-    for (int round = 0; round < 3 && !late(); ++round) {
-      const nanoseconds took = one_copy(d, size);
-      best = timed_size == size ? std::min(best, took) : took;
-      timed_size = size;
-    }
-    l.rate[0] = l.rate[1] = rate_of(timed_size, best - std::min(l.latency, best / 2));
+    for (int round = 0; round < 2 && !late(); ++round) best = std::min(best, one_copy(d, size));
+    l.rate[0] = l.rate[1] = rate_of(size, best - std::min(l.latency, best / 2));
   }
   if (!late()) both_ways(size);
   // Most moves go through the scratch, where every byte is copied twice.

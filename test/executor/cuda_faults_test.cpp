@@ -191,6 +191,17 @@ TEST_CASE("cuda faults: no driver, one that is too old, no device") {
   CHECK(std::string(e->what()).find("nvidia-smi") != std::string::npos);
 }
 
+TEST_CASE("cuda faults: CUDA's own runtime answers, or says what is missing") {
+  const auto cuda = executor::make_cuda_runtime();
+  if (!cuda) return;  // a build without CUDA
+  try {
+    CHECK(executor::count_devices(*cuda) > 0);
+  } catch (const cuda_error& e) {
+    check_text(e);
+    CHECK((e.failure.what == kind::no_device || e.failure.what == kind::driver_too_old));
+  }
+}
+
 TEST_CASE("cuda faults: the arena does not fit into what is free") {
   fake_cuda cuda({.total = 64_MiB});
   cuda.occupy(64_MiB - bytes{40 << 10});
