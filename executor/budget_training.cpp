@@ -83,7 +83,6 @@ class budget_search {
   [[nodiscard]] train_report head() const {
     train_report r = describe(options_);
     r.steps = bench_.steps;
-    r.device = bench_.on->kind();
     r.device_name = bench_.on->description();
     r.host_budget_bytes = bench_.host_budget.count;
     r.max_overhead = options_.max_overhead;

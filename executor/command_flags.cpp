@@ -15,6 +15,27 @@ void describe(command_line& given) {
               "side of the square images, which are scaled to it (default 32)");
   given.value("--batch", "IMAGES", "images per step (default 32)");
 
+  given.group("On what");
+  given.value("--device", "WHICH",
+              "cuda: an NVIDIA GPU, cpu, or auto (default): the one that the other flags\n"
+              "need, else a GPU where one answers, else the CPU");
+  given.value("--threads", "N",
+              "cpu: threads (default: the machine's); the results do not depend on it");
+  given.flag("--tf32",
+             "cuda: let tensor cores round what convolutions and products read to 10\n"
+             "bits (default: float32 throughout)");
+  given.value("--kernels", "WHOSE",
+              "cuda: cudnn (default where it was found) or own: convolutions of ours,\n"
+              "slower, for comparison");
+  given.value("--workspace-cap", "SIZE",
+              "cuda: convolutions take no more workspace than that, also where more\n"
+              "would make them faster (default 256MiB)");
+  given.value("--arena", "HOW",
+              "cuda: plain (default): one cudaMalloc, or vmm: one range of the driver's\n"
+              "virtual memory API");
+  given.flag("--no-overlap",
+             "cuda: copy on the stream that computes, to measure what overlap gains");
+
   given.group("For how long, and how");
   given.value("--steps", "N",
               "train for N steps (default 10, with --find-budget 3); not with --epochs");
@@ -32,8 +53,6 @@ void describe(command_line& given) {
   given.value("--lr-steps", "E,E,...", "epochs after which the rate is multiplied by --lr-gamma");
   given.value("--lr-gamma", "G", "that factor, over 0 and up to 1 (default 0.1); needs --lr-steps");
   given.value("--seed", "N", "weights, order of the images, synthetic images, dropout (default 1)");
-  given.value("--threads", "N",
-              "threads (default: the machine's); the results do not depend on it");
   given.flag("--evaluate", "measure accuracy on the images held back, after every epoch");
 
   given.group("Memory");
@@ -61,7 +80,7 @@ void describe(command_line& given) {
              "parameters, optimizer state and running statistics bit for bit;\n"
              "needs a budget");
   given.value("--copy-rate", "RATE",
-              "slow copies down to RATE each way, to imitate a PCIe link;\nneeds a budget");
+              "cpu: slow copies down to RATE each way, to imitate a PCIe link;\nneeds a budget");
   given.flag("--virtual-clock",
              "take times from flops and bytes instead of the clock: the same\n"
              "decisions on every run; needs a budget");
@@ -78,7 +97,8 @@ void describe(command_line& given) {
   given.value("--record", "FILE",
               "record what the run asks of its memory, for delta-replay: write it to\n"
               "FILE when done, gzip if it ends in .gz; with --find-budget the step that\n"
-              "is replayed");
+              "is replayed. On a GPU each operator is waited for, to be timed: the step\n"
+              "takes longer than one that is not recorded");
   given.list("--table", "FILE", "train nothing: print one table of these earlier results");
   given.flag("-h,--help", "print this text");
 }
@@ -92,7 +112,7 @@ command_flags::command_flags(int argc, const char* const* argv) : command_line("
 
 std::string command_flags::help(std::span<const policy_choice> policies) const {
   std::string text =
-      "delta-train: trains a residual network on this machine's CPU under a byte budget.\n"
+      "delta-train: trains a residual network on a CPU or a GPU under a byte budget.\n"
       "\n"
       "Under --budget, tensors that do not fit are dropped and computed again, or copied out\n"
       "and back, as --policy decides. The results are the same bits as without a budget;\n"
@@ -137,6 +157,7 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
       "  delta-train --model resnet18 --budget 50% --timeline timeline.json\n"
       "  delta-train --model resnet50 --batch 16 --steps 2 --record resnet50.jsonl.gz\n"
       "  delta-train --model resnet50 --batch 16 --find-budget --max-overhead 1.1 --verify\n"
+      "  delta-train --device cuda --model resnet50 --image 224 --batch 128 --budget 60%\n"
       "  delta-train --table first.json second.json\n"
       "\n"
       "Exit codes: 0 done (with --verify: and equal), 1 a failure, or not equal under --verify,\n"

@@ -48,12 +48,26 @@ struct data_choice {
 /// "synthetic", "mnist" or "cifar10".
 std::string_view to_string(data_choice::kind) noexcept;
 
+/// Whose kernels run, in whose memory: of --device.
+enum class device_choice : std::uint8_t {
+  automatic,  ///< a GPU where one answers, else the CPU
+  cpu,
+  cuda
+};
+
 /// Everything that a training run needs to know. The defaults are delta-train's.
 struct train_options {
   std::string model = "resnet20";
   data_choice data;
   int image = 32;  ///< pixels per side
   int batch = 32;  ///< images per step
+
+  device_choice device = device_choice::cpu;  ///< parse_options: automatic
+  bool tf32 = false;                          ///< cuda: as cuda_backend_options, these five
+  bool cudnn = true;
+  bool virtual_memory = false;
+  bytes workspace_cap{256_MiB};
+  bool overlap = true;
 
   std::uint64_t steps = 10;       ///< 0 when `epochs` counts; parse_options: 3 with find_budget
   std::uint64_t epochs = 0;       ///< 0 when `steps` counts

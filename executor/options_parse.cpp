@@ -2,6 +2,7 @@
 // here, so that all errors have one form.
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <thread>
 
 #include "command_flags.hpp"
@@ -211,6 +212,55 @@ void read_memory(const command_flags& given, train_options& options,
   }
 }
 
+/// A flag of one kind of device alone asks for that kind where --device leaves it open, so that a
+/// line means the same wherever it is run.
+void narrow(const command_flags& given, device_choice& device,
+            std::initializer_list<const char*> flags, device_choice kind) {
+  const std::string name = kind == device_choice::cuda ? "cuda" : "cpu";
+  for (const char* flag : flags) {
+    if (!given.has(flag)) continue;
+    if (device == device_choice::automatic) device = kind;
+    if (device == kind) continue;
+    const std::string other = kind == device_choice::cuda ? "cpu" : "cuda";
+    const std::string why = given.has("--device") ? "given with --device " + other
+                                                  : "given with a flag of --device " + other;
+    reject(flag, why, "with --device " + name + " only");
+  }
+}
+
+/// One of two words; gives whether it is the second.
+bool second_of(const command_flags& given, const char* flag, std::string_view first,
+               std::string_view second) {
+  if (!given.has(flag)) return false;
+  const std::string_view text = given.text(flag);
+  if (text != first && text != second)
+    reject(flag, "unknown value " + in_quotes(text), std::string(first) + ", " += second);
+  return text == second;
+}
+
+void read_device(const command_flags& given, train_options& options) {
+  options.device = device_choice::automatic;
+  if (given.has("--device")) {
+    const std::string_view text = given.text("--device");
+    if (text == "cpu")
+      options.device = device_choice::cpu;
+    else if (text == "cuda")
+      options.device = device_choice::cuda;
+    else if (text != "auto")
+      reject("--device", "unknown device " + in_quotes(text), "auto, cpu, cuda");
+  }
+  narrow(given, options.device, {"--threads", "--copy-rate"}, device_choice::cpu);
+  narrow(given, options.device,
+         {"--tf32", "--kernels", "--arena", "--no-overlap", "--workspace-cap"},
+         device_choice::cuda);
+  options.tf32 = given.has("--tf32");
+  options.cudnn = !second_of(given, "--kernels", "cudnn", "own");
+  options.virtual_memory = second_of(given, "--arena", "plain", "vmm");
+  options.overlap = !given.has("--no-overlap");
+  if (given.has("--workspace-cap"))
+    options.workspace_cap = size_of("--workspace-cap", given.text("--workspace-cap"));
+}
+
 /// A file of its own for each flag.
 void read_outputs(const command_flags& given, train_options& options) {
   const output_files files = outputs_of(given);
@@ -254,6 +304,7 @@ command parse_options(int argc, const char* const* argv, std::span<const policy_
   read_training(given, options);
   read_optimizer(given, options);
   read_memory(given, options, policies);
+  read_device(given, options);
   options.verify = given.has("--verify");
   for (const char* flag : {"--verify", "--host-budget", "--copy-rate", "--virtual-clock"}) {
     if (given.has(flag) && !given.has("--budget") && !options.find_budget) {

@@ -222,6 +222,9 @@ void print_table(std::ostream& out, std::span<const train_report> reports) {
                               "evictions", "offloads", "reloads", "recomputes", "bit-identical"}};
   for (const train_report& report : reports) rows.push_back(cells(report));
   print_aligned(out, rows, 2);
+  for (const train_report& r : reports)
+    if (r.device != "cpu")
+      out << r.model << ' ' << r.policy << ": on " << r.device_name.value_or(r.device) << '\n';
   for (const train_report& report : reports)
     if (report.learned) out << sentence(report, *report.learned) << '\n';
 }

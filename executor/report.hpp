@@ -104,8 +104,8 @@ void write_json(const train_report&, const std::filesystem::path& path);
 train_report read_json(const std::filesystem::path& path);
 
 /// One aligned line per report: model, policy, budget, peak, saving, step time ratio, counts,
-/// bit-identical. Unknown values are "-". Below, one line per report of what its policy learned,
-/// where it learns.
+/// bit-identical. Unknown values are "-". Below, one line per report of the device, where that is
+/// no CPU, and one of what its policy learned, where it learns.
 void print_table(std::ostream&, std::span<const train_report>);
 
 }  // namespace delta::executor

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "choose_backend.hpp"
 #include "delta/presets.hpp"
 #include "feasibility.hpp"
 #include "format.hpp"
@@ -64,6 +65,7 @@ model_options model_of(const train_options& o, int channels, int classes) {
 
 train_report describe(const train_options& o) {
   train_report r;
+  r.device = on_gpu(o) ? "cuda" : "cpu";
   r.model = o.model;
   r.data = to_string(o.data.what);
   r.batch = o.batch;
@@ -84,14 +86,20 @@ train_report train(const train_options& o, std::ostream& progress) {
 
   train_report r = describe(o);
   r.steps = steps;
-  r.device = bench.on->kind();
   r.device_name = bench.on->description();
   r.unmanaged_peak_bytes = bench.expected;
 
   // The twin: whole where it is compared, a few steps where only its peak and its time are.
   std::optional<run_outcome> twin;
   const bool managed = o.policy != "unmanaged" || o.budget.what != budget_choice::kind::none;
-  if (managed && (o.verify || o.budget.what == budget_choice::kind::percent)) {
+  // A model that the device has no memory for without a budget has no such run: a percentage is
+  // then of the peak as counted, which is the same.
+  const bytes free = bench.on->free_memory();
+  const bool fits = free == bytes{} || bytes{bench.expected.total} <= free;
+  if (managed && !fits && !o.verify)
+    progress << "unmanaged it would need " << format_bytes(bytes{bench.expected.total}) << " of "
+             << format_bytes(free) << " that are free: not run" << std::endl;
+  if (managed && (o.verify || (fits && o.budget.what == budget_choice::kind::percent))) {
     twin =
         train_once(bench, unmanaged_run(bench, o.verify ? steps : std::min<std::uint64_t>(steps, 5),
                                         "unmanaged twin"));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "arena_memory.hpp"
+#include "choose_backend.hpp"
 #include "data/cifar.hpp"
 #include "data/idx.hpp"
 #include "data/synthetic.hpp"
@@ -173,20 +174,27 @@ training_bench::training_bench(const train_options& o, std::ostream& to)
       progress(to),
       data(open_data(o)),
       steps(total_steps(o, data->training().count)),
-      on(make_cpu_backend({.threads = o.threads, .copy_rate = o.copy_rate})),
+      on(choose_backend(o)),
       training(build_training(o, *data, *on, to)),
       inference(build_inference(o, *data, *on)),
       expected(unmanaged_peak(training, on->granularity())),
       host_budget(o.host_budget.value_or(bytes{expected.total})),
-      pool(o.threads) {}
+      pool(training.threads) {}
 
 run_request unmanaged_run(const training_bench& s, std::uint64_t steps, std::string_view title) {
-  return {.budget = bytes{s.expected.total} * 2, .steps = steps, .title = title};
+  // Twice the peak, so that blocks need not move together; less where the device has less free, of
+  // which some is left to libraries.
+  const bytes peak{s.expected.total}, free = s.on->free_memory();
+  const bytes most{free.count - free.count / 16};
+  const bytes wanted = free == bytes{} ? peak * 2 : std::max(peak, std::min(most, peak * 2));
+  return {.budget = wanted, .steps = steps, .title = title};
 }
 
 run_outcome train_once(training_bench& s, const run_request& wanted) {
   const train_options& o = s.options;
   const std::uint64_t steps = wanted.steps;
+  check_against_device(wanted.policy == "unmanaged" ? "an unmanaged run" : "--budget",
+                       wanted.budget, *s.on);
   const std::unique_ptr<machine> device = s.on->open();
   arena<machine> storage(*device, arena_options_of(s, wanted));
   watchers told(wanted.timeline, wanted.decisions);

@@ -74,10 +74,11 @@ struct run_outcome {
   lesson learned;  ///< behind the last training step
 };
 
-/// Trains. Throws delta's typed memory errors (a budget that nothing fits).
+/// Trains. Throws delta's typed memory errors (a budget that nothing fits), and usage_error where
+/// the device has less free.
 run_outcome train_once(training_bench&, const run_request&);
 
-/// An unmanaged run, in as much memory as it can need.
+/// An unmanaged run, in as much memory as it can need, or as its device has.
 run_request unmanaged_run(const training_bench&, std::uint64_t steps, std::string_view title);
 
 /// Every loss, parameter, optimizer state and running statistic.

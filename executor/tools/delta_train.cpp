@@ -12,6 +12,7 @@
 #include "budget_training.hpp"
 #include "data/data_file.hpp"
 #include "delta/error.hpp"
+#include "device/cuda_error.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "trainer.hpp"
@@ -65,6 +66,20 @@ int run(const train_options& options) {
   }
 }
 
+/// A device that can't be had is a flag that can't be used; what fails on it later is a failure.
+int exit_code(const cuda_error& error) {
+  using kind = cuda_failure::kind;
+  switch (error.failure.what) {
+    case kind::absent:
+    case kind::no_device:
+    case kind::driver_too_old:
+    case kind::unsupported:
+      return exit_usage;
+    default:
+      return exit_failure;
+  }
+}
+
 int print_reports(const std::vector<std::filesystem::path>& files) {
   std::vector<train_report> reports;
   try {
@@ -94,6 +109,8 @@ int main(int argc, char** argv) {
     return complain(error.what(), exit_usage);
   } catch (const data_error& error) {
     return complain(error.what(), exit_usage);
+  } catch (const cuda_error& error) {
+    return complain(error.what(), exit_code(error));
   } catch (const std::bad_alloc&) {
     return complain("the machine has no memory left", exit_failure);
   } catch (const std::exception& error) {

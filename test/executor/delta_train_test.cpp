@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include <sstream>
 #include <string>
 
+#include "backend.hpp"
 #include "feasibility.hpp"
 #include "replay/trace_file.hpp"
 #include "report.hpp"
@@ -56,6 +58,32 @@ TEST_CASE("bad input: exit code 2, one line, no file") {
   const outcome unwritable = run("--json /does/not/exist/out.json");
   CHECK(unwritable.code == 2);
   CHECK(is_one_line(unwritable.err));
+}
+
+TEST_CASE("a GPU that is not there: exit code 2, one line that says what to do, no file") {
+  if (cuda_answers()) {
+    std::puts("\nSKIPPED: delta_train_test: what --device cuda says without a GPU: there is one");
+    return;
+  }
+  const temporary_folder folder;
+  const outcome o = run("--device cuda --json " + (folder / "out.json").string());
+  CHECK(o.code == 2);
+  CHECK_MESSAGE(is_one_line(o.err), o.err);
+  CHECK_MESSAGE(o.err.find("--device cpu") != std::string::npos, o.err);
+  CHECK(o.out.empty());
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("the report names the device") {
+  const temporary_folder folder;
+  const auto json = folder / "out.json";
+  const outcome o = run(tiny + "--device cpu --json " + json.string());
+  CHECK_MESSAGE(o.code == 0, o.err);
+  const train_report r = read_json(json);
+  CHECK(r.device == "cpu");
+  REQUIRE(r.device_name.has_value());
+  CHECK(r.device_name->ends_with(", 2 threads"));
+  CHECK(r.host_waits == 0);
 }
 
 TEST_CASE("a budget below the largest operator: exit code 2, the bound named, no file") {

@@ -76,6 +76,12 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK_FALSE(o.evaluate);
   CHECK_FALSE(o.virtual_clock);
   CHECK(o.copy_rate == 0);
+  CHECK(o.device == device_choice::automatic);
+  CHECK_FALSE(o.tf32);
+  CHECK(o.cudnn);
+  CHECK_FALSE(o.virtual_memory);
+  CHECK(o.workspace_cap == bytes{256u << 20});
+  CHECK(o.overlap);
   CHECK(o.json.empty());
   CHECK(o.timeline.empty());
   CHECK(o.decisions.empty());
@@ -368,6 +374,49 @@ TEST_CASE("a flag that would be ignored is refused") {
   CHECK(refusal({"--lr-gamma", "0.5"}) ==
         "--lr-gamma: without --lr-steps has nothing to do; allowed: with --lr-steps E,E,...");
   CHECK(options({"--lr-gamma", "0.5", "--lr-steps", "3"}).lr_gamma == 0.5);
+}
+
+TEST_CASE("the device: as asked for, or as the other flags need it") {
+  CHECK(options({"--device", "auto"}).device == device_choice::automatic);
+  CHECK(options({"--device", "cpu"}).device == device_choice::cpu);
+  CHECK(options({"--threads", "2"}).device == device_choice::cpu);
+  CHECK(options({"--budget", "50%", "--copy-rate", "2GB/s"}).device == device_choice::cpu);
+  const train_options o = options({"--device", "cuda", "--tf32", "--kernels", "cudnn", "--arena",
+                                   "vmm", "--no-overlap", "--workspace-cap", "1GiB"});
+  CHECK(o.device == device_choice::cuda);
+  CHECK(o.tf32);
+  CHECK(o.cudnn);
+  CHECK(o.virtual_memory);
+  CHECK_FALSE(o.overlap);
+  CHECK(o.workspace_cap == bytes{1u << 30});
+  CHECK(options({"--tf32"}).device == device_choice::cuda);
+  CHECK_FALSE(options({"--kernels", "own"}).cudnn);
+  CHECK_FALSE(options({"--arena", "plain"}).virtual_memory);
+}
+
+TEST_CASE("the device: what does not go together is refused") {
+  CHECK(refusal({"--device", "tpu"}) == "--device: unknown device 'tpu'; allowed: auto, cpu, cuda");
+  for (const std::vector<std::string>& flag :
+       std::vector<std::vector<std::string>>{{"--tf32"},
+                                             {"--kernels", "own"},
+                                             {"--arena", "vmm"},
+                                             {"--no-overlap"},
+                                             {"--workspace-cap", "1MiB"}}) {
+    std::vector<std::string> words{"--device", "cpu"};
+    words.insert(words.end(), flag.begin(), flag.end());
+    CHECK(refusal(words) ==
+          flag[0] + ": given with --device cpu; allowed: with --device cuda only");
+  }
+  CHECK(refusal({"--device", "cuda", "--threads", "2"}) ==
+        "--threads: given with --device cuda; allowed: with --device cpu only");
+  CHECK(refusal({"--device", "cuda", "--budget", "50%", "--copy-rate", "1GB/s"}) ==
+        "--copy-rate: given with --device cuda; allowed: with --device cpu only");
+  CHECK(refusal({"--threads", "2", "--tf32"}) ==
+        "--tf32: given with a flag of --device cpu; allowed: with --device cuda only");
+  CHECK(refusal({"--kernels", "mine"}) == "--kernels: unknown value 'mine'; allowed: cudnn, own");
+  CHECK(refusal({"--arena", "big"}) == "--arena: unknown value 'big'; allowed: plain, vmm");
+  CHECK(refusal({"--workspace-cap", "much"}) ==
+        "--workspace-cap: 'much' is not a number with a unit; allowed: " + a_size);
 }
 
 TEST_CASE("an output that can't be written is found before anything else happens") {

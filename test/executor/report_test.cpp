@@ -237,6 +237,37 @@ TEST_CASE("the table is aligned and says what is unknown") {
         "        34             NO\n");
 }
 
+TEST_CASE("a GPU is named below the table, in a line of its own; the CPU is not") {
+  train_report a;
+  a.model = "resnet20";
+  a.policy = "online";
+  train_report b = a;
+  b.device = "cuda";
+  b.device_name = "NVIDIA H100 80GB HBM3";
+  std::ostringstream out;
+  print_table(out, std::array{a, b});
+  CHECK(out.str().ends_with("\nresnet20 online: on NVIDIA H100 80GB HBM3\n"));
+  CHECK(out.str().find("cpu") == std::string::npos);
+}
+
+TEST_CASE("the device, its name and the host's waits are kept; older reports have no names") {
+  const delta::test::temporary_folder folder;
+  train_report r;
+  r.device = "cuda";
+  r.device_name = "NVIDIA H100 80GB HBM3";
+  r.host_wait_seconds = 0.25;
+  r.host_waits = 3;
+  write_json(r, folder / "r.json");
+  const train_report back = read_json(folder / "r.json");
+  CHECK(back.device == "cuda");
+  CHECK(back.device_name == r.device_name);
+  CHECK(back.host_wait_seconds == 0.25);
+  CHECK(back.host_waits == 3);
+  write_json({}, folder / "old.json");
+  CHECK(read_json(folder / "old.json").device == "cpu");
+  CHECK_FALSE(read_json(folder / "old.json").device_name.has_value());
+}
+
 TEST_CASE("digests: known values, and every bit counts") {
   CHECK(digest{}.hex() == "cbf29ce484222325");
   const std::array<char, 6> foobar{'f', 'o', 'o', 'b', 'a', 'r'};

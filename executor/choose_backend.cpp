@@ -1,0 +1,32 @@
+#include "choose_backend.hpp"
+
+#include <string>
+
+#include "format.hpp"
+
+namespace delta::executor {
+
+bool on_gpu(const train_options& o) noexcept {
+  return o.device == device_choice::cuda ||
+         (o.device == device_choice::automatic && cuda_answers());
+}
+
+std::unique_ptr<backend> choose_backend(const train_options& o) {
+  if (!on_gpu(o)) return make_cpu_backend({.threads = o.threads, .copy_rate = o.copy_rate});
+  return make_cuda_backend({.tf32 = o.tf32,
+                            .cudnn = o.cudnn,
+                            .virtual_memory = o.virtual_memory,
+                            .workspace_cap = o.workspace_cap,
+                            .overlap = o.overlap});
+}
+
+void check_against_device(std::string_view what, bytes wanted, const backend& on) {
+  const bytes free = on.free_memory();
+  if (free == bytes{} || wanted <= free) return;
+  throw usage_error(std::string(what) + ": takes " + format_bytes(wanted) + " (" +
+                    std::to_string(wanted.count) + " bytes), but " + format_bytes(free) +
+                    " are free on " + on.description() + "; allowed: up to " +
+                    std::to_string(free.count) + " bytes");
+}
+
+}  // namespace delta::executor
