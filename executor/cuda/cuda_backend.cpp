@@ -103,10 +103,12 @@ class cuda_backend final : public backend {
     return line;
   }
 
+  /// Less a reserve: kernels of ours and of the libraries are loaded when they are first called,
+  /// and take device memory then.
   [[nodiscard]] bytes free_memory() const override {
     bytes free{}, total{};
     check("cudaMemGetInfo", api_->memory_info(&free, &total));
-    return free;
+    return saturating_sub(free, 512_MiB);
   }
 
  private:
