@@ -160,7 +160,11 @@ bool cuda_answers() noexcept {
 }
 
 std::unique_ptr<backend> make_cuda_backend(const cuda_backend_options& options) {
-  return std::make_unique<cuda_backend>(make_cuda_runtime(), options);
+  auto api = make_cuda_runtime();
+  if (!api) {
+    raise(cuda_failure::kind::absent, "opening the GPU", {0, "none", "there is nothing to call"});
+  }
+  return std::make_unique<cuda_backend>(std::move(api), options);
 }
 
 }  // namespace delta::executor
