@@ -1,0 +1,73 @@
+// A model trained by the GPU's operators, run on the host (support/gpu_host_engine.hpp): the losses
+// are the CPU's but for rounding, and under a budget, with operators that run again, the same bits.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "backend.hpp"
+#include "cuda/bind.hpp"
+#include "feasibility.hpp"
+#include "gpu_host_engine.hpp"
+#include "training.hpp"
+#include "training_run.hpp"
+
+using namespace delta::executor;
+using delta::bytes;
+
+namespace {
+
+/// Binds the GPU's operators to the host's engine; the machine is the CPU's.
+class gpu_on_host final : public backend {
+ public:
+  void bind(graph& g) override {
+    g.threads = 1;
+    for (node& n : g.nodes) {
+      auto [workspace, run] = std::visit(
+          [&](const auto& shape) {
+            return gpu::bind_operator(gpu_host::engine(), g.hyper, n.type, shape);
+          },
+          n.shape);
+      n.workspace = workspace;
+      n.run = std::move(run);
+    }
+  }
+  std::unique_ptr<machine> open() override { return cpu_->open(); }
+  [[nodiscard]] std::uint64_t granularity() const override { return 512; }
+  [[nodiscard]] std::string_view kind() const override { return "cpu"; }
+  [[nodiscard]] std::string description() const override { return "the GPU's operators on a CPU"; }
+  [[nodiscard]] bytes free_memory() const override { return {}; }
+
+ private:
+  std::unique_ptr<backend> cpu_ = make_cpu_backend({});
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a model is trained by the GPU's operators as by the CPU's, and the same under a budget") {
+  auto options = delta::test::unmanaged({"resnet20", 16, 4, 2}, 1);
+  std::ostream nowhere(nullptr);
+  training_bench bench(options, nowhere);
+  const auto cpu = train_once(bench, unmanaged_run(bench, options.steps, "on the CPU"));
+
+  bench.on = std::make_unique<gpu_on_host>();
+  bench.on->bind(bench.training);
+  bench.expected = unmanaged_peak(bench.training, bench.on->granularity());
+  const auto free = train_once(bench, unmanaged_run(bench, options.steps, "without a budget"));
+  REQUIRE(free.losses.size() == cpu.losses.size());
+  for (std::size_t i = 0; i < cpu.losses.size(); ++i) {
+    CHECK(std::abs(free.losses[i] - cpu.losses[i]) < 1e-4f * std::abs(cpu.losses[i]));
+  }
+
+  const auto tight = train_once(bench, {.policy = "auto",
+                                        .budget = bytes{free.peak.count / 2},
+                                        .host_budget = free.peak,
+                                        .steps = options.steps,
+                                        .title = "in half of it"});
+  CHECK(tight.counts.evictions + tight.counts.offloads > 0);
+  CHECK(tight.counts.recomputes > 0);
+  CHECK(same_bits(free, tight));
+}
