@@ -125,7 +125,8 @@ struct node {
   bool backward = false;     ///< appended by differentiate(); updates count as backward
   double flops = 0;          ///< floating-point operations, for cost priors
   double moved_bytes = 0;  ///< bytes read and written once each (updates twice), without workspace
-  std::size_t workspace = 0;                         ///< bytes; set by the backend
+  std::size_t workspace = 0;  ///< bytes; set by the backend
+  double expected_ns = 0;     ///< until it was measured; set by the backend; 0: modelled_cost's
   std::function<void(const kernel_args&)> run = {};  ///< set by the backend, e.g. bind_cpu()
 };
 

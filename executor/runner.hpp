@@ -21,7 +21,8 @@
 namespace delta::executor {
 
 /// What an operator costs on the virtual clock: by its flops or by the bytes that it moves,
-/// whichever takes longer, and a fixed part. The rates are those of two cores with AVX-512.
+/// whichever takes longer, and a fixed part. The rates are those of two cores with AVX-512, unless
+/// the backend said what to expect. It is also what a policy goes by until it was measured.
 [[nodiscard]] nanoseconds modelled_cost(const node&) noexcept;
 
 /// Where the host's time in a step went; all without making the images.

@@ -34,6 +34,7 @@ struct cuda_device_properties {
   int driver = 0, runtime = 0;  ///< 13000: 13.0
   bytes total{};                ///< of device memory
   double memory_rate = 0;       ///< bytes per second, as specified; 0: not known
+  double flops = 0;             ///< per second in fp32, without tensor cores, likewise
 };
 
 /// One virtual function per CUDA call that is made, named after it; none throws. `bool` answers of
