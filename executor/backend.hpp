@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -47,6 +48,8 @@ struct cuda_backend_options {
   bool virtual_memory = false;   ///< the arena from the driver's virtual memory API
   bytes workspace_cap{256_MiB};  ///< for any one operator: algorithms that need more are not taken
   bool overlap = true;  ///< false: copies on the compute stream; to measure what overlap gains
+  /// Is told, in one line, of what goes on but not as it should. Empty: nobody is.
+  std::function<void(std::string_view)> warn{};
 };
 /// What was built in: "CUDA 13.0, cuDNN 9.19"; empty: this is a build without CUDA.
 [[nodiscard]] std::string_view cuda_support() noexcept;

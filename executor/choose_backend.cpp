@@ -1,6 +1,7 @@
 #include "choose_backend.hpp"
 
 #include <string>
+#include <utility>
 
 #include "format.hpp"
 
@@ -11,13 +12,15 @@ bool on_gpu(const train_options& o) noexcept {
          (o.device == device_choice::automatic && cuda_answers());
 }
 
-std::unique_ptr<backend> choose_backend(const train_options& o) {
+std::unique_ptr<backend> choose_backend(const train_options& o,
+                                        std::function<void(std::string_view)> warn) {
   if (!on_gpu(o)) return make_cpu_backend({.threads = o.threads, .copy_rate = o.copy_rate});
   return make_cuda_backend({.tf32 = o.tf32,
                             .cudnn = o.cudnn,
                             .virtual_memory = o.virtual_memory,
                             .workspace_cap = o.workspace_cap,
-                            .overlap = o.overlap});
+                            .overlap = o.overlap,
+                            .warn = std::move(warn)});
 }
 
 void check_against_device(std::string_view what, bytes wanted, const backend& on) {

@@ -174,7 +174,7 @@ training_bench::training_bench(const train_options& o, std::ostream& to)
       progress(to),
       data(open_data(o)),
       steps(total_steps(o, data->training().count)),
-      on(choose_backend(o)),
+      on(choose_backend(o, [&to](std::string_view line) { to << line << std::endl; })),
       training(build_training(o, *data, *on, to)),
       inference(build_inference(o, *data, *on)),
       expected(unmanaged_peak(training, on->granularity())),

@@ -1,6 +1,7 @@
 // A GPU as a backend: cuDNN's operators where it takes them, and our own.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -75,6 +76,7 @@ class cuda_backend final : public backend {
     for (node& n : g.nodes) {
       auto [workspace, run] = bound(g, n);
       n.workspace = workspace;
+      n.expected_ns = expected(n);
       // By pointer, as the backend outlives what it has bound.
       n.run = [api = api_.get(), name = n.name, run = std::move(run)](const kernel_args& a) {
         const range named(*api, name);
@@ -88,6 +90,7 @@ class cuda_backend final : public backend {
     options.device = device;
     options.virtual_memory = options_.virtual_memory;
     options.overlap = options_.overlap;
+    options.warn = options_.warn;
     return std::make_unique<cuda_device>(*api_, compute_->get(), options);
   }
 
@@ -126,6 +129,15 @@ class cuda_backend final : public backend {
     return std::visit(
         [&](const auto& shape) { return gpu::own_operator(handles_, g.hyper, n.type, shape); },
         n.shape);
+  }
+
+  // A launch, and the work at a share of what the GPU is specified for; 0 where that is not known.
+  // Only the first step goes by it.
+  [[nodiscard]] double expected(const node& n) const {
+    constexpr double launch_ns = 4000, reached = 0.6;
+    const auto& p = properties_;
+    if (!(p.flops > 0) || !(p.memory_rate > 0)) return 0;
+    return launch_ns + std::max(n.flops / p.flops, n.moved_bytes / p.memory_rate) * 1e9 / reached;
   }
 
   std::unique_ptr<cuda_api> api_;

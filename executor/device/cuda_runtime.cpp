@@ -73,6 +73,12 @@ CUmemAllocationProp pinned_on(int device) {
   return p;
 }
 
+/// Multiply-adds in fp32 that a multiprocessor begins in a cycle, by compute capability: the CUDA
+/// programming guide's table of arithmetic throughput.
+int lanes_of(int major, int minor) {
+  return major == 7 || (major == 8 && minor == 0) ? 64 : 128;
+}
+
 class cuda_runtime final : public cuda_api {
  public:
   cuda_status device_count(int* count) override { return status(cudaGetDeviceCount(count)); }
@@ -93,6 +99,8 @@ class cuda_runtime final : public cuda_api {
     if (status(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device)).ok() &&
         status(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device)).ok())
       known.memory_rate = 2e3 * kilohertz * bits / 8;  // two transfers a cycle
+    if (status(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device)).ok())
+      known.flops = 2e3 * kilohertz * p.multiProcessorCount * lanes_of(p.major, p.minor);
     for (const auto& s : {status(cudaDriverGetVersion(&known.driver)),
                           status(cudaRuntimeGetVersion(&known.runtime))})
       if (!s.ok()) return s;
