@@ -10,7 +10,9 @@ endif()
 set(places HINTS "${DELTA_CUDNN_ROOT}" "$ENV{DELTA_CUDNN_ROOT}" "${CUDAToolkit_LIBRARY_ROOT}"
     "${CUDAToolkit_INCLUDE_DIRS}/.." "${cuDNN_WHEEL}")
 find_path(cuDNN_INCLUDE_DIR cudnn_version.h ${places} PATH_SUFFIXES include)
-find_library(cuDNN_LIBRARY NAMES cudnn libcudnn.so.9 ${places} PATH_SUFFIXES lib lib64)
+# A wheel has no libcudnn.so. By folder, so that header and library come from one place.
+find_library(cuDNN_LIBRARY NAMES cudnn libcudnn.so.9 NAMES_PER_DIR ${places}
+  PATH_SUFFIXES lib lib64)
 mark_as_advanced(cuDNN_PYTHON cuDNN_INCLUDE_DIR cuDNN_LIBRARY)
 if(cuDNN_INCLUDE_DIR)
   file(STRINGS ${cuDNN_INCLUDE_DIR}/cudnn_version.h numbers REGEX "define CUDNN_(MAJOR|MINOR|PATCH)")

@@ -161,7 +161,8 @@ std::string command_flags::help(std::span<const policy_choice> policies) const {
       "  delta-train --table first.json second.json\n"
       "\n"
       "Exit codes: 0 done (with --verify: and equal), 1 a failure, or not equal under --verify,\n"
-      "2 a flag or a file that can't be used, 3 the policy can't keep to the budget: the message\n"
+      "2 a flag, file or device that can't be used, 3 the policy can't keep to the budget: the "
+      "message\n"
       "names a budget to try, 4 --find-budget: none was confirmed.\n";
   return text;
 }

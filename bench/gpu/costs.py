@@ -37,8 +37,8 @@ def main():
         train(o, "--record", trace)
         head, *events = [json.loads(line) for line in open(trace, encoding="utf-8")]
     per_byte = 1e9 / head["rate_out"] + 1e9 / head["rate_in"]
-    ends = [i for i, event in enumerate(events) if "end_of_step" in event]
-    last = events[ends[-2] if len(ends) > 1 else 0:]
+    ends = [i for i, event in enumerate(events) if event.get("mark") == "end_of_step"]
+    last = events[ends[-2] if len(ends) > 1 else 0 :]
     found = collections.defaultdict(list)
     for event in last:
         kind = kind_of(event.get("run", ""))

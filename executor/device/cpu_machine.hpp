@@ -12,7 +12,7 @@ namespace delta::executor {
 
 /// Passes everything on to a cpu_device. Its memory is the host's own: map gives the bytes
 /// themselves, and nothing is copied.
-class cpu_machine final : public machine {
+class cpu_machine : public machine {
  public:
   explicit cpu_machine(const cpu_options& o) : device_(o) {}
 
