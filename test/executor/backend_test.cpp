@@ -144,9 +144,10 @@ TEST_CASE("a run is on the CPU unless a GPU is asked for, or left open and there
 TEST_CASE("more than the device has free is refused in a line that names both") {
   CHECK(refusal("--budget", bytes{4096}, bytes{4096}) == "no error");
   CHECK(refusal("--budget", bytes{4096}, bytes{}) == "no error");  // not known
-  CHECK(refusal("--budget", bytes{3ull << 30}, bytes{2ull << 30}) ==
-        "--budget: takes 3.0 GiB (3221225472 bytes), but 2.0 GiB are free on a small GPU; allowed: "
-        "up to 2147483648 bytes");
+  CHECK(
+      refusal("--budget", bytes{3ull << 30}, bytes{2ull << 30}) ==
+      "--budget: takes 3.00 GiB (3221225472 bytes), but 2.00 GiB are free on a small GPU; allowed: "
+      "up to 2147483648 bytes");
 }
 
 TEST_CASE("a machine whose bytes the host sees as copies computes the same bits") {
