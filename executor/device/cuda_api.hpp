@@ -86,6 +86,7 @@ class cuda_api {
   /// NVTX: a range of the calling thread in Nsight's timeline; nothing without NVTX.
   virtual void range_push(const char* text) = 0;
   virtual void range_pop() = 0;
+  virtual void mark(const char* text) = 0;  ///< a moment
 };
 
 /// CUDA's runtime; null in a build without CUDA (cuda_absent.cpp).

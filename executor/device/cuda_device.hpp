@@ -81,6 +81,7 @@ class cuda_device final : public machine {
   [[nodiscard]] nanoseconds host_waited() const override { return host_waited_; }
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] bool computes_at_once() const override { return false; }
+  void mark_moment(const char* text) override { api_.mark(text); }
   /// A pinned buffer, which grows to the largest that was asked for. Waits for the compute stream.
   std::byte* map(std::byte* device, bytes n, bool reading) override;
   void unmap(bool writing) override;

@@ -224,6 +224,7 @@ class cuda_runtime final : public cuda_api {
 
   void range_push(const char* text) override { nvtxRangePushA(text); }
   void range_pop() override { nvtxRangePop(); }
+  void mark(const char* text) override { nvtxMarkA(text); }
 
  private:
   static cuda_status take(const cuda_status& s, void* p, std::byte** to) {

@@ -48,6 +48,9 @@ class machine {
   /// tells what it took.
   [[nodiscard]] virtual bool computes_at_once() const = 0;
 
+  /// A moment in a profiler's timeline, where there is a profiler to draw it.
+  virtual void mark_moment(const char*) {}
+
   /// Where the host finds `n` bytes of device memory, whose users are done (manager::acquire sees
   /// to that): the bytes themselves, or a copy of them, whose contents matter only if `reading`.
   /// One at a time. Throws what copying throws.

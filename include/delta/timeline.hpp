@@ -56,16 +56,19 @@ class timeline {
     }
   }
 
- private:
-  // Behind the engines, whose numbers are their lanes.
-  static constexpr std::uint32_t lane_of_decisions = 3;
-
+  /// How many decisions were told: the number of the last one.
+  [[nodiscard]] std::uint64_t decisions() const noexcept { return decisions_; }
+  /// "offload", as the timeline has it.
   static std::string_view name_of(happening what) noexcept {
     constexpr std::array<std::string_view, 10> names{
         "run",     "recompute",  "copy out", "copy in",  "evict",
         "offload", "clean drop", "reload",   "prefetch", "wait"};
     return names[static_cast<std::size_t>(what)];
   }
+
+ private:
+  // Behind the engines, whose numbers are their lanes.
+  static constexpr std::uint32_t lane_of_decisions = 3;
 
   // Metadata: phase "M". Names the process or a lane.
   void name(std::string_view what, std::uint32_t lane, std::string_view value) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "fake_cuda.hpp"
 #include "storage_contract.hpp"
 #include "storage_program.hpp"
+#include "watchers.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -498,4 +500,23 @@ TEST_CASE("cuda device: says what it is") {
   CHECK_FALSE(s.gpu.computes_at_once());
   CHECK(s.gpu.native_stream() != nullptr);
   CHECK(s.gpu.pinned());
+}
+
+TEST_CASE("cuda device: a profiler's timeline has the numbers of our decisions") {
+  setup s;
+  std::ostringstream lanes;
+  {
+    executor::watchers told(&lanes, nullptr, s.gpu);
+    event e;
+    e.label = "conv1";
+    e.what = happening::offload;
+    told.on(e);
+    e.what = happening::copy_out;  // work: no decision
+    told.on(e);
+    e.what = happening::wait;
+    e.label = "";
+    told.on(e);
+  }
+  CHECK(s.cuda.marks == std::vector<std::string>{"1 offload conv1", "2 wait"});
+  CHECK(lanes.str().find("\"decision\":2") != std::string::npos);
 }

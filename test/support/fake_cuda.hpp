@@ -274,6 +274,8 @@ class fake_cuda final : public executor::cuda_api {
   }
   void range_push(const char*) override {}
   void range_pop() override {}
+  void mark(const char* text) override { marks.emplace_back(text); }
+  std::vector<std::string> marks;  ///< all that were set
 
  private:
   enum class kind : std::uint8_t { device, host, mapped };
