@@ -57,7 +57,7 @@ def main():
         predicted = {(r["policy"], round(100 * r["ratio"])): r for r in replay(
             o, trace, "--policy", ",".join(POLICIES), "--budget",
             ",".join(str(p / 100) for p in PARTS), "--iterations", min(o.steps, 8),
-            "--host-budget", peak)}
+            "--host-budget", peak, "--thrash-limit", 20)}
         for policy in POLICIES:
             for part in PARTS:
                 flags = ["--budget", peak * part // 100, "--policy", policy]
