@@ -144,6 +144,7 @@ class cuda_runtime final : public cuda_api {
       driver.unreserve(at, size);
       return s;
     }
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver gives addresses as numbers
     *to = reinterpret_cast<std::byte*>(at);
     return {};
   }

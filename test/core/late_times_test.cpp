@@ -37,7 +37,32 @@ class late : public simulated {
   std::deque<stamp> last_;
 };
 
+/// What replays took in a program in which some are needed, on that storage.
+template <class S>
+nanoseconds replayed() {
+  S storage{{.capacity = 40_B, .granularity = 1}};
+  delta::manager manager{lru{}, evict_only{}, no_prefetch{}, storage};
+  const auto nothing = [](call&) {};
+  std::array<tensor_id, 6> made{};
+  for (std::size_t i = 0; i < made.size(); ++i)
+    made[i] = manager.run({.outputs = {10_B}, .cost = nanoseconds{100 + int(i)}}, nothing);
+  for (const tensor_id t : made) {
+    manager.template run<0>({.inputs = {t}, .cost = nanoseconds{1}}, nothing);
+    manager.drop(t);
+  }
+  for (std::size_t i = 0; i < behind; ++i)
+    manager.template run<0>({.cost = nanoseconds{1}}, nothing);
+  manager.end_of_step();
+  return manager.counts().recompute_time;
+}
+
 }  // namespace
+
+TEST_CASE("replays whose times come late are counted with what they took") {
+  const nanoseconds at_once = replayed<simulated>();
+  CHECK(at_once > nanoseconds{100});
+  CHECK(replayed<late>() == at_once);
+}
 
 TEST_CASE("times that come late are learned, those that never come are the step's before") {
   late storage{{.capacity = 10'000_B, .host_capacity = 10'000_B}};

@@ -29,7 +29,7 @@ struct depthwise_functor {
             (p.image * std::size_t(over.source_h) + std::size_t(y)) * std::size_t(over.source_w) +
             std::size_t(x);
         const auto value = load<V>(source + pixel * c + p.channel);
-        const std::size_t tap = std::size_t(ky * over.kw + kx);
+        const std::size_t tap = std::size_t(ky) * std::size_t(over.kw) + std::size_t(kx);
         for (int j = 0; j < V; ++j) {
           sum.at[j] += value.at[j] * filter[(p.channel + std::size_t(j)) * taps + tap];
         }

@@ -191,7 +191,7 @@ class launcher {
       if (const auto took = book_->storage().elapsed(done))
         r.cost = first ? *took : r.cost + *took;
       else
-        pending_.push_back({o, r.sequence, done, first});
+        pending_.push_back({o, r.sequence, done, first, false});
       first = false;
     }
   }
@@ -200,6 +200,7 @@ class launcher {
   /// another's by now: its number tells. Amortised O(1) per operator.
   void learn_costs() {
     settle(pending_, [&](const unmeasured& u, nanoseconds took) {
+      if (u.again) book_->counts.recompute_time += took;
       const operator_record& r = book_->tensors[u.op];
       if (r.in_use && r.sequence == u.sequence)
         book_->set_cost(u.op, u.first ? took : r.cost + took);
@@ -217,7 +218,10 @@ class launcher {
     untimed_.clear();
   }
   /// At the end of a step: all records go.
-  void forget_costs() noexcept { pending_.clear(); }
+  void forget_costs() {
+    learn_costs();
+    pending_.clear();
+  }
 
   /// Runs a recorded operator again. Its inputs must be resident and locked. All outputs that were
   /// missing come back; those that were not get scratch, as a kernel writes all of them. Makes room
@@ -237,6 +241,8 @@ class launcher {
     if (const auto took = book_->storage().elapsed(done)) {
       book_->set_cost(o, *took);
       book_->counts.recompute_time += *took;
+    } else {
+      pending_.push_back({o, r.sequence, done, true, true});
     }
     if (r.replays < std::numeric_limits<std::uint16_t>::max()) ++r.replays;
     ++book_->counts.recomputes;
@@ -276,6 +282,7 @@ class launcher {
     std::uint64_t sequence;
     stamp done;
     bool first;  ///< of several pieces of work
+    bool again;  ///< a replay
   };
 
   ledger<storage_type>* book_;
