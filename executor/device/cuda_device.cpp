@@ -4,7 +4,6 @@
 #include <cassert>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <iostream>
 #include <new>
 #include <utility>
@@ -12,12 +11,8 @@
 namespace delta::executor {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Copies smaller than this say more about the latency than about the rate.
-constexpr std::uint64_t telling = std::uint64_t{1} << 20;
-constexpr double weight_of_last = 0.2;
 // From so many stamps under way on an engine, every new one asks whether the oldest is over.
 constexpr std::uint64_t many = 32;
 // How long "not yet" is taken to hold, and for how many questions.
@@ -26,20 +21,12 @@ constexpr int most_repeated = 64;
 // An event's distance from the anchor is a float of milliseconds: within this it is exact to a
 // quarter of a microsecond, which is finer than the GPU's own clock.
 constexpr nanoseconds anchor_reach = seconds{4};
-// Copies are timed on at most so much of each memory, for so long, and not on less than this.
-constexpr std::uint64_t sample = std::uint64_t{16} << 20;
-constexpr std::uint64_t least_sample = std::uint64_t{16} << 10;
-constexpr nanoseconds patience = milliseconds{300};
 // The host's own accesses are mostly smaller than this.
 constexpr std::uint64_t least_staging = std::uint64_t{64} << 10;
 constexpr std::align_val_t page{4096};
 
 nanoseconds system_clock() {
   return std::chrono::steady_clock::now().time_since_epoch();
-}
-double rate_of(std::uint64_t size, nanoseconds took) {
-  return static_cast<double>(size) * 1e9 /
-         static_cast<double>(std::max<std::int64_t>(took.count(), 1));
 }
 std::string in_mib(bytes n) {
   return std::to_string((n.count + (std::uint64_t{1} << 20) - 1) >> 20) + " MiB";
@@ -393,7 +380,7 @@ void cuda_device::unmap(bool writing) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Memories and rates
+// Memories
 
 std::byte* cuda_device::device_memory(bytes n) {
   assert(held_.arena == nullptr && "a device gives each of its memories once");
@@ -455,122 +442,6 @@ std::byte* cuda_device::host_memory(bytes n) {
          in_gb(lane_of(direction::in).rate[0]) +
          " in; a smaller host budget or a higher limit on locked memory (ulimit -l) helps");
   return held_.host.at;
-}
-
-// One copy of the memories' first bytes, from beginning to end.
-nanoseconds cuda_device::one_copy(direction d, std::uint64_t n) {
-  std::byte* const host = held_.host.at;
-  const bool out = d == direction::out;
-  const stamp s = copy(d, out ? host : held_.arena, out ? held_.arena : host, bytes{n}, {});
-  wait(s);
-  return *elapsed(s);
-}
-
-// Copies both ways side by side, `out` on the memories' first `n` bytes, `in` on the next. The
-// first and the last of each may have run alone.
-void cuda_device::both_ways(std::uint64_t n) {
-  constexpr std::uint64_t rounds = 4;
-  std::byte* const host = held_.host.at;
-  for (std::uint64_t i = 0; i < rounds; ++i) {
-    copy(direction::out, host, held_.arena, bytes{n}, {});
-    copy(direction::in, held_.arena + n, host + n, bytes{n}, {});
-  }
-  for (const direction d : {direction::out, direction::in}) {
-    lane& l = lane_of(d);
-    wait({engine_of(d), l.queued});
-    nanoseconds took{};
-    for (std::uint64_t k = 1; k + 1 < rounds; ++k) took += *elapsed({engine_of(d), l.queued - k});
-    l.rate[1] = rate_of(n * (rounds - 2), took - l.latency * (rounds - 2));
-  }
-}
-
-// Times copies on the memories themselves, once there are both, and before they hold anything. Too
-// small a memory tells nothing: then everyday values stay.
-void cuda_device::calibrate() {
-  std::byte* const host = held_.host.at;
-  const auto whole = [](std::uint64_t n) { return n / 512 * 512; };
-  const std::uint64_t half =
-      whole(std::min(std::min(held_.arena_size, held_.host.size).count / 2, sample));
-  if (host == nullptr || half < least_sample) return;
-  calibrating_ = true;
-  const nanoseconds from = now();
-  const auto late = [&] { return now() - from > patience; };
-  std::memset(host, 0, 2 * half);  // pages that are not there yet would be timed, too
-  const std::uint64_t first = std::min(half, telling);
-  std::uint64_t size = 0;  // what takes some milliseconds
-  for (const direction d : {direction::in, direction::out}) {
-    lane& l = lane_of(d);
-    std::array<nanoseconds, 9> small{};
-    for (nanoseconds& t : small) t = one_copy(d, 64);
-    std::nth_element(small.begin(), small.begin() + small.size() / 2, small.end());
-    l.latency = small[small.size() / 2];
-    const double found = rate_of(first, one_copy(d, first));
-    if (size == 0)
-      size = whole(std::clamp(static_cast<std::uint64_t>(found * 0.008), least_sample, half));
-    nanoseconds best = one_copy(d, size);
-    for (int round = 0; round < 2 && !late(); ++round) best = std::min(best, one_copy(d, size));
-    l.rate[0] = l.rate[1] = rate_of(size, best - std::min(l.latency, best / 2));
-  }
-  if (!late()) both_ways(size);
-  // Most moves go through the scratch, where every byte is copied twice.
-  begin({});
-  copy_here(held_.arena + half, held_.arena, half);
-  const stamp moved = end();
-  wait(moved);
-  move_rate_ = rate_of(half, *elapsed(moved)) / 2;
-  waited_ = host_waited_ = {};
-  calibrating_ = false;
-}
-
-// A copy that ran beside copies of the other direction tells of the one rate, a copy that ran alone
-// of the other; one in between, of neither.
-void cuda_device::learn(engine e, const mark& m, span times) {
-  if (calibrating_ || m.size < telling) return;
-  lane& l = lane_of(e);
-  const lane& beside = lane_of(e == engine::copy_out ? engine::copy_in : engine::copy_out);
-  const nanoseconds end = times.began + times.took;
-  nanoseconds shared{};
-  for (std::uint64_t p = beside.reached; p > 0 && beside.reached - p < 16; --p) {
-    const span& s = beside.spans[p % most_ahead];
-    if (s.began + s.took <= times.began) break;
-    shared +=
-        std::max(std::min(end, s.began + s.took) - std::max(times.began, s.began), nanoseconds{});
-  }
-  const bool both = shared * 4 >= times.took * 3;
-  const bool alone = shared * 4 <= times.took && beside.queued == beside.reached;
-  if (!both && !alone) return;
-  double& known = l.rate[both ? 1 : 0];
-  known +=
-      weight_of_last * (rate_of(m.size, times.took - std::min(l.latency, times.took / 2)) - known);
-}
-
-double cuda_device::rate(direction d) const {
-  const lane& beside = lane_of(other(d));
-  return lane_of(d).rate[beside.queued > beside.reached ? 1 : 0];
-}
-
-nanoseconds cuda_device::latency(direction d) const {
-  return lane_of(d).latency;
-}
-
-// What is queued, at the current rate, less what has gone since its first copy can have begun: when
-// it was queued, the copy before had ended, and the operators that it waits for.
-nanoseconds cuda_device::backlog(direction d) const {
-  const lane& l = lane_of(d);
-  if (l.queued == l.reached) return {};
-  const auto jobs = static_cast<std::int64_t>(l.queued - l.reached);
-  const double copying = static_cast<double>(l.pending_bytes) * 1e9 / rate(d);
-  const nanoseconds all = jobs * l.latency + nanoseconds{std::llround(copying)};
-  const mark& first = l.marks[(l.reached + 1) % most_ahead];
-  const lane& compute = lanes_[static_cast<std::size_t>(engine::compute)];
-  const std::uint64_t point = first.ordered.point[static_cast<std::size_t>(engine::compute)];
-  if (point > compute.reached) return all;
-  nanoseconds began = std::max(first.queued, l.ended);
-  if (point > 0 && compute.reached - point < most_ahead) {
-    const span& operation = compute.spans[point % most_ahead];
-    began = std::max(began, operation.began + operation.took);
-  }
-  return std::max(all - std::max(now() - began, nanoseconds{}), nanoseconds{});
 }
 
 }  // namespace delta::executor
