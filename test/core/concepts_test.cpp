@@ -1,5 +1,6 @@
 // The concepts: for each the least that passes, and one near miss per atom. And what every shipped
 // policy promises, on random programs.
+// ctest-labels: slow
 #include <doctest/doctest.h>
 
 #include <algorithm>
