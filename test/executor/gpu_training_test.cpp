@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "backend.hpp"
@@ -62,12 +63,17 @@ TEST_CASE(
     CHECK(std::abs(free.losses[i] - cpu.losses[i]) < 1e-4f * std::abs(cpu.losses[i]));
   }
 
-  const auto tight = train_once(bench, {.policy = "auto",
-                                        .budget = bytes{free.peak.count / 2},
-                                        .host_budget = free.peak,
-                                        .steps = options.steps,
-                                        .title = "in half of it"});
-  CHECK(tight.counts.evictions + tight.counts.offloads > 0);
-  CHECK(tight.counts.recomputes > 0);
-  CHECK(same_bits(free, tight));
+  // By recomputing alone: which way out is cheaper is the clock's to say. It keeps what the steps
+  // share on the device, so it needs more.
+  for (const auto& [policy, tenths] : {std::pair<std::string, unsigned>{"dtr", 9}, {"auto", 5}}) {
+    CAPTURE(policy);
+    const auto tight = train_once(bench, {.policy = policy,
+                                          .budget = bytes{free.peak.count * tenths / 10},
+                                          .host_budget = free.peak,
+                                          .steps = options.steps,
+                                          .title = "in a part of it"});
+    CHECK(tight.counts.evictions + tight.counts.offloads > 0);
+    if (policy == "dtr") CHECK(tight.counts.recomputes > 0);
+    CHECK(same_bits(free, tight));
+  }
 }
