@@ -197,7 +197,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
                        wanted.budget, *s.on);
   const std::unique_ptr<machine> device = s.on->open();
   arena<machine> storage(*device, arena_options_of(s, wanted));
-  watchers told(wanted.timeline, wanted.decisions, *device);
+  watchers told(wanted.timeline, wanted.decisions, device.get());
   trace_recorder recorder(o.virtual_clock ? trace_recorder::costs::stated
                                           : trace_recorder::costs::measured);
   const auto trainee =

@@ -9,18 +9,16 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <ostream>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
 
-#include "decision_log.hpp"
 #include "delta/presets.hpp"
-#include "delta/timeline.hpp"
 #include "replay/bound.hpp"
 #include "replay/simrd.hpp"
+#include "watchers.hpp"
 
 namespace delta::executor {
 namespace {
@@ -129,27 +127,12 @@ replay_row head_of(const replay_job& j) {
   return row;
 }
 
-/// Tells whoever watches. One type for all of them, as each instantiates every policy's manager.
-struct watchers {
-  timeline* lanes = nullptr;
-  decision_log* log = nullptr;
-  void on(const event& e) const {
-    if (lanes != nullptr) lanes->on(e);
-    if (log != nullptr) log->on(e);
-  }
-};
-
 /// Replays with the observers that `watch` asks for.
 template <class Policy>
 replay_result watched(const replay_job& j, Policy policy, const replay_watch& watch) {
-  if (watch.timeline == nullptr && watch.decisions == nullptr)
-    return replay(*j.subject, std::move(policy), j.machine);
-  std::optional<timeline> lanes;
-  std::optional<decision_log> log;
-  watchers told;
-  if (watch.timeline != nullptr) told.lanes = &lanes.emplace(*watch.timeline);
-  if (watch.decisions != nullptr) told.log = &log.emplace(*watch.decisions);
-  return replay(*j.subject, std::move(policy), j.machine, told);
+  watchers told(watch.timeline, watch.decisions);
+  if (!told.any()) return replay(*j.subject, std::move(policy), j.machine);
+  return replay(*j.subject, std::move(policy), j.machine, observed_by{&told});
 }
 
 replay_result replay_preset(const replay_job& j, const replay_watch& watch) {

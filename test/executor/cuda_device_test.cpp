@@ -506,7 +506,7 @@ TEST_CASE("cuda device: a profiler's timeline has the numbers of our decisions")
   setup s;
   std::ostringstream lanes;
   {
-    executor::watchers told(&lanes, nullptr, s.gpu);
+    executor::watchers told(&lanes, nullptr, &s.gpu);
     event e;
     e.label = "conv1";
     e.what = happening::offload;
