@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <new>
 #include <random>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,27 +12,6 @@
 
 using namespace delta;
 using namespace delta::test;
-
-namespace {
-
-/// Small enough that everything touches everything.
-subject_sizes sizes(std::uint64_t seed) {
-  return {.capacity = bytes{1024 + seed % 3 * 512}, .host_capacity = 1_KiB, .seed = seed};
-}
-
-/// Runs the program of a seed, checks it, and gives its trace.
-template <class Subject>
-std::vector<std::uint64_t> trace_of(std::uint64_t seed, int steps) {
-  CAPTURE(seed);
-  Subject it(sizes(seed));
-  storage_program program(it, seed);
-  program.run(steps);
-  CHECK(it.wrong() == 0);
-  for (const auto& text : it.complaints()) FAIL_CHECK(text);
-  return program.trace();
-}
-
-}  // namespace
 
 TEST_CASE("arena: random programs keep data, bytes and order") {
   for (std::uint64_t seed = 1; seed <= 1000; ++seed) trace_of<adversary_subject<false>>(seed, 80);
@@ -102,23 +80,7 @@ TEST_CASE("arena: moves no more than the cheapest window") {
 }
 
 TEST_CASE("adversary: every wait that the arena asks for is needed") {
-  // Without one of them, some program must touch bytes that nothing orders. Data is wrong then,
-  // too, so only the detector is asked.
-  for (std::size_t w = 0; w < wait_reasons; ++w) {
-    const auto ignored = static_cast<wait_reason>(w);
-    const std::string name = name_of(ignored);
-    CAPTURE(name);
-    std::uint64_t seed = 0;
-    std::vector<std::string> found;
-    while (found.empty() && ++seed <= 2000) {
-      adversary_subject<false> it(sizes(seed), ignored);
-      storage_program program(it, seed, /*checks_data=*/false);
-      program.run(80);
-      found = it.complaints();
-    }
-    CHECK_FALSE(found.empty());
-    if (!found.empty()) MESSAGE(name, " ignored, seed ", seed, ": ", found.front());
-  }
+  check_that_every_wait_is_needed<adversary_subject<false>>();
 }
 
 TEST_CASE("adversary: sees a race, and sees none where a fence orders") {

@@ -87,21 +87,6 @@ using machine_subject = cuda_subject<machine, true>;
 using serial_subject = cuda_subject<machine, false>;
 using virtual_subject = cuda_subject<machine, true, true>;
 
-subject_sizes sizes(std::uint64_t seed) {
-  return {.capacity = bytes{1024 + seed % 3 * 512}, .host_capacity = 1_KiB, .seed = seed};
-}
-template <class Subject>
-void programs(std::uint64_t seeds) {
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    CAPTURE(seed);
-    Subject it(sizes(seed));
-    storage_program program(it, seed);
-    program.run(80);
-    CHECK(it.wrong() == 0);
-    for (const auto& text : it.complaints()) FAIL_CHECK(text);
-  }
-}
-
 }  // namespace
 
 TYPE_TO_STRING(plain_subject);
@@ -111,42 +96,20 @@ TYPE_TO_STRING(virtual_subject);
 DELTA_TEST_STORAGE_CONTRACT(plain_subject, machine_subject, serial_subject, virtual_subject);
 
 TEST_CASE("cuda arena: random programs keep data, bytes and order") {
-  programs<machine_subject>(400);
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) trace_of<machine_subject>(seed, 80);
 }
 TEST_CASE("cuda arena: random programs keep data, bytes and order on one stream") {
-  programs<serial_subject>(200);
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) trace_of<serial_subject>(seed, 80);
 }
 TEST_CASE("cuda arena: with a virtual clock it decides and times as the simulated storage does") {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     CAPTURE(seed);
-    simulated_subject expected(sizes(seed));
-    storage_program first(expected, seed);
-    first.run(120);
-    virtual_subject it(sizes(seed));
-    storage_program second(it, seed);
-    second.run(120);
-    CHECK(it.wrong() == 0);
-    for (const auto& text : it.complaints()) FAIL_CHECK(text);
-    CHECK(second.trace() == first.trace());
+    CHECK(trace_of<virtual_subject>(seed, 120) == trace_of<simulated_subject>(seed, 120));
   }
 }
 
 TEST_CASE("cuda arena: every wait that it asks for is made, and needed") {
-  for (std::size_t w = 0; w < wait_reasons; ++w) {
-    const auto ignored = static_cast<wait_reason>(w);
-    const std::string name = name_of(ignored);
-    CAPTURE(name);
-    std::uint64_t seed = 0;
-    std::vector<std::string> found;
-    while (found.empty() && ++seed <= 2000) {
-      machine_subject it(sizes(seed), ignored);
-      storage_program program(it, seed, /*checks_data=*/false);
-      program.run(80);
-      found = it.complaints();
-    }
-    CHECK_FALSE(found.empty());
-    if (!found.empty()) MESSAGE(name, " ignored, seed ", seed, ": ", found.front());
-  }
+  check_that_every_wait_is_needed<machine_subject>();
 }
 
 TEST_CASE("cuda device: a hundred thousand operators and copies need few events") {

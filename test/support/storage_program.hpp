@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -246,5 +248,43 @@ class storage_program {
   bytes taken_{}, host_taken_{};
   std::vector<std::uint64_t> trace_;
 };
+
+/// Small enough that everything touches everything.
+inline subject_sizes tight_sizes(std::uint64_t seed) {
+  return {.capacity = bytes{1024 + seed % 3 * 512}, .host_capacity = 1_KiB, .seed = seed};
+}
+
+/// Runs the program of a seed, checks it, and gives its trace.
+template <class Subject>
+std::vector<std::uint64_t> trace_of(std::uint64_t seed, int steps) {
+  CAPTURE(seed);
+  Subject it(tight_sizes(seed));
+  storage_program program(it, seed);
+  program.run(steps);
+  CHECK(it.wrong() == 0);
+  for (const auto& text : it.complaints()) FAIL_CHECK(text);
+  return program.trace();
+}
+
+/// Without one of its waits, some program must touch bytes that nothing orders. Data is wrong then,
+/// too, so only the detector is asked.
+template <class Subject>
+void check_that_every_wait_is_needed() {
+  for (std::size_t w = 0; w < wait_reasons; ++w) {
+    const auto ignored = static_cast<wait_reason>(w);
+    const std::string name = name_of(ignored);
+    CAPTURE(name);
+    std::uint64_t seed = 0;
+    std::vector<std::string> found;
+    while (found.empty() && ++seed <= 2000) {
+      Subject it(tight_sizes(seed), ignored);
+      storage_program program(it, seed, /*checks_data=*/false);
+      program.run(80);
+      found = it.complaints();
+    }
+    CHECK_FALSE(found.empty());
+    if (!found.empty()) MESSAGE(name, " ignored, seed ", seed, ": ", found.front());
+  }
+}
 
 }  // namespace delta::test
