@@ -66,9 +66,13 @@ class course {
   template <class F>
   void run(const operation_span& op, std::span<tensor_id> ids, F&& body) {
     bytes need = book_->storage().rounded(op.workspace);
-    for (const bytes size : op.outputs) need += book_->storage().rounded(size);
+    bytes piece = op.workspace;
+    for (const bytes size : op.outputs) {
+      need += book_->storage().rounded(size);
+      piece = std::max(piece, size);
+    }
     gathering inputs(*this, op, need);
-    room_->make(need, op.name);
+    room_->make(need, op.name, piece);
     typename launcher<Room>::allocation fresh(launcher_, op.outputs, as_given{}, op.workspace);
     // The tick is the operator's number: random kernels draw from it, now and in replays.
     const workload w{reads(), updates(), fresh.outputs, &fresh.workspace, book_->now.now};
@@ -370,7 +374,7 @@ class course {
   // One block of an open operator. The largest need is raised first, so that an error names it.
   block obtain(bytes size) {
     room_->raise_floor(footprint() + held_bytes() + book_->storage().rounded(size));
-    room_->make(book_->storage().rounded(size), name_);
+    room_->make(book_->storage().rounded(size), name_, size);
     return room_->obtain(size, lifetime::transient);
   }
   [[nodiscard]] bytes held_bytes() const {

@@ -53,9 +53,23 @@ class launcher {
     allocation(launcher& l, const List& list, const Size& size_of, bytes scratch)
         : outputs(l.blocks_), owner_(&l) {
       try {
-        for (const auto& x : list)
-          outputs.push_back(l.room_->obtain(size_of(x), lifetime::transient));
-        if (scratch.count > 0) workspace = l.room_->obtain(scratch, lifetime::transient);
+        // The largest first, as `make` has made one piece for it.
+        bytes most = scratch;
+        for (const auto& x : list) {
+          most = std::max(most, size_of(x));
+          outputs.emplace_back();
+        }
+        const auto obtain = [&](block& b, bytes size) {
+          if (!b) b = l.room_->obtain(size, lifetime::transient);
+        };
+        for (const bool largest : {true, false}) {
+          auto b = outputs.begin();
+          for (const auto& x : list) {
+            if (!largest || size_of(x) == most) obtain(*b, size_of(x));
+            ++b;
+          }
+          if (scratch.count > 0 && (!largest || scratch == most)) obtain(workspace, scratch);
+        }
       } catch (...) {
         give_back();
         throw;
@@ -231,7 +245,9 @@ class launcher {
     operator_record& r = g[o];
     const auto outputs = g.outputs(o);
     // For scratch, too: an output that is here already is written once more, beside itself.
-    room_->make(replay_need(g, o, book_->storage().rounded(r.workspace)), r.name);
+    bytes piece = r.workspace;
+    for (const tensor_id t : outputs) piece = std::max(piece, g[t].size);
+    room_->make(replay_need(g, o, book_->storage().rounded(r.workspace)), r.name, piece);
     allocation fresh(
         *this, outputs, [&](tensor_id t) { return g[t].size; }, r.workspace);
     // The same number as the first time, so random kernels draw the same.

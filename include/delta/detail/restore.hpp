@@ -68,7 +68,7 @@ class restorer {
   }
   // On demand: the tensor can be used at once, as the storage orders the operator behind the copy.
   void reload(tensor_id t, const char* operation) {
-    room_->make(book_->tensors[t].footprint, operation);
+    room_->make(book_->tensors[t].footprint, operation, book_->tensors[t].size);
     room_->bring_back(t, room_->obtain(book_->tensors[t].size, room_->lifetime_of(t)),
                       happening::reload);
   }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "delta/concepts.hpp"
@@ -42,15 +43,17 @@ class room {
     if constexpr (selects_variant<H>) l.tensors.keeps = filter_.heuristic().keeps(0);
   }
 
-  /// Makes `need` bytes free, in however many pieces. Throws budget_exceeded, and then nothing more
+  /// Makes `need` bytes free. `piece`: the largest block among them; in a step that is known, what
+  /// has to leave leaves as neighbours that make room for it in one piece. Otherwise, and for the
+  /// rest, the bytes are free in however many pieces. Throws budget_exceeded, and then nothing more
   /// can leave. Each call is a reservation of its own: what the Decider has kept is judged anew.
-  /// O(candidates) per tensor released.
-  void make(bytes need, const char* operation) {
+  /// O(candidates) per tensor released, O(blocks) per window of neighbours.
+  void make(bytes need, const char* operation, bytes piece = {}) {
     ++reservation_;
     operation_ = operation;
     book_->harvest();
     while (book_->free_bytes() < need)
-      if (!drop_spare()) release_something(need);
+      if (!release_neighbours(need, piece) && !drop_spare()) release_something(need);
   }
 
   /// A block of `n` bytes, which `make` has made room for. Where free bytes lie scattered, the
@@ -102,6 +105,7 @@ class room {
       const bytes need = book_->tensors[t].footprint;
       if (book_->free_bytes() + book_->candidates().spare() < need) break;
       while (book_->free_bytes() < need) drop_spare();
+      if (!fits_unmoved(book_->tensors[t].size)) break;
       auto b = book_->storage().allocate(book_->tensors[t].size, lifetime_of(t));
       if (!b) break;
       bring_back(t, std::move(*b), happening::prefetch);
@@ -167,7 +171,9 @@ class room {
     return c;
   }
   /// For the manager's figures, and for those who tell.
-  [[nodiscard]] std::uint64_t evaluations() const noexcept { return filter_.evaluations(); }
+  [[nodiscard]] std::uint64_t evaluations() const noexcept {
+    return filter_.evaluations() + priced_;
+  }
   [[nodiscard]] auto& told() noexcept { return narrator_; }
   [[nodiscard]] const H& heuristic() const noexcept { return filter_.heuristic(); }
   /// Variables lie apart from what comes and goes within a step.
@@ -429,23 +435,77 @@ class room {
         [&](std::uint32_t row) { return book_->owner(row); },
         [&](tensor_id t) { return cost_to_leave(c, t); });
     if (leaving.empty()) return;
+    release_window(leaving);
+    while (s.largest_hole() < size && book_->leaving().count > 0) wait();
+  }
+  // What it costs to get it back, in ns, where it may leave now.
+  [[nodiscard]] double cost_to_leave(const context& c, tensor_id t) const {
+    if (is_spare(t)) return 0.0;
+    if (!may_go_with_neighbours(c, t)) return never;
+    if constexpr (prices_release<D>)
+      return decider_.release_cost(c, t);
+    else
+      return c.release_cost(t);
+  }
+
+  /// Memory with places, in a step that was seen: lets those neighbours go that make a piece of
+  /// that size and have the lowest scores for their bytes, in place of the lowest scores wherever
+  /// they lie. These would leave bytes free all over the memory, and blocks would have to move.
+  /// False: a hole is large enough, copies under way will do, or there is no such window.
+  /// O(blocks), as many answers of the heuristic.
+  bool release_neighbours(bytes need, bytes piece) {
+    if constexpr (shows_its_holes<S>) {
+      if (piece.count == 0 || !book_->learns || !book_->past.follows()) return false;
+      S& s = book_->storage();
+      const bytes size = s.rounded(piece);
+      if (s.largest_hole() >= size || book_->free_bytes() + book_->leaving() >= need) return false;
+      book_->look();
+      const context c = view();
+      const auto leaving = windows_.cheapest(
+          size, never, [&](const auto& visit) { s.walk_blocks(visit); },
+          [&](std::uint32_t row) { return book_->owner(row); },
+          [&](tensor_id t) { return price(c, t); });
+      release_window(leaving);
+      return !leaving.empty();
+    } else {
+      return false;
+    }
+  }
+  // A score is per byte, whatever the heuristic: of neighbours the sum over bytes is compared.
+  [[nodiscard]] double price(const context& c, tensor_id t) {
+    if (is_spare(t)) return 0.0;
+    if (!may_go_with_neighbours(c, t)) return never;
+    if (c.is_released(t)) return 0.0;
+    ++priced_;
+    return c.bytes(t) * score_of(filter_.heuristic(), c, t);
+  }
+  [[nodiscard]] bool is_spare(tensor_id t) const {
+    return book_->tensors[t].spare && book_->tensors[t].locks == 0;
+  }
+  [[nodiscard]] bool may_go_with_neighbours(const context& c, tensor_id t) const {
+    const tensor& r = book_->tensors[t];
+    return r.listed && r.locks == 0 && r.wanted == 0 && !r.fresh && r.passed_over != reservation_ &&
+           leavable(c, t);
+  }
+  // All of a window, each the way that the Decider says.
+  void release_window(std::span<const tensor_id> leaving) {
     for (const tensor_id t : leaving) {
+      if (is_spare(t)) {
+        book_->evict(t);
+        continue;
+      }
       const context now = view();
       const bool asked = !now.is_released(t);
       book_->counts.decisions += asked;
       release(now, t, asked ? decider_.judge(now, t) : action::evict);
     }
-    while (s.largest_hole() < size && book_->leaving().count > 0) wait();
   }
-  [[nodiscard]] double cost_to_leave(const context& c, tensor_id t) const {
-    const tensor& r = book_->tensors[t];
-    const bool may = r.listed && r.locks == 0 && r.wanted == 0 && !r.fresh &&
-                     r.passed_over != reservation_ && leavable(c, t);
-    if (!may) return never;
-    if constexpr (prices_release<D>)
-      return decider_.release_cost(c, t);
+  // Can it be placed without moving others? What nobody waits for is not worth a move.
+  [[nodiscard]] bool fits_unmoved(bytes n) const {
+    if constexpr (shows_its_holes<S>)
+      return book_->storage().largest_hole() >= book_->storage().rounded(n);
     else
-      return c.release_cost(t);
+      return true;
   }
 
   static constexpr double worth_asking_ns = 20'000;  ///< what weighing itself may cost
@@ -460,7 +520,8 @@ class room {
   window_search windows_;
   ended_operator ended_;  // while nobody waits
   std::uint64_t reservation_ = 0;
-  bytes floor_{};  // the largest need seen
+  std::uint64_t priced_ = 0;  // answers asked for neighbours
+  bytes floor_{};             // the largest need seen
   const char* operation_ = "";
 };
 
