@@ -104,7 +104,7 @@ class history {
     const step_record& e = followed();
     std::uint64_t most = 0;
     for (std::uint32_t i = done_; i < e.length() && i <= position; ++i)
-      most = std::max(most, e.operations[i].live + e.operations[i].aside);
+      most = std::max(most, e.operations[i].live);
     return std::max(0.0, static_cast<double>(most) * size_scale_ - static_cast<double>(live_));
   }
   /// What the operator after this one takes, in ns; 0 at the step's end.
@@ -310,12 +310,6 @@ class history {
     o.live = live_ + workspace.count;
     chain(o, sizes);
     compare(here);
-  }
-  /// Bringing the inputs of the operator at hand back takes that much at once, beside them.
-  void restores(bytes aside) noexcept {
-    if (now_.operations.empty() || !running_) return;
-    std::uint64_t& most = now_.operations.back().aside;
-    most = std::max(most, aside.count);
   }
   /// What an operator of this step took, in ns: the first piece of it, or one more.
   void measured(std::uint32_t position, double cost, bool first) noexcept {

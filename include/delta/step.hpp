@@ -29,7 +29,6 @@ struct step_record {
     double start = 0;          ///< ns of the operators before it
     double cost = 0;           ///< ns, as last measured
     std::uint64_t live = 0;    ///< bytes that the program holds while it runs, workspace included
-    std::uint64_t aside = 0;   ///< bytes beyond `live` that bringing its inputs back took
     bytes workspace{};         ///< rounded
     std::uint32_t first = 0;   ///< its lists: inputs, updates, outputs
     std::uint32_t inputs = 0, updates = 0, outputs = 0;
