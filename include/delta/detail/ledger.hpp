@@ -221,20 +221,20 @@ class ledger {
   /// Where the steps are learned also those that nobody uses: they take their time. O(copies log
   /// copies).
   [[nodiscard]] std::span<const queued_copy> queued_copies() {
-    std::vector<std::pair<stamp, queued_copy>> all;
+    sorted_.clear();
     const auto add = [&](tensor_id t, stamp done, bytes size) {
       const bool out = done.where == engine::copy_out;
-      all.push_back({done, {t, size, out ? direction::out : direction::in}});
+      sorted_.push_back({done, {t, size, out ? direction::out : direction::in}});
     };
     for (const flight& f : flights_)
       add(f.tensor, f.moving.done(), tensors[f.tensor].footprint);
     for (const copy_under_way& c : copying_) add(c.tensor, c.done, tensors[c.tensor].footprint);
     for (const forsaken& f : forsaken_) add(tensor_id::none, f.done, f.size);
-    std::ranges::sort(all, {}, [](const auto& c) {
+    std::ranges::sort(sorted_, {}, [](const auto& c) {
       return std::pair(c.second.way == direction::in, c.first.point);
     });
     queued_.clear();
-    for (const auto& c : all) queued_.push_back(c.second);
+    for (const auto& c : sorted_) queued_.push_back(c.second);
     return queued_;
   }
   /// Waits for the oldest copy out under way, or with none for the oldest copy in. False: none.
@@ -531,6 +531,7 @@ class ledger {
     bytes size;
   };
   std::vector<forsaken> forsaken_;
+  std::vector<std::pair<stamp, queued_copy>> sorted_;
   std::vector<queued_copy> queued_;
   std::array<stamp, 2> landings_{};  // of the last copies that landed before their end
   bytes leaving_{}, constants_{};
