@@ -174,25 +174,11 @@ struct rehearsing {
   [[nodiscard]] std::uint64_t rehearsals() const noexcept { return rehearsals_; }
 
  private:
-  // Bytes of the host that a step which begins with everything on the device has besides.
-  static double on_host(const context& c) noexcept {
-    double sum = 0;
-    for (const tensor_id t : c.offloaded()) sum += c.bytes(t);
-    for (const tensor_id t : c.candidates())
-      if (c.is_clean(t) || c.is_copying(t)) sum += c.bytes(t);
-    return sum;
-  }
   void rehearse_all(const context& c) {
     ++rehearsals_;
     const step_record& step = c.past().last();
     if (!(step.time > 0)) return results_.choose(1, step.time, 0);  // nothing to compare by
-    const auto whole = [](double x) { return bytes{static_cast<std::uint64_t>(std::max(x, 0.0))}; };
-    const simulated_options machine{
-        .capacity = whole(c.budget()),
-        .host_capacity = whole(c.host_free() + on_host(c)),
-        .rate_out = c.rate(direction::out),
-        .rate_in = c.rate(direction::in),
-        .latency = nanoseconds{static_cast<std::int64_t>(c.latency(direction::out))}};
+    const coming_step next(c, step);
     // What decides now is known better than by rehearsal, and left only for a clear gain.
     const std::uint32_t now = results_.seen() > 1 ? c.variant() : 0;
     std::uint32_t best = now;
@@ -201,7 +187,7 @@ struct rehearsing {
       if (v == now) continue;
       const double gain = best == now && now > 0 ? patience : 0.002;
       const double limit = least > 0 ? (least - gain) * step.time : never;
-      const double took = rehearse(step, C::make(always{v}), v, machine, limit);
+      const double took = rehearse(next, C::make(always{v}), v, limit);
       if (took < limit) best = v, least = took / step.time;
     }
     results_.choose(best, step.time, least);

@@ -32,12 +32,20 @@ struct conditions {
   bytes budget{}, used{};   ///< used: both ends of copies in flight, but not what is spare
   bytes leaving{};          ///< of used: blocks that are free when their copy out is done
   bytes host_free{};        ///< of the host budget, in however many pieces
+  nanoseconds ahead{};      ///< by which `clock` is ahead of the storage's
   bytes coming_need{};      ///< what the last operator had to allocate: a guess at the next one's
   std::array<double, 2> rate{1, 1};  ///< bytes per second, by direction
   std::array<double, 2> latency{};   ///< ns per copy
   std::array<double, 2> backlog{};   ///< ns until a copy queued now would start
   std::uint32_t variant = 0;         ///< of several policies the one that decides (switching.hpp)
   std::uint32_t recompute_cap = 0;   ///< replays of one operator per step (repairs P-26)
+};
+
+/// A copy under way; `tensor` is none where nobody will use what it copies.
+struct queued_copy {
+  tensor_id tensor = tensor_id::none;
+  bytes size{};
+  direction way = direction::out;
 };
 
 /// An operator of the program that has just ended. Of its tensors those may have gone that the
@@ -165,6 +173,12 @@ class context {
   }
   /// Where its bytes are now.
   [[nodiscard]] residency where(tensor_id t) const noexcept { return at(t).where; }
+  /// Which ways out are forbidden to it.
+  [[nodiscard]] pin pins(tensor_id t) const noexcept { return at(t).pinned; }
+  /// Came it back early, and was not used yet?
+  [[nodiscard]] bool is_fresh(tensor_id t) const noexcept { return at(t).fresh; }
+  /// When an operator touched it, by `clock`.
+  [[nodiscard]] double last_use(tensor_id t) const noexcept { return graph_->last_use(t); }
 
   /// The tick, and whether the program has said that the backward pass has begun
   /// (manager::backward).
@@ -173,6 +187,10 @@ class context {
   /// ns by the clock that staleness is reckoned by: their difference is when a tensor was used.
   [[nodiscard]] double clock() const noexcept {
     return static_cast<double>(conditions_->clock.count());
+  }
+  /// ns by which that clock is ahead of the storage's: operators that took no time.
+  [[nodiscard]] double ahead() const noexcept {
+    return static_cast<double>(conditions_->ahead.count());
   }
   /// Bytes: the budget, what is taken of it (copies under way included, but not what is spare),
   /// what will be free when the copies out under way are done, and what the coming operator is
@@ -186,6 +204,11 @@ class context {
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
   /// The manager's, before it asks.
   void set_offloaded(std::span<const tensor_id> list) noexcept { offloaded_ = list; }
+  /// At the end of a step, for those who choose what decides in the next: the copies under way, of
+  /// each direction in the order in which they were queued. Else empty.
+  [[nodiscard]] std::span<const queued_copy> copies() const noexcept { return copies_; }
+  /// The manager's, before it asks.
+  void set_copies(std::span<const queued_copy> list) noexcept { copies_ = list; }
   /// What the steps before taught. Empty where no role declares `learns`.
   [[nodiscard]] const history& past() const noexcept { return *past_; }
   /// When a tensor will be used next, by that.
@@ -293,6 +316,7 @@ class context {
   const graph* graph_;
   const conditions* conditions_;
   std::span<const tensor_id> offloaded_;
+  std::span<const queued_copy> copies_;
   static inline const ended_operator nothing_ended{};
   const ended_operator* ended_ = &nothing_ended;
   static inline const history nothing_known{};

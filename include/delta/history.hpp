@@ -104,7 +104,7 @@ class history {
     const step_record& e = followed();
     std::uint64_t most = 0;
     for (std::uint32_t i = done_; i < e.length() && i <= position; ++i)
-      most = std::max(most, e.operations[i].live + e.operations[i].aside);
+      most = std::max(most, e.operations[i].live);
     return std::max(0.0, static_cast<double>(most) * size_scale_ - static_cast<double>(live_));
   }
   /// What the operator after this one takes, in ns; 0 at the step's end.
@@ -147,7 +147,8 @@ class history {
   [[nodiscard]] std::size_t footprint() const noexcept {
     std::size_t sum = now_.footprint() + away_.footprint() + rows_.capacity() * sizeof(row) +
                       4 * (cursors_.capacity() + twins_.capacity() + matches_.capacity() +
-                           tensors_.capacity() + before_.capacity());
+                           tensors_.capacity() + before_.capacity()) +
+                      quiet_.capacity() * sizeof(quiet);
     for (const entry& e : records_) sum += e.step.footprint();
     return sum;
   }
@@ -155,6 +156,17 @@ class history {
   /// none.
   [[nodiscard]] std::uint64_t switches() const noexcept { return switches_; }
   [[nodiscard]] std::uint64_t divergences() const noexcept { return divergences_; }
+
+  /// Between steps: calls `visit(t)` for every tensor that the program held when the last one
+  /// ended, and holds still, in the order of that step. O(its storages).
+  template <class Visit>
+  void for_each_held(const Visit& visit) const {
+    for (std::uint32_t l = 0; l < before_.size(); ++l)
+      if (const row& r = rows_[index(before_[l])]; r.before_step == step_ && r.before == l)
+        visit(before_[l]);
+  }
+  /// The step that is expected next; and the one expected behind a step. Of a history that follows.
+  [[nodiscard]] const step_record& behind() const noexcept { return records_[after_].step; }
 
   // --- what the manager tells -------------------------------------------------------------------
 
@@ -166,42 +178,40 @@ class history {
     }
     live_ += size.count;
   }
-  void went(tensor_id t, bytes size) noexcept {
+  void went(tensor_id t, bytes size, bool pinned = false) {
+    changed(step_record::change::kind::went, t, size, pinned);
     live_ -= size.count;
     row& r = rows_[index(t)];
     if (r.step == step_ && !now_.operations.empty())
       now_.storages[r.local].died = now_.length() - 1;
-    r.step = r.again_step = r.before_step = 0;
+    r.step = r.again_step = r.before_step = r.quiet_step = 0;
     away_.forget(t);
   }
-  /// A step of another history, whose names are not known here: it is followed by one whose
-  /// operators have none (""). `here`: by its storages, those from outside it that are here.
-  void teach(const step_record& step, std::span<const tensor_id> here = {}) {
-    if (step.operations.empty()) return;
-    before_.clear();
-    now_ = step;
-    prefix_ = exact_ = 0;
-    std::vector<bool> met(step.storages.size());
-    for (step_record::operation& o : now_.operations) {
-      o.kind = mix(mix(hash(""), o.inputs), std::uint64_t{o.inputs} + o.updates);
-      o.key = o.kind;
-      std::uint64_t sizes = 0;
-      for (const std::uint32_t s : now_.touched(o)) {
-        if (!met[s]) sizes = mix(sizes, step.storages[s].size.count);
-        met[s] = true;
-        o.key = mix(o.key, s);
+  /// Between operators the program did that to a tensor; of a source, `came` first. Amortised O(1).
+  void changed(step_record::change::kind what, tensor_id t, bytes size, bool pinned) {
+    row& r = rows_[index(t)];
+    std::uint32_t of = r.local;
+    if (r.step != step_) {
+      if (r.quiet_step != step_) {
+        r.quiet_step = step_;
+        r.quiet = static_cast<std::uint32_t>(quiet_.size());
+        quiet_.push_back({t, size, pinned});
       }
-      sizes = mix(sizes, o.workspace.count);
-      for (const std::uint32_t s : now_.outputs(o)) {
-        sizes = mix(sizes, step.storages[s].size.count);
-        met[s] = true;
-      }
-      chain(o, sizes);
+      of = r.quiet | unnumbered;
     }
-    last_ = keep();
-    records_[last_].after = coming_ = prefix_;
-    now_.clear();
-    prefix_ = exact_ = 0;
+    now_.changes.push_back({now_.length(), of, what});
+  }
+  /// A step of another history, whose names are not known here: it is followed by one whose
+  /// operators have none (""). `here`: by its storages, those from outside it that are here, and
+  /// expected. `next`: the step behind it, if that is another one.
+  void teach(const step_record& step, std::span<const tensor_id> here = {},
+             const step_record* next = nullptr) {
+    if (step.operations.empty()) return;
+    std::uint64_t behind = 0;
+    if (next != nullptr && !next->operations.empty()) learn(*next), behind = key_of(last_);
+    learn(step);
+    coming_ = key_of(last_);
+    records_[last_].after = behind != 0 ? behind : coming_;
     ++step_;
     for (std::uint32_t l = 0; l < std::min(here.size(), step.storages.size()); ++l) {
       const step_record::storage& x = last().storages[l];
@@ -253,10 +263,19 @@ class history {
     now_.lists.resize(now_.operations.back().first);
     now_.operations.pop_back();
     matches_.pop_back();
+    for (std::size_t i = now_.changes.size(); i-- > 0 && now_.changes[i].at > here;) {
+      step_record::change& c = now_.changes[i];
+      c.at = here;
+      if (c.storage >= unnumbered || c.storage < before_it_.storages) continue;
+      const step_record::storage& s = now_.storages[c.storage];
+      quiet_.push_back({tensors_[c.storage], s.size, s.pinned});
+      c.storage = static_cast<std::uint32_t>(quiet_.size() - 1) | unnumbered;
+    }
     while (tensors_.size() > before_it_.storages) {
       row& r = rows_[index(tensors_.back())];
       if (r.step == step_ && r.local == tensors_.size() - 1) {
         r.step = 0;
+        if (r.quiet_step == step_) quiet_[r.quiet].local = none;
         if (r.before_step == step_) records_[last_].step.storages[r.before].again = r.again;
       }
       now_.storages.pop_back(), tensors_.pop_back(), twins_.pop_back();
@@ -292,12 +311,6 @@ class history {
     chain(o, sizes);
     compare(here);
   }
-  /// Bringing the inputs of the operator at hand back takes that much at once, beside them.
-  void restores(bytes aside) noexcept {
-    if (now_.operations.empty() || !running_) return;
-    std::uint64_t& most = now_.operations.back().aside;
-    most = std::max(most, aside.count);
-  }
   /// What an operator of this step took, in ns: the first piece of it, or one more.
   void measured(std::uint32_t position, double cost, bool first) noexcept {
     double& kept = now_.operations[position].cost;
@@ -310,11 +323,16 @@ class history {
     away_.add(t, size, to_host, due(t));
   }
   void back(tensor_id t) noexcept { away_.remove(t); }
-  /// The step has ended: it is kept, and the next one begins. O(step).
+  /// The step has ended: it is kept, and the next one begins. `living(visit)` calls
+  /// `visit(t, size, pinned)` for every tensor that the program holds: one that the step did not
+  /// touch takes memory, too. O(step + tensors).
   void end_of_step(nanoseconds clock) {
+    end_of_step(clock, [](const auto&) {});
+  }
+  template <class Living>
+  void end_of_step(nanoseconds clock, const Living& living) {
     if (now_.operations.empty()) return void(began_ = clock);
     took_ = static_cast<double>((clock - std::exchange(began_, clock)).count());
-    now_.finish();
     // What lives and was not used in this step is not expected in the next one like it.
     for (std::uint32_t l = 0; l < before_.size(); ++l) {
       const row& r = rows_[index(before_[l])];
@@ -324,6 +342,8 @@ class history {
     // What is known of the step behind one like this.
     for (std::uint32_t l = 0; follows() && l < twins_.size(); ++l)
       if (twins_[l] != none) now_.storages[l].again = followed().storages[twins_[l]].again;
+    enter_untouched(living);
+    now_.finish();
     // Which step came after one like this; after the one before it came this one.
     std::uint64_t after = follows() ? records_[followed_].after : 0;
     if (follows()) records_[followed_].used = ++agreements_;
@@ -334,6 +354,7 @@ class history {
       for (step_record::storage& s : now_.storages)
         if (s.born == none && s.again == none && s.uses > 0) s.again = now_.uses[s.first_use];
     }
+    now_.tensors = tensors_;
     last_ = keep();
     records_[last_].after = coming_ = after;
     ++step_;
@@ -344,7 +365,7 @@ class history {
       r.again = last().storages[l].again;
       r.before_step = r.again_step = step_;
     }
-    now_.clear();
+    now_.clear(), quiet_.clear();
     std::swap(before_, tensors_);
     tensors_.clear(), twins_.clear(), matches_.clear();
     prefix_ = exact_ = 0;
@@ -364,7 +385,16 @@ class history {
     std::uint32_t expected = none;  // and in the record that is followed
     std::uint32_t again = none;     // its first use in this step, by the one before
     std::uint32_t before = none;    // its number in the step before
+    std::uint32_t quiet = 0, quiet_step = 0;  // its place in `quiet_`, and in which step
   };
+  // Not touched so far in the step under way, but something happened to it.
+  struct quiet {
+    tensor_id tensor;
+    bytes size;
+    bool pinned;
+    std::uint32_t local = none;  // once it is touched
+  };
+  static constexpr std::uint32_t unnumbered = 0x80000000u;  // of a change: a place in `quiet_`
   struct entry {
     step_record step;
     std::uint64_t used = 0;   // when a step last agreed with it, in such times
@@ -413,17 +443,67 @@ class history {
     const bool has = follows() && matches_[here] != none;
     return has ? followed().operations[matches_[here]].cost : 0.0;
   }
+  // Keeps a step of another history, all of whose operators are nameless.
+  void learn(const step_record& step) {
+    before_.clear();
+    now_ = step;
+    prefix_ = exact_ = 0;
+    std::vector<bool> met(step.storages.size());
+    for (step_record::operation& o : now_.operations) {
+      o.kind = mix(mix(hash(""), o.inputs), std::uint64_t{o.inputs} + o.updates);
+      o.key = o.kind;
+      std::uint64_t sizes = 0;
+      for (const std::uint32_t s : now_.touched(o)) {
+        if (!met[s]) sizes = mix(sizes, step.storages[s].size.count);
+        met[s] = true;
+        o.key = mix(o.key, s);
+      }
+      sizes = mix(sizes, o.workspace.count);
+      for (const std::uint32_t s : now_.outputs(o)) {
+        sizes = mix(sizes, step.storages[s].size.count);
+        met[s] = true;
+      }
+      chain(o, sizes);
+    }
+    last_ = keep();
+    now_.clear(), quiet_.clear();
+    prefix_ = exact_ = 0;
+  }
   // A storage of the step under way.
   void enter(tensor_id t, bytes size, std::uint32_t born, bool pinned) {
     row& r = rows_[index(t)];
     r.step = step_;
     r.local = static_cast<std::uint32_t>(now_.storages.size());
     r.expected = none;
+    if (r.quiet_step == step_) quiet_[r.quiet].local = r.local;
+    append(t, size, born, pinned);
+  }
+  void append(tensor_id t, bytes size, std::uint32_t born, bool pinned) {
     step_record::storage s;
     s.size = size, s.born = born, s.pinned = pinned;
     now_.storages.push_back(s);
     tensors_.push_back(t);
     twins_.push_back(none);
+  }
+  // At the end of a step: what it held without touching it, behind all that it touched.
+  template <class Living>
+  void enter_untouched(const Living& living) {
+    for (step_record::change& c : now_.changes) {
+      if (c.storage < unnumbered) continue;
+      quiet& q = quiet_[c.storage & ~unnumbered];
+      if (q.local == none) {
+        const row& r = rows_[index(q.tensor)];
+        const bool lives = r.quiet_step == step_ && &quiet_[r.quiet] == &q;
+        q.local = static_cast<std::uint32_t>(now_.storages.size());
+        lives ? enter(q.tensor, q.size, none, q.pinned) : append(q.tensor, q.size, none, q.pinned);
+      }
+      c.storage = q.local;
+      if (c.what == step_record::change::kind::went && c.at > 0)
+        now_.storages[c.storage].died = c.at - 1;
+    }
+    living([&](tensor_id t, bytes size, bool pinned) {
+      if (rows_[index(t)].step != step_) enter(t, size, none, pinned);
+    });
   }
   void expect(std::uint32_t local, std::uint32_t twin) noexcept {
     twins_[local] = twin;
@@ -587,6 +667,7 @@ class history {
   step_record now_;                             // under way
   std::vector<row> rows_;                       // by tensor
   std::vector<tensor_id> tensors_;              // by storage of the step under way
+  std::vector<quiet> quiet_;
   std::vector<tensor_id> before_;               // by storage of the step before
   std::vector<std::uint32_t> twins_;            // likewise: the followed record's
   std::vector<std::uint32_t> matches_;          // by operator of the step under way: likewise

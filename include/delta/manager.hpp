@@ -15,6 +15,7 @@
 #include "delta/detail/course.hpp"
 #include "delta/detail/ledger.hpp"
 #include "delta/detail/room.hpp"
+#include "delta/detail/stage.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
@@ -292,13 +293,21 @@ class manager {
   /// A step that was seen elsewhere, as if it had just ended here: the next one may follow it. Its
   /// operators are told apart by what they touch alone, not by their names. `variant`: which of
   /// several policies decides in it; `here`: by the record's storages, those from outside the step
-  /// that are here already. Between steps only. O(step).
+  /// that are here already, and expected in it; `next`: the step behind it, if that is another one.
+  /// Between steps only. O(step).
   void teach(const step_record& step, std::uint32_t variant = 0,
-             std::span<const tensor_id> here = {}) {
+             std::span<const tensor_id> here = {}, const step_record* next = nullptr) {
     guarded(open::refused, [&] {
-      book_.past.teach(step, here);
+      book_.steps.mark();
+      book_.past.teach(step, here, next);
       room_.decide_by(variant);
     });
+  }
+  /// Between two steps of another manager: this one's tensors are those, with the same ids, where
+  /// they are there. Of a manager that has none, over a storage in virtual time without places.
+  /// Takes time by its clock. Throws budget_exceeded where they do not fit. O(tensors).
+  void stage(const standing& s) {
+    guarded(open::refused, [&] { detail::stage<S>(book_).set(s); });
   }
 
   // --- what happened ----------------------------------------------------------------------------

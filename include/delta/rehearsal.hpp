@@ -1,6 +1,9 @@
 // delta: a step that was seen, once more in virtual time: what a policy would make of the next one.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -13,33 +16,219 @@
 
 namespace delta {
 
-/// What the next step like `step` would take, in ns: runs it under a policy that knows it already,
-/// on a machine of those rates and that memory, in virtual time. Infinite where it does not come to
-/// its end, or not within `limit` ns. What came from outside the step is there when it begins, and
-/// free bytes are in one piece. `variant`: of several policies (switching.hpp) the one that
-/// decides. As dear as the decisions of one step: milliseconds. Throws std::bad_alloc.
+/// The step to come, as far as it is known when one has ended: what the program will do, by a
+/// record, and where everything is when it begins. What `rehearse` plays.
+///
+/// What comes of it is exact in virtual time where the step repeats its record: the same operators
+/// take the same times, what was there before is there again, with ids or at least sizes as then,
+/// and free bytes are in one piece.
+class coming_step {
+ public:
+  /// `step` as it would be now: at the end of another one, for a selector (switching.hpp). It must
+  /// live as long as this. O(tensors + storages).
+  coming_step(const context& c, const step_record& step) : step_(&step) {
+    const history& past = c.past();
+    if (past.follows()) next_ = &past.behind();
+    const auto whole = [](double x) { return bytes{static_cast<std::uint64_t>(std::max(x, 0.0))}; };
+    const auto time = [](double x) { return nanoseconds{static_cast<std::int64_t>(x)}; };
+    const copy_rates rates{.out = c.rate(direction::out),
+                           .in = c.rate(direction::in),
+                           .latency = time(c.latency(direction::out))};
+    machine_ = {.capacity = whole(c.budget()),
+                .host_capacity = whole(c.host_free()),
+                .rate_out = rates.out,
+                .rate_in = rates.in,
+                .latency = rates.latency,
+                .places = false};
+    begin_.ahead = time(c.ahead());
+    begin_.copies.assign(c.copies().begin(), c.copies().end());
+    for (const queued_copy& q : begin_.copies)
+      begin_.over[static_cast<std::size_t>(q.way)] += rates.cost(q.way, q.size);
+    for (const direction d : {direction::out, direction::in}) {
+      nanoseconds& over = begin_.over[static_cast<std::size_t>(d)];
+      over = std::max(over - time(c.backlog(d)), nanoseconds{});
+    }
+    const auto add = [&](tensor_id t) {
+      const residency where = c.where(t);
+      begin_.tensors.push_back({.tensor = t,
+                                .size = whole(c.bytes(t)),
+                                .pinned = c.pins(t),
+                                .where = where,
+                                .clean = c.is_clean(t) && where == residency::resident,
+                                .fresh = c.is_fresh(t),
+                                .used = c.clock() - c.last_use(t)});
+      const bool on_host = where != residency::resident || c.is_clean(t) || c.is_copying(t);
+      if (on_host) machine_.host_capacity += begin_.tensors.back().size;
+    };
+    for (const tensor_id t : c.offloaded()) add(t);
+    past.for_each_held([&](tensor_id t) {
+      if (c.where(t) != residency::host) add(t);
+    });
+    const bool here = past.steps() > 0 && &step == &past.last();
+    cast(here);
+    // What policies expect of a tensor now is what they shall expect.
+    if (past.follows() && &past.followed() == &step)
+      for (std::size_t s = 0; s < expected_.size(); ++s) {
+        const auto known = [&](tensor_id t) {
+          const forecast f = c.next_use(t);
+          return f.what == forecast::kind::known && f.position < step.length();
+        };
+        if (expected_[s] != tensor_id::none && !known(expected_[s])) expected_[s] = tensor_id::none;
+      }
+  }
+  /// `step` on that machine, begun with all that was there before it on the device. It must live as
+  /// long as this.
+  coming_step(const step_record& step, const simulated_options& machine)
+      : step_(&step), machine_(machine) {
+    machine_.places = false;
+    read_changes();
+    played_.assign(step.storages.size(), tensor_id::none);
+    for (std::size_t s = 0; s < step.storages.size(); ++s) {
+      if (!was_there(s)) continue;
+      const step_record::storage& x = step.storages[s];
+      played_[s] = static_cast<tensor_id>(begin_.tensors.size());
+      begin_.tensors.push_back(
+          {.tensor = played_[s], .size = x.size, .pinned = x.pinned ? pin::both : pin::none});
+    }
+    expected_ = played_;
+  }
+
+  [[nodiscard]] const step_record& step() const noexcept { return *step_; }
+  /// The step behind it, as far as known; else null.
+  [[nodiscard]] const step_record* next() const noexcept { return next_; }
+  [[nodiscard]] const simulated_options& machine() const noexcept { return machine_; }
+  /// Where everything is when it begins.
+  [[nodiscard]] const standing& begin() const noexcept { return begin_; }
+  /// By storage of the record: the tensor that plays it, of those that are there; and where
+  /// policies expect it, too.
+  [[nodiscard]] const std::vector<tensor_id>& played() const noexcept { return played_; }
+  [[nodiscard]] const std::vector<tensor_id>& expected() const noexcept { return expected_; }
+  /// Was the storage there before the step, or did the program make it as a source within?
+  [[nodiscard]] bool was_there(std::size_t s) const noexcept {
+    return step_->storages[s].born == step_record::none && !came_[s];
+  }
+  [[nodiscard]] bool comes(std::size_t s) const noexcept { return came_[s]; }
+  /// Tensors that are there, and have no part in the step: it begins by dropping them.
+  [[nodiscard]] const std::vector<tensor_id>& leftover() const noexcept { return leftover_; }
+
+ private:
+  static constexpr std::uint32_t none = step_record::none;
+
+  void read_changes() {
+    came_.assign(step_->storages.size(), false), went_ = came_;
+    for (const step_record::change& c : step_->changes) {
+      if (c.what == step_record::change::kind::came) came_[c.storage] = true;
+      if (c.what == step_record::change::kind::went) went_[c.storage] = true;
+    }
+  }
+  // Who plays which storage: by id, then by size. `last`: the step that has just ended: then what it
+  // made, and is here still, is known.
+  void cast(bool last) {
+    const step_record& r = *step_;
+    const std::size_t many = r.storages.size();
+    read_changes();
+    played_.assign(many, tensor_id::none);
+    std::vector<bool> taken(begin_.tensors.size());
+    // The tensors by id.
+    std::vector<std::uint32_t> by_id(begin_.tensors.size());
+    for (std::uint32_t i = 0; i < by_id.size(); ++i) by_id[i] = i;
+    std::ranges::sort(by_id, {}, [&](std::uint32_t i) { return begin_.tensors[i].tensor; });
+    const auto with_id = [&](tensor_id t) {
+      const auto at = std::ranges::lower_bound(by_id, t, {}, [&](std::uint32_t i) {
+        return begin_.tensors[i].tensor;
+      });
+      return at != by_id.end() && begin_.tensors[*at].tensor == t ? *at : none;
+    };
+    const auto suits = [&](std::size_t s, std::uint32_t i) {
+      return !taken[i] && begin_.tensors[i].size == r.storages[s].size &&
+             (begin_.tensors[i].pinned == pin::both) == r.storages[s].pinned;
+    };
+    const auto take = [&](std::size_t s, std::uint32_t i) {
+      played_[s] = begin_.tensors[i].tensor, taken[i] = true;
+    };
+    for (std::size_t s = 0; s < many; ++s)
+      if (const std::uint32_t i = was_there(s) && s < r.tensors.size() ? with_id(r.tensors[s]) : none;
+          i != none && suits(s, i))
+        take(s, i);
+    for (std::size_t s = 0; s < many; ++s)
+      for (std::size_t k = 0; was_there(s) && played_[s] == tensor_id::none && k < by_id.size(); ++k)
+        if (suits(s, by_id[k])) take(s, by_id[k]);
+    expected_ = played_;
+    // A source that the step made and kept stands for itself, unless it has replaced another one.
+    for (std::size_t s = 0; last && s < many; ++s)
+      if (const std::uint32_t i = came_[s] && s < r.tensors.size() ? with_id(r.tensors[s]) : none;
+          i != none && !went_[s] && suits(s, i))
+        take(s, i), expected_[s] = played_[s];
+    // What an operator made and the step did not drop is made anew, so it can't be meant to stay.
+    for (std::size_t s = 0; last && s < many; ++s)
+      if (const std::uint32_t i =
+              r.storages[s].born != none && s < r.tensors.size() ? with_id(r.tensors[s]) : none;
+          i != none && !went_[s] && !taken[i])
+        taken[i] = true, leftover_.push_back(r.tensors[s]);
+  }
+
+  const step_record* step_;
+  const step_record* next_ = nullptr;
+  simulated_options machine_;
+  standing begin_;
+  std::vector<bool> came_, went_;  // by storage
+  std::vector<tensor_id> played_, expected_, leftover_;
+};
+
+/// What that step would take, in ns: runs it under a policy that knows it already, in virtual time.
+/// Infinite where it does not come to its end, or not within `limit` ns. `variant`: of several
+/// policies (switching.hpp) the one that decides. As dear as the decisions of one step:
+/// milliseconds. Throws std::bad_alloc.
 template <Heuristic H, Decider D, Prefetcher P>
-[[nodiscard]] double rehearse(const step_record& step, policy<H, D, P> p, std::uint32_t variant,
-                              const simulated_options& machine, double limit = never) {
-  simulated_options on = machine;
-  on.places = false;
-  simulated storage(on);
+[[nodiscard]] double rehearse(const coming_step& what, policy<H, D, P> p, std::uint32_t variant,
+                              double limit = never) {
+  const step_record& step = what.step();
+  simulated storage(what.machine());
   struct too_long {};
   try {
     manager m{std::move(p), storage};
-    std::vector<tensor_id> ids(step.storages.size(), tensor_id::none);
-    // What outlives its operator, by the operator before whose end nobody lets it go.
-    std::vector<std::vector<std::uint32_t>> dying(step.operations.size());
-    for (std::uint32_t s = 0; s < step.storages.size(); ++s) {
-      const step_record::storage& x = step.storages[s];
-      if (x.born == step_record::none) ids[s] = x.pinned ? m.constant(x.size) : m.variable(x.size);
-      if (x.died != step_record::none) dying[x.died].push_back(s);
-    }
-    m.teach(step, variant, ids);
+    m.stage(what.begin());
+    m.teach(step, variant, what.expected(), what.next());
+    std::vector<tensor_id> ids = what.played();
+    const auto began = storage.now();
+    const auto check_time = [&] {
+      if (static_cast<double>((storage.now() - began).count()) > limit) throw too_long{};
+    };
+    for (const tensor_id t : what.leftover()) m.drop(t);
+    for (std::uint32_t s = 0; s < ids.size(); ++s)
+      if (const auto& x = step.storages[s];
+          ids[s] == tensor_id::none && what.was_there(s))
+        ids[s] = x.pinned ? m.constant(x.size) : m.variable(x.size);
+    auto changed = step.changes.begin();
+    const auto change_until = [&](std::uint32_t position) {
+      using kind = step_record::change::kind;
+      for (; changed != step.changes.end() && changed->at <= position; ++changed) {
+        tensor_id& t = ids[changed->storage];
+        const step_record::storage& x = step.storages[changed->storage];
+        switch (changed->what) {
+          case kind::came:
+            if (what.played()[changed->storage] == tensor_id::none)
+              t = x.pinned ? m.constant(x.size) : m.variable(x.size);
+            break;
+          case kind::went:
+            m.drop(t);
+            break;
+          case kind::read:
+            (void)m.acquire(t);
+            break;
+          case kind::written:
+            // Of what stays, it was written when it was made.
+            if (changed->at > 0 || !what.comes(changed->storage) ||
+                what.played()[changed->storage] == tensor_id::none)
+              (void)m.acquire(t, access::write);
+            break;
+        }
+      }
+    };
     std::vector<tensor_id> inputs, updates, made;
     std::vector<bytes> sizes;
-    const auto began = storage.now();
     for (std::uint32_t i = 0; i < step.length(); ++i) {
+      change_until(i);
       const step_record::operation& o = step.operations[i];
       const auto touched = step.touched(o), outputs = step.outputs(o);
       inputs.clear(), updates.clear(), sizes.clear();
@@ -54,12 +243,10 @@ template <Heuristic H, Decider D, Prefetcher P>
                            .traits = o.traits,
                            .cost = nanoseconds{static_cast<std::int64_t>(o.cost)},
                            .name = ""},
-            made, [&](call&) {
-              if (static_cast<double>((storage.now() - began).count()) > limit) throw too_long{};
-            });
+            made, [&](call&) { check_time(); });
       for (std::size_t k = 0; k < made.size(); ++k) ids[outputs[k]] = made[k];
-      for (const std::uint32_t s : dying[i]) m.drop(ids[s]);
     }
+    change_until(step.length());
     m.end_of_step();
     return static_cast<double>((storage.now() - began).count());
   } catch (const error&) {
@@ -67,6 +254,14 @@ template <Heuristic H, Decider D, Prefetcher P>
   } catch (too_long) {
     return never;
   }
+}
+
+/// The same on a machine of those rates and that memory, of a step that begins with all that was
+/// there before it on the device.
+template <Heuristic H, Decider D, Prefetcher P>
+[[nodiscard]] double rehearse(const step_record& step, policy<H, D, P> p, std::uint32_t variant,
+                              const simulated_options& machine, double limit = never) {
+  return rehearse(coming_step(step, machine), std::move(p), variant, limit);
 }
 
 }  // namespace delta

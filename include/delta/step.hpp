@@ -14,9 +14,10 @@ namespace delta {
 /// What happened between two ends of steps, in the program's order: its operators, the storages
 /// that they touched, and when those were made, used and dropped. Positions are operators, counted
 /// from 0; what the manager computed again does not count. Storages are numbered in the order in
-/// which the step first touched them, so two steps that begin alike number alike.
+/// which the step first touched them, so two steps that begin alike number alike; those that it held
+/// without touching them come last.
 ///
-/// About 100 bytes an operator and 32 a storage. Nothing in it points anywhere.
+/// About 100 bytes an operator, 36 a storage and 12 a change. Nothing in it points anywhere.
 struct step_record {
   static constexpr std::uint32_t none = 0xffffffffu;
 
@@ -28,7 +29,6 @@ struct step_record {
     double start = 0;          ///< ns of the operators before it
     double cost = 0;           ///< ns, as last measured
     std::uint64_t live = 0;    ///< bytes that the program holds while it runs, workspace included
-    std::uint64_t aside = 0;   ///< bytes beyond `live` that bringing its inputs back took
     bytes workspace{};         ///< rounded
     std::uint32_t first = 0;   ///< its lists: inputs, updates, outputs
     std::uint32_t inputs = 0, updates = 0, outputs = 0;
@@ -42,11 +42,25 @@ struct step_record {
     std::uint32_t again = none;  ///< its first use in the step after this one, as far as known
     bool pinned = false;         ///< both ways
   };
+  /// What the program did between operators to a storage: in the order in which it did so.
+  struct change {
+    enum class kind : std::uint8_t {
+      came,    ///< it made a source: what did not come, and was not born, was there before the step
+      went,    ///< the last reference was dropped
+      read,    ///< the host looked at it
+      written  ///< the host wrote it
+    };
+    std::uint32_t at = 0;  ///< before that operator; the step's length: behind the last one
+    std::uint32_t storage = 0;
+    kind what = kind::came;
+  };
 
   std::vector<operation> operations;
   std::vector<storage> storages;
   std::vector<std::uint32_t> lists;  ///< of the operations: storages
   std::vector<std::uint32_t> uses;   ///< of the storages: positions, ascending, each once
+  std::vector<change> changes;
+  std::vector<tensor_id> tensors;  ///< by storage: what it was then; an id may be another's by now
   double time = 0;                   ///< ns of all operators
   std::uint64_t peak = 0;            ///< the most of `live`, in bytes
   std::uint32_t peak_at = 0;         ///< and the first operator with that
@@ -65,22 +79,25 @@ struct step_record {
   /// What it takes of the machine's memory, in bytes. O(1).
   [[nodiscard]] std::size_t footprint() const noexcept {
     return operations.capacity() * sizeof(operation) + storages.capacity() * sizeof(storage) +
-           (lists.capacity() + uses.capacity()) * sizeof(std::uint32_t);
+           (lists.capacity() + uses.capacity() + tensors.capacity()) * sizeof(std::uint32_t) +
+           changes.capacity() * sizeof(change);
   }
   /// Empty, but it keeps its memory.
   void clear() noexcept {
     operations.clear(), storages.clear(), lists.clear(), uses.clear();
+    changes.clear(), tensors.clear();
     time = 0, peak = 0, peak_at = 0;
   }
 
   /// Gives back what it has taken in advance; takes as much as another one has. O(record).
   void fit() {
     operations.shrink_to_fit(), storages.shrink_to_fit(), lists.shrink_to_fit();
-    uses.shrink_to_fit();
+    uses.shrink_to_fit(), changes.shrink_to_fit(), tensors.shrink_to_fit();
   }
   void reserve_like(const step_record& o) {
     operations.reserve(o.operations.size()), storages.reserve(o.storages.size());
     lists.reserve(o.lists.size()), uses.reserve(o.uses.size());
+    changes.reserve(o.changes.size()), tensors.reserve(o.tensors.size());
   }
 
   /// Fills in what follows from the operations: starts, uses, peak. O(record).

@@ -60,7 +60,8 @@ class away_list {
   /// O(log positions), no heap.
   void add(tensor_id t, bytes size, bool on_host, std::uint32_t due) noexcept {
     row& r = rows_[index(t)];
-    r = {size.count, none, static_cast<std::uint32_t>(list_.size()), tensor_id::none, on_host};
+    r = {size.count, none, static_cast<std::uint32_t>(list_.size()), tensor_id::none, on_host,
+         ++left_};
     list_.push_back(t);
     file(t, due);
   }
@@ -77,7 +78,8 @@ class away_list {
   }
   /// Nobody knows any more when it is due; it stays in the list. As `remove`.
   void forget(tensor_id t) noexcept { unfile(t); }
-  /// Other positions count from now on: `due(t)` gives them anew. O(positions + listed).
+  /// Other positions count from now on: `due(t)` gives them anew. O(positions + listed), and those
+  /// due at the same operator.
   template <class Due>
   void reset(std::size_t positions, const Due& due) {
     on_host_.reset(positions), evicted_.reset(positions);
@@ -108,8 +110,9 @@ class away_list {
     std::uint64_t size = 0;
     std::uint32_t due = none;          // where its bytes count
     std::uint32_t place = none;        // in the list
-    tensor_id next = tensor_id::none;  // on the host, and due at the same operator
+    tensor_id next = tensor_id::none;  // on the host, and due at the same operator: left before
     bool on_host = false;
+    std::uint64_t left = 0;  // when, in such times
   };
 
   void file(tensor_id t, std::uint32_t due) noexcept {
@@ -117,7 +120,10 @@ class away_list {
     if (due >= first_.size()) return;
     r.due = due;
     (r.on_host ? on_host_ : evicted_).add(due, r.size);
-    if (r.on_host) r.next = std::exchange(first_[due], t);
+    if (!r.on_host) return;
+    tensor_id* at = &first_[due];
+    while (*at != tensor_id::none && rows_[index(*at)].left > r.left) at = &rows_[index(*at)].next;
+    r.next = std::exchange(*at, t);
   }
   // Of those due at one operator few are away, so the list is walked.
   void unfile(tensor_id t) noexcept {
@@ -136,6 +142,7 @@ class away_list {
   std::vector<tensor_id> list_;
   position_sums on_host_, evicted_;
   std::vector<tensor_id> first_;  // on the host, by position; more in `row::next`
+  std::uint64_t left_ = 0;
 };
 
 }  // namespace delta::detail

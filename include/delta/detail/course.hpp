@@ -115,6 +115,12 @@ class course {
     book_->follow_clock();
     book_->touch(t, book_->now.clock);
     room_->told().settle();
+    if (book_->learns) {
+      using change = step_record::change::kind;
+      const tensor& r = book_->tensors[t];
+      book_->past.changed(writes ? change::written : change::read, t, r.footprint,
+                          r.pinned == pin::both);
+    }
   }
   /// Ends what `acquire` began. O(1), unless it was dropped meanwhile.
   void unlock(tensor_id t) {
@@ -232,7 +238,7 @@ class course {
       book_->steps.mark();
       launcher_.forget_times();
       book_->follow_clock();
-      book_->past.end_of_step(book_->now.clock);
+      end_recording();
     }
     book_->now.backward = false;
     room_->end_of_step();
@@ -326,13 +332,23 @@ class course {
     graph& g = book_->tensors;
     if (book_->steps.begins(name, touched_,
                             [&](tensor_id t) { return g[t].producer == operator_id::none; })) {
-      book_->past.end_of_step(book_->now.clock);
+      end_recording();
       room_->end_of_step();
     }
     book_->past.starts(began_);
     book_->past.begin(
         name, touched_, inputs_, [&](tensor_id t) { return g[t].footprint; },
         [&](tensor_id t) { return g[t].pinned == pin::both; });
+  }
+  // The history's step ends, with what the program holds then.
+  void end_recording() {
+    const graph& g = book_->tensors;
+    book_->past.end_of_step(book_->now.clock, [&](const auto& visit) {
+      for (std::uint32_t i = 0; i < g.tensor_slots(); ++i) {
+        const auto t = static_cast<tensor_id>(i);
+        if (g[t].in_use && g[t].references > 0) visit(t, g[t].footprint, g[t].pinned == pin::both);
+      }
+    });
   }
   void note_abort() noexcept {
     if (book_->learns) book_->past.undo();

@@ -280,6 +280,23 @@ class graph {
     sort(free_tensors_), sort(free_records_);
   }
 
+  /// Of an empty graph: ids are given out in this order, then those between them and above in
+  /// ascending order. Each may be named once. O(highest id).
+  void give_out(std::span<const tensor_id> order) {
+    std::uint32_t rows = 0;
+    for (const tensor_id t : order) rows = std::max(rows, index(t) + 1);
+    std::vector<bool> named(rows, false);
+    for (const tensor_id t : order) named[index(t)] = true;
+    tensors_.resize(rows);
+    last_use_.resize((rows + detail::id_set::word_bits - 1) / detail::id_set::word_bits *
+                     detail::id_set::word_bits);
+    changed_.cover(rows);
+    free_tensors_.clear();
+    for (std::uint32_t i = rows; i-- > 0;)
+      if (!named[i]) free_tensors_.push_back(static_cast<tensor_id>(i));
+    free_tensors_.insert(free_tensors_.end(), order.rbegin(), order.rend());
+  }
+
   /// Is nobody left who could ask for any output of `o`, directly or by recomputing? Then the
   /// record can go (repairs P-1). O(outputs).
   [[nodiscard]] bool useless(operator_id o) const noexcept {

@@ -76,7 +76,9 @@ class ledger {
   void follow_clock() { now.clock = std::max(now.clock, storage_->now()); }
   /// Refreshes what policies see: some calls of the storage. O(1).
   void look() {
-    follow_clock();
+    const nanoseconds time = storage_->now();
+    now.clock = std::max(now.clock, time);
+    now.ahead = now.clock - time;
     now.budget = storage_->capacity();
     now.used = storage_->used() - candidates_.spare();
     now.leaving = leaving_;
@@ -98,7 +100,10 @@ class ledger {
     tensor& r = tensors[t];
     if (learns) {
       past.came(t, r.footprint);
-      if (!persistent) steps.made(r.footprint);
+      if (persistent)
+        past.changed(step_record::change::kind::came, t, r.footprint, pinned == pin::both);
+      else
+        steps.made(r.footprint);
     }
     own(t, std::move(b));
     r.label = label;
@@ -185,8 +190,11 @@ class ledger {
   /// Gives up a host copy: stale after an update, or host room is needed.
   void forget_host_copy(tensor_id t) {
     if (!tensors[t].host) return;
-    if (std::exchange(tensors[t].copying, false))
-      std::erase_if(copying_, [&](const copy_under_way& c) { return c.tensor == t; });
+    if (std::exchange(tensors[t].copying, false)) {
+      const auto at = std::ranges::find(copying_, t, &copy_under_way::tensor);
+      forsake(at->done, tensors[t].footprint);
+      copying_.erase(at);
+    }
     storage_->free(std::move(tensors[t].host));
     tensors.reweigh(t);
   }
@@ -207,6 +215,27 @@ class ledger {
       tensors.reweigh(c.tensor);
       return true;
     });
+    std::erase_if(forsaken_, [&](const forsaken& f) { return storage_->reached(f.done); });
+  }
+  /// All copies under way, those out first, each engine's in the order in which they were queued.
+  /// Where the steps are learned also those that nobody uses: they take their time. O(copies log
+  /// copies).
+  [[nodiscard]] std::span<const queued_copy> queued_copies() {
+    sorted_.clear();
+    const auto add = [&](tensor_id t, stamp done, bytes size) {
+      const bool out = done.where == engine::copy_out;
+      sorted_.push_back({done, {t, size, out ? direction::out : direction::in}});
+    };
+    for (const flight& f : flights_)
+      add(f.tensor, f.moving.done(), tensors[f.tensor].footprint);
+    for (const copy_under_way& c : copying_) add(c.tensor, c.done, tensors[c.tensor].footprint);
+    for (const forsaken& f : forsaken_) add(tensor_id::none, f.done, f.size);
+    std::ranges::sort(sorted_, {}, [](const auto& c) {
+      return std::pair(c.second.way == direction::in, c.first.point);
+    });
+    queued_.clear();
+    for (const auto& c : sorted_) queued_.push_back(c.second);
+    return queued_;
   }
   /// Waits for the oldest copy out under way, or with none for the oldest copy in. False: none.
   bool wait_for_copy() {
@@ -294,7 +323,7 @@ class ledger {
   void drop(tensor_id t) {
     if (--tensors[t].references > 0) return;
     if (learns) {
-      past.went(t, tensors[t].footprint);
+      past.went(t, tensors[t].footprint, tensors[t].pinned == pin::both);
       if (!tensors[t].persistent) steps.dropped(tensors[t].footprint);
     }
     tensors.reweigh(t);
@@ -413,7 +442,13 @@ class ledger {
     if (kept && done.where == engine::copy_out && !storage_->reached(done)) {
       copying_.push_back({t, done});
       tensors[t].copying = true;
+    } else {
+      forsake(done, tensors[t].footprint);
     }
+  }
+  // Nobody waits for that copy any more.
+  void forsake(stamp done, bytes size) {
+    if (learns) forsaken_.push_back({done, size});
   }
   // A copy ahead becomes one after which the block goes.
   transfer resume(tensor_id t) {
@@ -489,6 +524,15 @@ class ledger {
     stamp done;
   };
   std::vector<copy_under_way> copying_;
+  // Copies under way that have no tensor any more, or none that waits for them: the queue is as
+  // long by them, and a rehearsal's must be.
+  struct forsaken {
+    stamp done;
+    bytes size;
+  };
+  std::vector<forsaken> forsaken_;
+  std::vector<std::pair<stamp, queued_copy>> sorted_;
+  std::vector<queued_copy> queued_;
   std::array<stamp, 2> landings_{};  // of the last copies that landed before their end
   bytes leaving_{}, constants_{};
 };

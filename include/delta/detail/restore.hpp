@@ -97,12 +97,6 @@ class restorer {
     graph& g = book_->tensors;
     plan& p = planner_.closure(
         g, targets, tail, [&](tensor_id t) { return room_->reloads(t); }, rounded());
-    if (book_->learns) {
-      bytes inputs = tail;
-      for (const tensor_id t : targets)
-        if (!on_device(g[t].where)) inputs += g[t].footprint;
-      book_->past.restores(saturating_sub(p.peak, inputs));
-    }
     // Locked first, so that making room does not release what the plan counts as here.
     for (plan::row& r : p.rows)
       if (on_device(g[r.tensor].where))

@@ -133,8 +133,10 @@ class room {
     ended_ = {};
   }
   void end_of_step() {
+    if constexpr (selects_variant<H>) book_->harvest();
     book_->look();
-    const context c = view();
+    context c = view();
+    if constexpr (selects_variant<H>) c.set_copies(book_->queued_copies());
     if constexpr (follows_steps<P>) prefetcher_.end_of_step(c);
     if constexpr (follows_steps<H>) filter_.heuristic().end_of_step(c);
     if constexpr (follows_steps<D>) decider_.end_of_step(c);

@@ -1,0 +1,181 @@
+// delta: a manager's tensors brought to where they are between two steps of another manager, so that
+// a step can be rehearsed from there.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "delta/context.hpp"
+#include "delta/detail/ledger.hpp"
+#include "delta/error.hpp"
+#include "delta/tensor.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+/// A tensor as it is between two steps.
+struct standing_tensor {
+  tensor_id tensor = tensor_id::none;
+  bytes size{};  ///< rounded
+  pin pinned = pin::none;
+  residency where = residency::resident;  ///< evicted: it counts as one on the host
+  bool clean = false;                     ///< resident, and its host copy is valid
+  bool fresh = false;                     ///< it came back early, and was not used yet
+  double used = 0;                        ///< ns from its last use to now
+};
+
+/// Where everything is between two steps.
+struct standing {
+  std::vector<standing_tensor> tensors;  ///< those on the host in the order in which they left
+  std::vector<queued_copy> copies;       ///< under way, of each direction in their order
+  std::array<nanoseconds, 2> over{};     ///< by direction: of the first of them, that is behind it
+  nanoseconds ahead{};                   ///< of the storage's clock: operators that took no time
+};
+
+namespace detail {
+
+/// Brings an empty ledger over a storage in virtual time, without places, to that state. Takes
+/// time. Throws budget_exceeded where it does not fit, std::bad_alloc. O(tensors).
+template <class Storage>
+class stage {
+ public:
+  explicit stage(ledger<Storage>& l) : book_(&l), storage_(&l.storage()) {}
+
+  void set(const standing& s) {
+    std::vector<tensor_id> ids;
+    ids.reserve(s.tensors.size());
+    // In the order in which they are admitted.
+    const auto in_order = [&](const auto& visit) {
+      for (const int turn : {0, 1, 2, 3})
+        for (const standing_tensor& x : s.tensors)
+          if (turn_of(x, s) == turn) visit(x, turn);
+    };
+    in_order([&](const standing_tensor& x, int) { ids.push_back(x.tensor); });
+    book_->tensors.give_out(ids);
+    for (const queued_copy& c : s.copies)
+      if (c.way == direction::in && !standing_at(s, c)) bring_out(c);
+    bool copied = false;
+    in_order([&](const standing_tensor& x, int turn) {
+      if (turn == 3 && !std::exchange(copied, true)) queue(s);
+      admit(x);
+      if (turn == 0) book_->offload(x.tensor), let_land();
+      if (turn == 1) book_->copy_ahead(x.tensor), let_land();
+    });
+    if (!copied) queue(s);
+    const nanoseconds now = storage_->now() + s.ahead;
+    book_->now.clock = now;
+    for (const standing_tensor& x : s.tensors) {
+      book_->tensors.set_last_use(x.tensor, now - nanoseconds{static_cast<std::int64_t>(x.used)});
+      book_->tensors[x.tensor].fresh = x.fresh;
+    }
+  }
+
+ private:
+  // What is on the host comes first, while the device is empty; then clean tensors; then those that
+  // are being copied out; the others last, as the copies under way take no time of theirs.
+  static int turn_of(const standing_tensor& x, const standing& s) {
+    if (x.where == residency::host || x.where == residency::reloading ||
+        x.where == residency::evicted)
+      return 0;
+    if (x.clean) return 1;
+    const bool leaving = std::ranges::any_of(s.copies, [&](const queued_copy& c) {
+      return c.tensor == x.tensor && c.way == direction::out;
+    });
+    return leaving ? 2 : 3;
+  }
+  block room_for(bytes n) {
+    auto b = storage_->allocate(n, lifetime::persistent);
+    if (!b) throw budget_exceeded(memory_report{});
+    return std::move(*b);
+  }
+  void admit(const standing_tensor& x) {
+    (void)book_->admit(x.size, room_for(x.size), true, x.pinned, "rehearsed");
+  }
+  // The clock goes on until all copies are over.
+  void let_land() {
+    while (book_->wait_for_copy()) {
+    }
+    pass(std::max(storage_->backlog(direction::out), storage_->backlog(direction::in)));
+    book_->harvest();
+  }
+  void pass(nanoseconds t) {
+    storage_->begin_operator({}, {});
+    storage_->end_operator(t);
+  }
+  // The copies under way, so that each direction's end when they should: of the first of each a
+  // part is over.
+  void queue(const standing& s) {
+    const auto over = [&](direction d) { return s.over[static_cast<std::size_t>(d)]; };
+    direction first = direction::out, second = direction::in;
+    if (over(first) < over(second)) std::swap(first, second);
+    queue(s, first);
+    pass(over(first) - over(second));
+    queue(s, second);
+    pass(over(second));
+  }
+  // Whose copy it is; null where nobody uses it.
+  static const standing_tensor* standing_at(const standing& s, const queued_copy& c) {
+    const auto at = std::ranges::find(s.tensors, c.tensor, &standing_tensor::tensor);
+    if (at == s.tensors.end()) return nullptr;
+    return c.way == direction::out || at->where == residency::reloading ? &*at : nullptr;
+  }
+  void queue(const standing& s, direction d) {
+    for (const queued_copy& c : s.copies) {
+      if (c.way != d) continue;
+      const standing_tensor* x = standing_at(s, c);
+      if (x == nullptr)
+        d == direction::out ? waste_out(c) : waste_in(c);
+      else if (d == direction::in)
+        (void)book_->reload(c.tensor, room_for(x->size), true);
+      else if (x->where == residency::offloading)
+        (void)book_->offload(c.tensor);
+      else
+        (void)book_->copy_ahead(c.tensor);
+    }
+  }
+  // Copies that nobody uses: they keep the engine busy. Where there is no room they are left out.
+  void waste_out(const queued_copy& c) {
+    auto b = storage_->allocate(c.size, lifetime::persistent);
+    if (!b) return;
+    if (auto moving = storage_->copy_out(*b)) {
+      auto [from, to] = storage_->land(std::move(*moving));
+      storage_->free(std::move(from)), storage_->free(std::move(to));
+    } else {
+      storage_->free(std::move(*b));
+    }
+  }
+  void waste_in(const queued_copy& c) {
+    if (outside_.empty()) return;
+    slab h = std::move(outside_.front());
+    outside_.erase(outside_.begin());
+    if (auto b = storage_->allocate(c.size, lifetime::persistent)) {
+      auto [to, from] = storage_->land(storage_->copy_in(std::move(h), std::move(*b)));
+      storage_->free(std::move(to)), storage_->free(std::move(from));
+    } else {
+      storage_->free(std::move(h));
+    }
+  }
+  // What such a copy in will bring.
+  void bring_out(const queued_copy& c) {
+    auto b = storage_->allocate(c.size, lifetime::persistent);
+    if (!b) return;
+    if (auto moving = storage_->copy_out(*b)) {
+      auto [from, to] = storage_->land(std::move(*moving));
+      storage_->free(std::move(from));
+      outside_.push_back(std::move(to));
+      let_land();
+    } else {
+      storage_->free(std::move(*b));
+    }
+  }
+
+  ledger<Storage>* book_;
+  Storage* storage_;
+  std::vector<slab> outside_;
+};
+
+}  // namespace detail
+}  // namespace delta
