@@ -85,14 +85,14 @@ def rows_of(cell, rounds):
     """A row per policy. Ratios are those of the same round, the median over rounds."""
     rows = []
     for policy in sorted({r["policy"] for r in rounds[0]}, key=("unmanaged", *POLICIES).index):
-        runs = [next(r for r in rnd if r["policy"] == policy) for rnd in rounds]
+        runs = [of_policy(rnd, policy) for rnd in rounds]
         row = {**cell, "policy": policy, "failed": any(r["failed"] for r in runs)}
         rows.append(row)
         if row["failed"]:
             continue
         mean = lambda key: statistics.fmean(r[key] for r in runs)
         seconds = [s for r in runs for s in r["seconds"]]
-        ratios = [r["step"] / rnd[0]["step"] for r, rnd in zip(runs, rounds)]
+        ratios = [step_ratio(rnd, policy, "unmanaged") for rnd in on_quiet(rounds, policy, "unmanaged")]
         row.update(step=statistics.median(seconds), steps_counted=len(seconds),
                    ratio=statistics.median(ratios), ratios=ratios,
                    manager_share=mean("manager_seconds") / mean("step"),
@@ -101,11 +101,27 @@ def rows_of(cell, rounds):
                    **{k: mean(k) for k in ("evictions", "offloads", "reloads", "recomputes")},
                    same_bits=all(r["digests"] == rnd[0]["digests"] for r, rnd in zip(runs, rounds)),
                    within_budget=all(r["peak_bytes"] <= r["budget_bytes"] for r in runs),
-                   busy=any(r["load"]["busy"] for r in runs) or
-                        any(rnd[0]["load"]["busy"] for rnd in rounds),
+                   busy=not is_quiet(on_quiet(rounds, policy, "unmanaged")[0], policy, "unmanaged"),
                    predictions=predictions(runs), runs=runs)
     add_best(rows, rounds)
     return rows
+
+
+def of_policy(rnd, policy):
+    return next(r for r in rnd if r["policy"] == policy)
+
+
+def step_ratio(rnd, policy, other):
+    return of_policy(rnd, policy)["step"] / of_policy(rnd, other)["step"]
+
+
+def is_quiet(rnd, *policies):
+    return not any(of_policy(rnd, p)["load"]["busy"] for p in policies)
+
+
+def on_quiet(rounds, *policies):
+    """The rounds in which the machine was quiet for these; all, where it never was."""
+    return [rnd for rnd in rounds if is_quiet(rnd, *policies)] or rounds
 
 
 def predictions(runs):
@@ -125,12 +141,12 @@ def add_best(rows, rounds):
     if not simple:
         return
     best = min(simple, key=lambda r: r["ratio"])["policy"]
-    step = lambda rnd, policy: next(r["step"] for r in rnd if r["policy"] == policy)
     for row in rows:
         if row["policy"] in CHOOSING and not row["failed"]:
             row["best"] = best
-            row["over_best"] = statistics.median(step(rnd, row["policy"]) / step(rnd, best)
-                                                 for rnd in rounds)
+            row["over_best"] = statistics.median(
+                step_ratio(rnd, row["policy"], best)
+                for rnd in on_quiet(rounds, row["policy"], best))
 
 
 def name_of(row):
@@ -180,7 +196,8 @@ def loads(rows):
             f"{max(k['others'] for k in known):.1%}), {middle('stolen'):.1%} was stolen by the "
             f"machine's host (at most {max(k['stolen'] for k in known):.1%}); the load average was "
             f"{middle('average'):.1f}. {busy} of {len(known)} runs were on a busy machine: over "
-            f"{BUSY:.0%} of either; their rows say so.")
+            f"{BUSY:.0%} of either. Rounds with such a run count only where there are no others; then "
+            f"the row says so.")
 
 
 def page(result):
