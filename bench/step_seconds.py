@@ -14,25 +14,17 @@ Writes OUT.json and OUT.md, and prints the latter. Needs nothing but Python; PyT
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
-import tempfile
 import time
+
+from training import machine, train
 
 try:
     import torch
     from torch import nn
 except ImportError:
     torch = None
-
-
-def train(program, *flags):
-    """Runs delta-train; gives its report."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as report:
-        command = [program, *map(str, flags), "--json", report.name]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return json.load(open(report.name, encoding="utf-8"))
 
 
 def conv_bn(inputs, outputs, kernel, stride):
@@ -175,11 +167,9 @@ def main():
     a = parser.parse_args()
     threads = os.cpu_count() or 1
     rounds, steps, batch = (1, 3, 64) if a.quick else (3, 5, 128)
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8")
-                if line.startswith("model name")), platform.processor())
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     result = {"command": "python3 bench/step_seconds.py" + (" --quick" if a.quick else ""),
-              "commit": git.stdout.strip() or "unknown", "machine": f"{cpu}, {threads} cores",
+              "commit": git.stdout.strip() or "unknown", "machine": machine(),
               "torch": torch.__version__ if torch else None,
               "unmanaged": list(unmanaged_rows(a.train, a.data, threads, rounds, steps * 2)),
               "managed": list(managed_rows(a.train, threads, rounds, steps, batch))}

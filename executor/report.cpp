@@ -27,6 +27,14 @@ void each_field(auto& r, auto&& visit)
 }
 
 void each_field(auto& r, auto&& visit)
+  requires requires { r.predicted; }
+{
+  visit("predicted", r.predicted);
+  visit("measured", r.measured);
+  visit("policy", r.policy);
+}
+
+void each_field(auto& r, auto&& visit)
   requires requires { r.divergences; }
 {
   visit("steps", r.steps);
@@ -38,6 +46,7 @@ void each_field(auto& r, auto&& visit)
   visit("policy", r.policy);
   visit("expected_overhead", r.expected_overhead);
   visit("memory_bytes", r.memory_bytes);
+  visit("outcomes", r.outcomes);
 }
 
 void each_field(auto& r, auto&& visit)
@@ -59,6 +68,7 @@ void each_field(auto& r, auto&& visit)
   visit("host_budget_bytes", r.host_budget_bytes);
   visit("host_peak_bytes", r.host_peak_bytes);
   visit("step_seconds", r.step_seconds);
+  visit("seconds_by_step", r.seconds_by_step);
   visit("unmanaged_step_seconds", r.unmanaged_step_seconds);
   visit("stall_seconds", r.stall_seconds);
   visit("manager_seconds", r.manager_seconds);
@@ -109,6 +119,11 @@ json to_value(const bytes_by_class& value) {
 json to_value(const learned_report& value) {
   return to_object(value);
 }
+json to_value(const std::vector<step_report>& value) {
+  json list = json::array();
+  for (const step_report& step : value) list.push_back(to_object(step));
+  return list;
+}
 template <class T>
 json to_value(const std::optional<T>& value) {
   return value ? to_value(*value) : json(nullptr);
@@ -126,11 +141,23 @@ void from_value(const json& value, std::vector<float>& member) {
 }
 template <class T>
 void from_value(const json& value, std::optional<T>& member);
+template <class T>
+void read_member(const json& object, const char* key, T& member);
+template <class T>
+void read_member(const json& object, const char* key, std::optional<T>& member);
+/// A part of a report that is an object of its own.
+template <class T>
+void from_object(const json& value, T& part) {
+  each_field(part, [&](const char* key, auto& member) { read_member(value, key, member); });
+}
 void from_value(const json& value, bytes_by_class& member) {
-  each_field(member, [&](const char* key, auto& part) { from_value(value.at(key), part); });
+  from_object(value, member);
 }
 void from_value(const json& value, learned_report& member) {
-  each_field(member, [&](const char* key, auto& part) { from_value(value.at(key), part); });
+  from_object(value, member);
+}
+void from_value(const json& value, std::vector<step_report>& member) {
+  for (const json& item : value) from_object(item, member.emplace_back());
 }
 template <class T>
 void from_value(const json& value, std::optional<T>& member) {
@@ -168,7 +195,7 @@ train_report read_json(const std::filesystem::path& path) {
   try {
     const json object = json::parse(file);
     train_report report;
-    each_field(report, [&](const char* key, auto& member) { read_member(object, key, member); });
+    from_object(object, report);
     return report;
   } catch (const json::exception&) {
     throw std::runtime_error(path.string() + ": is no report; allowed: a file that --json wrote");
@@ -215,6 +242,19 @@ std::string sentence(const train_report& r, const learned_report& l) {
   return text;
 }
 
+/// Of the last steps, in a line that stays readable: "predicted / measured".
+std::string outcomes_line(const train_report& r, const std::vector<step_report>& all) {
+  constexpr std::size_t most = 8;
+  const std::size_t first = all.size() > most ? all.size() - most : 0;
+  std::string text = r.model + " " + r.policy + ": predicted / measured";
+  if (first > 0) text += ", of the last " + std::to_string(most) + " steps";
+  const auto figure = [](double x) { return x > 0 ? format_fixed(x, 2) : std::string("-"); };
+  for (std::size_t i = first; i < all.size(); ++i)
+    text += (i == first ? ": " : ", ") + figure(all[i].predicted) + " / " +
+            figure(all[i].measured) + " '" + all[i].policy + "'";
+  return text;
+}
+
 }  // namespace
 
 void print_table(std::ostream& out, std::span<const train_report> reports) {
@@ -225,8 +265,12 @@ void print_table(std::ostream& out, std::span<const train_report> reports) {
   for (const train_report& r : reports)
     if (r.device != "cpu")
       out << r.model << ' ' << r.policy << ": on " << r.device_name.value_or(r.device) << '\n';
-  for (const train_report& report : reports)
-    if (report.learned) out << sentence(report, *report.learned) << '\n';
+  for (const train_report& r : reports) {
+    if (!r.learned) continue;
+    out << sentence(r, *r.learned) << '\n';
+    if (r.learned->outcomes && !r.learned->outcomes->empty())
+      out << outcomes_line(r, *r.learned->outcomes) << '\n';
+  }
 }
 
 }  // namespace delta::executor

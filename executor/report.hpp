@@ -22,6 +22,13 @@ struct bytes_by_class {
   std::uint64_t workspace = 0;
 };
 
+/// One step as the policy that learns predicted it, and as it came out: overheads as below.
+struct step_report {
+  double predicted = 0;  ///< 0: nothing was
+  double measured = 0;   ///< 0: not known
+  std::string policy;    ///< that decided
+};
+
 /// What a policy that learns had learned by the end of the last training step. An overhead is here
 /// a step's time by the manager's clock over its operators' time, each counted once.
 struct learned_report {
@@ -34,6 +41,8 @@ struct learned_report {
   std::optional<std::string> policy;        ///< that decides from now on; absent: it has no choice
   std::optional<double> expected_overhead;  ///< under that, as tried on the last step
   std::uint64_t memory_bytes = 0;           ///< what remembering takes
+  /// The steps that ended, in order, as far back as the policy keeps them; absent: it has no choice.
+  std::optional<std::vector<step_report>> outcomes{};
 };
 
 /// The result of one run. Member names are the JSON keys; absent optionals are null there.
@@ -56,6 +65,7 @@ struct train_report {
   std::uint64_t host_peak_bytes = 0;
 
   double step_seconds = 0;  ///< median, without the first step where there are more
+  std::optional<std::vector<double>> seconds_by_step;  ///< of every step, in order
   std::optional<double> unmanaged_step_seconds;
   double stall_seconds = 0;  ///< a step's waits for copies (mean)
   /// A step's wall time less kernels (where they run on: less launching them) less what the host
@@ -105,7 +115,8 @@ train_report read_json(const std::filesystem::path& path);
 
 /// One aligned line per report: model, policy, budget, peak, saving, step time ratio, counts,
 /// bit-identical. Unknown values are "-". Below, one line per report of the device, where that is
-/// no CPU, and one of what its policy learned, where it learns.
+/// no CPU, and of what its policy learned, where it learns; where it predicts, a second one with what
+/// it predicted and what came out.
 void print_table(std::ostream&, std::span<const train_report>);
 
 }  // namespace delta::executor

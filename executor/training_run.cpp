@@ -245,6 +245,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
     }
   }
   out.step_seconds = usual(walls);
+  out.seconds_by_step = walls;
   out.stall_seconds = mean(stalls);
   out.manager_seconds = mean(own);
   out.host_wait_seconds = mean(waits);
@@ -286,6 +287,11 @@ std::optional<learned_report> report_of(const lesson& l) {
                    .policy = {},
                    .expected_overhead = {},
                    .memory_bytes = l.memory};
+  if (!l.policies.empty()) {
+    r.outcomes.emplace();
+    for (const step_outcome& o : l.outcomes)
+      r.outcomes->push_back({o.predicted, o.measured, std::string(l.policies[o.variant])});
+  }
   if (!l.policy.empty()) r.policy = l.policy;
   if (l.expected > 0) r.expected_overhead = l.expected;
   return r;
@@ -303,6 +309,7 @@ void report_run(train_report& r, run_outcome&& run) {
   r.peak_bytes = run.peak.count;
   r.host_peak_bytes = run.host_peak.count;
   r.step_seconds = run.step_seconds;
+  r.seconds_by_step = std::move(run.seconds_by_step);
   r.stall_seconds = run.stall_seconds;
   r.manager_seconds = run.manager_seconds;
   r.host_wait_seconds = run.host_wait_seconds;

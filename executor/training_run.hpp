@@ -62,6 +62,7 @@ struct run_outcome {
   /// Median, without the first step where there are more: pages and caches make that a slow one,
   /// and a policy that learns knows nothing in it.
   double step_seconds = 0;
+  std::vector<double> seconds_by_step{};
   /// Of a step (mean), as train_report has them.
   double stall_seconds = 0, manager_seconds = 0, host_wait_seconds = 0;
   bool timed_alone = true;  ///< false: recording made the host wait for every operator

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -22,6 +23,14 @@
 #include "delta/switching.hpp"
 
 namespace delta {
+
+/// A step's time over its operators' time, each counted once: as the selector predicted it when it
+/// chose who decides, and as it came out.
+struct step_outcome {
+  double predicted = 0;       ///< 0: nothing was
+  double measured = 0;        ///< 0: not known
+  std::uint32_t variant = 0;  ///< who decided
+};
 
 /// Overheads (time / time of the operators) as measured, by kind of step and policy. For selectors.
 class step_results {
@@ -217,9 +226,13 @@ struct lesson {
   double measured = 0;          ///< the same of the last one, as measured
   std::uint64_t divergences = 0;  ///< steps that turned out to be none that was seen
   std::size_t memory = 0;         ///< bytes that the history takes
+  /// The policies that there are to choose from, by variant; empty: there is no choice.
+  std::span<const std::string_view> policies{};
+  /// The steps that ended, in order, as far back as the selector keeps them.
+  std::vector<step_outcome> outcomes{};
 };
 
-/// What `m` has learned; nothing where its policy does not. O(kinds).
+/// What `m` has learned; nothing where its policy does not. O(kinds + outcomes that are kept).
 template <class Manager>
 [[nodiscard]] lesson lesson_of(const Manager& m) {
   lesson l;
@@ -233,7 +246,11 @@ template <class Manager>
   l.divergences = past.divergences();
   l.memory = past.footprint();
   if constexpr (requires { m.heuristic().selector.results(); }) {
-    l.policy = std::remove_cvref_t<decltype(m.heuristic().selector)>::names[m.variant()];
+    l.policies = std::remove_cvref_t<decltype(m.heuristic().selector)>::names;
+    l.policy = l.policies[m.variant()];
+    if constexpr (requires { m.heuristic().selector.results().outcomes(); })
+      for (const step_outcome& o : m.heuristic().selector.results().outcomes())
+        l.outcomes.push_back(o);
     if (m.variant() == m.heuristic().selector.results().chosen())
       l.expected = m.heuristic().selector.results().expected();
   }

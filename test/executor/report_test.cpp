@@ -141,6 +141,36 @@ TEST_CASE("what was learned is an object of its own, and a line below the table"
   CHECK(line(sample()).empty());
 }
 
+TEST_CASE("steps are shown as predicted beside what came out") {
+  const delta::test::temporary_folder folder;
+  train_report r = sample();
+  r.seconds_by_step = {0.5, 0.25};
+  r.learned.emplace().steps = 2;
+  r.learned->outcomes = {{{0, 1.5, "online"}, {1.02, 1.031, "learned"}}};
+  write_json(r, folder / "r.json");
+  const train_report back = read_json(folder / "r.json");
+  CHECK(back.seconds_by_step == r.seconds_by_step);
+  REQUIRE(back.learned.has_value());
+  REQUIRE(back.learned->outcomes.has_value());
+  REQUIRE(back.learned->outcomes->size() == 2);
+  CHECK(back.learned->outcomes->front().policy == "online");
+  CHECK(back.learned->outcomes->back().predicted == 1.02);
+  CHECK(back.learned->outcomes->back().measured == 1.031);
+  const auto last_line = [](const train_report& report) {
+    std::ostringstream out;
+    print_table(out, {&report, 1});
+    const std::string text = out.str();
+    return text.substr(text.rfind('\n', text.size() - 2) + 1);
+  };
+  CHECK(last_line(back) ==
+        "resnet50 online: predicted / measured: - / 1.50 'online', 1.02 / 1.03 'learned'\n");
+  for (int i = 0; i < 7; ++i) r.learned->outcomes->push_back({1.1, 1.2, "learned"});
+  CHECK(last_line(r).starts_with(
+      "resnet50 online: predicted / measured, of the last 8 steps: 1.02 / 1.03 'learned', 1.10"));
+  r.learned->outcomes->clear();
+  CHECK(last_line(r).find("predicted /") == std::string::npos);
+}
+
 TEST_CASE("what a budget was looked for by is kept, and a report from before reads without it") {
   const delta::test::temporary_folder folder;
   train_report r = sample();

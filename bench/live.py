@@ -1,0 +1,299 @@
+#!/usr/bin/env python3
+"""Times training steps under a budget on this machine, policy beside policy, and whether the
+policies' predictions come true.
+
+    python3 bench/live.py [--train PROGRAM] [--out docs/results/live] [--quick] [--wrap "COMMAND"]
+
+A cell is a model, a batch, a number of kernel threads, a budget and a copy rate. Within it the
+policies take turns for several rounds, each round in another order and with an unmanaged run of its
+own, so that a machine whose speed drifts favours none. Writes OUT.json, all that was measured, and
+OUT.md, and prints the latter. Exit code 1: a run gave other bits than the unmanaged one; 2: a run
+failed, or a flag is wrong.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+from replay_results import commit, table
+from training import BUSY, machine, watched_train
+
+MODELS = {"resnet50": (64, 128), "resnet20": (64,), "resnext50_32x4d": (32,)}
+POLICIES = ("online", "dtr", "paper", "adaptive", "auto")
+SIMPLE, CHOOSING = ("online", "dtr", "paper"), ("adaptive", "auto")
+RATES = ("memory", "2GB/s")
+IMAGE = 64
+WARM_UP = 2  # steps: caches and pages, and a policy that learns knows nothing in the first
+TARGET_BEST = 1.03  # of the best simple policy of the cell
+TARGETS = {60: 1.06, 40: 1.16}  # adaptive over unmanaged, copies as fast as memory
+
+
+def say_and_end(line):
+    print(f"live.py: {line}", file=sys.stderr)
+    sys.exit(2)
+
+
+# --- measuring -----------------------------------------------------------------------------------
+def run_once(a, cell, policy, budget_bytes):
+    flags = ["--model", cell["model"], "--image", IMAGE, "--batch", cell["batch"], "--lr", 0.005,
+             "--device", "cpu", "--threads", cell["threads"], "--steps", a.steps, "--policy", policy]
+    if policy != "unmanaged":
+        flags += ["--budget", budget_bytes]
+        if cell["rate"] != "memory":
+            flags += ["--copy-rate", cell["rate"]]
+    try:
+        report, load = watched_train(a.train, *flags, *a.flags, wrap=a.wrap.split())
+    except FileNotFoundError as fault:
+        say_and_end(f"{fault.filename}: not found; expected: --train PROGRAM, a delta-train")
+    except subprocess.CalledProcessError as fault:
+        if fault.returncode != 3:  # too small a budget is a result
+            said = fault.stderr.strip().splitlines() or ["no message"]
+            say_and_end(f"delta-train, exit code {fault.returncode}: {said[-1]}")
+        return {"policy": policy, "failed": True}
+    counted = report["seconds_by_step"][WARM_UP:]
+    per_step = {key: report[key] / report["steps"]
+                for key in ("evictions", "offloads", "reloads", "recomputes", "moved_bytes")}
+    return {"policy": policy, "failed": False, "seconds": counted,
+            "step": statistics.median(counted), "load": load, **per_step,
+            "manager_seconds": report["manager_seconds"], "stall_seconds": report["stall_seconds"],
+            "budget_bytes": report["budget_bytes"], "peak_bytes": report["peak_bytes"],
+            "digests": [report[k + "_digest"] for k in ("losses", "parameters", "state")],
+            "outcomes": (report["learned"] or {}).get("outcomes") or []}
+
+
+def measure(a, cell):
+    """The cell's rounds: each a list of runs, the unmanaged one first."""
+    rounds = []
+    for number in range(a.rounds):
+        first = run_once(a, cell, "unmanaged", None)
+        budget = int(first["peak_bytes"] * cell["budget"] / 100)
+        turn = number % len(a.policies)
+        runs = [first]
+        for policy in a.policies[turn:] + a.policies[:turn]:
+            print(f"{cell['model']} {cell['batch']}, {cell['budget']} %, copies {cell['rate']}, "
+                  f"{cell['threads']} threads, round {number + 1}: {policy}", file=sys.stderr)
+            runs.append(run_once(a, cell, policy, budget))
+        rounds.append(runs)
+    return rounds
+
+
+# --- what comes of it ----------------------------------------------------------------------------
+def rows_of(cell, rounds):
+    """A row per policy. Ratios are those of the same round, the median over rounds."""
+    rows = []
+    for policy in sorted({r["policy"] for r in rounds[0]}, key=("unmanaged", *POLICIES).index):
+        runs = [of_policy(rnd, policy) for rnd in rounds]
+        row = {**cell, "policy": policy, "failed": any(r["failed"] for r in runs)}
+        rows.append(row)
+        if row["failed"]:
+            continue
+        mean = lambda key: statistics.fmean(r[key] for r in runs)
+        seconds = [s for r in runs for s in r["seconds"]]
+        ratios = [step_ratio(rnd, policy, "unmanaged") for rnd in on_quiet(rounds, policy, "unmanaged")]
+        row.update(step=statistics.median(seconds), steps_counted=len(seconds),
+                   ratio=statistics.median(ratios), ratios=ratios,
+                   manager_share=mean("manager_seconds") / mean("step"),
+                   stall_share=mean("stall_seconds") / mean("step"),
+                   moved_mb=mean("moved_bytes") / 1e6,
+                   **{k: mean(k) for k in ("evictions", "offloads", "reloads", "recomputes")},
+                   same_bits=all(r["digests"] == rnd[0]["digests"] for r, rnd in zip(runs, rounds)),
+                   within_budget=all(r["peak_bytes"] <= r["budget_bytes"] for r in runs),
+                   busy=not is_quiet(on_quiet(rounds, policy, "unmanaged")[0], policy, "unmanaged"),
+                   predictions=predictions(runs), runs=runs)
+    add_best(rows, rounds)
+    return rows
+
+
+def of_policy(rnd, policy):
+    return next(r for r in rnd if r["policy"] == policy)
+
+
+def step_ratio(rnd, policy, other):
+    return of_policy(rnd, policy)["step"] / of_policy(rnd, other)["step"]
+
+
+def is_quiet(rnd, *policies):
+    return not any(of_policy(rnd, p)["load"]["busy"] for p in policies)
+
+
+def on_quiet(rounds, *policies):
+    """The rounds in which the machine was quiet for these; all, where it never was."""
+    return [rnd for rnd in rounds if is_quiet(rnd, *policies)] or rounds
+
+
+def predictions(runs):
+    """How far predicted steps were from what they took, behind warm-up; None: nothing predicted."""
+    told = [(o["predicted"], o["measured"]) for r in runs for o in r["outcomes"][WARM_UP:]
+            if o["predicted"] > 0 and o["measured"] > 0]
+    if not told:
+        return None
+    return {"count": len(told), "predicted": statistics.median(p for p, _ in told),
+            "measured": statistics.median(m for _, m in told),
+            "error": statistics.median(abs(p / m - 1) for p, m in told)}
+
+
+def add_best(rows, rounds):
+    """To the choosing policies' rows: the step over that of the best simple one, round by round."""
+    simple = [r for r in rows if r["policy"] in SIMPLE and not r["failed"]]
+    if not simple:
+        return
+    best = min(simple, key=lambda r: r["ratio"])["policy"]
+    for row in rows:
+        if row["policy"] in CHOOSING and not row["failed"]:
+            row["best"] = best
+            row["over_best"] = statistics.median(
+                step_ratio(rnd, row["policy"], best)
+                for rnd in on_quiet(rounds, row["policy"], best))
+
+
+def name_of(row):
+    return (f"{row['model']} {row['batch']}, {row['budget']} %, copies {row['rate']}, "
+            f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}")
+
+
+def targets(rows):
+    """(what, figure, target, kept, busy) of each target that the rows can tell of."""
+    for r in rows:
+        if r["policy"] not in CHOOSING:
+            continue
+        where = f"{name_of(r)}: {r['policy']}"
+        if r["failed"]:
+            yield where, None, TARGET_BEST, False, False
+            continue
+        if "over_best" in r:
+            yield (f"{where} over {r['best']}", r["over_best"], TARGET_BEST,
+                   r["over_best"] <= TARGET_BEST, r["busy"])
+        limit = TARGETS.get(r["budget"])
+        if r["policy"] == "adaptive" and limit and r["rate"] == "memory":
+            yield f"{where} over unmanaged", r["ratio"], limit, r["ratio"] <= limit, r["busy"]
+
+
+# --- the page ------------------------------------------------------------------------------------
+def row_line(r):
+    head = [r["policy"] + (" (busy)" if not r["failed"] and r["busy"] else "")]
+    if r["failed"]:
+        return [*head, "budget too small", *["-"] * 9]
+    p = r["predictions"]
+    said = f"{p['predicted']:.2f} / {p['measured']:.2f} ({p['error']:.1%})" if p else "-"
+    moves = [f"{r['offloads']:.0f}", f"{r['reloads']:.0f}", f"{r['recomputes']:.0f}"]
+    return [*head, f"{r['step']:.3f}", f"{r['ratio']:.2f}",
+            f"{r['over_best']:.2f}" if "over_best" in r else "-", f"{r['manager_share']:.1%}",
+            f"{r['stall_share']:.1%}", f"{r['moved_mb']:.0f}", *moves, said,
+            "yes" if r["same_bits"] else "NO"]
+
+
+def loads(rows):
+    known = [r["load"] for row in rows if not row["failed"] for r in row["runs"]
+             if r["load"]["others"] is not None]
+    if not known:
+        return "What else the machine did is not known: there is no /proc."
+    busy = sum(k["busy"] for k in known)
+    middle = lambda key: statistics.median(k[key] for k in known)
+    return (f"During the runs others had {middle('others'):.1%} of all cores' time (median; at most "
+            f"{max(k['others'] for k in known):.1%}), {middle('stolen'):.1%} was stolen by the "
+            f"machine's host (at most {max(k['stolen'] for k in known):.1%}); the load average was "
+            f"{middle('average'):.1f}. {busy} of {len(known)} runs were on a busy machine: over "
+            f"{BUSY:.0%} of either. Rounds with such a run count only where there are no others; then "
+            f"the row says so.")
+
+
+def page(result):
+    rows = result["rows"]
+    text = f"""# Live steps: policies side by side on a machine
+
+Written by `{result['command']}`. {result['commit']} {result['machine']}. {result['rounds']} rounds of
+{result['steps']} steps each, of which the first {WARM_UP} do not count. {loads(rows)}
+
+Step: seconds, the median over all counted steps. Ratio: to the unmanaged step of the same round,
+the median over rounds; likewise over the best of {', '.join(SIMPLE)} in the cell. Manager and stall:
+parts of the step; moved: MB by compaction; all of these and the counts are means over all steps.
+Predicted / measured: of steps that the policy predicted, the step over its operators' time, medians,
+and the median of the error. Same bits: losses, parameters and state, by digest.
+
+A quiet machine: nothing else that computes (no build, no second benchmark); on a virtual machine,
+neighbours show as stolen time or not at all, so compare ratios and repeat what is marked as busy.
+`--wrap "nice -n -5"` or `--wrap "taskset -c 0,1"` puts words before the program.
+
+## Targets
+"""
+    lines = [[what, "fails" if figure is None else f"{figure:.3f}", f"{limit:.2f}",
+              ("kept" if kept else "**missed**") + (" (busy)" if busy else "")]
+             for what, figure, limit, kept, busy in targets(rows)]
+    text += table(["what", "measured", "at most", ""], lines) + "\n" if lines else "None applies.\n"
+    head = ["policy", "step, s", "ratio", "over best", "manager", "stall", "moved, MB", "offloads",
+            "reloads", "recomputes", "predicted / measured", "same bits"]
+    for name in dict.fromkeys(map(name_of, rows)):
+        text += f"\n## {name}\n" + table(head, [row_line(r) for r in rows if name_of(r) == name])
+        text += "\n"
+    return text
+
+
+# --- the command ---------------------------------------------------------------------------------
+def listed(kind, allowed=None):
+    def read(text):
+        values = [kind(word) for word in text.split(",")]
+        if allowed and set(values) - set(allowed):
+            raise argparse.ArgumentTypeError(f"allowed: {', '.join(map(str, allowed))}")
+        return values
+    return read
+
+
+def model_and_batch(word):
+    """resnet50, or resnet50:64."""
+    name, _, batch = word.partition(":")
+    if name not in MODELS:
+        raise argparse.ArgumentTypeError(f"'{name}'; allowed: {', '.join(MODELS)}, NAME:BATCH")
+    return name, ((int(batch),) if batch else MODELS[name])
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", default="build/release/bin/delta-train")
+    parser.add_argument("--models", type=listed(model_and_batch), default=list(MODELS.items()),
+                        help="NAME or NAME:BATCH, by commas (default: all)")
+    parser.add_argument("--budgets", type=listed(int), default=[60, 40, 30],
+                        help="per cent of the unmanaged peak (default 60,40,30)")
+    parser.add_argument("--rates", type=listed(str), default=list(RATES),
+                        help="copy rates; memory: as fast as they go (default memory,2GB/s)")
+    parser.add_argument("--threads", type=listed(int), default=[2, 1], help="(default 2,1)")
+    parser.add_argument("--policies", type=listed(str, POLICIES), default=list(POLICIES))
+    parser.add_argument("--steps", type=int, help="of a run (default 12, with --quick 6)")
+    parser.add_argument("--rounds", type=int, help="(default 3, with --quick 1)")
+    parser.add_argument("--quick", action="store_true",
+                        help="resnet50:64 with two threads, copies as fast as they go, one round")
+    parser.add_argument("--wrap", default="", help="words before the program: a wrapper's command")
+    parser.add_argument("--flags", type=str.split, default=[], help="more flags for delta-train")
+    parser.add_argument("--out", help="writes OUT.json and OUT.md")
+    a = parser.parse_args()
+    if a.quick:
+        a.models, a.rates, a.threads = [("resnet50", (64,))], ["memory"], [2]
+    a.steps = a.steps or (6 if a.quick else 12)
+    a.rounds = a.rounds or (1 if a.quick else 3)
+    if a.steps <= WARM_UP:
+        parser.error(f"--steps: more than the {WARM_UP} of warm-up")
+    return a
+
+
+def main():
+    a = options()
+    cells = [{"model": model, "batch": batch, "threads": threads, "budget": budget, "rate": rate}
+             for model, batches in a.models for batch in batches for threads in a.threads
+             for rate in a.rates for budget in a.budgets]
+    result = {"command": " ".join(["python3 bench/live.py", *sys.argv[1:]]), "commit": commit(),
+              "machine": machine(), "steps": a.steps, "rounds": a.rounds, "rows": []}
+    for cell in cells:
+        result["rows"] += rows_of(cell, measure(a, cell))
+        if a.out:  # what was measured so far is worth keeping
+            out = pathlib.Path(a.out)
+            out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            out.with_suffix(".md").write_text(page(result), encoding="utf-8")
+    print(page(result))
+    sys.exit(0 if all(r["failed"] or r["same_bits"] for r in result["rows"]) else 1)
+
+
+if __name__ == "__main__":
+    main()

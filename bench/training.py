@@ -1,0 +1,86 @@
+"""What the scripts that time delta-train share: a run and its report, what else the machine did
+meanwhile, and what the machine is. The standard library alone."""
+
+import json
+import os
+import platform
+import re
+import resource
+import subprocess
+import tempfile
+
+# Of all cores' time during a run: more of it for others, or taken by the host of a virtual machine,
+# and the run's times are not to be relied on.
+BUSY = 0.05
+
+
+def train(program, *flags, wrap=()):
+    """Runs delta-train; gives its report. Raises CalledProcessError, with what it said in stderr."""
+    return watched_train(program, *flags, wrap=wrap)[0]
+
+
+def watched_train(program, *flags, wrap=()):
+    """The same, and what the machine did from the first step on. `wrap`: words before the command.
+
+    The report's "seconds_by_step" is there even if the program's reports have none: then it has the
+    steps that progress lines tell of, which are all where they are fewer than 16."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        command = [*wrap, program, *map(str, flags), "--json", report.name]
+        before = children_seconds()
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              encoding="utf-8") as run:
+            # Before the first line a wrapper may wait for a quiet machine, which is over with the last.
+            lines, times = [], []
+            for line in run.stderr:
+                lines.append(line)
+                times.append(busy_times())
+            code = run.wait()
+            load = load_between(*((times[0], times[-1]) if times else (None, None)), before)
+        if code:
+            raise subprocess.CalledProcessError(code, command, stderr="".join(lines))
+        found = json.load(open(report.name, encoding="utf-8"))
+    if not found.get("seconds_by_step"):
+        told = [re.match(r"(?!unmanaged twin).*: step \d+/\d+, .* (\S+) s$", line) for line in lines]
+        found["seconds_by_step"] = [float(m[1]) for m in told if m]
+    return found, load
+
+
+def busy_times():
+    """Seconds since the start, of all cores: all, busy, stolen; None where there is no /proc."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            ticks = [int(x) / os.sysconf("SC_CLK_TCK") for x in file.readline().split()[1:9]]
+    except OSError:
+        return None
+    idle, stolen = ticks[3] + ticks[4], ticks[7]
+    return {"all": sum(ticks), "busy": sum(ticks) - idle - stolen, "stolen": stolen}
+
+
+def children_seconds():
+    """What our finished children took of all cores."""
+    ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ours.ru_utime + ours.ru_stime
+
+
+def load_between(before, after, ours_since):
+    """Parts of all cores' time: what others had, what was stolen; None where there is no /proc. What
+    our run took before its first line and after its last is not told apart, so others' is a little
+    too small, and may come out under nothing."""
+    load = {"average": os.getloadavg()[0], "others": None, "stolen": None, "busy": None}
+    if before and after and after["all"] > before["all"]:
+        spent = {key: after[key] - before[key] for key in after}
+        ours = children_seconds() - ours_since
+        load["others"] = max(0.0, (spent["busy"] - ours) / spent["all"])
+        load["stolen"] = spent["stolen"] / spent["all"]
+        load["busy"] = load["others"] > BUSY or load["stolen"] > BUSY
+    return load
+
+
+def machine():
+    """The processor and its cores, in words."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            name = next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        name = platform.processor() or "unknown processor"
+    return f"{name}, {os.cpu_count()} cores"
