@@ -32,49 +32,99 @@ struct step_outcome {
   std::uint32_t variant = 0;  ///< who decided
 };
 
-/// Overheads (time / time of the operators) as measured, by kind of step and policy. For selectors.
+/// What steps took under each policy, by kind of step: as measured, and as rehearsed. For
+/// selectors. Times are in ns; 0 stands for what is not known.
 class step_results {
  public:
-  /// The last step, which `variant` decided. False: none has ended since the last call. O(kinds).
+  static constexpr std::size_t most = 10;            ///< policies
+  static constexpr std::size_t most_outcomes = 256;  ///< steps that are kept for reports
+
+  /// The last step, which `variant` decided. The first of its kind tells nothing of a policy: its
+  /// kernels are cold. False: none has ended since the last call. O(kinds).
   bool note(const history& past, std::uint32_t variant) {
     if (past.steps() == steps_) return false;
     steps_ = past.steps();
-    kind_ = find(past.last());
-    if (past.last().time > 0)
-      kinds_[kind_].measured[variant % most] = past.last_took() / past.last().time;
+    const step_record& last = past.last();
+    kind_ = find(last);
+    kind& k = kinds_[kind_];
+    if (!(last.time > 0)) return true;
+    const double was_expected = variant == k.decides ? k.expected : 0.0;
+    if (outcomes_.size() == most_outcomes) outcomes_.erase(outcomes_.begin());
+    outcomes_.push_back({was_expected / last.time, past.last_took() / last.time, variant});
+    if (k.seen > 1) k.measured[variant % most].add(past.last_took());
+    if (k.rehearsed[variant % most] > 0 && k.rehearsed[variant % most] < never && k.seen > 1)
+      k.correction = past.last_took() / k.rehearsed[variant % most];
     return true;
   }
-  /// Of steps like the last one; 0: not measured.
+  /// Warm steps like the last one: what the last three took under that policy, the middle one (of
+  /// two the shorter). One step that was disturbed changes nothing.
   [[nodiscard]] double measured(std::uint32_t variant) const noexcept {
-    return kinds_.empty() ? 0.0 : kinds_[kind_].measured[variant % most];
+    return kinds_.empty() ? 0.0 : kinds_[kind_].measured[variant % most].middle();
   }
-  /// How many steps like the last one were measured, that one included.
+  /// As rehearsed last; infinite: it does not come to its end, or is far behind the best.
+  [[nodiscard]] double rehearsed(std::uint32_t variant) const noexcept {
+    return kinds_.empty() ? 0.0 : kinds_[kind_].rehearsed[variant % most];
+  }
+  void rehearsed(std::uint32_t variant, double took) noexcept {
+    kinds_[kind_].rehearsed[variant % most] = took;
+  }
+  /// Measured over rehearsed, of the last step for which both are known; else 1.
+  [[nodiscard]] double correction() const noexcept {
+    return kinds_.empty() ? 1.0 : kinds_[kind_].correction;
+  }
+  /// Nothing is measured but what the last step took, under that policy: the machine has changed.
+  void start_anew(std::uint32_t variant, double took) noexcept {
+    kinds_[kind_].measured = {};
+    kinds_[kind_].measured[variant % most].add(took);
+  }
+  /// How many steps like the last one were seen, that one included.
   [[nodiscard]] std::uint64_t seen() const noexcept {
     return kinds_.empty() ? 0 : kinds_[kind_].seen;
   }
-  /// What the selector keeps of it.
-  std::uint32_t chosen() const noexcept { return kinds_.empty() ? 0 : kinds_[kind_].chosen; }
-  double chosen_for() const noexcept { return kinds_.empty() ? 0 : kinds_[kind_].time; }
-  double expected() const noexcept { return kinds_.empty() ? 0 : kinds_[kind_].expected; }
-  void choose(std::uint32_t variant, double time, double expected) noexcept {
-    kinds_[kind_].chosen = variant, kinds_[kind_].time = time, kinds_[kind_].expected = expected;
+  /// The operators' time when the policies were rehearsed.
+  [[nodiscard]] double rehearsed_for() const noexcept {
+    return kinds_.empty() ? 0 : kinds_[kind_].time;
   }
-  /// What decides in steps like the last one from now on; and in those of that key
-  /// (history::coming): the first policy where none was seen. O(kinds).
-  void decide(std::uint32_t variant) noexcept { kinds_[kind_].decides = variant; }
+  void rehearsed_for(double time) noexcept { kinds_[kind_].time = time; }
+  /// What decides in steps like the last one from now on, and what the next is expected to take.
+  void decide(std::uint32_t variant, double expected) noexcept {
+    kinds_[kind_].decides = variant, kinds_[kind_].expected = expected;
+  }
+  [[nodiscard]] std::uint32_t chosen() const noexcept {
+    return kinds_.empty() ? 0 : kinds_[kind_].decides;
+  }
+  [[nodiscard]] double expected() const noexcept {
+    return kinds_.empty() ? 0 : kinds_[kind_].expected;
+  }
+  /// What decides in steps of that key (history::coming): the first policy where none was seen.
+  /// O(kinds).
   [[nodiscard]] std::uint32_t decides(std::uint64_t key) const noexcept {
     const auto at = std::ranges::find(kinds_, key, &kind::key);
     return at == kinds_.end() ? 0 : at->decides;
   }
-  static constexpr std::size_t most = 10;  ///< policies
+  /// Steps of all kinds in order, the last `most_outcomes`.
+  [[nodiscard]] const std::vector<step_outcome>& outcomes() const noexcept { return outcomes_; }
 
  private:
+  // The last three times.
+  struct times {
+    std::array<double, 3> last{};
+    std::uint32_t count = 0;
+    void add(double t) noexcept { last[count++ % 3] = t; }
+    [[nodiscard]] double middle() const noexcept {
+      if (count < 3)
+        return count == 0 ? 0.0 : *std::min_element(last.begin(), last.begin() + count);
+      return std::max(std::min(last[0], last[1]), std::min(std::max(last[0], last[1]), last[2]));
+    }
+  };
   struct kind {
     std::uint64_t key = 0, seen = 0;
-    std::array<double, most> measured{};
-    std::uint32_t chosen = 0, decides = 0;
-    double time = 0;      // of the operators, when it was chosen
-    double expected = 0;  // overhead, then
+    std::array<times, most> measured{};
+    std::array<double, most> rehearsed{};
+    std::uint32_t decides = 0;
+    double time = 0;      // of the operators, when it was rehearsed
+    double expected = 0;  // of the next step
+    double correction = 1;
   };
   // By structure: a batch of another size is a step of the same kind.
   std::size_t find(const step_record& s) {
@@ -88,6 +138,7 @@ class step_results {
     return static_cast<std::size_t>(at - kinds_.begin());
   }
   std::vector<kind> kinds_;
+  std::vector<step_outcome> outcomes_;
   std::size_t kind_ = 0;
   std::uint64_t steps_ = 0;  // that were noted
 };
@@ -97,12 +148,14 @@ namespace detail {
 using taught = policy<exposed_cost, least_exposed, timely>;
 using untaught = policy<joint_root, cheaper, no_prefetch>;
 
-/// What `adaptive` chooses from. The first is what decides while nothing is known.
+/// What `adaptive` chooses from. The first is what decides while nothing is known; the last where
+/// copies do not pay.
 struct taught_or_not {
-  static constexpr std::array<std::string_view, 2> names{"online", "learned"};
+  static constexpr std::array<std::string_view, 3> names{"online", "learned", "dtr"};
   template <Selector S>
   static auto make(S selector) {
-    return switching(std::move(selector), untaught{}, taught{});
+    return switching(std::move(selector), untaught{}, taught{},
+                     policy<dtr, evict_only, no_prefetch>{});
   }
 };
 
@@ -150,63 +203,93 @@ struct ten_policies {
 
 }  // namespace detail
 
-/// Tries the policies of `C` on the step that was seen, and takes the best: after the first step of
-/// a kind; after the second, as the first one's times may be far off, and it was decided otherwise;
-/// and when the operators' times have changed by `drift`. Never what was measured to be slower than
-/// another by `patience`. `C::names` are the policies' names, `C::make(selector)` makes them, as
-/// `switching` does.
+/// Rehearses the policies of `C` on the step that was seen, gives those near the best a step each,
+/// and keeps what was measured to be best:
+///
+///   rehearsed    after the first step of a kind; after the second, as the first one's times may be
+///                far off; and when the operators' times have changed by `drift`
+///   tried        the best rehearsed first. Then, as long as the best measured step took longer
+///                than another policy's rehearsal, that one: none whose rehearsal was `near` behind
+///                the best. Where rehearsals come true nothing is left to try.
+///   kept         the best measured, until another one's measured time is shorter by `patience`
+///
+/// `C::names` are the policies' names, `C::make(selector)` makes them, as `switching` does.
 template <class C>
 struct rehearsing {
   static constexpr auto names = C::names;
   static_assert(names.size() <= step_results::most);
 
   double drift = 0.1;      ///< of the operators' time
-  double patience = 0.02;  ///< likewise
+  double near = 0.1;       ///< part of the best rehearsed time
+  double patience = 0.02;  ///< part of a step's time
 
   std::uint32_t choose(const context& c) {
     if (!results_.note(c.past(), c.variant())) return c.variant();
-    const double time = c.past().last().time, before = results_.chosen_for();
-    if (before == 0 || results_.seen() == 2 || std::abs(time - before) > drift * before)
-      rehearse_all(c);
-    std::uint32_t best = results_.chosen();
-    for (std::uint32_t v = 0; v < names.size(); ++v)
-      if (results_.measured(best) > 0 && results_.measured(v) > 0 &&
-          results_.measured(v) + patience < results_.measured(best))
-        best = v;
-    results_.decide(best);
+    const double time = c.past().last().time, before = results_.rehearsed_for();
+    const bool changed = before > 0 && std::abs(time - before) > drift * before;
+    if (changed) results_.start_anew(c.variant(), c.past().last_took());
+    const bool anew = before == 0 || changed || results_.seen() == 2;
+    if (time > 0 && anew) rehearse_all(c);
+    const std::uint32_t next = time > 0 ? best() : 1;
+    results_.decide(next, expected_of(next, anew));
     // By turns: the next one may be of another kind.
     return results_.decides(c.past().coming());
   }
-  /// What was measured and chosen, for reports.
+  /// What was measured, rehearsed and chosen, for reports.
   [[nodiscard]] const step_results& results() const noexcept { return results_; }
-  /// How often the policies were tried.
+  /// How often the policies were rehearsed.
   [[nodiscard]] std::uint64_t rehearsals() const noexcept { return rehearsals_; }
 
  private:
+  static constexpr auto many = static_cast<std::uint32_t>(names.size());
+
   void rehearse_all(const context& c) {
     ++rehearsals_;
     const step_record& step = c.past().last();
-    if (!(step.time > 0)) return results_.choose(1, step.time, 0);  // nothing to compare by
+    results_.rehearsed_for(step.time);
     const coming_step next(c, step);
-    // What decides now is known better than by rehearsal, and left only for a clear gain.
-    const std::uint32_t now = results_.seen() > 1 ? c.variant() : 0;
-    std::uint32_t best = now;
-    double least = results_.measured(now);
-    for (std::uint32_t v = 1; v < names.size(); ++v) {
-      if (v == now) continue;
-      const double gain = best == now && now > 0 ? patience : 0.002;
-      const double limit = least > 0 ? (least - gain) * step.time : never;
-      const double took = rehearse(next, C::make(always{v}), v, limit);
-      if (took < limit) best = v, least = took / step.time;
+    double least = never;
+    for (std::uint32_t i = 0; i < many; ++i) {
+      // What decides now first: its correction is needed, and the others stop where they are worse.
+      const std::uint32_t v = (c.variant() + i) % many;
+      const double took = rehearse(next, C::make(always{v}), v, (1 + near) * least);
+      results_.rehearsed(v, took);
+      least = std::min(least, took);
     }
-    results_.choose(best, step.time, least);
   }
+  // What shall decide in the next step like the last one.
+  [[nodiscard]] std::uint32_t best() const noexcept {
+    std::uint32_t measured = many, rehearsed = 0, untried = many;
+    for (std::uint32_t v = 0; v < many; ++v) {
+      const double m = results_.measured(v), r = results_.rehearsed(v);
+      if (m > 0 && (measured == many || m < results_.measured(measured))) measured = v;
+      if (m == 0 && (untried == many || r < results_.rehearsed(untried))) untried = v;
+      if (r < results_.rehearsed(rehearsed)) rehearsed = v;
+    }
+    if (measured == many) return rehearsed;
+    // A rehearsal may be too good, not too bad, to be true: it knows no disturbance.
+    const double least = results_.measured(measured);
+    if (untried != many && results_.rehearsed(untried) * (1 + patience) < least &&
+        results_.rehearsed(untried) <= (1 + near) * results_.rehearsed(rehearsed))
+      return untried;
+    const std::uint32_t now = results_.chosen();
+    const bool stays =
+        results_.measured(now) > 0 && results_.measured(now) <= (1 + patience) * least;
+    return stays ? now : measured;
+  }
+  // ns. The rehearsal of the very step, as far as rehearsals came true; else what it took before.
+  [[nodiscard]] double expected_of(std::uint32_t v, bool anew) const noexcept {
+    const double r = results_.rehearsed(v), m = results_.measured(v);
+    if (r > 0 && r < never && (anew || m == 0)) return r * results_.correction();
+    return m;
+  }
+
   step_results results_;
   std::uint64_t rehearsals_ = 0;
 };
 
-/// The default of the tools: the first step as `online`, then as `learned`, where a rehearsal of
-/// the step that was seen says that this is faster.
+/// The default of the tools: the first step as `online`; then as that, `learned` or `dtr`,
+/// whichever a rehearsal of the step that was seen, and then the steps themselves, say is fastest.
 inline auto adaptive() {
   return detail::taught_or_not::make(rehearsing<detail::taught_or_not>{});
 }
@@ -248,11 +331,10 @@ template <class Manager>
   if constexpr (requires { m.heuristic().selector.results(); }) {
     l.policies = std::remove_cvref_t<decltype(m.heuristic().selector)>::names;
     l.policy = l.policies[m.variant()];
-    if constexpr (requires { m.heuristic().selector.results().outcomes(); })
-      for (const step_outcome& o : m.heuristic().selector.results().outcomes())
-        l.outcomes.push_back(o);
-    if (m.variant() == m.heuristic().selector.results().chosen())
-      l.expected = m.heuristic().selector.results().expected();
+    l.outcomes = m.heuristic().selector.results().outcomes();
+    const step_results& results = m.heuristic().selector.results();
+    if (m.variant() == results.chosen() && past.last().time > 0)
+      l.expected = results.expected() / past.last().time;
   }
   return l;
 }

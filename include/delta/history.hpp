@@ -222,6 +222,8 @@ class history {
     follow(last_, 0);
     refile();
   }
+  /// The step that follows begins now: what was done since the end of the last one is nobody's time.
+  void resumes(nanoseconds clock) noexcept { began_ = clock; }
   /// An operator is about to begin: with the first of all begins the first step, whatever took time
   /// before.
   void starts(nanoseconds clock) noexcept {

@@ -242,6 +242,7 @@ class course {
     }
     book_->now.backward = false;
     room_->end_of_step();
+    begin_timing();
     room_->told().settle();
   }
 
@@ -334,6 +335,7 @@ class course {
                             [&](tensor_id t) { return g[t].producer == operator_id::none; })) {
       end_recording();
       room_->end_of_step();
+      begin_timing();
     }
     book_->past.starts(began_);
     book_->past.begin(
@@ -349,6 +351,12 @@ class course {
         if (g[t].in_use && g[t].references > 0) visit(t, g[t].footprint, g[t].pinned == pin::both);
       }
     });
+  }
+  // What a selector takes to rehearse is not the next step's time.
+  void begin_timing() {
+    if (!book_->learns) return;
+    book_->follow_clock();
+    book_->past.resumes(book_->now.clock);
   }
   void note_abort() noexcept {
     if (book_->learns) book_->past.undo();
