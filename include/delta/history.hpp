@@ -147,7 +147,7 @@ class history {
   [[nodiscard]] std::size_t footprint() const noexcept {
     std::size_t sum = now_.footprint() + away_.footprint() + rows_.capacity() * sizeof(row) +
                       4 * (cursors_.capacity() + twins_.capacity() + matches_.capacity() +
-                           tensors_.capacity() + before_.capacity()) +
+                           tensors_.capacity() + before_.capacity() + numbers_.capacity()) +
                       quiet_.capacity() * sizeof(quiet);
     for (const entry& e : records_) sum += e.step.footprint();
     return sum;
@@ -345,6 +345,7 @@ class history {
     for (std::uint32_t l = 0; follows() && l < twins_.size(); ++l)
       if (twins_[l] != none) now_.storages[l].again = followed().storages[twins_[l]].again;
     enter_untouched(living);
+    note_origins();
     now_.finish();
     // Which step came after one like this; after the one before it came this one.
     std::uint64_t after = follows() ? records_[followed_].after : 0;
@@ -356,7 +357,6 @@ class history {
       for (step_record::storage& s : now_.storages)
         if (s.born == none && s.again == none && s.uses > 0) s.again = now_.uses[s.first_use];
     }
-    now_.tensors = tensors_;
     last_ = keep();
     records_[last_].after = coming_ = after;
     ++step_;
@@ -482,7 +482,7 @@ class history {
   }
   void append(tensor_id t, bytes size, std::uint32_t born, bool pinned) {
     step_record::storage s;
-    s.size = size, s.born = born, s.pinned = pinned;
+    s.size = size, s.born = born, s.pinned = pinned, s.tensor = t;
     now_.storages.push_back(s);
     tensors_.push_back(t);
     twins_.push_back(none);
@@ -491,21 +491,37 @@ class history {
   template <class Living>
   void enter_untouched(const Living& living) {
     for (step_record::change& c : now_.changes) {
-      if (c.storage < unnumbered) continue;
-      quiet& q = quiet_[c.storage & ~unnumbered];
-      if (q.local == none) {
-        const row& r = rows_[index(q.tensor)];
-        const bool lives = r.quiet_step == step_ && &quiet_[r.quiet] == &q;
-        q.local = static_cast<std::uint32_t>(now_.storages.size());
-        lives ? enter(q.tensor, q.size, none, q.pinned) : append(q.tensor, q.size, none, q.pinned);
+      using kind = step_record::change::kind;
+      if (c.storage >= unnumbered) {
+        quiet& q = quiet_[c.storage & ~unnumbered];
+        if (q.local == none) {
+          const row& r = rows_[index(q.tensor)];
+          const bool lives = r.quiet_step == step_ && &quiet_[r.quiet] == &q;
+          q.local = static_cast<std::uint32_t>(now_.storages.size());
+          lives ? enter(q.tensor, q.size, none, q.pinned)
+                : append(q.tensor, q.size, none, q.pinned);
+        }
+        c.storage = q.local;
+        if (c.what == kind::went && c.at > 0) now_.storages[c.storage].died = c.at - 1;
       }
-      c.storage = q.local;
-      if (c.what == step_record::change::kind::went && c.at > 0)
-        now_.storages[c.storage].died = c.at - 1;
+      if (c.what == kind::came) now_.storages[c.storage].came = true;
+      if (c.what == kind::went) now_.storages[c.storage].went = true;
     }
     living([&](tensor_id t, bytes size, bool pinned) {
       if (rows_[index(t)].step != step_) enter(t, size, none, pinned);
     });
+  }
+  // What was there before the step, and what it was to the last step like this one: that may be
+  // another storage, as of two that come by turns.
+  void note_origins() {
+    const std::uint32_t before = follows() && key_of(followed_) == prefix_ ? followed_ : none;
+    if (before == none) return;
+    const auto& left = records_[before].step.storages;
+    numbers_.assign(rows_.size(), none);
+    for (std::uint32_t l = 0; l < left.size(); ++l)
+      if (!left[l].went) numbers_[index(left[l].tensor)] = l;
+    for (std::uint32_t l = 0; l < now_.storages.size(); ++l)
+      if (now_.was_there(l)) now_.storages[l].was = numbers_[index(now_.storages[l].tensor)];
   }
   void expect(std::uint32_t local, std::uint32_t twin) noexcept {
     twins_[local] = twin;
@@ -670,6 +686,7 @@ class history {
   std::vector<row> rows_;                       // by tensor
   std::vector<tensor_id> tensors_;              // by storage of the step under way
   std::vector<quiet> quiet_;
+  std::vector<std::uint32_t> numbers_;          // scratch, by tensor
   std::vector<tensor_id> before_;               // by storage of the step before
   std::vector<std::uint32_t> twins_;            // likewise: the followed record's
   std::vector<std::uint32_t> matches_;          // by operator of the step under way: likewise

@@ -81,10 +81,9 @@ class coming_step {
   coming_step(const step_record& step, const simulated_options& machine)
       : step_(&step), machine_(machine) {
     machine_.places = false;
-    read_changes();
     played_.assign(step.storages.size(), tensor_id::none);
     for (std::size_t s = 0; s < step.storages.size(); ++s) {
-      if (!was_there(s)) continue;
+      if (!step.was_there(s)) continue;
       const step_record::storage& x = step.storages[s];
       played_[s] = static_cast<tensor_id>(begin_.tensors.size());
       begin_.tensors.push_back(
@@ -103,76 +102,77 @@ class coming_step {
   /// policies expect it, too.
   [[nodiscard]] const std::vector<tensor_id>& played() const noexcept { return played_; }
   [[nodiscard]] const std::vector<tensor_id>& expected() const noexcept { return expected_; }
-  /// Was the storage there before the step, or did the program make it as a source within?
-  [[nodiscard]] bool was_there(std::size_t s) const noexcept {
-    return step_->storages[s].born == step_record::none && !came_[s];
-  }
-  [[nodiscard]] bool comes(std::size_t s) const noexcept { return came_[s]; }
+  /// Storages that should be there, and nobody plays: the step begins by making them.
+  [[nodiscard]] const std::vector<std::uint32_t>& missing() const noexcept { return missing_; }
   /// Tensors that are there, and have no part in the step: it begins by dropping them.
   [[nodiscard]] const std::vector<tensor_id>& leftover() const noexcept { return leftover_; }
 
  private:
   static constexpr std::uint32_t none = step_record::none;
 
-  void read_changes() {
-    came_.assign(step_->storages.size(), false), went_ = came_;
-    for (const step_record::change& c : step_->changes) {
-      if (c.what == step_record::change::kind::came) came_[c.storage] = true;
-      if (c.what == step_record::change::kind::went) went_[c.storage] = true;
-    }
+  // Has the step anything to do with it?
+  [[nodiscard]] std::vector<bool> parts() const {
+    std::vector<bool> all(step_->storages.size());
+    for (std::size_t s = 0; s < all.size(); ++s) all[s] = step_->storages[s].uses > 0;
+    for (const step_record::change& c : step_->changes) all[c.storage] = true;
+    return all;
   }
-  // Who plays which storage: by id, then by size. `last`: the step that has just ended: then what it
-  // made, and is here still, is known.
+  // Who plays which storage: what was it to the last step like this one, else what has its id, else
+  // what has its size. `last`: the step that has just ended is to come again.
   void cast(bool last) {
-    const step_record& r = *step_;
-    const std::size_t many = r.storages.size();
-    read_changes();
-    played_.assign(many, tensor_id::none);
+    const auto& storages = step_->storages;
+    played_.assign(storages.size(), tensor_id::none);
     std::vector<bool> taken(begin_.tensors.size());
-    // The tensors by id.
     std::vector<std::uint32_t> by_id(begin_.tensors.size());
     for (std::uint32_t i = 0; i < by_id.size(); ++i) by_id[i] = i;
-    std::ranges::sort(by_id, {}, [&](std::uint32_t i) { return begin_.tensors[i].tensor; });
+    const auto id_of = [&](std::uint32_t i) { return begin_.tensors[i].tensor; };
+    std::ranges::sort(by_id, {}, id_of);
     const auto with_id = [&](tensor_id t) {
-      const auto at = std::ranges::lower_bound(by_id, t, {}, [&](std::uint32_t i) {
-        return begin_.tensors[i].tensor;
-      });
-      return at != by_id.end() && begin_.tensors[*at].tensor == t ? *at : none;
+      const auto at = std::ranges::lower_bound(by_id, t, {}, id_of);
+      return at != by_id.end() && id_of(*at) == t ? *at : none;
     };
-    const auto suits = [&](std::size_t s, std::uint32_t i) {
-      return !taken[i] && begin_.tensors[i].size == r.storages[s].size &&
-             (begin_.tensors[i].pinned == pin::both) == r.storages[s].pinned;
-    };
+    // May it play that? Then it does.
     const auto take = [&](std::size_t s, std::uint32_t i) {
-      played_[s] = begin_.tensors[i].tensor, taken[i] = true;
+      if (i == none || taken[i] || played_[s] != tensor_id::none) return;
+      const standing_tensor& x = begin_.tensors[i];
+      if (x.size != storages[s].size || (x.pinned == pin::both) != storages[s].pinned) return;
+      played_[s] = x.tensor, taken[i] = true;
     };
-    for (std::size_t s = 0; s < many; ++s)
-      if (const std::uint32_t i = was_there(s) && s < r.tensors.size() ? with_id(r.tensors[s]) : none;
-          i != none && suits(s, i))
-        take(s, i);
-    for (std::size_t s = 0; s < many; ++s)
-      for (std::size_t k = 0; was_there(s) && played_[s] == tensor_id::none && k < by_id.size(); ++k)
-        if (suits(s, by_id[k])) take(s, by_id[k]);
+    const std::vector<bool> has_part = parts();
+    const auto for_each_old = [&](const auto& visit) {
+      for (std::size_t s = 0; s < storages.size(); ++s)
+        if (has_part[s] && step_->was_there(s)) visit(s);
+    };
+    for_each_old([&](std::size_t s) {
+      if (storages[s].was != none) take(s, with_id(storages[storages[s].was].tensor));
+    });
+    for_each_old([&](std::size_t s) { take(s, with_id(storages[s].tensor)); });
+    for_each_old([&](std::size_t s) {
+      for (std::size_t k = 0; k < by_id.size() && played_[s] == tensor_id::none; ++k)
+        take(s, by_id[k]);
+    });
     expected_ = played_;
-    // A source that the step made and kept stands for itself, unless it has replaced another one.
-    for (std::size_t s = 0; last && s < many; ++s)
-      if (const std::uint32_t i = came_[s] && s < r.tensors.size() ? with_id(r.tensors[s]) : none;
-          i != none && !went_[s] && suits(s, i))
+    for_each_old([&](std::size_t s) {
+      if (played_[s] == tensor_id::none) missing_.push_back(static_cast<std::uint32_t>(s));
+    });
+    if (!last) return;
+    for (std::size_t s = 0; s < storages.size(); ++s) {
+      const step_record::storage& x = storages[s];
+      if (x.went || step_->was_there(s)) continue;
+      const std::uint32_t i = with_id(x.tensor);
+      if (x.came)  // a source that was made and kept, unless it has replaced another one
         take(s, i), expected_[s] = played_[s];
-    // What an operator made and the step did not drop is made anew, so it can't be meant to stay.
-    for (std::size_t s = 0; last && s < many; ++s)
-      if (const std::uint32_t i =
-              r.storages[s].born != none && s < r.tensors.size() ? with_id(r.tensors[s]) : none;
-          i != none && !went_[s] && !taken[i])
-        taken[i] = true, leftover_.push_back(r.tensors[s]);
+      else if (i != none && !taken[i])  // an operator will make it anew, so it can't be meant to stay
+        taken[i] = true, leftover_.push_back(x.tensor);
+    }
   }
 
   const step_record* step_;
   const step_record* next_ = nullptr;
   simulated_options machine_;
   standing begin_;
-  std::vector<bool> came_, went_;  // by storage
   std::vector<tensor_id> played_, expected_, leftover_;
+  std::vector<std::uint32_t> missing_;
 };
 
 /// What that step would take, in ns: runs it under a policy that knows it already, in virtual time.
@@ -195,20 +195,21 @@ template <Heuristic H, Decider D, Prefetcher P>
       if (static_cast<double>((storage.now() - began).count()) > limit) throw too_long{};
     };
     for (const tensor_id t : what.leftover()) m.drop(t);
-    for (std::uint32_t s = 0; s < ids.size(); ++s)
-      if (const auto& x = step.storages[s];
-          ids[s] == tensor_id::none && what.was_there(s))
-        ids[s] = x.pinned ? m.constant(x.size) : m.variable(x.size);
+    const auto make = [&](std::uint32_t s) {
+      const step_record::storage& x = step.storages[s];
+      return x.pinned ? m.constant(x.size) : m.variable(x.size);
+    };
+    for (const std::uint32_t s : what.missing()) ids[s] = make(s);
     auto changed = step.changes.begin();
     const auto change_until = [&](std::uint32_t position) {
       using kind = step_record::change::kind;
       for (; changed != step.changes.end() && changed->at <= position; ++changed) {
-        tensor_id& t = ids[changed->storage];
-        const step_record::storage& x = step.storages[changed->storage];
+        const std::uint32_t s = changed->storage;
+        const bool stays = step.storages[s].came && what.played()[s] != tensor_id::none;
+        tensor_id& t = ids[s];
         switch (changed->what) {
           case kind::came:
-            if (what.played()[changed->storage] == tensor_id::none)
-              t = x.pinned ? m.constant(x.size) : m.variable(x.size);
+            if (!stays) t = make(s);
             break;
           case kind::went:
             m.drop(t);
@@ -217,10 +218,8 @@ template <Heuristic H, Decider D, Prefetcher P>
             (void)m.acquire(t);
             break;
           case kind::written:
-            // Of what stays, it was written when it was made.
-            if (changed->at > 0 || !what.comes(changed->storage) ||
-                what.played()[changed->storage] == tensor_id::none)
-              (void)m.acquire(t, access::write);
+            // What stays was written when it was made.
+            if (!stays || changed->at > 0) (void)m.acquire(t, access::write);
             break;
         }
       }

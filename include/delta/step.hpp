@@ -17,7 +17,7 @@ namespace delta {
 /// which the step first touched them, so two steps that begin alike number alike; those that it held
 /// without touching them come last.
 ///
-/// About 100 bytes an operator, 36 a storage and 12 a change. Nothing in it points anywhere.
+/// About 100 bytes an operator, 40 a storage and 12 a change. Nothing in it points anywhere.
 struct step_record {
   static constexpr std::uint32_t none = 0xffffffffu;
 
@@ -40,12 +40,16 @@ struct step_record {
     std::uint32_t died = none;  ///< the last operator before it was dropped; none: it outlived
     std::uint32_t first_use = 0, uses = 0;  ///< its slice of `uses`
     std::uint32_t again = none;  ///< its first use in the step after this one, as far as known
-    bool pinned = false;         ///< both ways
+    std::uint32_t was = none;    ///< its number in the last step like this one, which left it behind
+    tensor_id tensor = tensor_id::none;  ///< what it was then; the id may be another's by now
+    bool pinned = false;                 ///< both ways
+    bool came = false;                   ///< the program made it within the step, as a source
+    bool went = false;                   ///< the program dropped it within the step
   };
   /// What the program did between operators to a storage: in the order in which it did so.
   struct change {
     enum class kind : std::uint8_t {
-      came,    ///< it made a source: what did not come, and was not born, was there before the step
+      came,    ///< it made a source
       went,    ///< the last reference was dropped
       read,    ///< the host looked at it
       written  ///< the host wrote it
@@ -60,7 +64,6 @@ struct step_record {
   std::vector<std::uint32_t> lists;  ///< of the operations: storages
   std::vector<std::uint32_t> uses;   ///< of the storages: positions, ascending, each once
   std::vector<change> changes;
-  std::vector<tensor_id> tensors;  ///< by storage: what it was then; an id may be another's by now
   double time = 0;                   ///< ns of all operators
   std::uint64_t peak = 0;            ///< the most of `live`, in bytes
   std::uint32_t peak_at = 0;         ///< and the first operator with that
@@ -76,28 +79,31 @@ struct step_record {
   [[nodiscard]] std::span<const std::uint32_t> outputs(const operation& o) const noexcept {
     return std::span(lists).subspan(std::size_t{o.first} + o.inputs + o.updates, o.outputs);
   }
+  /// Was it there before the step?
+  [[nodiscard]] bool was_there(std::size_t storage) const noexcept {
+    return storages[storage].born == none && !storages[storage].came;
+  }
   /// What it takes of the machine's memory, in bytes. O(1).
   [[nodiscard]] std::size_t footprint() const noexcept {
     return operations.capacity() * sizeof(operation) + storages.capacity() * sizeof(storage) +
-           (lists.capacity() + uses.capacity() + tensors.capacity()) * sizeof(std::uint32_t) +
+           (lists.capacity() + uses.capacity()) * sizeof(std::uint32_t) +
            changes.capacity() * sizeof(change);
   }
   /// Empty, but it keeps its memory.
   void clear() noexcept {
-    operations.clear(), storages.clear(), lists.clear(), uses.clear();
-    changes.clear(), tensors.clear();
+    operations.clear(), storages.clear(), lists.clear(), uses.clear(), changes.clear();
     time = 0, peak = 0, peak_at = 0;
   }
 
   /// Gives back what it has taken in advance; takes as much as another one has. O(record).
   void fit() {
     operations.shrink_to_fit(), storages.shrink_to_fit(), lists.shrink_to_fit();
-    uses.shrink_to_fit(), changes.shrink_to_fit(), tensors.shrink_to_fit();
+    uses.shrink_to_fit(), changes.shrink_to_fit();
   }
   void reserve_like(const step_record& o) {
     operations.reserve(o.operations.size()), storages.reserve(o.storages.size());
     lists.reserve(o.lists.size()), uses.reserve(o.uses.size());
-    changes.reserve(o.changes.size()), tensors.reserve(o.tensors.size());
+    changes.reserve(o.changes.size());
   }
 
   /// Fills in what follows from the operations: starts, uses, peak. O(record).

@@ -318,7 +318,8 @@ TEST_CASE("history: a taught step is followed by one whose operators have no nam
           if (v < s.what.sources() && std::ranges::find(order, v) == order.end())
             order.push_back(v);
     for (std::uint32_t l = 0, next = 0; l < met.size(); ++l)
-      if (teacher.past.last().storages[l].born == step_record::none)
+      if (const auto& x = teacher.past.last().storages[l];
+          x.born == step_record::none && x.uses > 0)
         met[l] = here[std::size_t(order[next++])];
     pupil.past.teach(teacher.past.last(), met);
     for (const int v : order) {

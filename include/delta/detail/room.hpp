@@ -133,7 +133,6 @@ class room {
     ended_ = {};
   }
   void end_of_step() {
-    if constexpr (selects_variant<H>) book_->harvest();
     book_->look();
     context c = view();
     if constexpr (selects_variant<H>) c.set_copies(book_->queued_copies());
