@@ -71,6 +71,7 @@ struct run_outcome {
   bytes peak{}, host_peak{};
   bytes_by_class by_class;
   std::uint64_t moves = 0, moved_bytes = 0;
+  std::optional<int> copy_threads{};  ///< as train_report has them
   std::optional<trace> recorded{};
   lesson learned;  ///< behind the last training step
 };
