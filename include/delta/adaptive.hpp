@@ -201,7 +201,9 @@ struct rehearsing {
         .host_capacity = whole(c.host_free() + on_host(c)),
         .rate_out = c.rate(direction::out),
         .rate_in = c.rate(direction::in),
-        .latency = nanoseconds{static_cast<std::int64_t>(c.latency(direction::out))}};
+        .latency = nanoseconds{static_cast<std::int64_t>(c.latency(direction::out))},
+        .burden_out = c.burden(direction::out),
+        .burden_in = c.burden(direction::in)};
     // What decides now is known better than by rehearsal, and left only for a clear gain.
     const std::uint32_t now = results_.seen() > 1 ? c.variant() : 0;
     std::uint32_t best = now;
