@@ -25,7 +25,7 @@ constexpr std::size_t floats = std::size_t{4} << 20;  // out of the caches of a 
 
 constexpr std::size_t copied = std::size_t{4} << 20;  // at a time
 constexpr std::size_t slices = 6;  // in turns: out of all caches, if not too large
-constexpr int rounds = 3;
+constexpr int rounds = 5;
 
 // y += a x, over and over in one core's nearest cache: bound by arithmetic. DELTA_VECTORISE as in
 // the kernels.
