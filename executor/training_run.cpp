@@ -255,6 +255,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   out.host_peak = storage.host_peak();
   out.by_class = trainee->peak_by_class();
   out.copy_threads = device->copy_threads();
+  out.burden = {storage.burden(direction::out), storage.burden(direction::in)};
   out.moves = storage.moves();
   out.moved_bytes = storage.moved_bytes().count;
   // What is read from here on is for the report: no part of the program, nor of its decisions.
