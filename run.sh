@@ -110,7 +110,7 @@ demo() {
   for model in resnet20 resnet50; do
     say "$model, 64x64, batch $batch, $steps steps: unmanaged, then under 40 % of its peak"
     "$train" --model "$model" --data synthetic --image 64 --batch "$batch" --steps "$steps" \
-      --lr 0.005 --budget 40% --policy online --verify --json "$results/$model.json" >/dev/null ||
+      --lr 0.005 --budget 40% --verify --json "$results/$model.json" >/dev/null ||
       status=$?
   done
 

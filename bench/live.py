@@ -59,7 +59,7 @@ def run_once(a, cell, policy, budget_bytes):
     return {"policy": policy, "failed": False, "seconds": counted,
             "step": statistics.median(counted), "load": load, **per_step,
             "manager_seconds": report["manager_seconds"], "stall_seconds": report["stall_seconds"],
-            "budget_bytes": report["budget_bytes"], "peak_bytes": report["peak_bytes"],
+            "copy_threads": report.get("copy_threads"), "budget_bytes": report["budget_bytes"], "peak_bytes": report["peak_bytes"],
             "digests": [report[k + "_digest"] for k in ("losses", "parameters", "state")],
             "outcomes": (report["learned"] or {}).get("outcomes") or []}
 
@@ -209,7 +209,7 @@ Written by `{result['command']}`. {result['commit']} {result['machine']}. {resul
 
 Step: seconds, the median over all counted steps. Ratio: to the unmanaged step of the same round,
 the median over rounds; likewise over the best of {', '.join(SIMPLE)} in the cell. Manager and stall:
-parts of the step; moved: MB by compaction; all of these and the counts are means over all steps.
+parts of the step, waits for copies and, where kernels' threads copy, the copying; moved: MB by compaction; all of these and the counts are means over all steps.
 Predicted / measured: of steps that the policy predicted, the step over its operators' time, medians,
 and the median of the error. Same bits: losses, parameters and state, by digest.
 
@@ -226,8 +226,14 @@ neighbours show as stolen time or not at all, so compare ratios and repeat what 
     head = ["policy", "step, s", "ratio", "over best", "manager", "stall", "moved, MB", "offloads",
             "reloads", "recomputes", "predicted / measured", "same bits"]
     for name in dict.fromkeys(map(name_of, rows)):
-        text += f"\n## {name}\n" + table(head, [row_line(r) for r in rows if name_of(r) == name])
-        text += "\n"
+        here = [r for r in rows if name_of(r) == name]
+        copiers = {run["copy_threads"] for r in here if not r["failed"] for run in r["runs"]
+                   if r["policy"] != "unmanaged" and run.get("copy_threads") is not None}
+        text += f"\n## {name}\n"
+        if copiers:
+            words = {0: "the kernels' threads, in between", 2: "a thread per direction"}
+            text += "Copied by " + "; or ".join(words[c] for c in sorted(copiers)) + ".\n\n"
+        text += table(head, [row_line(r) for r in here]) + "\n"
     return text
 
 

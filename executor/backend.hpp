@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -38,7 +39,8 @@ class backend {
 
 struct cpu_backend_options {
   int threads = 1;
-  double copy_rate = 0;  ///< as cpu_options
+  double copy_rate = 0;                 ///< as cpu_options
+  std::optional<int> copy_threads = 2;  ///< likewise; absent: measured, and the better way is taken
 };
 std::unique_ptr<backend> make_cpu_backend(const cpu_backend_options&);
 

@@ -74,6 +74,8 @@ class budget_search {
                              .name = options_.model,
                              .step = &step_};
     question.machine.host_budget = bench_.host_budget;
+    question.machine.burden_out = unmanaged_.burden[0];
+    question.machine.burden_in = unmanaged_.burden[1];
     question.machine.thrash_limit = std::max(question.machine.thrash_limit, options_.max_overhead);
     found_.answer = find_budget(program_, options_.policy, question);
     found_.report = head();

@@ -1,5 +1,6 @@
 #include "choose_backend.hpp"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,7 +15,13 @@ bool on_gpu(const train_options& o) noexcept {
 
 std::unique_ptr<backend> choose_backend(const train_options& o,
                                         std::function<void(std::string_view)> warn) {
-  if (!on_gpu(o)) return make_cpu_backend({.threads = o.threads, .copy_rate = o.copy_rate});
+  if (!on_gpu(o)) {
+    // Nothing depends on real copies under a virtual clock.
+    std::optional<int> copiers = o.copy_threads;
+    if (o.virtual_clock) copiers = copiers.value_or(2);
+    return make_cpu_backend(
+        {.threads = o.threads, .copy_rate = o.copy_rate, .copy_threads = copiers});
+  }
   return make_cuda_backend({.tf32 = o.tf32,
                             .cudnn = o.cudnn,
                             .virtual_memory = o.virtual_memory,

@@ -81,6 +81,10 @@ void describe(command_line& given) {
              "needs a budget");
   given.value("--copy-rate", "RATE",
               "cpu: slow copies down to RATE each way, to imitate a PCIe link;\nneeds a budget");
+  given.value("--copy-threads", "N",
+              "cpu: 2: a thread per direction copies beside the kernels; 0: the kernels'\n"
+              "threads copy in between, which is better where all cores compute; auto\n"
+              "(default): whichever costs less, as measured at the start; needs a budget");
   given.flag("--virtual-clock",
              "take times from flops and bytes instead of the clock: the same\n"
              "decisions on every run; needs a budget");

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
 #include "backend.hpp"
 #include "device/cpu_machine.hpp"
+#include "device/interference.hpp"
+#include "kernels/thread_pool.hpp"
 
 namespace delta::executor {
 namespace {
@@ -198,7 +201,20 @@ class cpu_backend final : public backend {
 
   void bind(graph& g) override { bind_cpu(g, options_.threads); }
   std::unique_ptr<machine> open() override {
-    return std::make_unique<cpu_machine>(cpu_options{.copy_rate = options_.copy_rate});
+    cpu_options o{.copy_rate = options_.copy_rate, .latency = {}};
+    o.copy_threads = options_.copy_threads.value_or(o.copy_threads);
+    if (!options_.copy_threads) {
+      // Measured once, with as many threads as kernels will have; before them, so that the two
+      // are not there at once.
+      if (!ways_) {
+        thread_pool pool(options_.threads);
+        ways_ = measure_copies(pool);
+      }
+      if (o.copy_rate <= 0) o.copy_threads = ways_->better();
+      const copy_behaviour& way = o.copy_threads == 0 ? ways_->caller : ways_->threads;
+      o.expected_rate = way.rate, o.burden = way.burden;
+    }
+    return std::make_unique<cpu_machine>(o);
   }
   [[nodiscard]] std::uint64_t granularity() const override { return cpu_granularity; }
   [[nodiscard]] std::string_view kind() const override { return "cpu"; }
@@ -211,6 +227,7 @@ class cpu_backend final : public backend {
 
  private:
   cpu_backend_options options_;
+  std::optional<copy_ways> ways_;
 };
 
 }  // namespace

@@ -94,6 +94,7 @@ struct train_options {
   bool verify = false;               ///< run the unmanaged twin and compare bit for bit
   bool virtual_clock = false;        ///< costs from flops and bytes: decisions repeat exactly
   double copy_rate = 0;              ///< bytes per second, each way; 0: as fast as memory copies
+  std::optional<int> copy_threads;   ///< cpu: as cpu_options; absent: whichever measures better
 
   std::filesystem::path json;       ///< empty: none
   std::filesystem::path timeline;   ///< empty: none

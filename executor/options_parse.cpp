@@ -210,6 +210,14 @@ void read_memory(const command_flags& given, train_options& options,
   if (given.has("--copy-rate")) {
     options.copy_rate = rate_of("--copy-rate", given.text("--copy-rate"));
   }
+  if (given.has("--copy-threads") && given.text("--copy-threads") != "auto") {
+    const std::string_view text = given.text("--copy-threads");
+    if (text != "0" && text != "2")
+      reject("--copy-threads", "unknown value " + in_quotes(text), "auto, 0, 2");
+    if (text == "0" && given.has("--copy-rate"))
+      reject("--copy-threads", "0 given with --copy-rate", "auto, 2");
+    options.copy_threads = text == "0" ? 0 : 2;
+  }
 }
 
 /// A flag of one kind of device alone asks for that kind where --device leaves it open, so that a
@@ -249,7 +257,7 @@ void read_device(const command_flags& given, train_options& options) {
     else if (text != "auto")
       reject("--device", "unknown device " + in_quotes(text), "auto, cpu, cuda");
   }
-  narrow(given, options.device, {"--threads", "--copy-rate"}, device_choice::cpu);
+  narrow(given, options.device, {"--threads", "--copy-rate", "--copy-threads"}, device_choice::cpu);
   narrow(given, options.device,
          {"--tf32", "--kernels", "--arena", "--no-overlap", "--workspace-cap"},
          device_choice::cuda);
@@ -306,7 +314,8 @@ command parse_options(int argc, const char* const* argv, std::span<const policy_
   read_memory(given, options, policies);
   read_device(given, options);
   options.verify = given.has("--verify");
-  for (const char* flag : {"--verify", "--host-budget", "--copy-rate", "--virtual-clock"}) {
+  for (const char* flag :
+       {"--verify", "--host-budget", "--copy-rate", "--copy-threads", "--virtual-clock"}) {
     if (given.has(flag) && !given.has("--budget") && !options.find_budget) {
       reject(flag, "without --budget has nothing to do",
              "with --budget BYTES|PERCENT% or --find-budget");

@@ -90,6 +90,7 @@ void each_field(auto& r, auto&& visit)
   visit("learned", r.learned);
   visit("virtual_clock", r.virtual_clock);
   visit("copy_rate", r.copy_rate);
+  visit("copy_threads", r.copy_threads);
   visit("max_overhead", r.max_overhead);
   visit("predicted_overhead", r.predicted_overhead);
   visit("measured_overhead", r.measured_overhead);

@@ -41,7 +41,8 @@ struct learned_report {
   std::optional<std::string> policy;        ///< that decides from now on; absent: it has no choice
   std::optional<double> expected_overhead;  ///< under that, as tried on the last step
   std::uint64_t memory_bytes = 0;           ///< what remembering takes
-  /// The steps that ended, in order, as far back as the policy keeps them; absent: it has no choice.
+  /// The steps that ended, in order, as far back as the policy keeps them; absent: it has no
+  /// choice.
   std::optional<std::vector<step_report>> outcomes{};
 };
 
@@ -94,6 +95,7 @@ struct train_report {
 
   bool virtual_clock = false;
   std::optional<double> copy_rate;  ///< bytes per second each way, where throttled
+  std::optional<int> copy_threads;  ///< of the host's; 0: those that compute copied
 
   // Only of a run in a budget that was looked for.
   std::optional<double> max_overhead;        ///< asked for: time / unmanaged time
@@ -115,8 +117,8 @@ train_report read_json(const std::filesystem::path& path);
 
 /// One aligned line per report: model, policy, budget, peak, saving, step time ratio, counts,
 /// bit-identical. Unknown values are "-". Below, one line per report of the device, where that is
-/// no CPU, and of what its policy learned, where it learns; where it predicts, a second one with what
-/// it predicted and what came out.
+/// no CPU, and of what its policy learned, where it learns; where it predicts, a second one with
+/// what it predicted and what came out.
 void print_table(std::ostream&, std::span<const train_report>);
 
 }  // namespace delta::executor

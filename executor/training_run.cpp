@@ -196,6 +196,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   check_against_device(wanted.policy == "unmanaged" ? "an unmanaged run" : "--budget",
                        wanted.budget, *s.on);
   const std::unique_ptr<machine> device = s.on->open();
+  device->lend(s.pool);
   arena<machine> storage(*device, arena_options_of(s, wanted));
   watchers told(wanted.timeline, wanted.decisions, device.get());
   trace_recorder recorder(o.virtual_clock ? trace_recorder::costs::stated
@@ -253,6 +254,8 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   out.peak = storage.peak();
   out.host_peak = storage.host_peak();
   out.by_class = trainee->peak_by_class();
+  out.copy_threads = device->copy_threads();
+  out.burden = {storage.burden(direction::out), storage.burden(direction::in)};
   out.moves = storage.moves();
   out.moved_bytes = storage.moved_bytes().count;
   // What is read from here on is for the report: no part of the program, nor of its decisions.
@@ -324,6 +327,7 @@ void report_run(train_report& r, run_outcome&& run) {
   r.recomputes = run.counts.recomputes;
   r.prefetches = run.counts.prefetches;
   r.host_waits = run.counts.waits;
+  r.copy_threads = run.copy_threads;
   r.moves = run.moves;
   r.moved_bytes = run.moved_bytes;
   r.learned = report_of(run.learned);

@@ -2,6 +2,7 @@
 // search for a budget are made of.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -71,6 +72,8 @@ struct run_outcome {
   bytes peak{}, host_peak{};
   bytes_by_class by_class;
   std::uint64_t moves = 0, moved_bytes = 0;
+  std::optional<int> copy_threads{};  ///< as train_report has them
+  std::array<double, 2> burden{};     ///< the storage's, out and in
   std::optional<trace> recorded{};
   lesson learned;  ///< behind the last training step
 };

@@ -5,6 +5,9 @@
 #include <cstring>
 #include <fstream>
 
+#include "device/streaming.hpp"
+#include "kernels/thread_pool.hpp"
+
 #ifdef __linux__
 #include <pthread.h>
 #include <sched.h>
@@ -30,6 +33,10 @@ namespace {
 // that the destructor needn't wait for a large one.
 constexpr std::size_t chunk = std::size_t{1} << 20;
 constexpr std::chrono::milliseconds nap{2};
+// To another thread, as a copy's latency: an everyday value, not measured.
+constexpr std::chrono::microseconds handing_over{10};
+// What one of several threads takes at a time.
+constexpr std::size_t share = std::size_t{256} << 10;
 // Copies smaller than this say more about the latency than about the rate.
 constexpr std::size_t telling = std::size_t{256} << 10;
 constexpr double weight_of_last = 0.2;
@@ -52,11 +59,15 @@ std::string cpu_name() {
 cpu_device::cpu_device(const cpu_options& o) : options_(o) {
   if (options_.copy_rate > 0) {
     for (lane& l : lanes_) l.rate = options_.copy_rate, l.latency = options_.latency;
+  } else if (options_.expected_rate > 0) {
+    for (lane& l : lanes_) l.rate = options_.expected_rate, l.latency = handing_over;
   } else {
     calibrate();
   }
-  for (const direction d : {direction::out, direction::in})
-    lane_of(d).thread = std::thread{[this, d] { serve(d); }};
+  assert((options_.copy_threads > 0 || options_.copy_rate <= 0) && "a slow copy needs a thread");
+  if (options_.copy_threads > 0)
+    for (const direction d : {direction::out, direction::in})
+      lane_of(d).thread = std::thread{[this, d] { serve(d); }};
 }
 
 cpu_device::~cpu_device() {
@@ -66,7 +77,8 @@ cpu_device::~cpu_device() {
     for (lane& l : lanes_) l.work.notify_all();
     progress_.notify_all();
   }
-  for (lane& l : lanes_) l.thread.join();
+  for (lane& l : lanes_)
+    if (l.thread.joinable()) l.thread.join();
 }
 
 std::byte* cpu_device::allocate(memory& m, bytes n) {
@@ -77,6 +89,7 @@ std::byte* cpu_device::allocate(memory& m, bytes n) {
 
 stamp cpu_device::copy(direction d, std::byte* to, const std::byte* from, bytes n,
                        const fence& after) {
+  if (options_.copy_threads == 0) return copy_now(d, to, from, n.count);
   lane& l = lane_of(d);
   const std::lock_guard lock{mutex_};
   const std::uint64_t waiting = l.queued - l.done.load(std::memory_order_relaxed);
@@ -92,6 +105,35 @@ stamp cpu_device::copy(direction d, std::byte* to, const std::byte* from, bytes 
   l.pending_bytes += n.count;
   l.work.notify_one();
   return {engine_of(d), point};
+}
+
+// All that was queued before is done: there is nothing to wait for.
+stamp cpu_device::copy_now(direction d, std::byte* to, const std::byte* from, std::size_t n) {
+  lane& l = lane_of(d);
+  const auto began = clock::now();
+  spread(to, from, n);
+  const nanoseconds took = clock::now() - began;
+  note_rate(l, n, took);
+  const std::uint64_t point = ++l.queued;
+  l.spans[point % remembered] = {began - start_, took, took};
+  l.done = point;
+  waited_ += took;
+  return {engine_of(d), point};
+}
+
+// The ranges do not overlap.
+void cpu_device::spread(std::byte* to, const std::byte* from, std::size_t n) {
+  const std::size_t parts = (n + share - 1) / share;
+  if (idle_ == nullptr || parts < 2) return streaming_copy(to, from, n);
+  idle_->parallel_for(parts, [&](std::size_t i) {
+    streaming_copy(to + i * share, from + i * share, std::min(share, n - i * share));
+  });
+}
+
+void cpu_device::note_rate(lane& l, std::size_t size, nanoseconds took) {
+  if (options_.copy_rate > 0 || size < telling || took.count() <= 0) return;
+  const double measured = static_cast<double>(size) * 1e9 / static_cast<double>(took.count());
+  l.rate += weight_of_last * (measured - l.rate);
 }
 
 void cpu_device::serve(direction d) {
@@ -112,11 +154,9 @@ void cpu_device::serve(direction d) {
     perform(l, j);
     const nanoseconds took = clock::now() - l.started;
     lock.lock();
-    if (options_.copy_rate <= 0 && j.size >= telling && took.count() > 0) {
-      const double measured = static_cast<double>(j.size) * 1e9 / static_cast<double>(took.count());
-      l.rate += weight_of_last * (measured - l.rate);
-    }
-    l.spans[point % remembered] = {l.started - start_, took};
+    note_rate(l, j.size, took);
+    l.spans[point % remembered] = {l.started - start_, took, took};
+    l.copied += took;
     l.pending_bytes -= j.size;
     l.running = false;
     l.done = point;
@@ -129,7 +169,7 @@ void cpu_device::perform(const lane& l, const job& j) const {
   const bool throttled = options_.copy_rate > 0;
   for (std::size_t at = 0;;) {
     const std::size_t n = std::min(chunk, j.size - at);
-    if (n > 0) std::memcpy(j.to + at, j.from + at, n);
+    streaming_copy(j.to + at, j.from + at, n);
     at += n;
     if (throttled) {
       const auto due =
@@ -155,16 +195,51 @@ bool cpu_device::block_until(stamp s) {
 void cpu_device::begin(const fence& after) {
   for (const engine e : {engine::copy_out, engine::copy_in})
     block_until({e, after.point[static_cast<std::size_t>(e)]});
+  beside_ = copied();
   began_ = clock::now();
 }
 
 stamp cpu_device::end() {
-  computing_[++computed_ % remembered] = {began_ - start_, clock::now() - began_};
+  const nanoseconds took = clock::now() - began_;
+  double lost = 0;
+  const auto copied_now = copied();
+  for (const direction d : {direction::out, direction::in}) {
+    const auto i = static_cast<std::size_t>(d);
+    lost += burden(d) * static_cast<double>((copied_now[i] - beside_[i]).count());
+  }
+  // The burden is a mean: of one operator no more than a part is believed.
+  const double least = 0.25 * static_cast<double>(took.count());
+  const double alone = std::max(static_cast<double>(took.count()) - lost, least);
+  computing_[++computed_ % remembered] = {began_ - start_, took,
+                                          nanoseconds{static_cast<std::int64_t>(alone)}};
   return {engine::compute, computed_};
 }
 
+// What copies have taken so far, those that are under way included. Without threads none is.
+std::array<nanoseconds, 2> cpu_device::copied() const {
+  std::array<nanoseconds, 2> sum{};
+  if (options_.copy_threads == 0 || options_.burden <= 0) return sum;
+  const std::lock_guard lock{mutex_};
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    sum[i] = lanes_[i].copied;
+    if (lanes_[i].running) sum[i] += clock::now() - lanes_[i].started;
+  }
+  return sum;
+}
+
 void cpu_device::move(std::byte* to, const std::byte* from, bytes n) {
-  if (n.count > 0) std::memmove(to, from, n.count);
+  // Down, where blocks slide together: in pieces that do not overlap, as far as there are such.
+  const auto apart = static_cast<std::size_t>(to < from ? from - to : 0);
+  std::size_t at = 0;
+  if (idle_ != nullptr && apart >= 4 * share)
+    for (; at + apart <= n.count; at += apart) spread(to + at, from + at, apart);
+  if (at == n.count) return;
+  if (at > 0 || apart >= n.count)
+    spread(to + at, from + at, n.count - at);
+  else if (apart > 0)
+    streaming_move_down(to, from, n.count);
+  else
+    std::memmove(to, from, n.count);
 }
 
 bool cpu_device::reached(stamp s) const noexcept {
@@ -199,6 +274,19 @@ std::optional<nanoseconds> cpu_device::began(stamp s) const {
   return known ? std::optional(known->began) : std::nullopt;
 }
 
+std::optional<nanoseconds> cpu_device::alone(stamp s) const {
+  const auto known = span_of(s);
+  return known ? std::optional(known->alone) : std::nullopt;
+}
+
+double cpu_device::burden(direction) const noexcept {
+  if (options_.copy_threads == 0) return 1;
+  // A copy that is slowed down sleeps the rest of its time.
+  if (options_.copy_rate > 0 && options_.expected_rate > 0)
+    return options_.burden * std::min(1.0, options_.copy_rate / options_.expected_rate);
+  return options_.burden;
+}
+
 double cpu_device::rate(direction d) const {
   const std::lock_guard lock{mutex_};
   return lane_of(d).rate;
@@ -226,15 +314,14 @@ void cpu_device::calibrate() {
   nanoseconds best{std::chrono::seconds{1}};
   for (int round = 0; round < 3; ++round) {
     const auto begin = clock::now();
-    std::memcpy(to.data(), from.data(), size);
+    streaming_copy(to.data(), from.data(), size);
     best = std::min<nanoseconds>(best, clock::now() - begin);
     if (clock::now() - start_ > std::chrono::milliseconds{20}) break;
   }
-  // The handing over to another thread, as a copy's latency: an everyday value, not measured.
   for (lane& l : lanes_) {
     l.rate = static_cast<double>(size) * 1e9 /
              static_cast<double>(std::max<std::int64_t>(best.count(), 1));
-    l.latency = std::chrono::microseconds{10};
+    l.latency = handing_over;
   }
 }
 

@@ -1,5 +1,6 @@
-// delta executor: the CPU as a device. The calling thread computes; one thread per direction
-// copies between two parts of the same memory, as fast as it goes or as slowly as asked.
+// delta executor: the CPU as a device. The calling thread computes. Copies between two parts of the
+// same memory are made by one thread per direction, as fast as it goes or as slowly as asked; or,
+// where kernels run on all cores, by the calling thread and its idle ones in between kernels.
 #pragma once
 
 #include <array>
@@ -21,6 +22,8 @@
 
 namespace delta::executor {
 
+class thread_pool;
+
 /// What this machine's processor is called; "CPU" where the system does not say.
 [[nodiscard]] std::string cpu_name();
 
@@ -30,6 +33,14 @@ struct cpu_options {
   /// started. 0: as fast as memory is; the rate is then measured, at the start and on the way.
   double copy_rate = 0;
   nanoseconds latency{};  ///< of every copy, when copy_rate is given
+  /// Who copies. 2: a thread per direction. 0: the calling thread, with those that it was lent,
+  /// when the copy is queued, which counts as a wait: where all cores compute, a thread of its own
+  /// would only hold a kernel up in which the others then wait. Not with copy_rate.
+  int copy_threads = 2;
+  /// What was measured of that way (interference.hpp): bytes per second, 0: not measured; and ns
+  /// that kernels lose by one of copying beside them.
+  double expected_rate = 0;
+  double burden = 0;
 };
 
 /// A delta::Device. Compute is whatever the caller does between begin() and end(): begin() blocks
@@ -47,6 +58,11 @@ class cpu_device {
   std::byte* device_memory(bytes n) { return allocate(device_, n); }
   std::byte* host_memory(bytes n) { return allocate(host_, n); }
 
+  /// Threads that stand idle whenever a function of the device runs, the calling one included;
+  /// null: none. Without copy threads of its own the device copies with them, and it moves with
+  /// them.
+  void lend(thread_pool* idle) noexcept { idle_ = idle; }
+
   stamp copy(direction d, std::byte* to, const std::byte* from, bytes n, const fence& after);
   void begin(const fence& after);
   stamp end();
@@ -54,6 +70,9 @@ class cpu_device {
 
   [[nodiscard]] bool reached(stamp s) const noexcept;
   void wait(stamp s);
+  /// What the operator would have taken without copies beside it, by the burden of these; known
+  /// when `elapsed` is.
+  [[nodiscard]] std::optional<nanoseconds> alone(stamp s) const;
   /// Known for the last 64 operators, and the last 64 copies of each direction, once they are done.
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) const;
   /// When it began, by now()'s clock; known for as long.
@@ -64,6 +83,9 @@ class cpu_device {
   [[nodiscard]] nanoseconds waited() const noexcept { return waited_; }
   [[nodiscard]] double rate(direction d) const;
   [[nodiscard]] nanoseconds latency(direction d) const;
+  /// ns that kernels lose by one of copying: 1 without threads that copy.
+  [[nodiscard]] double burden(direction d) const noexcept;
+  [[nodiscard]] int copy_threads() const noexcept { return options_.copy_threads; }
   /// Estimated: what is queued, at the current rate.
   [[nodiscard]] nanoseconds backlog(direction d) const;
 
@@ -71,7 +93,7 @@ class cpu_device {
   using clock = std::chrono::steady_clock;
   static constexpr std::size_t remembered = 64;
   struct span {
-    nanoseconds began, took;
+    nanoseconds began, took, alone;
   };
   struct job {
     std::byte* to = nullptr;
@@ -87,6 +109,7 @@ class cpu_device {
     std::uint64_t pending_bytes = 0;     ///< of jobs that have not ended
     clock::time_point started{};         ///< of the running job
     bool running = false;
+    nanoseconds copied{};  ///< that jobs took which have ended
     double rate = 0;
     nanoseconds latency{};
     std::array<span, remembered> spans{};
@@ -99,6 +122,7 @@ class cpu_device {
   using memory = std::unique_ptr<std::byte, unmap>;
 
   static std::byte* allocate(memory& m, bytes n);
+  [[nodiscard]] std::array<nanoseconds, 2> copied() const;
   static constexpr direction other(direction d) noexcept {
     return d == direction::out ? direction::in : direction::out;
   }
@@ -107,6 +131,9 @@ class cpu_device {
     return lanes_[static_cast<std::size_t>(d)];
   }
   [[nodiscard]] std::optional<span> span_of(stamp s) const;
+  stamp copy_now(direction d, std::byte* to, const std::byte* from, std::size_t n);
+  void spread(std::byte* to, const std::byte* from, std::size_t n);
+  void note_rate(lane& l, std::size_t size, nanoseconds took);
   void serve(direction d);
   void perform(const lane& l, const job& j) const;
   bool block_until(stamp s);
@@ -119,10 +146,12 @@ class cpu_device {
   mutable std::mutex mutex_;
   std::condition_variable progress_;
   std::atomic<bool> stopping_{false};
+  thread_pool* idle_ = nullptr;
 
   std::uint64_t computed_ = 0;  // compute's last point
   clock::time_point began_{};
   std::array<span, remembered> computing_{};
+  std::array<nanoseconds, 2> beside_{};  // that copies had taken when the operator began
   nanoseconds waited_{};
 };
 

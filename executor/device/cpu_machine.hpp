@@ -35,12 +35,17 @@ class cpu_machine : public machine {
   [[nodiscard]] nanoseconds latency(direction d) const override { return device_.latency(d); }
   [[nodiscard]] nanoseconds backlog(direction d) const override { return device_.backlog(d); }
   [[nodiscard]] double move_rate() const override;
+  [[nodiscard]] double burden(direction d) const override { return device_.burden(d); }
+  std::optional<nanoseconds> alone(stamp s) override { return device_.alone(s); }
+  [[nodiscard]] std::optional<int> copy_threads() const override { return device_.copy_threads(); }
   [[nodiscard]] void* native_stream() override { return nullptr; }
 
   /// The calling thread computes, so its waits for copies are all the waits that there are.
   [[nodiscard]] nanoseconds host_waited() const override { return device_.waited(); }
   [[nodiscard]] std::string name() const override { return cpu_name(); }
   [[nodiscard]] bool computes_at_once() const override { return true; }
+
+  void lend(thread_pool& idle) override { device_.lend(&idle); }
 
   std::byte* map(std::byte* device, bytes n, bool reading) override;
   void unmap(bool writing) override;

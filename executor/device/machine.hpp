@@ -11,6 +11,8 @@
 
 namespace delta::executor {
 
+class thread_pool;
+
 /// Two memories and three engines, with delta::Device's rules, and how the host gets at bytes of
 /// the device. One per run; for one thread.
 class machine {
@@ -38,6 +40,8 @@ class machine {
   [[nodiscard]] virtual nanoseconds latency(direction) const = 0;
   [[nodiscard]] virtual nanoseconds backlog(direction) const = 0;
   [[nodiscard]] virtual double move_rate() const = 0;
+  [[nodiscard]] virtual double burden(direction) const { return 0; }
+  virtual std::optional<nanoseconds> alone(stamp s) { return elapsed(s); }
   [[nodiscard]] virtual void* native_stream() = 0;
 
   /// How long the host itself has waited, for whatever; part of it is in waited().
@@ -47,6 +51,11 @@ class machine {
   /// Whether a kernel is over when the call that launched it returns, so that the host's clock
   /// tells what it took.
   [[nodiscard]] virtual bool computes_at_once() const = 0;
+
+  /// Threads of the host's that stand idle whenever a function of the machine runs. Outlive it.
+  virtual void lend(thread_pool&) {}
+  /// Threads of the host's that copy, where any do; 0: those that compute.
+  [[nodiscard]] virtual std::optional<int> copy_threads() const { return std::nullopt; }
 
   /// A moment in a profiler's timeline, where there is a profiler to draw it.
   virtual void mark_moment(const char*) {}

@@ -31,6 +31,8 @@ struct replay_machine {
   /// table of pages. Absent: yes where the trace says what it was recorded on, as delta's own
   /// recordings do.
   std::optional<bool> places{};
+  double burden_out = 0;  ///< as simulated_options
+  double burden_in = 0;
 };
 
 /// `otherwise`, but with the copy rates and the latency of the machine that the trace was recorded
@@ -200,7 +202,9 @@ class replayer {
           .granularity = std::max<std::uint64_t>(known.granularity, 1),
           .rate_move = static_cast<double>(known.rate_move),
           .real_rate = on.real_rate,
-          .places = has_places(t, on)};
+          .places = has_places(t, on),
+          .burden_out = on.burden_out,
+          .burden_in = on.burden_in};
 }
 
 /// Replays a trace under a policy. An infeasible budget is a result, not an error.

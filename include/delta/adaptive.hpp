@@ -52,8 +52,10 @@ class step_results {
     if (outcomes_.size() == most_outcomes) outcomes_.erase(outcomes_.begin());
     outcomes_.push_back({was_expected / last.time, past.last_took() / last.time, variant});
     if (k.seen > 1) k.measured[variant % most].add(past.last_took());
-    if (k.rehearsed[variant % most] > 0 && k.rehearsed[variant % most] < never && k.seen > 1)
-      k.correction = past.last_took() / k.rehearsed[variant % most];
+    // As overheads, since the operators may have been warmer than those that were rehearsed.
+    const double rehearsed = k.rehearsed[variant % most];
+    if (rehearsed > 0 && rehearsed < never && k.time > 0)
+      k.correction = past.last_took() / last.time * k.time / rehearsed;
     return true;
   }
   /// Warm steps like the last one: what the last three took under that policy, the middle one (of

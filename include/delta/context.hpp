@@ -37,6 +37,7 @@ struct conditions {
   std::array<double, 2> rate{1, 1};  ///< bytes per second, by direction
   std::array<double, 2> latency{};   ///< ns per copy
   std::array<double, 2> backlog{};   ///< ns until a copy queued now would start
+  std::array<double, 2> burden{};    ///< ns that compute loses by one of copying beside it
   std::uint32_t variant = 0;         ///< of several policies the one that decides (switching.hpp)
   std::uint32_t recompute_cap = 0;   ///< replays of one operator per step (repairs P-26)
 };
@@ -127,6 +128,11 @@ class context {
   /// ns of every copy in that direction, before its first byte.
   [[nodiscard]] double latency(direction d) const noexcept {
     return conditions_->latency[static_cast<std::size_t>(d)];
+  }
+  /// What kernels lose by copies that way beside them, in ns per ns of copying, as the storage
+  /// measures it; 0: nothing, or it is not known. 1: as if compute did the copying.
+  [[nodiscard]] double burden(direction d) const noexcept {
+    return conditions_->burden[static_cast<std::size_t>(d)];
   }
   /// Bytes of the host budget that are not taken.
   [[nodiscard]] double host_free() const noexcept { return count(conditions_->host_free); }

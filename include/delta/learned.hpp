@@ -28,7 +28,8 @@ struct exposure {
 
   /// The wait that a reload of `t` will cause. What is due before it must come in first, and
   /// nothing comes in while memory is at its fullest; so it may begin at the step's peak, or now if
-  /// that is over, with the queue of all that is on the host. At most one copy. O(log step).
+  /// that is over, with the queue of all that is on the host. At most one copy. And of what is
+  /// hidden, what it costs the operators that hide it. O(log step).
   [[nodiscard]] double reload(const context& c, tensor_id t, const forecast& f) const noexcept {
     const double copy = c.copy_cost(t, direction::in);
     if (f.what != forecast::kind::known) return c.backlog(direction::in) + copy;
@@ -36,18 +37,25 @@ struct exposure {
     const double window = std::max(0.0, f.in - past.time_until_peak());
     const double queue =
         1e9 * (past.due_before(f.position) + c.bytes(t)) / (planned_rate * c.rate(direction::in));
-    return std::clamp(queue - hidden * window, 0.0, copy);
+    const double exposed = std::clamp(queue - hidden * window, 0.0, copy);
+    const double b = c.burden(direction::in);
+    return b > 0 ? exposed + b * (copy - exposed) : exposed;
   }
   /// The same, and twice the time until its bytes are free: the operator that needs them waits, and
   /// so does whoever copies out next. A copy that is under way is nearly over; a clean tensor has
-  /// none to wait for. O(log step).
+  /// none to wait for. What the compute engine does of a copy itself is no such wait. O(log step).
   [[nodiscard]] double swap(const context& c, tensor_id t, const forecast& f) const noexcept {
     if (!swaps || !c.can_offload(t)) return never;
     const double queue = c.backlog(direction::out);
-    const double out = c.is_clean(t)     ? 0.0
-                       : c.is_copying(t) ? queue
-                                         : 2.0 * (queue + c.copy_cost(t, direction::out));
+    const double out = c.is_clean(t) ? 0.0 : c.is_copying(t) ? queue : copy_out(c, t, queue);
     return out + reload(c, t, f);
+  }
+  /// What a copy out costs that waits for the queue first. Between its two prices: twice the wait
+  /// where nobody loses anything by the copy itself; what it costs the kernels where they do it.
+  [[nodiscard]] static double copy_out(const context& c, tensor_id t, double queue) noexcept {
+    const double copy = c.copy_cost(t, direction::out), b = c.burden(direction::out);
+    const double waits = 2.0 * (queue + copy);
+    return b > 0 ? (1.0 - b) * waits + b * copy : waits;
   }
   /// The cheaper way out; 0 if nobody will want it back. O(closure).
   [[nodiscard]] double cost(const context& c, tensor_id t, const forecast& f) const noexcept {
@@ -99,7 +107,8 @@ struct timely : exposure {
   /// which is back at once (the rest will have gone again). O(operators until then).
   tensor_id next(const context& c) const noexcept {
     const history& past = c.past();
-    if (!prefetches || c.backlog(direction::in) > past.coming_cost()) return tensor_id::none;
+    if (!prefetches || !hides(c, direction::in) || c.backlog(direction::in) > past.coming_cost())
+      return tensor_id::none;
     const tensor_id t = past.first_due();
     if (t == tensor_id::none) return t;
     const std::uint32_t at = c.next_use(t).position;
@@ -113,8 +122,8 @@ struct timely : exposure {
   /// for several copies. O(1) amortised over the copies, O(candidates) for a ranking.
   tensor_id clean(const context& c) noexcept {
     const history& past = c.past();
-    if (!cleans || !swaps || !past.before_peak() || past.peak() <= c.budget() ||
-        c.backlog(direction::out) > past.coming_cost())
+    if (!cleans || !swaps || !hides(c, direction::out) || !past.before_peak() ||
+        past.peak() <= c.budget() || c.backlog(direction::out) > past.coming_cost())
       return tensor_id::none;
     for (int tries = 0; tries < 2; ++tries) {
       while (ranked_ > 0)
@@ -135,6 +144,8 @@ struct timely : exposure {
     tensor_id tensor;
     double gain;
   };
+  // Where compute does the copying, a copy is as dear early as late.
+  static bool hides(const context& c, direction d) noexcept { return c.burden(d) < 1; }
   // Too small to be worth a copy's latency, relative to the peak.
   static double least_size(const history& past) noexcept {
     return std::clamp(past.peak() / 8192, 4096.0, 262144.0);
@@ -147,7 +158,9 @@ struct timely : exposure {
       return 0;
     const forecast f = c.next_use(t);
     if (f.what != forecast::kind::known || f.position <= past.followed().peak_at) return 0;
-    return (c.recompute_cost(t) - reload(c, t, f)) / c.bytes(t) * f.in;
+    const double b = c.burden(direction::out);
+    const double out = b > 0 ? b * c.copy_cost(t, direction::out) : 0.0;
+    return (c.recompute_cost(t) - reload(c, t, f) - out) / c.bytes(t) * f.in;
   }
   // The best `at_once`, the best last; of equal ones the lower id. Gives how many were asked.
   std::uint32_t rank(const context& c) noexcept {

@@ -39,7 +39,9 @@ class coming_step {
                 .rate_out = rates.out,
                 .rate_in = rates.in,
                 .latency = rates.latency,
-                .places = false};
+                .places = false,
+                .burden_out = c.burden(direction::out),
+                .burden_in = c.burden(direction::in)};
     begin_.ahead = time(c.ahead());
     begin_.copies.assign(c.copies().begin(), c.copies().end());
     for (const queued_copy& q : begin_.copies)

@@ -320,7 +320,10 @@ struct has_all : whole {
   std::optional<bytes> bytes_to_move(bytes);
   double move_rate() const;
   void walk_blocks(auto&&);
+  double burden(direction) const;
+  std::optional<nanoseconds> alone(stamp);
 };
+static_assert(tells_burdens<has_all> && !tells_burdens<whole>);
 static_assert(Storage<has_all> && shows_its_holes<has_all> && has_addresses<has_all>);
 static_assert(holds_blocks<has_all> && has_a_native_stream<has_all>);
 struct reads_only : whole {
@@ -342,6 +345,15 @@ struct shows_one_hole : whole {
 struct moves_by_numbers : has_all {
   std::uint64_t bytes_to_move(std::uint64_t);
 };
+struct tells_one_burden : whole {
+  double burden(direction) const;
+};
+struct tells_a_count_alone : has_all {
+  std::int64_t alone(stamp);
+};
+static_assert(!right_burden_and_alone_or_none<tells_one_burden> && !Storage<tells_one_burden>);
+static_assert(!right_burden_and_alone_or_none<tells_a_count_alone> &&
+              !Storage<tells_a_count_alone>);
 static_assert(!right_data_or_none<reads_only> && !Storage<reads_only>);
 static_assert(!right_hold_and_unhold_or_none<holds_for_ever> && !Storage<holds_for_ever>);
 static_assert(!right_hold_and_unhold_or_none<unholds_rows> && !Storage<unholds_rows>);

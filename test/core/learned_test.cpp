@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "delta/presets.hpp"
+#include "delta/rehearsal.hpp"
 #include "delta/storage/simulated.hpp"
 #include "dice.hpp"
 #include "machine.hpp"
@@ -85,6 +86,36 @@ TEST_CASE("learned: copied out before the peak, gone without a wait, back before
   for (const residency r : t.at_use) CHECK(on_device(r));
   // As fast as it ever was in the first steps, and no faster than the operators.
   CHECK(m.past().last_took() == doctest::Approx(m.past().last().time));
+}
+
+TEST_CASE(
+    "learned: what copies cost the operators beside them is in the step and in its rehearsal") {
+  for (const double burden : {0.0, 0.3, 0.8, 1.0}) {
+    CAPTURE(burden);
+    training t;
+    const simulated_options machine{.capacity = t.activation * 6,
+                                    .host_capacity = t.activation * 12,
+                                    .rate_out = double(t.activation.count) * 1e9 / 50'000,
+                                    .rate_in = double(t.activation.count) * 1e9 / 50'000,
+                                    .places = false,
+                                    .burden_out = burden,
+                                    .burden_in = burden};
+    simulated storage(machine);
+    manager m{learned(), storage};
+    const auto within = [&] { CHECK(storage.used() <= storage.capacity()); };
+    for (int i = 0; i < 3; ++i) t.step(m, within);
+    const counters before = m.counts();
+    const step_record seen = m.past().last();
+    // Recorded as if alone, whatever was beside them.
+    CHECK(seen.time == doctest::Approx(double(t.cost.count()) * 2 * t.layers));
+    const double expected = rehearse(seen, learned(), 0, machine);
+    t.step(m, within);
+    CHECK(m.past().last_took() == doctest::Approx(expected));
+    if (burden > 0 && m.counts().bytes_in > before.bytes_in) CHECK(expected > seen.time);
+    // Where compute does the copying nothing is gained by being early.
+    CHECK((m.counts().copies_ahead > before.copies_ahead) == (burden < 1));
+    CHECK((m.counts().prefetches > before.prefetches) == (burden < 1));
+  }
 }
 
 TEST_CASE("learned: the first step is as good as without learning") {

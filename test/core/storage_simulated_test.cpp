@@ -1,4 +1,9 @@
 // The storage contract on the models that need headers only, and the virtual clock in numbers.
+#include <optional>
+#include <utility>
+
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
 #include "storage_contract.hpp"
 
 using namespace delta;
@@ -110,6 +115,86 @@ TEST_CASE("simulated: copies that are slower than promised") {
   auto [c, g] = s.land(std::move(back));
   s.free(std::move(c));
   s.free(std::move(g));
+}
+
+TEST_CASE("simulated: copies beside it slow an operator down, by their burden and no more") {
+  struct beside {
+    std::int64_t out, in;  // ns of copies that are queued when the operator begins
+    double burden_out, burden_in;
+    std::int64_t took;  // the operator, of 100 ns alone
+  };
+  for (const beside& b : {beside{0, 0, 0.5, 0.5, 100},     // nobody copies
+                          beside{60, 30, 0, 0, 100},       // nobody loses
+                          beside{40, 0, 0.5, 0, 120},      // 40 ns at half speed
+                          beside{400, 0, 0.5, 0, 200},     // all at half speed
+                          beside{0, 50, 0, 0.2, 110},      // in alone
+                          beside{40, 80, 0.5, 0.25, 140},  // 40 at a quarter, 40 at three quarters
+                          beside{80, 40, 0.25, 0.5, 140},  // the other way round
+                          beside{70, 0, 1, 1, 170},        // copies come first
+                          beside{70, 50, 1, 1, 220}}) {    // one after the other
+    CAPTURE(b.out);
+    CAPTURE(b.in);
+    CAPTURE(b.burden_out);
+    simulated s({.capacity = 1_KiB,
+                 .host_capacity = 1_KiB,
+                 .rate_out = 1e9,
+                 .rate_in = 1e9,
+                 .burden_out = b.burden_out,
+                 .burden_in = b.burden_in});
+    CHECK(s.burden(direction::out) == b.burden_out);
+    CHECK(s.burden(direction::in) == b.burden_in);
+    // What comes in was copied out before.
+    std::optional<transfer> in;
+    if (b.in > 0) {
+      block x = made(s, bytes{std::uint64_t(b.in)});
+      auto before = s.copy_out(x);
+      REQUIRE(before);
+      s.wait(before->done());
+      auto [there, here] = landed(s, std::move(before));
+      in = s.copy_in(std::move(here), std::move(there));
+    }
+    std::optional<transfer> out;
+    block y;
+    if (b.out > 0) {
+      y = *s.allocate(bytes{std::uint64_t(b.out)}, lifetime::transient);
+      out = s.copy_out(y);
+    }
+    const nanoseconds began = s.now();
+    s.begin_operator({}, {});
+    const stamp done = s.end_operator(ns(100));
+    CHECK(s.now() - began == ns(b.took));
+    CHECK(s.elapsed(done) == ns(b.took));
+    CHECK(s.alone(done) == ns(100));
+    for (auto* t : {&in, &out})
+      if (*t) {
+        auto [there, here] = landed(s, std::move(*t));
+        s.free(std::move(there)), s.free(std::move(here));
+      }
+  }
+}
+
+TEST_CASE("what policies see of burdens is the storage's; what operators cost is without them") {
+  struct asks {
+    double* seen;
+    double score(const context& c, tensor_id t) const {
+      *seen = c.burden(direction::out) + 10 * c.burden(direction::in);
+      return c.bytes(t);
+    }
+  };
+  double seen = 0;
+  simulated s({.capacity = 100_B,
+               .host_capacity = 100_B,
+               .rate_out = 1e9,
+               .rate_in = 1e9,
+               .burden_out = 0.5,
+               .burden_in = 0.25});
+  manager m{policy<asks, offload_only, no_prefetch>{{&seen}, {}, {}}, s};
+  const auto nothing = [](call&) {};
+  const auto x = m.run({.outputs = {50_B}, .cost = ns(10)}, nothing);
+  const auto y = m.run({.outputs = {50_B}, .cost = ns(10)}, nothing);
+  const auto z = m.run({.outputs = {50_B}, .cost = ns(10)}, nothing);
+  CHECK(seen == 3.0);
+  for (const auto t : {x, y, z}) m.drop(t);
 }
 
 TEST_CASE("simulated: moving blocks takes the compute engine's time") {

@@ -76,6 +76,7 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK_FALSE(o.evaluate);
   CHECK_FALSE(o.virtual_clock);
   CHECK(o.copy_rate == 0);
+  CHECK_FALSE(o.copy_threads);
   CHECK(o.device == device_choice::automatic);
   CHECK_FALSE(o.tf32);
   CHECK(o.cudnn);
@@ -362,7 +363,8 @@ TEST_CASE("a flag that would be ignored is refused") {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"--verify"},
                                                 {"--virtual-clock"},
                                                 {"--host-budget", "1MiB"},
-                                                {"--copy-rate", "2GB/s"}}) {
+                                                {"--copy-rate", "2GB/s"},
+                                                {"--copy-threads", "0"}}) {
     CHECK(refusal(words) == words[0] + ": " + budget + "BYTES|PERCENT% or --find-budget");
     std::vector<std::string> useful = words;
     useful.insert(useful.end(), {"--budget", "40%"});
@@ -374,6 +376,19 @@ TEST_CASE("a flag that would be ignored is refused") {
   CHECK(refusal({"--lr-gamma", "0.5"}) ==
         "--lr-gamma: without --lr-steps has nothing to do; allowed: with --lr-steps E,E,...");
   CHECK(options({"--lr-gamma", "0.5", "--lr-steps", "3"}).lr_gamma == 0.5);
+}
+
+TEST_CASE("who copies on the CPU: as asked for, or as it is measured") {
+  CHECK(options({"--copy-threads", "2", "--budget", "50%"}).copy_threads == 2);
+  CHECK(options({"--copy-threads", "0", "--budget", "50%"}).copy_threads == 0);
+  CHECK(options({"--copy-threads", "0", "--budget", "50%"}).device == device_choice::cpu);
+  CHECK_FALSE(options({"--copy-threads", "auto", "--budget", "50%"}).copy_threads);
+  CHECK(options({"--copy-threads", "2", "--copy-rate", "1GB/s", "--budget", "50%"}).copy_threads ==
+        2);
+  CHECK(refusal({"--copy-threads", "1", "--budget", "50%"}) ==
+        "--copy-threads: unknown value '1'; allowed: auto, 0, 2");
+  CHECK(refusal({"--copy-threads", "0", "--copy-rate", "1GB/s", "--budget", "50%"}) ==
+        "--copy-threads: 0 given with --copy-rate; allowed: auto, 2");
 }
 
 TEST_CASE("the device: as asked for, or as the other flags need it") {

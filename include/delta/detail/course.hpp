@@ -367,7 +367,7 @@ class course {
     nanoseconds cost{};
     bool known = true;
     for (const stamp s : pieces)
-      if (const auto took = book_->storage().elapsed(s))
+      if (const auto took = book_->cost_of(s))
         cost += *took;
       else
         known = false;

@@ -85,6 +85,7 @@ void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direct
     static_cast<void>(s.move_rate());
     s.walk_blocks([](std::uint32_t, bytes, bool) {});
   }
+  if constexpr (tells_burdens<S>) static_cast<void>(asked.burden(d)), static_cast<void>(s.alone(p));
   s.free(std::move(h)), s.free(std::move(b));
 }
 // NOLINTEND(bugprone-use-after-move)
@@ -239,6 +240,9 @@ consteval bool explain_storage() {
                 "not all four as 'delta::bytes largest_hole()', "
                 "'std::optional<delta::bytes> bytes_to_move(delta::bytes)', 'double move_rate()', "
                 "'void walk_blocks(f)' calling 'f(std::uint32_t row, delta::bytes, bool used)'");
+  static_assert(right_burden_and_alone_or_none<S>,
+                "'burden' or 'alone' is there, but not both as 'double burden(delta::direction) "
+                "const' and 'std::optional<delta::nanoseconds> alone(delta::stamp)'");
   if constexpr (Storage<S>) {
     [[maybe_unused]] constexpr auto* bodies = &detail::call_storage<S>;
   }

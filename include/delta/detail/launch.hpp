@@ -202,7 +202,7 @@ class launcher {
     // The first piece replaces the prior, the others add to it.
     bool first = true;
     for (const stamp done : pieces) {
-      if (const auto took = book_->storage().elapsed(done))
+      if (const auto took = book_->cost_of(done))
         r.cost = first ? *took : r.cost + *took;
       else
         pending_.push_back({o, r.sequence, done, first, false});
@@ -254,7 +254,7 @@ class launcher {
     const workload again{g.inputs(o),      g.updates(o), fresh.outputs,
                          &fresh.workspace, r.sequence,   true};
     const stamp done = launch(r.replay, again, r.cost);
-    if (const auto took = book_->storage().elapsed(done)) {
+    if (const auto took = book_->cost_of(done)) {
       book_->set_cost(o, *took);
       book_->counts.recompute_time += *took;
     } else {
@@ -282,7 +282,7 @@ class launcher {
   void settle(List& list, const Tell& tell) {
     std::size_t known = 0;
     for (; known < list.size(); ++known) {
-      const auto took = book_->storage().elapsed(list[known].done);
+      const auto took = book_->cost_of(list[known].done);
       // Times come in order, as the engine is serial: the rest are not known either.
       if (!took && list.size() - known < patience) break;
       if (took) tell(list[known], *took);

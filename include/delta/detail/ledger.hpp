@@ -74,6 +74,15 @@ class ledger {
     return now.clock;
   }
   void follow_clock() { now.clock = std::max(now.clock, storage_->now()); }
+  /// What work on the compute engine costs, where that is known: what it took, or where the storage
+  /// can tell, would have taken without copies beside it. What those cost is counted as theirs: a
+  /// rehearsal slows operators down by itself.
+  [[nodiscard]] std::optional<nanoseconds> cost_of(stamp done) {
+    if constexpr (tells_burdens<Storage>)
+      return storage_->alone(done);
+    else
+      return storage_->elapsed(done);
+  }
   /// Refreshes what policies see: some calls of the storage. O(1).
   void look() {
     const nanoseconds time = storage_->now();
@@ -88,6 +97,7 @@ class ledger {
       now.rate[i] = storage_->rate(d);
       now.latency[i] = static_cast<double>(storage_->latency(d).count());
       now.backlog[i] = static_cast<double>(storage_->backlog(d).count());
+      if constexpr (tells_burdens<Storage>) now.burden[i] = storage_->burden(d);
     }
   }
 

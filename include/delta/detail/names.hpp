@@ -122,5 +122,8 @@ concept names_depends_on = requires { T::depends_on; } || requires { &T::depends
 template <class T>
 concept names_holes = requires { &T::largest_hole; } || requires { &T::bytes_to_move; } ||
                       requires { &T::move_rate; } || requires { &T::walk_blocks; };
+/// One of the two that only count together.
+template <class T>
+concept names_burdens = requires { &T::burden; } || requires { &T::alone; };
 
 }  // namespace delta::detail

@@ -158,6 +158,10 @@ class storage_rules {
   [[nodiscard]] double rate(direction d) const { return engines_.rate(d); }
   [[nodiscard]] nanoseconds latency(direction d) const { return engines_.latency(d); }
   [[nodiscard]] nanoseconds backlog(direction d) const { return engines_.backlog(d); }
+  /// What compute loses by copies that way beside it, in ns per ns of copying; and what work that
+  /// is over would have taken without any, as `elapsed`.
+  [[nodiscard]] double burden(direction d) const { return engines_.burden(d); }
+  [[nodiscard]] std::optional<nanoseconds> alone(stamp s) { return engines_.alone(s); }
 
   /// The budgets, rounded down to whole granules; what is taken of them; the most that ever was.
   /// O(1).

@@ -83,7 +83,9 @@ concept knows_time_and_rates = requires(const D& d, direction way) {
 
 /// Detected: `native_stream()` -> void*, what a kernel is launched on; `began(stamp)` ->
 /// optional<nanoseconds>, when work began, by now()'s clock; `move_rate()` -> double, bytes per
-/// second within the device.
+/// second within the device; `burden(direction)` -> double, what kernels lose by copies that way
+/// beside them, in ns per ns of copying; `alone(stamp)` -> optional<nanoseconds>, what work on the
+/// compute engine would have taken without copies beside it, known when `elapsed` is.
 /// What a machine must have for an arena: 14 functions in five groups. In outline, where everything
 /// is done at once:
 ///
@@ -173,6 +175,23 @@ class device_engines {
                   })
       return device_->began(s);
     return std::nullopt;
+  }
+  // What a device does not say is nothing, and that work took what it would have taken alone.
+  [[nodiscard]] double burden(direction d) const {
+    if (model_) return model_->burden(d);
+    if constexpr (requires(const D& x) {
+                    { x.burden(d) } -> std::convertible_to<double>;
+                  })
+      return device_->burden(d);
+    return 0;
+  }
+  std::optional<nanoseconds> alone(stamp s) {
+    if (model_) return model_->alone(s);
+    if constexpr (requires(D& d) {
+                    { d.alone(s) } -> std::same_as<std::optional<nanoseconds>>;
+                  })
+      return device_->alone(s);
+    return device_->elapsed(s);
   }
   [[nodiscard]] nanoseconds now() const { return model_ ? model_->now() : device_->now(); }
   [[nodiscard]] nanoseconds waited() const { return model_ ? model_->waited() : device_->waited(); }

@@ -22,6 +22,8 @@ struct copy_rates {
   double in = 12e9;       ///< bytes per second, host to device
   double move = 0;        ///< bytes per second within the device; 0: moving blocks takes no time
   nanoseconds latency{};  ///< of every copy, before its first byte
+  double burden_out = 0;  ///< ns that compute loses by one of copying out beside it
+  double burden_in = 0;   ///< likewise, in
 
   /// Bytes per second that way.
   [[nodiscard]] constexpr double of(direction d) const noexcept {
@@ -56,9 +58,13 @@ class virtual_clock {
   /// Queues `cost` of work on `e`, to start once the engine is free and `after` is reached, but not
   /// before now. Gives the end of it. Time does not go on.
   stamp queue(engine e, nanoseconds cost, const fence& after) noexcept {
+    return queue(e, cost, cost, after);
+  }
+  /// The same of work that takes longer than it would alone.
+  stamp queue(engine e, nanoseconds cost, nanoseconds alone, const fence& after) noexcept {
     auto& end = end_[static_cast<std::size_t>(e)];
     end = std::max(start_of(e), latest(after)) + static_cast<std::uint64_t>(cost.count());
-    recent_[next_++ % recent_.size()] = {stamp{e, end}, cost};
+    recent_[next_++ % recent_.size()] = {stamp{e, end}, cost, alone};
     return {e, end};
   }
   /// Virtual time since the beginning.
@@ -90,14 +96,27 @@ class virtual_clock {
   /// The cost of one of the last pieces of work (64 are remembered, of all engines together), else
   /// nullopt. The last are looked at first: who asks, asks about what it has just queued.
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) const noexcept {
-    for (std::size_t back = 1; back <= std::min(next_, recent_.size()); ++back) {
-      const auto& [at, cost] = recent_[(next_ - back) % recent_.size()];
-      if (at == s) return cost;
-    }
-    return std::nullopt;
+    const piece* const p = find(s);
+    return p ? std::optional(p->cost) : std::nullopt;
+  }
+  /// What it would have taken alone, as `elapsed`.
+  [[nodiscard]] std::optional<nanoseconds> alone(stamp s) const noexcept {
+    const piece* const p = find(s);
+    return p ? std::optional(p->alone) : std::nullopt;
   }
 
  private:
+  struct piece {
+    stamp at;
+    nanoseconds cost, alone;
+  };
+  [[nodiscard]] const piece* find(stamp s) const noexcept {
+    for (std::size_t back = 1; back <= std::min(next_, recent_.size()); ++back) {
+      const piece& p = recent_[(next_ - back) % recent_.size()];
+      if (p.at == s) return &p;
+    }
+    return nullptr;
+  }
   static constexpr nanoseconds to_time(std::uint64_t t) noexcept {
     return nanoseconds{static_cast<std::int64_t>(t)};
   }
@@ -114,7 +133,7 @@ class virtual_clock {
   std::uint64_t now_ = 0;
   std::array<std::uint64_t, engine_count> end_{};
   nanoseconds waited_{};
-  std::array<std::pair<stamp, nanoseconds>, 64> recent_{};
+  std::array<piece, 64> recent_{};
   std::size_t next_ = 0;
 };
 
@@ -137,7 +156,7 @@ class virtual_engines {
   void move(std::uint64_t, std::uint64_t, std::uint64_t) noexcept {}
   stamp end_moves(bytes n) noexcept { return end(real_.move_cost(n)); }
   stamp end(nanoseconds cost) noexcept {
-    const stamp done = time_.queue(engine::compute, cost, {});
+    const stamp done = time_.queue(engine::compute, slowed(cost), cost, {});
     time_.advance(done);  // the host runs in lock-step
     return done;
   }
@@ -153,8 +172,37 @@ class virtual_engines {
   [[nodiscard]] nanoseconds backlog(direction d) const noexcept {
     return time_.backlog(engine_of(d));
   }
+  [[nodiscard]] double burden(direction d) const noexcept {
+    return d == direction::out ? told_.burden_out : told_.burden_in;
+  }
+  [[nodiscard]] auto alone(stamp s) const noexcept { return time_.alone(s); }
 
  private:
+  // What an operator takes that begins now, beside the copies that are queued: while these go on it
+  // advances more slowly, or where copies take all that there is, not at all. Copies that wait for
+  // each other count as if they went on.
+  [[nodiscard]] nanoseconds slowed(nanoseconds cost) const noexcept {
+    if (cost.count() <= 0 || (real_.burden_out <= 0 && real_.burden_in <= 0)) return cost;
+    struct copies {
+      double left, burden;
+    };
+    const auto of = [&](engine e, double b) {
+      return copies{static_cast<double>(time_.backlog(e).count()), std::max(b, 0.0)};
+    };
+    copies first = of(engine::copy_out, real_.burden_out);
+    copies last = of(engine::copy_in, real_.burden_in);
+    if (last.left < first.left) std::swap(first, last);
+    double left = static_cast<double>(cost.count()), took = 0;
+    const auto pass = [&](double span, double burden) {
+      // Of two copies that together take more than there is, one runs after the other.
+      if (burden >= 1) return void(took += span * burden);
+      const double part = std::min(span, left / (1 - burden));
+      left = std::max(0.0, left - (1 - burden) * part), took += part;
+    };
+    pass(first.left, first.burden + last.burden);
+    if (left > 0) pass(last.left - first.left, last.burden);
+    return nanoseconds{static_cast<std::int64_t>(took + left + 0.5)};
+  }
   copy_rates told_, real_;
   virtual_clock time_;
 };
@@ -179,6 +227,10 @@ struct simulated_options {
   /// Do blocks have places? Without, free bytes are always in one piece, as behind a table of
   /// pages, and nobody waits for who used them before.
   bool places = true;
+  /// What compute loses by copies beside it, in ns per ns of copying: from 0, nothing, to 1, as if
+  /// it did the copying itself.
+  double burden_out = 0;
+  double burden_in = 0;
 };
 
 /// A Storage of bytes alone, in virtual time: what a policy would do on a machine, asked without
@@ -198,9 +250,10 @@ class simulated : public detail::storage_rules<detail::virtual_engines> {
   /// Nothing is taken from the machine but the table of blocks.
   explicit simulated(const simulated_options& o)
       : storage_rules(o.capacity, o.host_capacity, o.granularity, o.moving,
-                      detail::virtual_engines{{o.rate_out, o.rate_in, o.rate_move, o.latency},
+                      detail::virtual_engines{{o.rate_out, o.rate_in, o.rate_move, o.latency,
+                                               o.burden_out, o.burden_in},
                                               {o.rate_out * o.real_rate, o.rate_in * o.real_rate,
-                                               o.rate_move, o.latency}},
+                                               o.rate_move, o.latency, o.burden_out, o.burden_in}},
                       o.places) {}
 };
 
