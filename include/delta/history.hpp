@@ -76,6 +76,14 @@ class history {
     if (!follows() || index(t) >= rows_.size() || rows_[index(t)].step != step_) return none;
     return rows_[index(t)].expected;
   }
+  /// Will the program have dropped `t` before that operator begins, by the followed record? Later
+  /// ones are the next step's. O(1).
+  [[nodiscard]] bool dies_before(tensor_id t, std::uint32_t position) const noexcept {
+    const std::uint32_t s = position == none ? none : storage_of(t);
+    return s != none && followed().storages[s].died < position;
+  }
+  /// Which forecasts hold: another number with every record that is followed, and every step.
+  [[nodiscard]] std::uint64_t forecasts() const noexcept { return forecasts_; }
   /// ns of operators from now to the beginning of that one. O(1).
   [[nodiscard]] double time_until(std::uint32_t position) const noexcept {
     if (!follows()) return 0;
@@ -542,6 +550,7 @@ class history {
 
   void follow(std::uint32_t record, std::uint32_t done) {
     followed_ = record;
+    ++forecasts_;
     after_ = follows() ? like(records_[record].after, record) : none;
     done_ = done;
     shifted_ = inexact_ = false;
@@ -593,7 +602,7 @@ class history {
   mutable std::vector<std::uint32_t> cursors_;  // by storage of the followed record: its next use
   detail::away_list away_;
   std::uint32_t step_ = 1;
-  std::uint64_t live_ = 0, switches_ = 0, divergences_ = 0;
+  std::uint64_t live_ = 0, switches_ = 0, divergences_ = 0, forecasts_ = 0;
   std::uint64_t prefix_ = 0, exact_ = 0, agreements_ = 0;
   std::uint64_t coming_ = 0;  // the key of the step for which `row::again` holds
   std::uint32_t followed_ = none, last_ = none;
