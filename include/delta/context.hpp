@@ -87,7 +87,9 @@ class context {
   }
   /// The same as it will be when `t` is used next, by that forecast: what the program will have
   /// dropped by then, and what it has dropped already, counts as gone; dropped sources stay. As of
-  /// now where the forecast is not `known`. O(closure).
+  /// now where the forecast is not `known`. What several read is paid by all of them: an ancestor's
+  /// cost is divided by the most readers that, by the record, a tensor on the way to it has.
+  /// O(closure).
   [[nodiscard]] double recompute_cost_by(tensor_id t, const forecast& use,
                                          double enough = never) const noexcept {
     if (!can_recompute(t)) return never;
@@ -297,8 +299,10 @@ class context {
   /// (`detail::closure_watch`).
   walked walk(tensor_id t, closure what, std::uint32_t position, bool keep, std::size_t most,
               double enough) const noexcept {
-    std::array<operator_id, walk_limit> found;  // in the order of the walk
+    std::array<operator_id, walk_limit> found;      // in the order of the walk
+    std::array<std::uint32_t, walk_limit> sharing;  // of each: by how many its cost is shared
     std::size_t count = 0;
+    std::uint32_t share = 1;
     const std::uint32_t mark = graph_->next_mark();
     walked sum;
     const auto add = [&](operator_id o, double& to) {
@@ -312,8 +316,9 @@ class context {
         return;
       }
       r.mark = mark;
+      sharing[count] = share;
       found[count++] = o;
-      to += static_cast<double>(r.cost.count());
+      to += static_cast<double>(r.cost.count()) / share;
     };
     const auto visit = [&](operator_id o) { add(o, sum.records); };
     visit(at(t).producer);
@@ -322,7 +327,10 @@ class context {
         const tensor& r = at(in);
         const bool gone = missing(in) || (what == closure::later && dropped_by(in, position));
         if (gone) {
+          // Not multiplied along a chain: whoever shares the end of it shares all of it.
+          if (what == closure::later) share = std::max(sharing[i], past_->uses_of(in));
           visit(r.producer);
+          share = 1;
           continue;
         }
         // A tensor on the host has two prices, and `reloads` says which: its operator, like what is

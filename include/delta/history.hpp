@@ -82,6 +82,14 @@ class history {
     const std::uint32_t s = position == none ? none : storage_of(t);
     return s != none && followed().storages[s].died < position;
   }
+  /// How many operators of the step touch `t`, by the followed record; 1 where that is not known. The
+  /// same before and after the program drops it. O(1).
+  [[nodiscard]] std::uint32_t uses_of(tensor_id t) const noexcept {
+    if (!follows() || index(t) >= rows_.size()) return 1;
+    const row& r = rows_[index(t)];
+    const bool here = r.step == step_ || r.gone_under == forecasts_;
+    return here && r.expected != none ? std::max(followed().storages[r.expected].uses, 1u) : 1;
+  }
   /// Which forecasts hold: another number with every record that is followed, and every step.
   [[nodiscard]] std::uint64_t forecasts() const noexcept { return forecasts_; }
   /// ns of operators from now to the beginning of that one. O(1).
@@ -179,6 +187,7 @@ class history {
     row& r = rows_[index(t)];
     if (r.step == step_ && !now_.operations.empty())
       now_.storages[r.local].died = now_.length() - 1;
+    if (r.step == step_) r.gone_under = forecasts_;
     r.step = r.again_step = r.before_step = 0;
     away_.forget(t);
   }
@@ -372,6 +381,7 @@ class history {
     std::uint32_t expected = none;  // and in the record that is followed
     std::uint32_t again = none;     // its first use in this step, by the one before
     std::uint32_t before = none;    // its number in the step before
+    std::uint64_t gone_under = 0;   // dropped while these forecasts held, by which it was `expected`
   };
   struct entry {
     step_record step;
@@ -427,6 +437,7 @@ class history {
     r.step = step_;
     r.local = static_cast<std::uint32_t>(now_.storages.size());
     r.expected = none;
+    r.gone_under = 0;
     step_record::storage s;
     s.size = size, s.born = born, s.pinned = pinned;
     now_.storages.push_back(s);
