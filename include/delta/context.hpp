@@ -88,7 +88,7 @@ class context {
   /// The same as it will be when `t` is used next, by that forecast: what the program will have
   /// dropped by then, and what it has dropped already, counts as gone; dropped sources stay. As of
   /// now where the forecast is not `known`. What several read is paid by all of them: an ancestor's
-  /// cost is divided by the most readers that, by the record, a tensor on the way to it has.
+  /// cost is divided by the most uses that, by the record, a dropped tensor on the way to it has.
   /// O(closure).
   [[nodiscard]] double recompute_cost_by(tensor_id t, const forecast& use,
                                          double enough = never) const noexcept {
@@ -325,10 +325,10 @@ class context {
     for (std::size_t i = 0; i < count && sum.complete; ++i)
       for (const tensor_id in : graph_->inputs(found[i])) {
         const tensor& r = at(in);
-        const bool gone = missing(in) || (what == closure::later && dropped_by(in, position));
-        if (gone) {
+        const bool dropped = what == closure::later && dropped_by(in, position);
+        if (dropped || missing(in)) {
           // Not multiplied along a chain: whoever shares the end of it shares all of it.
-          if (what == closure::later) share = std::max(sharing[i], past_->uses_of(in));
+          share = dropped ? std::max(sharing[i], past_->uses_of(in)) : sharing[i];
           visit(r.producer);
           share = 1;
           continue;
