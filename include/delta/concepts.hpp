@@ -38,6 +38,7 @@ enum class quantity : std::uint16_t {
   exposed_swap_cost = 32,  ///< exposed_swap_cost, reload_cost, backlog
   staleness = 64,          ///< staleness; of scores alone, as no weight may read it
   next_use = 128,          ///< next_use, past
+  later_recompute_cost = 256,  ///< recompute_cost_by, can_recompute
   everything = 0xffff      ///< these, and whatever else a context tells
 };
 /// Either's.
@@ -121,6 +122,25 @@ concept weighs_tensor = requires(const H& h, const context& c, tensor_id t) {
 /// Only one of the two, or which of them counts?
 template <class H>
 concept answers_in_one_form = !(scores_tensor<H> && weighs_tensor<H>);
+/// Heuristics, detected, each a static constexpr bool (default: false). `later_if_dearer`: the more
+/// the closure costs, the later a tensor leaves, or as late; so a lower bound of the cost will do
+/// for all but the victim. `drifts`: a score that reads the time may be some operators old, but for
+/// the victim's.
+template <class H>
+consteval bool later_if_dearer() {
+  if constexpr (requires { typename std::bool_constant<H::later_if_dearer>; })
+    return H::later_if_dearer;
+  else
+    return false;
+}
+template <class H>
+consteval bool drifts() {
+  if constexpr (requires { typename std::bool_constant<H::drifts>; })
+    return H::drifts;
+  else
+    return false;
+}
+
 /// `depends_on`, as a constant expression.
 template <class H>
 concept declares_dependence = std::same_as<decltype(&H::depends_on), const quantity*> && requires {

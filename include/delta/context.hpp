@@ -56,6 +56,13 @@ struct ended_operator {
   std::span<const tensor_id> inputs, updates, outputs;
 };
 
+/// How closely the costs of closures are told (`context::set_question`). Who compares many tensors
+/// need not know them exactly: a lower bound parts most from the best.
+struct question {
+  tensor_id deepen = tensor_id::none;  ///< of this one four times as many records as before
+  bool bounded = false;                ///< told: some answer since was a lower bound
+};
+
 /// Read-only view of the tensors for heuristics, deciders and prefetchers. Cheap to make and to
 /// copy; valid during the call that it is given to. A policy may ask about the tensor that it is
 /// asked about, and about those of `offloaded`.
@@ -81,14 +88,27 @@ class context {
   /// c_r, in ns: its operator and every operator that must run before it because an input is gone;
   /// an ancestor on the host counts as its reload (or its own operator, where that is cheaper and
   /// its inputs are here). Infinite where it can't be recomputed. The walk stops after 1,024
-  /// records and then gives what it has: a lower bound (repairs P-12). O(closure).
-  [[nodiscard]] double recompute_cost(tensor_id t) const noexcept {
-    return can_recompute(t) ? closure_cost(t, closure::ancestors) : never;
+  /// records and then gives what it has: a lower bound (repairs P-12). Who need not know more than
+  /// whether it is over `enough` says so: then it is exact up to that, and else any cost over it.
+  /// O(closure), or what of it costs `enough`.
+  [[nodiscard]] double recompute_cost(tensor_id t, double enough = never) const noexcept {
+    return can_recompute(t) ? closure_cost(t, closure::ancestors, no_position, enough) : never;
+  }
+  /// The same as it will be when `t` is used next, by that forecast: what the program will have
+  /// dropped by then, and what it has dropped already, counts as gone; dropped sources stay. As of
+  /// now where the forecast is not `known`. What several read is paid by all of them: an ancestor's
+  /// cost is divided by the most uses that, by the record, a dropped tensor on the way to it has.
+  /// O(closure).
+  [[nodiscard]] double recompute_cost_by(tensor_id t, const forecast& use,
+                                         double enough = never) const noexcept {
+    if (!can_recompute(t)) return never;
+    const bool known = use.what == forecast::kind::known;
+    return closure_cost(t, closure::later, known ? use.position : no_position, enough);
   }
   /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the descendants whose
   /// bytes are gone (Kirisame et al. 2020). One limit of 1,024 records for both. O(closure).
   [[nodiscard]] double neighbourhood_cost(tensor_id t) const noexcept {
-    return can_recompute(t) ? closure_cost(t, closure::neighbourhood) : never;
+    return can_recompute(t) ? closure_cost(t, closure::neighbourhood, no_position, never) : never;
   }
   /// One copy of it, in ns, without waiting for the queue: latency + m / rate (repairs P-14).
   [[nodiscard]] double copy_cost(tensor_id t, direction d) const noexcept {
@@ -114,7 +134,9 @@ class context {
   /// The way by recomputing counts where a producer is there, whether or not a pin or the decider
   /// forbids to evict. O(closure).
   [[nodiscard]] double release_cost(tensor_id t) const noexcept {
-    return is_released(t) ? 0.0 : std::min(recompute_cost(t), exposed_swap_cost(t));
+    if (is_released(t)) return 0.0;
+    const double swap = exposed_swap_cost(t);
+    return std::min(recompute_cost(t, swap), swap);
   }
 
   /// How long a copy queued now would wait before it starts, in ns.
@@ -224,6 +246,8 @@ class context {
   [[nodiscard]] const ended_operator& ended() const noexcept { return *ended_; }
   /// The manager's, before it asks.
   void set_ended(const ended_operator& o) noexcept { ended_ = &o; }
+  /// The Filter's, before it asks: costs of closures may be lower bounds from now on; null: no.
+  void set_question(question* q) noexcept { question_ = q; }
   /// Resident tensors that may be asked to leave, by id.
   [[nodiscard]] const detail::id_set& candidates() const noexcept { return *candidates_; }
   /// The manager's, before it asks.
@@ -234,6 +258,9 @@ class context {
  private:
   // Bounds the time of a question, and its table to four kilobytes of stack.
   static constexpr std::size_t walk_limit = 1024;
+  static constexpr std::uint8_t first_reach = 1, deepest = 5;
+  static_assert(walk_limit == std::size_t{1} << (2 * deepest));
+  static constexpr std::uint32_t no_position = step_record::none;
 
   static double count(delta::bytes b) noexcept { return static_cast<double>(b.count); }
   const tensor& at(tensor_id t) const noexcept { return (*graph_)[t]; }
@@ -252,63 +279,122 @@ class context {
                                [&](tensor_id i) { return !on_device(at(i).where); });
   }
 
-  /// The cost of a closure; kept where the graph does so. One that meets a tensor on the host is
-  /// not: its price changes with the queue.
-  double closure_cost(tensor_id t, closure what) const noexcept {
-    const bool keep = graph_->keeps == what;
-    if (keep && at(t).cost >= 0) return at(t).cost;
-    bool through_host = false;
-    const double cost = walk(t, what, keep, through_host);
-    if (keep && !through_host) at(t).cost = cost;
-    return cost;
+  // Gone by the operator at `position`: by the program, which has dropped it or will have.
+  [[nodiscard]] bool dropped_by(tensor_id t, std::uint32_t position) const noexcept {
+    const tensor& r = at(t);
+    return position != no_position && r.producer != operator_id::none &&
+           (r.references == 0 || past_->dies_before(t, position));
   }
-  /// Sums the costs of the closure, each operator and each reload once. `keep`: the records that
-  /// count must say so when they change (`detail::closure_watch`).
-  double walk(tensor_id t, closure what, bool keep, bool& through_host) const noexcept {
-    std::array<operator_id, walk_limit> found;  // in the order of the walk
+
+  /// The cost of a closure, as far as it is asked for; kept where the graph does so. Of one that
+  /// meets a tensor on the host a lower bound is kept: its price changes with the queue.
+  double closure_cost(tensor_id t, closure what, std::uint32_t position,
+                      double enough) const noexcept {
+    const tensor& r = at(t);
+    const bool keep = graph_->keeps == what;
+    std::size_t most = walk_limit;
+    if (keep) {
+      if (what == closure::later) {
+        graph_->forecasts_are(past_->forecasts());
+        if (graph_->kept_for(t) != position) r.cost = tensor::unknown, graph_->keep_for(t, position);
+      }
+      const bool known = r.cost >= 0;
+      if (known && (r.reach == tensor::all_of_it || r.cost > enough)) return r.cost;
+      if (question_ != nullptr) {
+        if (known && question_->deepen != t) return question_->bounded = true, r.cost;
+        // Four records tell most of what is short.
+        r.reach = known ? std::min(static_cast<std::uint8_t>(r.reach + 1), deepest) : first_reach;
+        most = std::size_t{1} << (2 * r.reach);
+      }
+    }
+    const walked w = walk(t, what, position, keep, most, enough);
+    if (keep) {
+      const bool exact = w.complete && !w.through_host;
+      r.cost = w.records;
+      if (exact)
+        r.reach = tensor::all_of_it;
+      else if (question_ == nullptr)
+        r.reach = w.complete ? deepest : first_reach;
+    }
+    if (!w.complete && question_ != nullptr && w.records <= enough) question_->bounded = true;
+    return w.records + w.reloads;
+  }
+  struct walked {
+    double records = 0, reloads = 0;  // what was computed again for its host ancestors among these
+    bool complete = true, through_host = false;
+  };
+  /// Sums the costs of the closure, each operator and each reload once: of at most so many records,
+  /// until they cost more than `enough`. `keep`: the records that count must say so when they change
+  /// (`detail::closure_watch`).
+  walked walk(tensor_id t, closure what, std::uint32_t position, bool keep, std::size_t most,
+              double enough) const noexcept {
+    std::array<operator_id, walk_limit> found;      // in the order of the walk
+    std::array<std::uint32_t, walk_limit> sharing;  // of each: by how many its cost is shared
     std::size_t count = 0;
+    std::uint32_t share = 1;
     const std::uint32_t mark = graph_->next_mark();
-    double cost = 0;
-    const auto visit = [&](operator_id o) {
+    walked sum;
+    const auto add = [&](operator_id o, double& to) {
       // At the limit the walk goes on over what it has found, and finds nothing more.
-      if (o == operator_id::none || count == walk_limit) return;
+      if (o == operator_id::none) return;
       const operator_record& r = (*graph_)[o];
-      if (std::exchange(r.mark, mark) == mark) return;
+      if (r.mark == mark) return;
+      if (count == most || sum.records > enough) {
+        // The longest walk is as good as it gets.
+        if (most < walk_limit || count < most) sum.complete = false;
+        return;
+      }
+      r.mark = mark;
+      sharing[count] = share;
       found[count++] = o;
-      cost += static_cast<double>(r.cost.count());
+      to += static_cast<double>(r.cost.count()) / share;
     };
+    const auto visit = [&](operator_id o) { add(o, sum.records); };
     visit(at(t).producer);
-    for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t i = 0; i < count && sum.complete; ++i)
       for (const tensor_id in : graph_->inputs(found[i])) {
         const tensor& r = at(in);
+        const bool dropped = what == closure::later && dropped_by(in, position);
+        if (dropped || missing(in)) {
+          // Not multiplied along a chain: whoever shares the end of it shares all of it.
+          share = dropped ? std::max(sharing[i], past_->uses_of(in)) : sharing[i];
+          visit(r.producer);
+          share = 1;
+          continue;
+        }
         // A tensor on the host has two prices, and `reloads` says which: its operator, like what is
         // missing, or one copy. The copy is marked on the tensor, as it is no record.
-        if (r.where == residency::host) {
-          through_host = true;
-          // Whether it is reloaded depends on what its producer reads.
-          if (keep && r.producer != operator_id::none) (*graph_)[r.producer].swept_down = false;
-        }
-        if (missing(in) || (r.where == residency::host && !reloads(in)))
-          visit(r.producer);
-        else if (r.where == residency::host && std::exchange(r.mark, mark) != mark)
-          cost += reload_cost(in);
+        if (r.where != residency::host) continue;
+        sum.through_host = true;
+        // Whether it is reloaded depends on what its producer reads.
+        if (keep && r.producer != operator_id::none) (*graph_)[r.producer].swept_down = false;
+        if (!reloads(in))
+          add(r.producer, sum.reloads);
+        else if (std::exchange(r.mark, mark) != mark)
+          sum.reloads += reload_cost(in);
       }
+    const bool exact = sum.complete && !sum.through_host;
     if (keep)
-      for (std::size_t i = 0; i < count; ++i) (*graph_)[found[i]].swept_down = false;
+      for (std::size_t i = 0; i < count; ++i) {
+        const operator_record& r = (*graph_)[found[i]];
+        r.swept_down = false;
+        if (exact || what == closure::neighbourhood) r.grown_down = false;
+      }
     if (what == closure::neighbourhood) {
       const std::size_t ancestors = count;
       // The ancestors are not expanded downwards: their other descendants are not t's.
       std::size_t i = count;
       for (const operator_id c : graph_->readers(t)) visit_missing_outputs(c, visit);
-      for (; i < count; ++i)
+      for (; i < count && sum.complete; ++i)
         for (const tensor_id out : graph_->outputs(found[i]))
           if (missing(out))
             for (const operator_id c : graph_->readers(out)) visit_missing_outputs(c, visit);
       if (keep)
-        for (i = ancestors; i < count; ++i) (*graph_)[found[i]].swept_up = false;
+        for (i = ancestors; i < count; ++i)
+          (*graph_)[found[i]].swept_up = (*graph_)[found[i]].grown_up = false;
     }
     graph_->note_walk(count);
-    return cost;
+    return sum;
   }
   // A reader counts when some output of it is gone that somebody may ask for: the program, or who
   // computes what the program holds from it.
@@ -329,6 +415,7 @@ class context {
   static inline const detail::id_set nobody{};
   const history* past_ = &nothing_known;
   const detail::id_set* candidates_ = &nobody;
+  question* question_ = nullptr;
 };
 
 }  // namespace delta

@@ -23,7 +23,7 @@ struct paper_ratio {
     if (!c.can_evict(t)) return action::offload;
     if (!c.can_offload(t)) return action::evict;
     const double swap = 1e9 * c.bytes(t) / (used_share * c.rate(direction::out));
-    return c.recompute_cost(t) / swap <= 1.0 ? action::evict : action::offload;
+    return c.recompute_cost(t, swap) / swap <= 1.0 ? action::evict : action::offload;
   }
   /// Algorithm 1, lines 5 to 8, to the letter: a plan as of now is not weighed.
   restoration restore(const context& c, tensor_id t) const noexcept {
@@ -40,7 +40,8 @@ struct paper_ratio {
 struct cheaper {
   /// c_r against the exposed c_s, in ns; what can't be done is infinite. O(closure).
   action judge(const context& c, tensor_id t) const {
-    return c.recompute_cost(t) <= c.exposed_swap_cost(t) ? action::evict : action::offload;
+    const double swap = c.exposed_swap_cost(t);
+    return c.recompute_cost(t, swap) <= swap ? action::evict : action::offload;
   }
 };
 

@@ -96,10 +96,17 @@ class filter {
       (weighs_tensor<H> || !covers(depends_on<H>(), quantity::staleness));
   /// Which closure costs the graph should keep for this heuristic (`graph::keeps`).
   static constexpr closure keeps_costs =
-      depends_on<H>() == quantity::everything                 ? closure::none
+      depends_on<H>() == quantity::everything                   ? closure::none
+      : covers(depends_on<H>(), quantity::later_recompute_cost) ? closure::later
       : covers(depends_on<H>(), quantity::neighbourhood_cost) ? closure::neighbourhood
       : covers(depends_on<H>(), quantity::recompute_cost)     ? closure::ancestors
                                                               : closure::none;
+  /// Are answers compared that are some operators old, as the time is in them?
+  static constexpr bool lets_drift = !keeps_answers && drifts<H>() && scores_tensor<H> &&
+                                     depends_on<H>() != quantity::everything;
+  /// Do lower bounds of costs do for all but the victim?
+  static constexpr bool asks_for_bounds = (keeps_answers || lets_drift) && later_if_dearer<H>() &&
+                                          keeps_costs != closure::none;
 
   /// The candidate with the lowest score of those that `may_leave`; none if there is none.
   /// `may_leave(t)` is asked first, so that nothing is scored in vain. Throws nothing but what
@@ -117,25 +124,38 @@ class filter {
   template <class MayLeave>
   tensor_id select(const context& c, graph& g, const conditions& now, detail::candidate_list& list,
                    const MayLeave& may_leave) {
-    if constexpr (!keeps_answers) {
+    if constexpr (!keeps_answers && !lets_drift) {
       return scan(c, list.all(), [&](tensor_id t) { return may_leave(t) == permission::yes; });
     } else {
-      renew(c, g, now, list);
+      context asking = c;
+      if constexpr (asks_for_bounds) asking.set_question(&question_);
+      question_ = {};
+      scanned_ = false;
+      if constexpr (lets_drift)
+        renew_some(asking, g, now, list);
+      else
+        renew(asking, g, now, list);
       tensor_id t = tensor_id::none;
       // Few are found in vain, as a rule: what an operator has locked, what came back early. Where
       // many are, it is cheaper to ask each whether it may leave.
       const std::size_t patience = 2 + list.all().size() / 128;
-      for (std::size_t vain = 0;; ++vain) {
-        t = vain < patience ? search(g, now, list) : search_allowed(g, now, list, may_leave);
-        if (t == tensor_id::none || vain >= patience) break;
-        const permission may = may_leave(t);
-        if (may == permission::yes) break;
+      for (std::size_t vain = 0;;) {
+        const bool ask_each = vain >= patience;
+        t = ask_each ? search_allowed(g, now, list, may_leave) : search(g, now, list);
+        if (t == tensor_id::none) break;
+        const permission may = ask_each ? permission::yes : may_leave(t);
+        if (may == permission::yes) {
+          if (settled(asking, g, now, list, t)) break;
+          continue;
+        }
+        ++vain;
         if (may == permission::not_as_is) {
           list.park(t);
         } else {
           hidden_.push_back(t);  // first, as it may throw
           list.hide(t);
         }
+        look_again(g, now, list, t);
       }
       for (const tensor_id h : hidden_) {
         list.show(h);
@@ -183,7 +203,8 @@ class filter {
     if (swap || covers(q, quantity::copy_cost)) p.rate = now.rate, p.latency = now.latency;
     if (swap) p.host_free = now.host_free.count;
     if (exposed) p.backlog = now.backlog;
-    if (host && touches(q, quantity::recompute_cost | quantity::neighbourhood_cost)) {
+    if (host && touches(q, quantity::recompute_cost | quantity::neighbourhood_cost |
+                               quantity::later_recompute_cost)) {
       constexpr auto in = static_cast<std::size_t>(direction::in);
       p.rate[in] = now.rate[in], p.latency[in] = now.latency[in], p.backlog[in] = now.backlog[in];
     }
@@ -242,6 +263,73 @@ class filter {
     changed.clear();
     weigh_the_load(now.now, list.all().size());
   }
+  // Of answers that drift those that were not asked since the tensor came or was used, or since its
+  // closure changed; of the others some, by turns. All where they are few, and where the forecasts,
+  // or who decides, are others.
+  void renew_some(const context& c, graph& g, const conditions& now, detail::candidate_list& list) {
+    constexpr std::size_t few = 256, per_operator = 32;
+    const detail::id_set& listed = list.all();
+    values_.resize(listed.words() * detail::id_set::word_bits);
+    asked_use_.resize(values_.size(), -1.0);
+    const auto ask_again = [&](tensor_id t) {
+      values_[index(t)] = ask(c, t);
+      asked_use_[index(t)] = g.last_use(t);
+      g[t].weighed = true;
+    };
+    const bool others = std::exchange(forecasts_, c.past().forecasts()) != c.past().forecasts();
+    const bool all = std::exchange(variant_, now.variant) != now.variant || others;
+    const auto operators = static_cast<std::size_t>(now.now - std::exchange(asked_at_, now.now));
+    if (all || listed.size() <= few) {
+      for (const tensor_id t : listed) ask_again(t);
+    } else {
+      for_each_listed(g.changed(), list, ask_again);
+      for_each_listed(list.moved(), list, ask_again);
+      const double* last_use = g.last_uses();
+      listed.for_each_word([&](std::size_t w, std::uint64_t word) {
+        for (; word != 0; word &= word - 1) {
+          const std::size_t row = w * detail::id_set::word_bits +
+                                  static_cast<std::size_t>(std::countr_zero(word));
+          if (asked_use_[row] != last_use[row]) ask_again(static_cast<tensor_id>(row));
+        }
+      });
+      const std::uint64_t enough =
+          evaluations_ + std::min(listed.size(), per_operator * std::max<std::size_t>(operators, 1));
+      while (evaluations_ < enough) {
+        turn_ = (turn_ + 1) % listed.words();
+        for (std::uint64_t word = listed.word(turn_); word != 0; word &= word - 1)
+          ask_again(static_cast<tensor_id>(turn_ * detail::id_set::word_bits +
+                                           static_cast<std::size_t>(std::countr_zero(word))));
+      }
+    }
+    list.moved().clear();
+    list.note_moves(true);
+    g.changed().clear();
+  }
+  // The row that comes first: is its value what the heuristic says now, exactly? Else it has another
+  // from now on, and other rows may come first.
+  bool settled(const context& c, const graph& g, const conditions& now,
+               detail::candidate_list& list, tensor_id t) {
+    if constexpr (!lets_drift && !asks_for_bounds) return true;
+    double& value = values_[index(t)];
+    if (value == never) return true;  // nobody wants it back
+    const double before = value;
+    do {
+      question_ = {.deepen = t};
+      value = ask(c, t);
+    } while (question_.bounded && value == before);
+    // More urgent than when it was asked, it still comes first.
+    if (!question_.bounded && value >= before) return true;
+    look_again(g, now, list, t);
+    if (index_.built()) index_.move(rows(g, now, list), t);
+    return false;
+  }
+  // What was found of the row's word is not true any more.
+  void look_again(const graph& g, const conditions& now, const detail::candidate_list& list,
+                  tensor_id t) noexcept {
+    if (!scanned_) return;
+    const std::size_t w = index(t) / detail::id_set::word_bits;
+    per_word_[w] = detail::highest_urgency<form>(rows(g, now, list), w, list.all().word(w));
+  }
   // Those of a set that are candidates now.
   template <class Visit>
   static void for_each_listed(const detail::id_set& some, const detail::candidate_list& list,
@@ -283,8 +371,11 @@ class filter {
       pause_ = std::min<std::uint64_t>(2 * pause_ + 16, 4096);
       resume_ = searches_ + pause_;
     }
-    per_word_.resize(list.all().words());
-    return detail::scan_rows<form>(r, per_word_.data());
+    if (!std::exchange(scanned_, true)) {
+      per_word_.resize(list.all().words());
+      detail::scan_words<form>(r, per_word_.data());
+    }
+    return detail::first_row<form>(r, per_word_.data());
   }
   // Row by row, of those that may leave.
   template <class MayLeave>
@@ -311,6 +402,14 @@ class filter {
   bool indexing_ = false, asked_all_ = false;
   std::uint64_t searches_ = 0, built_at_ = 0, resume_ = 0, pause_ = 0;
   tick window_began_ = 0;
+  question question_;
+  bool scanned_ = false;  // per_word_ holds, in this search
+  // Of answers that drift: the use after which each was asked, and what all were asked under.
+  std::vector<double> asked_use_;
+  std::uint64_t forecasts_ = 0;
+  std::uint32_t variant_ = 0;
+  tick asked_at_ = 0;
+  std::size_t turn_ = 0;
 };
 
 /// What a heuristic may do against its promises (concepts.hpp).
@@ -365,6 +464,8 @@ class declared_facts {
     if constexpr (covers(q, quantity::recompute_cost))
       note(c.recompute_cost(t)), note(c.can_recompute(t));
     if constexpr (covers(q, quantity::neighbourhood_cost)) note(c.neighbourhood_cost(t));
+    if constexpr (covers(q, quantity::later_recompute_cost))
+      note(c.recompute_cost_by(t, c.next_use(t))), note(c.can_recompute(t));
     for (const direction d : {direction::out, direction::in}) {
       if constexpr (covers(q, quantity::copy_cost)) note(c.copy_cost(t, d)), note(c.rate(d));
       if constexpr (covers(q, quantity::exposed_swap_cost)) note(c.backlog(d));

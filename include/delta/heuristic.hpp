@@ -38,6 +38,7 @@ struct greedy {
 /// and descendants, in ns. What can't be recomputed has infinite cost: weight 0. O(closure). Costs
 /// below 1 ns count as 1, or an operator of unknown cost would make the weight infinite.
 struct dtr {
+  static constexpr bool later_if_dearer = true;
   static constexpr quantity depends_on = quantity::bytes | quantity::neighbourhood_cost;
   double weight(const context& c, tensor_id t) const noexcept {
     return c.bytes(t) / std::max(c.neighbourhood_cost(t), 1.0);
@@ -47,6 +48,7 @@ struct dtr {
 /// Capuchin's memory saving per second (Peng et al. 2020), turned round so that lower leaves first:
 /// c_r / m, in ns per byte. Staleness plays no part. O(closure).
 struct msps {
+  static constexpr bool later_if_dearer = true;
   static constexpr quantity depends_on = quantity::bytes | quantity::recompute_cost;
   double score(const context& c, tensor_id t) const noexcept {
     return c.recompute_cost(t) / c.bytes(t);
@@ -56,6 +58,7 @@ struct msps {
 /// Both ways out weighed (repairs, "Filter choice on real traces"): min(c_r, exposed c_s) / (m s),
 /// where the exposed swap waits for the copies queued before it. O(closure).
 struct joint {
+  static constexpr bool later_if_dearer = true;
   static constexpr quantity depends_on =
       quantity::bytes | quantity::recompute_cost | quantity::exposed_swap_cost;
   double weight(const context& c, tensor_id t) const noexcept {
@@ -68,6 +71,7 @@ struct joint {
 /// passes at lower budgets than `joint`, and costs less above them. The heuristic of the preset
 /// `online`. O(closure).
 struct joint_root {
+  static constexpr bool later_if_dearer = true;
   static constexpr quantity depends_on = joint::depends_on;
   double weight(const context& c, tensor_id t) const noexcept {
     const double w = c.bytes(t) / std::max(c.release_cost(t), 1.0);

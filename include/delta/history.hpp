@@ -76,6 +76,22 @@ class history {
     if (!follows() || index(t) >= rows_.size() || rows_[index(t)].step != step_) return none;
     return rows_[index(t)].expected;
   }
+  /// Will the program have dropped `t` before that operator begins, by the followed record? Later
+  /// ones are the next step's. O(1).
+  [[nodiscard]] bool dies_before(tensor_id t, std::uint32_t position) const noexcept {
+    const std::uint32_t s = position == none ? none : storage_of(t);
+    return s != none && followed().storages[s].died < position;
+  }
+  /// How many operators of the step touch `t`, by the followed record; 1 where that is not known. The
+  /// same before and after the program drops it. O(1).
+  [[nodiscard]] std::uint32_t uses_of(tensor_id t) const noexcept {
+    if (!follows() || index(t) >= rows_.size()) return 1;
+    const row& r = rows_[index(t)];
+    const bool here = r.step == step_ || r.gone_under == forecasts_;
+    return here && r.expected != none ? std::max(followed().storages[r.expected].uses, 1u) : 1;
+  }
+  /// Which forecasts hold: another number with every record that is followed, and every step.
+  [[nodiscard]] std::uint64_t forecasts() const noexcept { return forecasts_; }
   /// ns of operators from now to the beginning of that one. O(1).
   [[nodiscard]] double time_until(std::uint32_t position) const noexcept {
     if (!follows()) return 0;
@@ -184,6 +200,7 @@ class history {
     row& r = rows_[index(t)];
     if (r.step == step_ && !now_.operations.empty())
       now_.storages[r.local].died = now_.length() - 1;
+    if (r.step == step_) r.gone_under = forecasts_;
     r.step = r.again_step = r.before_step = r.quiet_step = 0;
     away_.forget(t);
   }
@@ -388,6 +405,7 @@ class history {
     std::uint32_t again = none;     // its first use in this step, by the one before
     std::uint32_t before = none;    // its number in the step before
     std::uint32_t quiet = 0, quiet_step = 0;  // its place in `quiet_`, and in which step
+    std::uint64_t gone_under = 0;   // dropped while these forecasts held, by which it was `expected`
   };
   // Not touched so far in the step under way, but something happened to it.
   struct quiet {
@@ -477,6 +495,7 @@ class history {
     r.step = step_;
     r.local = static_cast<std::uint32_t>(now_.storages.size());
     r.expected = none;
+    r.gone_under = 0;
     if (r.quiet_step == step_) quiet_[r.quiet].local = r.local;
     append(t, size, born, pinned);
   }
@@ -640,6 +659,7 @@ class history {
 
   void follow(std::uint32_t record, std::uint32_t done) {
     followed_ = record;
+    ++forecasts_;
     after_ = follows() ? like(records_[record].after, record) : none;
     done_ = done;
     shifted_ = inexact_ = false;
@@ -693,7 +713,7 @@ class history {
   mutable std::vector<std::uint32_t> cursors_;  // by storage of the followed record: its next use
   detail::away_list away_;
   std::uint32_t step_ = 1;
-  std::uint64_t live_ = 0, switches_ = 0, divergences_ = 0;
+  std::uint64_t live_ = 0, switches_ = 0, divergences_ = 0, forecasts_ = 0;
   std::uint64_t prefix_ = 0, exact_ = 0, agreements_ = 0;
   std::uint64_t coming_ = 0;  // the key of the step for which `row::again` holds
   std::uint32_t followed_ = none, last_ = none;

@@ -60,7 +60,8 @@ struct exposure {
   /// The cheaper way out; 0 if nobody will want it back. O(closure).
   [[nodiscard]] double cost(const context& c, tensor_id t, const forecast& f) const noexcept {
     if (f.what == forecast::kind::never || c.is_released(t)) return 0.0;
-    return std::min(c.recompute_cost(t), swap(c, t, f));
+    const double way_out = swap(c, t, f);
+    return std::min(c.recompute_cost_by(t, f, way_out), way_out);
   }
 };
 
@@ -69,7 +70,8 @@ struct exposure {
 /// too early, and without it what is cheap but needed at once. O(closure).
 struct exposed_cost : exposure {
   static constexpr bool learns = true;
-  static constexpr quantity depends_on = quantity::bytes | quantity::recompute_cost |
+  static constexpr bool drifts = true, later_if_dearer = true;
+  static constexpr quantity depends_on = quantity::bytes | quantity::later_recompute_cost |
                                          quantity::copy_cost | quantity::exposed_swap_cost |
                                          quantity::staleness | quantity::next_use;
   double distance = 1.0 / 3;  ///< x
@@ -86,7 +88,9 @@ struct exposed_cost : exposure {
 struct least_exposed : exposure {
   static constexpr bool learns = true;
   action judge(const context& c, tensor_id t) const {
-    return c.recompute_cost(t) <= swap(c, t, c.next_use(t)) ? action::evict : action::offload;
+    const forecast f = c.next_use(t);
+    const double way_out = swap(c, t, f);
+    return c.recompute_cost_by(t, f, way_out) <= way_out ? action::evict : action::offload;
   }
   bool rather_wait(const context& c, tensor_id t, double wait) const {
     return wait <= release_cost(c, t);
@@ -160,7 +164,7 @@ struct timely : exposure {
     if (f.what != forecast::kind::known || f.position <= past.followed().peak_at) return 0;
     const double b = c.burden(direction::out);
     const double out = b > 0 ? b * c.copy_cost(t, direction::out) : 0.0;
-    return (c.recompute_cost(t) - reload(c, t, f) - out) / c.bytes(t) * f.in;
+    return (c.recompute_cost_by(t, f) - reload(c, t, f) - out) / c.bytes(t) * f.in;
   }
   // The best `at_once`, the best last; of equal ones the lower id. Gives how many were asked.
   std::uint32_t rank(const context& c) noexcept {

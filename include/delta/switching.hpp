@@ -87,6 +87,7 @@ struct settings_of {
 };
 template <Heuristic H, std::size_t N>
 struct heuristics_of : settings_of<H, N> {
+  static constexpr bool drifts = true, later_if_dearer = delta::later_if_dearer<H>();
   static constexpr quantity depends_on = delta::depends_on<H>() | quantity::staleness;
   double score(const context& c, tensor_id t) const noexcept { return score_of(this->at(c), c, t); }
 };
@@ -128,6 +129,8 @@ struct switched_heuristic {
   static constexpr quantity depends_on =
       static_cast<quantity>((static_cast<unsigned>(delta::depends_on<Hs>()) | ...)) |
       quantity::staleness;
+  static constexpr bool drifts = (delta::drifts<Hs>() || ...);
+  static constexpr bool later_if_dearer = (delta::later_if_dearer<Hs>() && ...);
 
   S selector;
   std::tuple<Hs...> all;

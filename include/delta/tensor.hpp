@@ -84,7 +84,7 @@ struct tensor {
   std::uint32_t references = 0;              ///< the program's: handles and views
   std::uint32_t locks = 0;                   ///< operators, plans and views that use it now
   std::uint32_t wanted = 0;                  ///< restores under way that will read it
-  mutable double cost = unknown;             ///< of its closure, where the graph keeps it
+  mutable double cost = unknown;  ///< of its closure, or a lower bound, where the graph keeps it
   std::uint64_t passed_over = 0;             ///< reservation in which it must not be judged again
   std::uint32_t planned = nowhere;           ///< its row in the plan under way
   std::uint32_t edges = nowhere;             ///< the first of those to its readers (`graph`)
@@ -98,6 +98,9 @@ struct tensor {
   bool weighed = false;     ///< whoever keeps weights has this tensor's
   bool copying = false;     ///< resident, and its host copy is still being made
   bool spare = false;       ///< dropped, and its bytes are kept while there is room
+  /// How far `cost` was looked for: 4^reach records; `all_of_it`: it is exact.
+  mutable std::uint8_t reach = 0;
+  static constexpr std::uint8_t all_of_it = 255;
 };
 
 /// Does the device hold its bytes (perhaps with a copy of them under way)? While reloading it holds

@@ -243,8 +243,9 @@ struct world {
     list.enlist(g, t);
   }
   void move(tensor_id t, residency to) {
+    const bool left = on_device(g[t].where);
     g[t].where = to;
-    watch.tensor_changed(g, t);
+    watch.tensor_changed(g, t, left);
     list.delist(g, t);
     if (to == residency::resident) enlist(t);
   }

@@ -10,7 +10,7 @@
 
 namespace delta::detail {
 
-/// Forgets costs. What is missing stands in the closures of all that are computed from it, through
+/// Forgets costs, or that they are exact. What is missing stands in the closures of all that are computed from it, through
 /// whatever else is missing (`down`); and, where descendants count, in the neighbourhoods of all
 /// that it is computed from (`up`):
 ///
@@ -18,24 +18,36 @@ namespace delta::detail {
 ///                                                       b's closure: q, p, o
 ///                                                       a's neighbourhood: o, p
 ///
-/// A walk stops at a record that no cost counts: because nobody has asked, or as an earlier walk
-/// has passed and nobody has asked since (`swept_down`, `swept_up`). So walks cost no more than the
-/// questions that they make necessary, and nothing where there are none. Where nobody keeps costs
-/// (`graph::keeps`), nothing is done either.
+/// What leaves the device makes these costs rise, so what is kept of them is a lower bound from then
+/// on; all else forgets them. A walk stops at a record that no cost counts: because nobody has
+/// asked, or as an earlier walk has passed and nobody has asked since (`swept_down`, `swept_up`; of
+/// exact costs `grown_down`, `grown_up`). So walks cost no more than the questions that they make
+/// necessary, and nothing where there are none. Where nobody keeps costs (`graph::keeps`), nothing
+/// is done either.
 class closure_watch {
  public:
-  /// The bytes of `t` have gone, have come, or are on the host or no longer. O(what depends on it).
-  void tensor_changed(graph& g, tensor_id t) {
+  /// The bytes of `t` have gone from the device (`left`); or have come, or are missing where they
+  /// were on the host. O(what depends on it).
+  void tensor_changed(graph& g, tensor_id t, bool left) {
     if (g.keeps == closure::none) return;
+    rising_ = left;
     for (const operator_id o : g.readers(t)) go_down(g, o);
     // That its producer counts as a descendant may be the news: nobody need have counted it before.
     const operator_id p = g[t].producer;
     if (g.keeps == closure::neighbourhood && p != operator_id::none) look_up(g, p);
     walk(g);
   }
+  /// The program has dropped `t` sooner than was forecast.
+  void dropped(graph& g, tensor_id t) {
+    if (g.keeps != closure::later) return;
+    rising_ = true;
+    for (const operator_id o : g.readers(t)) go_down(g, o);
+    walk(g);
+  }
   /// An operator's cost has changed, or its record is about to go.
   void operator_changed(graph& g, operator_id o) {
     if (g.keeps == closure::none) return;
+    rising_ = false;
     go_down(g, o);
     go_up(g, o);
     walk(g);
@@ -43,6 +55,7 @@ class closure_watch {
   /// A missing output of `o` is one that nobody asks for any more.
   void output_forgotten(graph& g, operator_id o) {
     if (g.keeps != closure::neighbourhood) return;
+    rising_ = false;
     go_up(g, o);
     walk(g);
   }
@@ -51,19 +64,34 @@ class closure_watch {
   static bool missing(const graph& g, tensor_id t) noexcept {
     return !on_device(g[t].where) && g[t].where != residency::host;
   }
-  static void forget(graph& g, tensor_id t) noexcept {
-    g[t].cost = tensor::unknown;
-    g.reweigh(t);
+  void changed(graph& g, tensor_id t) const noexcept {
+    tensor& r = g[t];
+    if (!rising_) {
+      r.cost = tensor::unknown;
+      g.reweigh(t);
+    } else if (r.reach == tensor::all_of_it) {
+      r.reach = 0;
+    }
   }
   void go_down(graph& g, operator_id o) {
-    if (!g[o].swept_down) g[o].swept_down = true, down_.push_back(o);
+    operator_record& r = g[o];
+    const bool seen = rising_ ? r.grown_down : r.swept_down;
+    if (seen) return;
+    r.grown_down = true;
+    if (!rising_) r.swept_down = true;
+    down_.push_back(o);
   }
   void go_up(graph& g, operator_id o) {
-    if (!g[o].swept_up) g[o].swept_up = true, up_.push_back(o);
+    operator_record& r = g[o];
+    const bool seen = rising_ ? r.grown_up : r.swept_up;
+    if (seen) return;
+    r.grown_up = true;
+    if (!rising_) r.swept_up = true;
+    up_.push_back(o);
   }
   void look_up(graph& g, operator_id o) {
     for (const tensor_id t : g.inputs(o)) {
-      forget(g, t);
+      changed(g, t);
       if (missing(g, t) && g[t].producer != operator_id::none) go_up(g, g[t].producer);
     }
   }
@@ -73,9 +101,10 @@ class closure_watch {
       const operator_id o = down_.back();
       down_.pop_back();
       for (const tensor_id t : g.outputs(o)) {
-        forget(g, t);
-        // Through what is on the host, too: a plan may recompute it.
-        if (!on_device(g[t].where))
+        changed(g, t);
+        // Through what is on the host, too: a plan may recompute it. And through what is here, where
+        // it may count as gone.
+        if (!on_device(g[t].where) || g.keeps == closure::later)
           for (const operator_id r : g.readers(t)) go_down(g, r);
       }
     }
@@ -87,6 +116,7 @@ class closure_watch {
     g.note_walk(visited);
   }
 
+  bool rising_ = false;
   std::vector<operator_id> down_, up_;
 };
 

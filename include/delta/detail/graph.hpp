@@ -34,8 +34,10 @@ struct operator_record {
   std::uint16_t replays = 0;       ///< in this step
   trait traits = trait::pure;      ///< what the replay must respect
   bool in_use : 1 = false;  ///< the record stands for an operator (else it waits to be recycled)
-  /// No answer that is kept depends on this record as an ancestor; or as a descendant.
+  /// No answer that is kept depends on this record as an ancestor; or as a descendant. The same of
+  /// answers that are exact.
   mutable bool swept_down : 1 = true, swept_up : 1 = true;
+  mutable bool grown_down : 1 = true, grown_up : 1 = true;
 
  private:
   friend class graph;
@@ -48,10 +50,11 @@ struct operator_record {
 };
 static_assert(sizeof(void*) != 8 || sizeof(operator_record) <= 96, "there may be a million");
 
-/// Of which closures the costs are kept with the tensors, once asked for: `context`'s two.
+/// Of which closures the costs are kept with the tensors, once asked for: `context`'s three.
 enum class closure : std::uint8_t {
   none,
   ancestors,     ///< recompute_cost
+  later,         ///< recompute_cost_by
   neighbourhood  ///< neighbourhood_cost
 };
 
@@ -152,6 +155,8 @@ class graph {
       // them.
       if (last_use_.size() == tensors_.size())
         last_use_.resize(tensors_.size() + detail::id_set::word_bits);
+      if (kept_for_.size() == tensors_.size())
+        kept_for_.resize(tensors_.size() + detail::id_set::word_bits);
       changed_.cover(tensors_.size() + 1);
       tensors_.emplace_back();
     } else {
@@ -176,6 +181,20 @@ class graph {
   }
   /// All of them; whole words of 64 rows.
   [[nodiscard]] const double* last_uses() const noexcept { return last_use_.data(); }
+  /// For which next use the cost of a `closure::later` was asked.
+  [[nodiscard]] std::uint32_t kept_for(tensor_id t) const noexcept { return kept_for_[index(t)]; }
+  void keep_for(tensor_id t, std::uint32_t position) const noexcept {
+    kept_for_[index(t)] = position;
+  }
+  /// What `later` means is told by the forecasts of that number: with others all costs are forgotten.
+  /// O(1), O(tensors) where it is another.
+  void forecasts_are(std::uint64_t number) const noexcept {
+    if (std::exchange(forecasts_, number) == number) return;
+    for (const tensor& r : tensors_) r.cost = tensor::unknown;
+  }
+  [[nodiscard]] bool forecasts_are_still(std::uint64_t number) const noexcept {
+    return forecasts_ == number;
+  }
   /// The tensor's weight may be another by now than when it was asked for. O(1).
   void reweigh(tensor_id t) noexcept {
     tensor& r = (*this)[t];
@@ -365,6 +384,8 @@ class graph {
   std::vector<operator_id> free_records_;
   std::vector<double> last_use_;
   detail::id_set changed_;
+  mutable std::vector<std::uint32_t> kept_for_;
+  mutable std::uint64_t forecasts_ = 0;
   mutable std::uint32_t mark_ = 0;
   mutable std::uint64_t walked_ = 0;
 };

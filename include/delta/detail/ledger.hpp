@@ -333,6 +333,7 @@ class ledger {
   void drop(tensor_id t) {
     if (--tensors[t].references > 0) return;
     if (learns) {
+      if (!past.dies_before(t, past.position())) closures_.dropped(tensors, t);
       past.went(t, tensors[t].footprint, tensors[t].pinned == pin::both);
       if (!tensors[t].persistent) steps.dropped(tensors[t].footprint);
     }
@@ -397,7 +398,7 @@ class ledger {
       past.left(t, r.footprint, to == residency::host);
     else if (learns)
       past.back(t);
-    if (place(from) != place(to)) closures_.tensor_changed(tensors, t);
+    if (place(from) != place(to)) closures_.tensor_changed(tensors, t, on_device(from));
     to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
   }
   // One lock less: a candidate again, or true, if nobody references it.

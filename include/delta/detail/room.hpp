@@ -161,7 +161,7 @@ class room {
     if constexpr (chooses_restoration<D>)
       return decider_.restore(c, t) == restoration::reload;
     else
-      return c.reload_cost(t) <= c.recompute_cost(t);
+      return c.reload_cost(t) <= c.recompute_cost(t, c.reload_cost(t));
   }
 
   [[nodiscard]] context view() const {

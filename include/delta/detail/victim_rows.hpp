@@ -115,16 +115,20 @@ double highest_urgency(const victim_rows& rows, std::size_t w, std::uint64_t mas
 }
 #endif
 
-/// The row with the lowest score, of equal ones the first; none if none is listed. Two passes, the
-/// second over those words alone that may hold it. `per_word` is scratch, one per word. O(listed
-/// words).
+/// The highest urgency of every listed word's rows: what `first_row` goes by. O(listed words).
 template <row_form Form>
-tensor_id scan_rows(const victim_rows& rows, double* per_word) noexcept {
-  double highest = not_urgent;
+void scan_words(const victim_rows& rows, double* per_word) noexcept {
   rows.listed->for_each_word([&](std::size_t w, std::uint64_t mask) {
     per_word[w] = highest_urgency<Form>(rows, w, mask);
-    highest = std::max(highest, per_word[w]);
   });
+}
+/// The row with the lowest score, of equal ones the first; none if none is listed. It looks at rows
+/// of those words alone that may hold it. O(listed words).
+template <row_form Form>
+tensor_id first_row(const victim_rows& rows, const double* per_word) noexcept {
+  double highest = not_urgent;
+  rows.listed->for_each_word(
+      [&](std::size_t w, std::uint64_t) { highest = std::max(highest, per_word[w]); });
   if (highest == not_urgent) return rows.listed->empty() ? tensor_id::none : *rows.listed->begin();
   // No score is lower than this one's, and rows come in the order of their ids: the first that has
   // it is the one.
@@ -139,6 +143,12 @@ tensor_id scan_rows(const victim_rows& rows, double* per_word) noexcept {
     }
     return tensor_id::none;
   });
+}
+/// The same in one go. `per_word` is scratch, one per word.
+template <row_form Form>
+tensor_id scan_rows(const victim_rows& rows, double* per_word) noexcept {
+  scan_words<Form>(rows, per_word);
+  return first_row<Form>(rows, per_word);
 }
 
 }  // namespace delta::detail
