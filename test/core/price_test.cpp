@@ -1,0 +1,120 @@
+// What recomputation is priced at, and what answering that costs. Counts and virtual times, which
+// repeat exactly.
+// ctest-labels: slow
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+#include "dense_program.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+namespace {
+
+/// Never releases, and learns how much a step holds.
+struct watches : no_prefetch {
+  static constexpr bool learns = true;
+};
+using watched = policy<base, never_release, watches>;
+
+/// Three steps in a part of what they hold at most; checks the work of all of them.
+template <class Policy>
+void check_work(const char* name, Policy p, bytes peak, double part) {
+  const auto budget = static_cast<std::uint64_t>(part * static_cast<double>(peak.count));
+  simulated storage({.capacity = bytes{budget}, .host_capacity = peak * 4});
+  manager m{std::move(p), storage};
+  dense_program program(m);
+  std::size_t operators = 0;
+  for (int step = 0; step < 3; ++step) operators += program.step();
+  const double walked = static_cast<double>(m.walked()) / static_cast<double>(m.evaluations());
+  const double asked = static_cast<double>(m.evaluations()) / static_cast<double>(operators);
+  std::printf("%-9s at %.2f: %.2f records an answer, %.1f answers an operator, %llu decisions\n",
+              name, part, walked, asked, static_cast<unsigned long long>(m.counts().decisions));
+  CAPTURE(name);
+  CAPTURE(part);
+  CHECK(m.counts().decisions > 200);
+  CHECK(walked <= 8);
+  CHECK(asked <= 64);
+}
+
+/// A chain and back. On the way back every operator makes two tensors of the gradient and of its
+/// layer, and both are dropped: the next gradient, and one that is read eight operators later.
+template <class Manager>
+void closure_dies(Manager& m, tensor_id x) {
+  constexpr std::size_t layers = 200, later = 8;
+  constexpr bytes unit{1 << 20};
+  const auto run = [&](std::initializer_list<tensor_id> inputs, bytes size, std::int64_t us) {
+    return m.run({.inputs = inputs, .outputs = {size}, .cost = nanoseconds{us * 1000}},
+                 [](call&) {});
+  };
+  std::vector<tensor_id> a{run({x}, unit, 40)}, kept(layers);
+  while (a.size() < layers) a.push_back(run({a.back()}, unit, 40));
+  tensor_id gradient = run({a.back()}, unit, 40);
+  const auto use = [&](std::size_t i) {
+    m.drop(run({kept[i]}, bytes{4096}, 20));
+    m.drop(kept[i]);
+  };
+  for (std::size_t i = layers; i-- > 0;) {
+    const tensor_id next = run({gradient, a[i]}, unit, 40);
+    kept[i] = run({gradient, a[i]}, unit * 2, 2);
+    m.drop(gradient), m.drop(a[i]);
+    gradient = next;
+    if (i + later < layers) use(i + later);
+  }
+  for (std::size_t i = later; i-- > 0;) use(i);
+  m.drop(gradient);
+  m.end_of_step();
+}
+
+/// The last of three steps under `learned`, over its operators' time.
+double closure_dies_under_learned(bytes peak, double part) {
+  const auto budget = static_cast<std::uint64_t>(part * static_cast<double>(peak.count));
+  simulated storage({.capacity = bytes{budget},
+                     .host_capacity = peak * 4,
+                     .rate_out = 12e9,
+                     .rate_in = 12e9,
+                     .latency = nanoseconds{10'000}});
+  manager m{learned(), storage};
+  const tensor_id x = m.variable(bytes{1 << 20});
+  for (int step = 0; step < 3; ++step) closure_dies(m, x);
+  return m.past().last_took() / m.past().last().time;
+}
+
+}  // namespace
+
+TEST_CASE("a program of many operators, tensors and shared closures: few records an answer") {
+  simulated storage({.capacity = bytes{std::uint64_t{1} << 40}});
+  manager alone{watched{}, storage};
+  dense_program program(alone);
+  (void)program.step(), (void)program.step();
+  const bytes peak{alone.past().last().peak};
+  for (const double part : {0.45, 0.2}) {
+    check_work("paper", paper(), peak, part);
+    check_work("dtr", recompute_only(), peak, part);
+    check_work("online", online(), peak, part);
+    check_work("learned", learned(), peak, part);
+    check_work("adaptive", adaptive(), peak, part);
+  }
+}
+
+TEST_CASE("a closure that dies before the next use is not cheap") {
+  simulated storage({.capacity = bytes{std::uint64_t{1} << 40}});
+  manager alone{watched{}, storage};
+  const tensor_id x = alone.variable(bytes{1 << 20});
+  closure_dies(alone, x), closure_dies(alone, x);
+  const bytes peak{alone.past().last().peak};
+  const double low = closure_dies_under_learned(peak, 0.2);
+  const double more = closure_dies_under_learned(peak, 0.3);
+  std::printf("closures that die: %.3f at 0.2 of %.0f MB, %.3f at 0.3\n", low,
+              static_cast<double>(peak.count) / 1e6, more);
+  CHECK(low <= 1.21);
+  CHECK(more <= 1.15);
+}
