@@ -538,7 +538,8 @@ class history {
     const auto& left = records_[before].step.storages;
     numbers_.assign(rows_.size(), none);
     for (std::uint32_t l = 0; l < left.size(); ++l)
-      if (!left[l].went) numbers_[index(left[l].tensor)] = l;
+      if (!left[l].went && index(left[l].tensor) < numbers_.size())  // it may have been taught
+        numbers_[index(left[l].tensor)] = l;
     for (std::uint32_t l = 0; l < now_.storages.size(); ++l)
       if (now_.was_there(l)) now_.storages[l].was = numbers_[index(now_.storages[l].tensor)];
   }

@@ -92,8 +92,14 @@ struct least_exposed : exposure {
     const double way_out = swap(c, t, f);
     return c.recompute_cost_by(t, f, way_out) <= way_out ? action::evict : action::offload;
   }
+  /// Where the program will hold more, until `t` is used, than is free behind the copies under way,
+  /// `t` has to go all the same: waiting would only put that off. Else the cheaper. O(operators
+  /// until then).
   bool rather_wait(const context& c, tensor_id t, double wait) const {
-    return wait <= release_cost(c, t);
+    const forecast f = c.next_use(t);
+    const double room = c.budget() - c.used() + c.leaving();
+    if (f.what == forecast::kind::known && c.past().growth(f.position) > room) return false;
+    return wait <= cost(c, t, f);
   }
   double release_cost(const context& c, tensor_id t) const { return cost(c, t, c.next_use(t)); }
 };

@@ -84,6 +84,101 @@ void foretell(const std::vector<action_list>& kinds, const std::vector<std::size
 
 }  // namespace
 
+TEST_CASE("sources that come late in the step are not there from its beginning") {
+  // A chain and its way back; then constants, each read once, all dropped before the end.
+  using kind = action_list::kind;
+  constexpr std::int64_t cost = 40'000;
+  constexpr std::uint64_t size = 1 << 20, small = 4096;
+  constexpr int layers = 64, sources = 10;
+  const std::vector<std::uint64_t> variables{small};
+  action_list s;
+  s.sizes = variables;
+  const auto add = [&](std::vector<int> inputs, std::uint64_t n, std::int64_t ns) {
+    s.sizes.push_back(n);
+    const int v = int(s.sizes.size()) - 1;
+    s.acts.push_back({.inputs = std::move(inputs), .outputs = {v}, .cost = ns});
+    return v;
+  };
+  const auto drop = [&](int v) { s.acts.push_back({.what = kind::drop, .outputs = {v}}); };
+  std::vector<int> chain{0};
+  for (int i = 0; i < layers; ++i) chain.push_back(add({chain.back()}, size, cost));
+  int gradient = add({chain.back()}, size, cost);
+  for (; chain.size() > 1; chain.pop_back()) {
+    const int next = add({gradient, chain.back()}, size, cost);
+    drop(gradient), drop(chain.back());
+    gradient = next;
+  }
+  std::vector<int> made;
+  for (int i = 0; i < sources; ++i) {
+    s.sizes.push_back(size);
+    made.push_back(int(s.sizes.size()) - 1);
+    s.acts.push_back({.what = kind::make, .outputs = {made.back()}, .pinned = true});
+  }
+  for (const int v : made) drop(add({v, gradient}, small, cost));
+  for (const int v : made) drop(v);
+  drop(gradient);
+  const std::uint64_t peak = s.peak(1);
+  const simulated_options on{.capacity = bytes{peak / 4},
+                             .host_capacity = bytes{peak * 4},
+                             .latency = nanoseconds{10'000},
+                             .places = false};
+  tally sum;
+  for (std::uint32_t v = 0; v < candidates::names.size(); ++v)
+    foretell({s}, {0}, variables, on, v, 1, sum);
+  CHECK(sum.exact == 2 * int(candidates::names.size()));
+  simulated storage(on);
+  manager m{adaptive(), storage};
+  step_player player(m, variables);
+  for (int i = 0; i < 3; ++i) player.step(0, s);
+  CHECK(m.variant() == 1);
+  CHECK(m.past().last_took() < 1.25 * m.past().last().time);
+}
+
+TEST_CASE("what dies before it is wanted back: a rehearsal says what that takes, or that it fails") {
+  // Each step back makes a gradient, and what is read eight steps later, when what both were made
+  // from is gone.
+  using kind = action_list::kind;
+  const std::vector<std::uint64_t> variables{4096};
+  action_list s;
+  s.sizes = variables;
+  const auto value = [&](std::uint64_t n) { return s.sizes.push_back(n), int(s.sizes.size()) - 1; };
+  const auto drop = [&](int v) { s.acts.push_back({.what = kind::drop, .outputs = {v}}); };
+  const auto run = [&](std::vector<int> inputs, int v, std::int64_t ns) {
+    s.acts.push_back({.inputs = std::move(inputs), .outputs = {v}, .cost = ns});
+    return v;
+  };
+  std::vector<int> chain{0}, kept;
+  for (int i = 0; i < 60; ++i) chain.push_back(run({chain.back()}, value(1 << 20), 40'000));
+  int gradient = run({chain.back()}, value(1 << 20), 40'000);
+  const auto use_oldest = [&] {
+    drop(run({kept.front()}, value(4096), 2'000));
+    drop(kept.front());
+    kept.erase(kept.begin());
+  };
+  for (; chain.size() > 1; chain.pop_back()) {
+    const int next = run({gradient, chain.back()}, value(1 << 20), 40'000);
+    kept.push_back(run({gradient, chain.back()}, value(2 << 20), 2'000));
+    drop(gradient), drop(chain.back());
+    gradient = next;
+    if (kept.size() > 8) use_oldest();
+  }
+  while (!kept.empty()) use_oldest();
+  drop(gradient);
+  const double peak = double(s.peak(1));
+  for (const double part : {0.35, 0.5, 0.7}) {
+    CAPTURE(part);
+    const simulated_options on{.capacity = bytes{std::uint64_t(peak * part)},
+                               .host_capacity = bytes{std::uint64_t(peak * 4)},
+                               .latency = nanoseconds{10'000},
+                               .places = false};
+    tally sum;
+    for (std::uint32_t v = 0; v < candidates::names.size(); ++v)
+      foretell({s}, {0}, variables, on, v, 1, sum);
+    CHECK(sum.off == 0);
+    CHECK(sum.exact > 0);
+  }
+}
+
 TEST_CASE("a rehearsal says what the step to come takes: random programs, every policy") {
   tally sum;
   for (std::uint64_t seed = 1; seed <= seeds(120); ++seed) {

@@ -309,6 +309,7 @@ class graph {
     tensors_.resize(rows);
     last_use_.resize((rows + detail::id_set::word_bits - 1) / detail::id_set::word_bits *
                      detail::id_set::word_bits);
+    kept_for_.resize(last_use_.size());
     changed_.cover(rows);
     free_tensors_.clear();
     for (std::uint32_t i = rows; i-- > 0;)
