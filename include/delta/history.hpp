@@ -82,8 +82,8 @@ class history {
     const std::uint32_t s = position == none ? none : storage_of(t);
     return s != none && followed().storages[s].died < position;
   }
-  /// How many operators of the step touch `t`, by the followed record; 1 where that is not known. The
-  /// same before and after the program drops it. O(1).
+  /// How many operators of the step touch `t`, by the followed record; 1 where that is not known.
+  /// The same before and after the program drops it. O(1).
   [[nodiscard]] std::uint32_t uses_of(tensor_id t) const noexcept {
     if (!follows() || index(t) >= rows_.size()) return 1;
     const row& r = rows_[index(t)];
@@ -381,7 +381,7 @@ class history {
     std::uint32_t expected = none;  // and in the record that is followed
     std::uint32_t again = none;     // its first use in this step, by the one before
     std::uint32_t before = none;    // its number in the step before
-    std::uint64_t gone_under = 0;   // dropped while these forecasts held, by which it was `expected`
+    std::uint64_t gone_under = 0;  // dropped while these forecasts held, by which it was `expected`
   };
   struct entry {
     step_record step;
