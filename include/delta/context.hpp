@@ -296,7 +296,8 @@ class context {
     if (keep) {
       if (what == closure::later) {
         graph_->forecasts_are(past_->forecasts());
-        if (graph_->kept_for(t) != position) r.cost = tensor::unknown, graph_->keep_for(t, position);
+        if (graph_->kept_for(t) != position)
+          r.cost = tensor::unknown, graph_->keep_for(t, position);
       }
       const bool known = r.cost >= 0;
       if (known && (r.reach == tensor::all_of_it || r.cost > enough)) return r.cost;
@@ -324,7 +325,8 @@ class context {
     bool complete = true, through_host = false;
   };
   /// Sums the costs of the closure, each operator and each reload once: of at most so many records,
-  /// until they cost more than `enough`. `keep`: the records that count must say so when they change
+  /// until they cost more than `enough`. `keep`: the records that count must say so when they
+  /// change
   /// (`detail::closure_watch`).
   walked walk(tensor_id t, closure what, std::uint32_t position, bool keep, std::size_t most,
               double enough) const noexcept {

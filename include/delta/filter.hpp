@@ -98,15 +98,15 @@ class filter {
   static constexpr closure keeps_costs =
       depends_on<H>() == quantity::everything                   ? closure::none
       : covers(depends_on<H>(), quantity::later_recompute_cost) ? closure::later
-      : covers(depends_on<H>(), quantity::neighbourhood_cost) ? closure::neighbourhood
-      : covers(depends_on<H>(), quantity::recompute_cost)     ? closure::ancestors
-                                                              : closure::none;
+      : covers(depends_on<H>(), quantity::neighbourhood_cost)   ? closure::neighbourhood
+      : covers(depends_on<H>(), quantity::recompute_cost)       ? closure::ancestors
+                                                                : closure::none;
   /// Are answers compared that are some operators old, as the time is in them?
-  static constexpr bool lets_drift = !keeps_answers && drifts<H>() && scores_tensor<H> &&
-                                     depends_on<H>() != quantity::everything;
+  static constexpr bool lets_drift =
+      !keeps_answers && drifts<H>() && scores_tensor<H> && depends_on<H>() != quantity::everything;
   /// Do lower bounds of costs do for all but the victim?
-  static constexpr bool asks_for_bounds = (keeps_answers || lets_drift) && later_if_dearer<H>() &&
-                                          keeps_costs != closure::none;
+  static constexpr bool asks_for_bounds =
+      (keeps_answers || lets_drift) && later_if_dearer<H>() && keeps_costs != closure::none;
 
   /// The candidate with the lowest score of those that `may_leave`; none if there is none.
   /// `may_leave(t)` is asked first, so that nothing is scored in vain. Throws nothing but what
@@ -287,13 +287,14 @@ class filter {
       const double* last_use = g.last_uses();
       listed.for_each_word([&](std::size_t w, std::uint64_t word) {
         for (; word != 0; word &= word - 1) {
-          const std::size_t row = w * detail::id_set::word_bits +
-                                  static_cast<std::size_t>(std::countr_zero(word));
+          const std::size_t row =
+              w * detail::id_set::word_bits + static_cast<std::size_t>(std::countr_zero(word));
           if (asked_use_[row] != last_use[row]) ask_again(static_cast<tensor_id>(row));
         }
       });
       const std::uint64_t enough =
-          evaluations_ + std::min(listed.size(), per_operator * std::max<std::size_t>(operators, 1));
+          evaluations_ +
+          std::min(listed.size(), per_operator * std::max<std::size_t>(operators, 1));
       while (evaluations_ < enough) {
         turn_ = (turn_ + 1) % listed.words();
         for (std::uint64_t word = listed.word(turn_); word != 0; word &= word - 1)
@@ -305,8 +306,8 @@ class filter {
     list.note_moves(true);
     g.changed().clear();
   }
-  // The row that comes first: is its value what the heuristic says now, exactly? Else it has another
-  // from now on, and other rows may come first.
+  // The row that comes first: is its value what the heuristic says now, exactly? Else it has
+  // another from now on, and other rows may come first.
   bool settled(const context& c, const graph& g, const conditions& now,
                detail::candidate_list& list, tensor_id t) {
     if constexpr (!lets_drift && !asks_for_bounds) return true;

@@ -82,8 +82,8 @@ class history {
     const std::uint32_t s = position == none ? none : storage_of(t);
     return s != none && followed().storages[s].died < position;
   }
-  /// How many operators of the step touch `t`, by the followed record; 1 where that is not known. The
-  /// same before and after the program drops it. O(1).
+  /// How many operators of the step touch `t`, by the followed record; 1 where that is not known.
+  /// The same before and after the program drops it. O(1).
   [[nodiscard]] std::uint32_t uses_of(tensor_id t) const noexcept {
     if (!follows() || index(t) >= rows_.size()) return 1;
     const row& r = rows_[index(t)];

@@ -84,11 +84,11 @@ struct tensor {
   std::uint32_t references = 0;              ///< the program's: handles and views
   std::uint32_t locks = 0;                   ///< operators, plans and views that use it now
   std::uint32_t wanted = 0;                  ///< restores under way that will read it
-  mutable double cost = unknown;  ///< of its closure, or a lower bound, where the graph keeps it
-  std::uint64_t passed_over = 0;             ///< reservation in which it must not be judged again
-  std::uint32_t planned = nowhere;           ///< its row in the plan under way
-  std::uint32_t edges = nowhere;             ///< the first of those to its readers (`graph`)
-  mutable std::uint32_t mark = 0;            ///< last walk that visited it
+  mutable double cost = unknown;    ///< of its closure, or a lower bound, where the graph keeps it
+  std::uint64_t passed_over = 0;    ///< reservation in which it must not be judged again
+  std::uint32_t planned = nowhere;  ///< its row in the plan under way
+  std::uint32_t edges = nowhere;    ///< the first of those to its readers (`graph`)
+  mutable std::uint32_t mark = 0;   ///< last walk that visited it
   residency where = residency::dead;
   pin pinned = pin::none;
   bool in_use = false;      ///< the record stands for a tensor (else it waits to be recycled)

@@ -1,6 +1,6 @@
 // Costs of closures that are kept with the tensors equal a fresh walk at every moment, or are below
-// it where they are kept as lower bounds; and what is kept changes no decision: whole programs decide the same when every answer is asked for anew.
-// ctest-labels: slow
+// it where they are kept as lower bounds; and what is kept changes no decision: whole programs
+// decide the same when every answer is asked for anew. ctest-labels: slow
 #include <doctest/doctest.h>
 
 #include <algorithm>

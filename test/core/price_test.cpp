@@ -31,7 +31,7 @@ void check_work(const char* name, Policy p, bytes peak, double part) {
   const auto budget = static_cast<std::uint64_t>(part * static_cast<double>(peak.count));
   simulated storage({.capacity = bytes{budget}, .host_capacity = peak * 4});
   manager m{std::move(p), storage};
-  dense_program program(m);
+  dense_program program(m, 1);  // so fast that copies seldom pay: closures get long
   std::size_t operators = 0;
   for (int step = 0; step < 3; ++step) operators += program.step();
   const double walked = static_cast<double>(m.walked()) / static_cast<double>(m.evaluations());
@@ -96,8 +96,10 @@ TEST_CASE("a program of many operators, tensors and shared closures: few records
   dense_program program(alone);
   (void)program.step(), (void)program.step();
   const bytes peak{alone.past().last().peak};
-  for (const double part : {0.45, 0.2}) {
-    check_work("paper", paper(), peak, part);
+  for (const double part : {0.45, 0.12}) {
+    // In the smaller one `paper` thrashes, and its Decider walks far more often than anybody
+    // answers.
+    if (part > 0.4) check_work("paper", paper(), peak, part);
     check_work("dtr", recompute_only(), peak, part);
     check_work("online", online(), peak, part);
     check_work("learned", learned(), peak, part);

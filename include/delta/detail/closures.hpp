@@ -10,16 +10,16 @@
 
 namespace delta::detail {
 
-/// Forgets costs, or that they are exact. What is missing stands in the closures of all that are computed from it, through
-/// whatever else is missing (`down`); and, where descendants count, in the neighbourhoods of all
-/// that it is computed from (`up`):
+/// Forgets costs, or that they are exact. What is missing stands in the closures of all that are
+/// computed from it, through whatever else is missing (`down`); and, where descendants count, in
+/// the neighbourhoods of all that it is computed from (`up`):
 ///
 ///   a ---> [o] ---> (x) ---> [p] ---> (y) ---> [q] ---> b       ( ) missing
 ///                                                       b's closure: q, p, o
 ///                                                       a's neighbourhood: o, p
 ///
-/// What leaves the device makes these costs rise, so what is kept of them is a lower bound from then
-/// on; all else forgets them. A walk stops at a record that no cost counts: because nobody has
+/// What leaves the device makes these costs rise, so what is kept of them is a lower bound from
+/// then on; all else forgets them. A walk stops at a record that no cost counts: because nobody has
 /// asked, or as an earlier walk has passed and nobody has asked since (`swept_down`, `swept_up`; of
 /// exact costs `grown_down`, `grown_up`). So walks cost no more than the questions that they make
 /// necessary, and nothing where there are none. Where nobody keeps costs (`graph::keeps`), nothing
@@ -102,8 +102,8 @@ class closure_watch {
       down_.pop_back();
       for (const tensor_id t : g.outputs(o)) {
         changed(g, t);
-        // Through what is on the host, too: a plan may recompute it. And through what is here, where
-        // it may count as gone.
+        // Through what is on the host, too: a plan may recompute it. And through what is here,
+        // where it may count as gone.
         if (!on_device(g[t].where) || g.keeps == closure::later)
           for (const operator_id r : g.readers(t)) go_down(g, r);
       }

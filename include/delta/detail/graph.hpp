@@ -186,8 +186,8 @@ class graph {
   void keep_for(tensor_id t, std::uint32_t position) const noexcept {
     kept_for_[index(t)] = position;
   }
-  /// What `later` means is told by the forecasts of that number: with others all costs are forgotten.
-  /// O(1), O(tensors) where it is another.
+  /// What `later` means is told by the forecasts of that number: with others all costs are
+  /// forgotten. O(1), O(tensors) where it is another.
   void forecasts_are(std::uint64_t number) const noexcept {
     if (std::exchange(forecasts_, number) == number) return;
     for (const tensor& r : tensors_) r.cost = tensor::unknown;
