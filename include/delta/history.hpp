@@ -397,13 +397,13 @@ class history {
 
   // Of a tensor, by its id. Steps are counted from 1.
   struct row {
-    std::uint32_t step = 0;         // in which it was touched last
-    std::uint32_t again_step = 0;   // for which `again` holds
-    std::uint32_t before_step = 0;  // for which `before` holds
-    std::uint32_t local = none;     // its number in the step under way
-    std::uint32_t expected = none;  // and in the record that is followed
-    std::uint32_t again = none;     // its first use in this step, by the one before
-    std::uint32_t before = none;    // its number in the step before
+    std::uint32_t step = 0;                   // in which it was touched last
+    std::uint32_t again_step = 0;             // for which `again` holds
+    std::uint32_t before_step = 0;            // for which `before` holds
+    std::uint32_t local = none;               // its number in the step under way
+    std::uint32_t expected = none;            // and in the record that is followed
+    std::uint32_t again = none;               // its first use in this step, by the one before
+    std::uint32_t before = none;              // its number in the step before
     std::uint32_t quiet = 0, quiet_step = 0;  // its place in `quiet_`, and in which step
     std::uint64_t gone_under = 0;   // dropped while these forecasts held, by which it was `expected`
   };
@@ -703,9 +703,9 @@ class history {
   }
 
   std::vector<entry> records_;
-  step_record now_;                             // under way
-  std::vector<row> rows_;                       // by tensor
-  std::vector<tensor_id> tensors_;              // by storage of the step under way
+  step_record now_;                 // under way
+  std::vector<row> rows_;           // by tensor
+  std::vector<tensor_id> tensors_;  // by storage of the step under way
   std::vector<quiet> quiet_;
   std::vector<std::uint32_t> numbers_;          // scratch, by tensor
   std::vector<tensor_id> before_;               // by storage of the step before

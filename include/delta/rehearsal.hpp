@@ -164,7 +164,8 @@ class coming_step {
       const std::uint32_t i = with_id(x.tensor);
       if (x.came)  // a source that was made and kept, unless it has replaced another one
         take(s, i), expected_[s] = played_[s];
-      else if (i != none && !taken[i])  // an operator will make it anew, so it can't be meant to stay
+      else if (i != none &&
+               !taken[i])  // an operator will make it anew, so it can't be meant to stay
         taken[i] = true, leftover_.push_back(x.tensor);
     }
   }

@@ -14,8 +14,8 @@ namespace delta {
 /// What happened between two ends of steps, in the program's order: its operators, the storages
 /// that they touched, and when those were made, used and dropped. Positions are operators, counted
 /// from 0; what the manager computed again does not count. Storages are numbered in the order in
-/// which the step first touched them, so two steps that begin alike number alike; those that it held
-/// without touching them come last.
+/// which the step first touched them, so two steps that begin alike number alike; those that it
+/// held without touching them come last.
 ///
 /// About 100 bytes an operator, 40 a storage and 12 a change. Nothing in it points anywhere.
 struct step_record {
@@ -40,7 +40,7 @@ struct step_record {
     std::uint32_t died = none;  ///< the last operator before it was dropped; none: it outlived
     std::uint32_t first_use = 0, uses = 0;  ///< its slice of `uses`
     std::uint32_t again = none;  ///< its first use in the step after this one, as far as known
-    std::uint32_t was = none;    ///< its number in the last step like this one, which left it behind
+    std::uint32_t was = none;  ///< its number in the last step like this one, which left it behind
     tensor_id tensor = tensor_id::none;  ///< what it was then; the id may be another's by now
     bool pinned = false;                 ///< both ways
     bool came = false;                   ///< the program made it within the step, as a source
@@ -64,9 +64,9 @@ struct step_record {
   std::vector<std::uint32_t> lists;  ///< of the operations: storages
   std::vector<std::uint32_t> uses;   ///< of the storages: positions, ascending, each once
   std::vector<change> changes;
-  double time = 0;                   ///< ns of all operators
-  std::uint64_t peak = 0;            ///< the most of `live`, in bytes
-  std::uint32_t peak_at = 0;         ///< and the first operator with that
+  double time = 0;            ///< ns of all operators
+  std::uint64_t peak = 0;     ///< the most of `live`, in bytes
+  std::uint32_t peak_at = 0;  ///< and the first operator with that
 
   /// How many operators.
   [[nodiscard]] std::uint32_t length() const noexcept {
@@ -80,8 +80,8 @@ struct step_record {
     return std::span(lists).subspan(std::size_t{o.first} + o.inputs + o.updates, o.outputs);
   }
   /// Was it there before the step?
-  [[nodiscard]] bool was_there(std::size_t storage) const noexcept {
-    return storages[storage].born == none && !storages[storage].came;
+  [[nodiscard]] bool was_there(std::size_t which) const noexcept {
+    return storages[which].born == none && !storages[which].came;
   }
   /// What it takes of the machine's memory, in bytes. O(1).
   [[nodiscard]] std::size_t footprint() const noexcept {

@@ -106,9 +106,8 @@ TEST_CASE("away_list: bytes due before a position, and what is due first") {
           expected.positions = roll.one_in(5) ? 0 : roll.below(70);
           std::map<std::uint32_t, std::uint32_t> due;
           for (auto& [r, e] : expected.all) due[r] = any_due();
-          list.reset(expected.positions, [&](tensor_id t) {
-            return expected.all.at(index(t)).due = due.at(index(t));
-          });
+          list.reset(expected.positions,
+                     [&](tensor_id t) { return expected.all.at(index(t)).due = due.at(index(t)); });
         }
       }
       check_equal(list, expected, roll);

@@ -134,7 +134,8 @@ TEST_CASE("sources that come late in the step are not there from its beginning")
   CHECK(m.past().last_took() < 1.25 * m.past().last().time);
 }
 
-TEST_CASE("what dies before it is wanted back: a rehearsal says what that takes, or that it fails") {
+TEST_CASE(
+    "what dies before it is wanted back: a rehearsal says what that takes, or that it fails") {
   // Each step back makes a gradient, and what is read eight steps later, when what both were made
   // from is gone.
   using kind = action_list::kind;
@@ -193,8 +194,7 @@ TEST_CASE("a rehearsal says what the step to come takes: random programs, every 
       order = roll.one_in(3) ? std::vector<std::size_t>{0, 0, 1} : std::vector<std::size_t>{0, 1};
     }
     double peak = 0;
-    for (const action_list& k : kinds)
-      peak = std::max(peak, double(k.peak(int(variables.size()))));
+    for (const action_list& k : kinds) peak = std::max(peak, double(k.peak(int(variables.size()))));
     const double part = 0.4 + 0.05 * double(roll.below(12));
     simulated_options on{.capacity = bytes{std::uint64_t(peak * part)},
                          .host_capacity = bytes{std::uint64_t(peak * (roll.one_in(3) ? 0.3 : 4))},
@@ -209,8 +209,8 @@ TEST_CASE("a rehearsal says what the step to come takes: random programs, every 
     }
   }
   MESSAGE(sum.exact << " steps as foretold, " << sum.off << " not; " << sum.other
-                    << " were other steps, " << sum.failures << " did not fit; "
-                    << sum.left_on_host << " ended with something on the host, " << sum.under_way
+                    << " were other steps, " << sum.failures << " did not fit; " << sum.left_on_host
+                    << " ended with something on the host, " << sum.under_way
                     << " with copies under way");
   CHECK(sum.exact > 0);
   CHECK(sum.left_on_host > 0);

@@ -57,7 +57,9 @@ inline action_list random_actions(std::uint64_t seed, const std::vector<std::uin
   action_list s;
   s.sizes = variables;
   const int shared = int(variables.size());
-  const auto size = [&] { return roll.one_in(4) ? 8 + roll.below(500) : 1000 + roll.below(64'000); };
+  const auto size = [&] {
+    return roll.one_in(4) ? 8 + roll.below(500) : 1000 + roll.below(64'000);
+  };
   const auto value = [&] { return s.sizes.push_back(size()), int(s.sizes.size()) - 1; };
   const auto add = [&](kind what, int v, bool pinned = false) {
     s.acts.push_back({.what = what, .outputs = {v}, .pinned = pinned});

@@ -60,8 +60,8 @@ class away_list {
   /// O(log positions), no heap.
   void add(tensor_id t, bytes size, bool on_host, std::uint32_t due) noexcept {
     row& r = rows_[index(t)];
-    r = {size.count, none, static_cast<std::uint32_t>(list_.size()), tensor_id::none, on_host,
-         ++left_};
+    r = {size.count,      none,    static_cast<std::uint32_t>(list_.size()),
+         tensor_id::none, on_host, ++left_};
     list_.push_back(t);
     file(t, due);
   }

@@ -236,8 +236,7 @@ class ledger {
       const bool out = done.where == engine::copy_out;
       sorted_.push_back({done, {t, size, out ? direction::out : direction::in}});
     };
-    for (const flight& f : flights_)
-      add(f.tensor, f.moving.done(), tensors[f.tensor].footprint);
+    for (const flight& f : flights_) add(f.tensor, f.moving.done(), tensors[f.tensor].footprint);
     for (const copy_under_way& c : copying_) add(c.tensor, c.done, tensors[c.tensor].footprint);
     for (const forsaken& f : forsaken_) add(tensor_id::none, f.done, f.size);
     std::ranges::sort(sorted_, {}, [](const auto& c) {

@@ -1,5 +1,5 @@
-// delta: a manager's tensors brought to where they are between two steps of another manager, so that
-// a step can be rehearsed from there.
+// delta: a manager's tensors brought to where they are between two steps of another manager, so
+// that a step can be rehearsed from there.
 #pragma once
 
 #include <algorithm>
