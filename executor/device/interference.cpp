@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <thread>
 #include <vector>
 
 #include "device/cpu.hpp"
@@ -106,6 +107,7 @@ copy_ways measure_copies(thread_pool& pool) {
   found.threads.waited = waited(2);
   const double rate = waited(0);
   found.caller = {rate, rate, 1.0};
+  found.spare_core = std::thread::hardware_concurrency() > unsigned(pool.threads());
   return found;
 }
 

@@ -26,10 +26,11 @@ struct copy_behaviour {
 struct copy_ways {
   copy_behaviour threads;  ///< a thread per direction; one of them copying
   copy_behaviour caller;   ///< the caller and its idle threads, in between kernels
+  bool spare_core = true;  ///< the machine says that it has more cores than kernels have threads
   /// For cpu_options::copy_threads. In doubt the caller: what it costs is known, what
   /// a thread costs depends on when the system lets it run.
   [[nodiscard]] int better() const noexcept {
-    return threads.price() <= 0.8 * caller.price() ? 2 : 0;
+    return threads.price() <= (spare_core ? 0.8 : 0.5) * caller.price() ? 2 : 0;
   }
 };
 

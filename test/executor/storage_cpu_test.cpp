@@ -226,4 +226,5 @@ TEST_CASE("what copies cost kernels is measured, and the cheaper way is taken") 
   // waits has as much.
   CHECK(copy_ways{{10e9, 10e9, 0.5}, {20e9, 20e9, 1}}.better() == 0);
   CHECK(copy_ways{{10e9, 20e9, 0.1}, {20e9, 20e9, 1}}.better() == 2);
+  CHECK(copy_ways{{10e9, 20e9, 0.1}, {20e9, 20e9, 1}, false}.better() == 0);
 }
