@@ -239,7 +239,8 @@ class history {
     follow(last_, 0);
     refile();
   }
-  /// The step that follows begins now: what was done since the end of the last one is nobody's time.
+  /// The step that follows begins now: what was done since the end of the last one is nobody's
+  /// time.
   void resumes(nanoseconds clock) noexcept { began_ = clock; }
   /// An operator is about to begin: with the first of all begins the first step, whatever took time
   /// before.
@@ -405,7 +406,7 @@ class history {
     std::uint32_t again = none;               // its first use in this step, by the one before
     std::uint32_t before = none;              // its number in the step before
     std::uint32_t quiet = 0, quiet_step = 0;  // its place in `quiet_`, and in which step
-    std::uint64_t gone_under = 0;   // dropped while these forecasts held, by which it was `expected`
+    std::uint64_t gone_under = 0;  // dropped while these forecasts held, by which it was `expected`
   };
   // Not touched so far in the step under way, but something happened to it.
   struct quiet {
@@ -526,8 +527,8 @@ class history {
       if (c.what == kind::came) now_.storages[c.storage].came = true;
       if (c.what == kind::went) now_.storages[c.storage].went = true;
     }
-    living([&](tensor_id t, bytes size, bool pinned) {
-      if (rows_[index(t)].step != step_) enter(t, size, none, pinned);
+    living([&](tensor_id t, bytes n, bool pinned) {
+      if (rows_[index(t)].step != step_) enter(t, n, none, pinned);
     });
   }
   // What was there before the step, and what it was to the last step like this one: that may be

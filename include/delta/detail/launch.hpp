@@ -59,8 +59,8 @@ class launcher {
           most = std::max(most, size_of(x));
           outputs.emplace_back();
         }
-        const auto obtain = [&](block& b, bytes size) {
-          if (!b) b = l.room_->obtain(size, lifetime::transient);
+        const auto obtain = [&](block& b, bytes n) {
+          if (!b) b = l.room_->obtain(n, lifetime::transient);
         };
         for (const bool largest : {true, false}) {
           auto b = outputs.begin();

@@ -232,9 +232,9 @@ class ledger {
   /// copies).
   [[nodiscard]] std::span<const queued_copy> queued_copies() {
     sorted_.clear();
-    const auto add = [&](tensor_id t, stamp done, bytes size) {
+    const auto add = [&](tensor_id t, stamp done, bytes n) {
       const bool out = done.where == engine::copy_out;
-      sorted_.push_back({done, {t, size, out ? direction::out : direction::in}});
+      sorted_.push_back({done, {t, n, out ? direction::out : direction::in}});
     };
     for (const flight& f : flights_) add(f.tensor, f.moving.done(), tensors[f.tensor].footprint);
     for (const copy_under_way& c : copying_) add(c.tensor, c.done, tensors[c.tensor].footprint);
