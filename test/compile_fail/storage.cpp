@@ -171,10 +171,10 @@ struct counts_holes : right {
 static_assert(explain_storage<counts_holes>());
 // says: 'burden' or 'alone' is there, but not both as 'double burden(delta::direction) const' and
 //   'std::optional<delta::nanoseconds> alone(delta::stamp)'
-struct tells_a_burden_only : right {
-  double burden(delta::direction) const;
+struct tells_whole_burdens : right {
+  int burden(delta::direction) const;
 };
-static_assert(explain_storage<tells_a_burden_only>());
+static_assert(explain_storage<tells_whole_burdens>());
 // says: a Storage changes: it can't be const
 static_assert(explain_storage<const right>());
 
