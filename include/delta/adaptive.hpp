@@ -211,8 +211,9 @@ struct ten_policies {
 ///   rehearsed    after the first step of a kind; after the second, as the first one's times may be
 ///                far off; and when the operators' times have changed by `drift`
 ///   tried        the best rehearsed first. Then, as long as the best measured step took longer
-///                than another policy's rehearsal, that one: none whose rehearsal was `near` behind
-///                the best. Where rehearsals come true nothing is left to try.
+///                than another policy's rehearsal, that one; what was rehearsed `near` behind the
+///                best only where that has not come true. Where rehearsals do, nothing is left to
+///                try.
 ///   kept         the best measured, until another one's measured time is shorter by `patience`
 ///
 /// `C::names` are the policies' names, `C::make(selector)` makes them, as `switching` does.
@@ -250,30 +251,43 @@ struct rehearsing {
     const step_record& step = c.past().last();
     results_.rehearsed_for(step.time);
     const coming_step next(c, step);
+    // What is worse than this is of no use: a step that was measured, or `near` behind the best.
+    const std::uint32_t fastest = best_measured();
+    const double known = fastest < many ? results_.measured(fastest) : 0.0;
     double least = never;
     for (std::uint32_t i = 0; i < many; ++i) {
       // What decides now first: its correction is needed, and the others stop where they are worse.
       const std::uint32_t v = (c.variant() + i) % many;
-      const double took = rehearse(next, C::make(always{v}), v, (1 + near) * least);
+      const double limit = std::max(known, (1 + near) * least);
+      const double took = rehearse(next, C::make(always{v}), v, limit);
       results_.rehearsed(v, took);
       least = std::min(least, took);
     }
   }
+  // `many`: nothing was measured.
+  [[nodiscard]] std::uint32_t best_measured() const noexcept {
+    std::uint32_t best = many;
+    for (std::uint32_t v = 0; v < many; ++v)
+      if (const double m = results_.measured(v);
+          m > 0 && (best == many || m < results_.measured(best)))
+        best = v;
+    return best;
+  }
   // What shall decide in the next step like the last one.
   [[nodiscard]] std::uint32_t best() const noexcept {
-    std::uint32_t measured = many, rehearsed = 0, untried = many;
+    std::uint32_t rehearsed = 0, untried = many;
     for (std::uint32_t v = 0; v < many; ++v) {
-      const double m = results_.measured(v), r = results_.rehearsed(v);
-      if (m > 0 && (measured == many || m < results_.measured(measured))) measured = v;
-      if (m == 0 && (untried == many || r < results_.rehearsed(untried))) untried = v;
+      const double r = results_.rehearsed(v);
       if (r < results_.rehearsed(rehearsed)) rehearsed = v;
+      if (results_.measured(v) == 0 && (untried == many || r < results_.rehearsed(untried)))
+        untried = v;
     }
+    const std::uint32_t measured = best_measured();
     if (measured == many) return rehearsed;
-    // A rehearsal may be too good, not too bad, to be true: it knows no disturbance.
+    // A rehearsal may be too good to be true, as it knows no disturbance; so what it says of the
+    // others counts as long as the best measured step was no better than that.
     const double least = results_.measured(measured);
-    if (untried != many && results_.rehearsed(untried) * (1 + patience) < least &&
-        results_.rehearsed(untried) <= (1 + near) * results_.rehearsed(rehearsed))
-      return untried;
+    if (untried != many && results_.rehearsed(untried) * (1 + patience) < least) return untried;
     const std::uint32_t now = results_.chosen();
     const bool stays =
         results_.measured(now) > 0 && results_.measured(now) <= (1 + patience) * least;
