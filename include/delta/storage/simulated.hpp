@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -201,7 +202,7 @@ class virtual_engines {
     };
     pass(first.left, first.burden + last.burden);
     if (left > 0) pass(last.left - first.left, last.burden);
-    return nanoseconds{static_cast<std::int64_t>(took + left + 0.5)};
+    return nanoseconds{std::llround(took + left)};
   }
   copy_rates told_, real_;
   virtual_clock time_;
