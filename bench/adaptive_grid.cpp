@@ -5,12 +5,10 @@
 //   adaptive_grid TRACE...
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -19,11 +17,11 @@
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "ablations.hpp"
 #include "delta/presets.hpp"
+#include "on_all_cores.hpp"
 #include "replay/bound.hpp"
 #include "replay/replay.hpp"
 #include "replay/simrd.hpp"
@@ -215,22 +213,14 @@ int run(std::span<char*> files) {
   std::vector<subject> all;
   for (const char* f : files) {
     trace t = read_trace(f);
-    auto name = std::filesystem::path(f).filename();
-    if (name.extension() == ".gz") name = name.stem();
     const bytes peak = unmanaged_peak(t);
-    all.push_back({name.stem().string(), std::move(t), peak});
+    all.push_back({bench::trace_name(f), std::move(t), peak});
   }
   row_writer rows;
   std::vector<job> jobs;
   for (const subject& s : all) add_grid(jobs, rows, s);
   add_changes(jobs, rows, all);
-  std::atomic<std::size_t> next{0};
-  std::vector<std::jthread> workers;
-  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  while (workers.size() < cores)
-    workers.emplace_back([&] {
-      for (std::size_t i = next++; i < jobs.size(); i = next++) jobs[i]();
-    });
+  bench::run_on_all_cores(jobs);
   return 0;
 }
 

@@ -4,12 +4,8 @@
 //
 //   placement_grid [--rate BYTES] [--policy NAME,...] [--budget PART,...] TRACE...
 
-#include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <mutex>
@@ -17,10 +13,10 @@
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "delta/presets.hpp"
+#include "on_all_cores.hpp"
 #include "replay/replay.hpp"
 #include "replay/trace_file.hpp"
 #include "replay/trace_repeat.hpp"
@@ -113,9 +109,7 @@ int run(std::span<char*> words) {
       budgets = split(value());
     } else {
       const trace t = read_trace(word);
-      auto name = std::filesystem::path(word).filename();
-      if (name.extension() == ".gz") name = name.stem();
-      all.push_back({name.stem().string(), repeat_trace(t, steps), unmanaged_peak(t)});
+      all.push_back({bench::trace_name(word), repeat_trace(t, steps), unmanaged_peak(t)});
     }
   }
   std::vector<std::function<void()>> jobs;
@@ -146,12 +140,7 @@ int run(std::span<char*> words) {
             const std::scoped_lock one(lock);
             std::cout << out.str() << "}\n";
           });
-  std::atomic<std::size_t> next{0};
-  std::vector<std::jthread> workers;
-  while (workers.size() < std::max(1u, std::thread::hardware_concurrency()))
-    workers.emplace_back([&] {
-      for (std::size_t i = next++; i < jobs.size(); i = next++) jobs[i]();
-    });
+  bench::run_on_all_cores(jobs);
   return 0;
 }
 
