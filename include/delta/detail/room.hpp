@@ -431,13 +431,19 @@ class room {
     if (moving <= worth_asking_ns) return;
     book_->look();
     const context c = view();
-    const auto leaving = windows_.cheapest(
-        size, moving, [&](const auto& visit) { s.walk_blocks(visit); },
-        [&](std::uint32_t row) { return book_->owner(row); },
-        [&](tensor_id t) { return cost_to_leave(c, t); });
+    const auto leaving =
+        cheapest_window(size, moving, [&](tensor_id t) { return cost_to_leave(c, t); });
     if (leaving.empty()) return;
     release_window(leaving);
     while (s.largest_hole() < size && book_->leaving().count > 0) wait();
+  }
+  // Neighbours in this storage that make a piece of that size, by `cost(tensor)`, under `limit`.
+  template <class Cost>
+  [[nodiscard]] std::span<const tensor_id> cheapest_window(bytes size, double limit,
+                                                           const Cost& cost) {
+    return windows_.cheapest(
+        size, limit, [&](const auto& visit) { book_->storage().walk_blocks(visit); },
+        [&](std::uint32_t row) { return book_->owner(row); }, cost);
   }
   // What it costs to get it back, in ns, where it may leave now.
   [[nodiscard]] double cost_to_leave(const context& c, tensor_id t) const {
@@ -462,10 +468,7 @@ class room {
       if (s.largest_hole() >= size || book_->free_bytes() + book_->leaving() >= need) return false;
       book_->look();
       const context c = view();
-      const auto leaving = windows_.cheapest(
-          size, never, [&](const auto& visit) { s.walk_blocks(visit); },
-          [&](std::uint32_t row) { return book_->owner(row); },
-          [&](tensor_id t) { return price(c, t); });
+      const auto leaving = cheapest_window(size, never, [&](tensor_id t) { return price(c, t); });
       release_window(leaving);
       return !leaving.empty();
     } else {
