@@ -222,15 +222,16 @@ def main():
     # PyTorch in single and in double precision (1 to 5 %); residual branches scaled down by
     # gamma = 1/8 make them rare (1e-5 without). ResNeXt-50 has twice as many channels to flip: with
     # 1/8 and batches of 4 the velocities of PyTorch's two precisions differ by 14 %, with 1/16 by
-    # 0.7 %. The tolerances allow for a few: other processors round differently. Losses are
-    # continuous, so theirs are sharp.
+    # 0.7 %. The tolerances allow for a few: other processors round differently (with SSE4.1 alone one
+    # flip moves a velocity of ResNeXt-50 by 6 % of its root mean square). Losses are continuous, so
+    # theirs are sharp.
     cases = [
         run("resnet20", ResNet20, 1.0, 4, 32, 3, 10, hyper, 3, lambda n: True, 1e-4, 0.02),
         run("resnet20", ResNet20, 1.0, 4, 28, 1, 10, hyper, 3, some, 1e-4, 0.02),
         run("resnet20", ResNet20, 1.0, 4, 32, 3, 10, adam, 3, some, 1e-4, 0.02),
         run("resnet50", ResNet50, 0.125, 2, 64, 3, 10, gentle, 3, some, 1e-3, 0.05),
         run("resnet18", ResNet18, 1.0, 4, 64, 3, 10, gentle, 3, few, 1e-3, 0.05),
-        run("resnext50_32x4d", ResNeXt50, 0.0625, 4, 64, 3, 10, gentle, 3, few, 1e-3, 0.1),
+        run("resnext50_32x4d", ResNeXt50, 0.0625, 4, 64, 3, 10, gentle, 3, few, 1e-3, 0.2),
     ]
     maker = f"make_training_reference.py, PyTorch {torch.__version__.split('+')[0]}"
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
