@@ -24,6 +24,7 @@
 #include "on_all_cores.hpp"
 #include "replay/bound.hpp"
 #include "replay/replay.hpp"
+#include "replay/replay_named.hpp"
 #include "replay/simrd.hpp"
 #include "replay/trace_file.hpp"
 #include "replay/trace_perturb.hpp"
@@ -99,14 +100,15 @@ replay_machine machine_for(const subject& s, const setting& on, double ratio) {
           .places = false};
 }
 
-template <class Policy>
+/// `replay_it` replays a program on a machine.
+template <class Replay>
 void replay_one(row_writer& rows, std::string_view table, const subject& s, const trace& program,
-                const setting& on, double ratio, std::string_view name, Policy p) {
+                const setting& on, double ratio, std::string_view name, const Replay& replay_it) {
   replay_machine machine = machine_for(s, on, ratio);
   // The limit is the step's; of the whole it is no concern.
   machine.thrash_limit = 2.0;
   const auto began = std::chrono::steady_clock::now();
-  const replay_result r = replay(program, std::move(p), machine);
+  const replay_result r = replay_it(program, machine);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
   std::vector<double> overheads;
   std::vector<std::uint64_t> tensors, records, host;
@@ -122,6 +124,10 @@ void replay_one(row_writer& rows, std::string_view table, const subject& s, cons
              R"(,"records":)" + list_of(records) + R"(,"host":)" + list_of(host) +
              R"(,"milliseconds":)" + std::to_string(took.count()) + R"(,"operators":)" +
              std::to_string(s.step.operations.size()) + "}");
+}
+
+auto by_name(std::string_view policy) {
+  return [policy](const trace& t, const replay_machine& m) { return replay_named(policy, t, m); };
 }
 
 using job = std::function<void()>;
@@ -162,22 +168,19 @@ void add_grid(std::vector<job>& jobs, row_writer& rows, const subject& s) {
             p.name == "adaptive" || p.name == "auto" || p.name == "dtr" || p.name == "online";
         if (p.name == "unmanaged" || ((!plain || low) && !ours)) continue;
         jobs.emplace_back([&rows, &s, &on, ratio, program, name = p.name] {
-          with_preset(name, [&](auto policy) {
-            replay_one(rows, "grid", s, *program, on, ratio, name, std::move(policy));
-          });
+          replay_one(rows, "grid", s, *program, on, ratio, name, by_name(name));
         });
       }
       if (plain && !low)
         for (const preset& p : peer_presets)
           jobs.emplace_back([&rows, &s, &on, ratio, program, name = p.name] {
-            with_peer(name, [&](auto policy) {
-              replay_one(rows, "grid", s, *program, on, ratio, name, std::move(policy));
-            });
+            replay_one(rows, "grid", s, *program, on, ratio, name, by_name(name));
           });
       if (!plain || std::ranges::count(for_pieces, ratio) == 0) continue;
       bench::for_each_ablation([&](std::string_view name, auto policy) {
         jobs.emplace_back([&rows, &s, &on, ratio, program, name = std::string(name), policy] {
-          replay_one(rows, "ablation", s, *program, on, ratio, name, policy);
+          replay_one(rows, "ablation", s, *program, on, ratio, name,
+                     [&](const trace& t, const replay_machine& m) { return replay(t, policy, m); });
         });
       });
     }
@@ -196,15 +199,13 @@ void add_changes(std::vector<job>& jobs, row_writer& rows, const std::vector<sub
           // what the turns are compared with.
           const subject& larger = a.peak < b.peak ? b : a;
           const subject both{a.name + "+" + b.name, {}, larger.peak};
-          with_preset(name, [&](auto p) {
-            replay_one(rows, "in turns", both, alternate(a.step, b.step, 4), on, ratio, name, p);
-          });
-          for (const subject* s : {&a, &b})
-            with_preset(name, [&](auto p) {
-              const subject alone{
-                  both.name + ":" + (s == &a ? "first" : "second"), {}, larger.peak};
-              replay_one(rows, "alone", alone, repeat_trace(s->step, 4), on, ratio, name, p);
-            });
+          replay_one(rows, "in turns", both, alternate(a.step, b.step, 4), on, ratio, name,
+                     by_name(name));
+          for (const subject* s : {&a, &b}) {
+            const subject alone{both.name + ":" + (s == &a ? "first" : "second"), {}, larger.peak};
+            replay_one(rows, "alone", alone, repeat_trace(s->step, 4), on, ratio, name,
+                       by_name(name));
+          }
         });
   }
 }

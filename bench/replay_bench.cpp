@@ -7,10 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "delta/presets.hpp"
 #include "delta/trace.hpp"
 #include "replay/bound.hpp"
-#include "replay/replay.hpp"
+#include "replay/replay_named.hpp"
 #include "replay/replay_runs.hpp"
 #include "replay/trace_file.hpp"
 
@@ -37,11 +36,7 @@ void one(benchmark::State& state, const std::string& name, const std::string& po
   replay_machine machine = machine_for(t->content, peak, {});
   machine.places = true;
   machine.budget = replay_budget{static_cast<double>(state.range(0)) / 100, {}}.resolve(peak);
-  for (auto _ : state) {
-    with_preset(policy, [&](auto p) {
-      benchmark::DoNotOptimize(replay(t->content, std::move(p), machine));
-    });
-  }
+  for (auto _ : state) benchmark::DoNotOptimize(replay_named(policy, t->content, machine));
 }
 void bound(benchmark::State& state, const std::string& name) {
   const auto t = trace_named(state, name);

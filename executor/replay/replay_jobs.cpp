@@ -15,8 +15,8 @@
 #include <tuple>
 #include <utility>
 
-#include "delta/presets.hpp"
 #include "replay/bound.hpp"
+#include "replay/replay_named.hpp"
 #include "replay/simrd.hpp"
 #include "watchers.hpp"
 
@@ -127,21 +127,6 @@ replay_row head_of(const replay_job& j) {
   return row;
 }
 
-/// Replays with the observers that `watch` asks for.
-template <class Policy>
-replay_result watched(const replay_job& j, Policy policy, const replay_watch& watch) {
-  watchers told(watch.timeline, watch.decisions);
-  if (!told.any()) return replay(*j.subject, std::move(policy), j.machine);
-  return replay(*j.subject, std::move(policy), j.machine, observed_by{&told});
-}
-
-replay_result replay_preset(const replay_job& j, const replay_watch& watch) {
-  replay_result result;
-  const auto run = [&](auto policy) { result = watched(j, std::move(policy), watch); };
-  if (!with_preset(j.policy, run)) with_peer(j.policy, run);
-  return result;
-}
-
 /// What is the same for a whole replay and for a step of it.
 void fill(replay_row& row, const auto& figures) {
   row.time_ns = figures.time.count();
@@ -215,7 +200,8 @@ std::vector<replay_row> done(const replay_job& j, const replay_watch& watch) {
     const trace& t = j.step != nullptr ? *j.step : *j.subject;
     rows = {row_of(j, run_simrd(t, *simulator, j.machine.budget, j.machine.thrash_limit))};
   } else {
-    const replay_result result = replay_preset(j, watch);
+    watchers told(watch.timeline, watch.decisions);
+    const replay_result result = replay_named(j.policy, *j.subject, j.machine, &told);
     rows = j.step != nullptr ? rows_of(j, result) : std::vector{row_of(j, result)};
   }
   for (replay_row& row : rows)

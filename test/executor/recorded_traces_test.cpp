@@ -13,14 +13,13 @@
 #include <variant>
 #include <vector>
 
-#include "decision_log.hpp"
-#include "delta/presets.hpp"
 #include "feasibility.hpp"
-#include "replay/replay.hpp"
+#include "replay/replay_named.hpp"
 #include "replay/trace_file.hpp"
 #include "temporary_folder.hpp"
 #include "tool.hpp"
 #include "training.hpp"
+#include "watchers.hpp"
 
 using namespace delta;
 using namespace delta::executor;
@@ -82,10 +81,9 @@ replayed_run replay_again(const trace& t, const train_options& o) {
   on.host_budget = *o.host_budget;
   on.thrash_limit = 1e6;  // a live run has none
   std::ostringstream text;
-  decision_log log{text};
+  watchers told(nullptr, &text);
   replayed_run run;
-  with_preset(o.policy,
-              [&](auto p) { run.result = replay(t, std::move(p), on, observed_by{&log}); });
+  run.result = replay_named(o.policy, t, on, &told);
   run.decisions = text.str();
   return run;
 }

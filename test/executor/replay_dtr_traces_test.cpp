@@ -10,9 +10,8 @@
 #include <map>
 #include <string>
 
-#include "delta/presets.hpp"
 #include "replay/bound.hpp"
-#include "replay/replay.hpp"
+#include "replay/replay_named.hpp"
 #include "replay/trace_repeat.hpp"
 #include "simrd_reference.hpp"
 
@@ -30,7 +29,7 @@ TEST_CASE("DTR's traces: the preset dtr is never far behind DTR's simulator") {
     if (row.policy != simrd_policy::dtr) continue;
     if (!traces.contains(row.model)) traces[row.model] = test::dtr_trace(folder, row.model);
     const auto ours =
-        replay(traces[row.model], recompute_only(), {.budget = row.budget, .places = true});
+        replay_named("dtr", traces[row.model], {.budget = row.budget, .places = true});
     const bool passes = ours.result == replay_result::verdict::pass;
     INFO(row.model << " at " << row.ratio << " of the peak");
     if (row.expected.result != simrd_result::verdict::pass) {
@@ -74,8 +73,7 @@ TEST_CASE("DTR's traces: no run is below the bound") {
           CHECK(overhead >= bound * (1 - 1e-12));
           ++compared;
         };
-        hold("online", replay(t, online(), on));
-        hold("paper", replay(t, paper(), on));
+        for (const char* policy : {"online", "paper"}) hold(policy, replay_named(policy, t, on));
       }
   }
   CHECK(compared > 80);
@@ -94,25 +92,25 @@ TEST_CASE("DTR's traces: published rules pass at half the peak, or end in a type
                             .latency = nanoseconds{10'000},
                             .thrash_limit = 10,
                             .limit_steps = true};
-    const auto run = [&](const char* policy, auto p) {
+    const auto run = [&](const char* policy) {
       INFO(model << ", " << policy);
-      const replay_result r = replay(steps, std::move(p), on);
+      const replay_result r = replay_named(policy, steps, on);
       CHECK(r.peak <= on.budget);
       CHECK((r.result == replay_result::verdict::oom) == !r.error.empty());
       return r;
     };
-    const auto passes = [&](const char* policy, auto p) {
-      const replay_result r = run(policy, p);
+    const auto passes = [&](const char* policy) {
+      const replay_result r = run(policy);
       CHECK(r.result == replay_result::verdict::pass);
       return r;
     };
-    const auto swapping = passes("swap_lru", swap_lru());
+    const auto swapping = passes("swap_lru");
     // Prefetching and planning are worth something.
-    CHECK(passes("vdnn", vdnn()).time < swapping.time);
-    const auto planned = passes("capuchin", capuchin());
+    CHECK(passes("vdnn").time < swapping.time);
+    const auto planned = passes("capuchin");
     CHECK(planned.steps[0].time == swapping.steps[0].time);
     CHECK(planned.steps[1].time < planned.steps[0].time);
-    run("superneurons", superneurons());
-    run("chen", chen());
+    run("superneurons");
+    run("chen");
   }
 }

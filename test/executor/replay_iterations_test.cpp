@@ -14,6 +14,7 @@
 #include "recordings.hpp"
 #include "replay/replay.hpp"
 #include "replay/replay_jobs.hpp"
+#include "replay/replay_named.hpp"
 #include "replay/trace_perturb.hpp"
 #include "replay/trace_repeat.hpp"
 
@@ -67,12 +68,6 @@ replay_machine machine_for_part(const trace& t, double part) {
           .limit_steps = true};
 }
 
-replay_result replay_with(std::string_view policy, const trace& t, const replay_machine& on) {
-  replay_result result;
-  with_preset(policy, [&](auto p) { result = replay(t, std::move(p), on); });
-  return result;
-}
-
 /// Figures of steps add up to those of the whole, and the time of each is accounted for.
 void check_sums(const replay_result& r) {
   step_figures sum;
@@ -102,7 +97,7 @@ void check_growth(const trace& t, const replay_machine& on) {
   const trace program = repeat_trace(t, 10);
   for (const std::string_view policy : {"dtr", "online"}) {
     CAPTURE(policy);
-    const replay_result r = replay_with(policy, program, on);
+    const replay_result r = replay_named(policy, program, on);
     REQUIRE(r.result == verdict::pass);
     REQUIRE(r.steps.size() == 10);
     check_sums(r);
@@ -119,7 +114,7 @@ void check_growth(const trace& t, const replay_machine& on) {
 
 TEST_CASE("one step: its figures are those of the replay") {
   for (const trace& t : {with_results(), with_end()}) {
-    const replay_result r = replay_with("online", t, machine_for_part(t, 0.6));
+    const replay_result r = replay_named("online", t, machine_for_part(t, 0.6));
     REQUIRE(r.result == verdict::pass);
     REQUIRE(r.steps.size() == 1);
     CHECK(r.steps[0].unmanaged == nanoseconds{1610});
@@ -130,8 +125,8 @@ TEST_CASE("one step: its figures are those of the replay") {
 TEST_CASE("the first of several steps is as the one of a trace that is replayed once") {
   const trace t = with_results();
   const replay_machine on = machine_for_part(t, 0.6);
-  const replay_result once = replay_with("dtr", t, on);
-  const replay_result often = replay_with("dtr", repeat_trace(t, 3), on);
+  const replay_result once = replay_named("dtr", t, on);
+  const replay_result often = replay_named("dtr", repeat_trace(t, 3), on);
   REQUIRE(once.result == verdict::pass);
   REQUIRE(often.steps.size() == 3);
   CHECK(often.steps[0].time == once.time);

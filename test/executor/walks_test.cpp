@@ -11,6 +11,7 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "replay/replay.hpp"
+#include "replay/replay_named.hpp"
 #include "simrd_reference.hpp"
 
 using namespace delta;
@@ -59,20 +60,24 @@ TEST_CASE("a cost is told by few records, on real traces") {
   for (const char* model : {"resnet32", "unet", "densenet121", "transformer", "lstm"}) {
     const trace t = test::dtr_trace(folder, model);
     const unmanaged_cost alone = unmanaged(t);
-    const auto add = [&](work& all, const auto& policy, const char* name) {
+    // `replay_it` replays the trace on a machine.
+    const auto add = [&](work& all, const char* name, const auto& replay_it) {
       work here;
       for (const double ratio : {0.3, 0.4, 0.6, 0.8}) {
         const bytes budget{static_cast<std::uint64_t>(double(alone.peak.count) * ratio)};
-        const replay_result r = replay(t, policy, replay_machine{.budget = budget, .places = true});
+        const replay_result r = replay_it({.budget = budget, .places = true});
         here.walked += r.walked, here.answers += r.evaluations;
       }
       std::printf("%-12s %-7s %6.2f records per answer, %llu answers\n", model, name,
                   here.per_answer(), static_cast<unsigned long long>(here.answers));
       all.walked += here.walked, all.answers += here.answers;
     };
-    add(dtr_all, recompute_only(), "dtr");
-    add(online_all, online(), "online");
-    add(msps_all, msps_evict(), "msps");
+    const auto named = [&](const char* policy) {
+      return [&t, policy](const replay_machine& on) { return replay_named(policy, t, on); };
+    };
+    add(dtr_all, "dtr", named("dtr"));
+    add(online_all, "online", named("online"));
+    add(msps_all, "msps", [&](const replay_machine& on) { return replay(t, msps_evict(), on); });
   }
   // Not msps: without staleness it evicts what lies side by side, and closures get long. (Where it
   // thrashes they do: that is the policy's price, and the walk's limit bounds it.)
