@@ -16,9 +16,9 @@ bool on_gpu(const train_options& o) noexcept {
 std::unique_ptr<backend> choose_backend(const train_options& o,
                                         std::function<void(std::string_view)> warn) {
   if (!on_gpu(o)) {
-    // Nothing depends on real copies under a virtual clock.
+    // Under a virtual clock nothing depends on real copies, and without a policy nothing is copied.
     std::optional<int> copiers = o.copy_threads;
-    if (o.virtual_clock) copiers = copiers.value_or(2);
+    if (o.virtual_clock || o.policy == "unmanaged") copiers = copiers.value_or(2);
     return make_cpu_backend(
         {.threads = o.threads, .copy_rate = o.copy_rate, .copy_threads = copiers});
   }

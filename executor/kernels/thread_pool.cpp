@@ -1,7 +1,5 @@
 #include "kernels/thread_pool.hpp"
 
-#include <omp.h>
-
 #include <chrono>
 #include <limits>
 #include <stdexcept>
@@ -10,6 +8,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+// OpenMP's own, of any compiler. Its header comes with g++ alone.
+extern "C" void omp_set_num_threads(int threads);
 
 namespace delta::executor {
 namespace {

@@ -11,6 +11,7 @@
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
 #include "random_program.hpp"
+#include "seeds.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -44,7 +45,7 @@ trace follow(const program& p, Policy policy, S& storage, const Launch& launch) 
 
 TEST_CASE("arena and simulator take the same decisions") {
   std::uint64_t moved = 0, waited = 0;
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
     const program p = random_program(seed, {.largest = 200});
     const auto expected = evaluate(p);
     const bytes budget = round_up(bytes{largest_footprint(p, 64).count * (10 + seed % 5) / 10}, 64);

@@ -1,6 +1,7 @@
 // What the manager asks of the heap: nothing in a steady state, where everything stays and where a
 // tenth must be elsewhere; and how many bytes it holds per tensor and per operator. This executable
 // replaces operator new and delete (heap_count.hpp), so it sees every call of its own.
+// ctest-labels: slow
 #include <doctest/doctest.h>
 
 #include <cstddef>

@@ -10,6 +10,7 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "random_program.hpp"
+#include "seeds.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -64,7 +65,7 @@ void with_offloading_policies(const F& f) {
 }  // namespace
 
 TEST_CASE("with host memory, every policy that may offload passes once the largest operator fits") {
-  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds(1000); ++seed) {
     const program p = random_program(seed);
     const bytes least = largest_footprint(p);
     for (const bytes budget : {least, least + bytes{least.count / 3}, least + least})
@@ -80,7 +81,7 @@ TEST_CASE("with host memory, every policy that may offload passes once the large
 }
 
 TEST_CASE("below the largest operator's footprint the error names just that") {
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds(200); ++seed) {
     const program p = random_program(seed);
     const bytes least = largest_footprint(p);
     const verdict v = attempt(p, online(), bytes{least.count - 1}, 1_MiB);
@@ -91,7 +92,7 @@ TEST_CASE("below the largest operator's footprint the error names just that") {
 }
 
 TEST_CASE("recomputation alone ends: it passes, or throws within a bounded number of decisions") {
-  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds(1000); ++seed) {
     const program p = random_program(seed);
     const bytes least = largest_footprint(p);
     for (const std::uint64_t percent : {100u, 130u, 200u, 400u}) {
@@ -159,7 +160,7 @@ bool schedule_exists(const program& p, bytes budget) {
 
 TEST_CASE("recomputation alone passes wherever brute force finds a schedule") {
   int passed = 0, impossible = 0;
-  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds(1500); ++seed) {
     program p = random_program(
         seed, {.operators = 8, .steps = 1, .largest = 24, .updates = false, .effects = false});
     for (auto& o : p.ops) o.drops.clear(), o.step = false, o.workspace %= 16;
@@ -179,6 +180,6 @@ TEST_CASE("recomputation alone passes wherever brute force finds a schedule") {
     }
   }
   std::printf("oracle: %d cells possible, %d impossible\n", passed, impossible);
-  CHECK(passed > 1000);
-  CHECK(impossible > 100);
+  CHECK(passed > static_cast<int>(seeds(1000)));
+  CHECK(impossible > static_cast<int>(seeds(100)));
 }

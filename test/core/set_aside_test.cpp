@@ -15,6 +15,7 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "do_anything.hpp"
+#include "seeds.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -154,7 +155,7 @@ TEST_CASE("random programs: what the program holds can be had, or a typed error 
     CHECK(storage.used() == 0_B);
     CHECK(storage.host_used() == 0_B);
   };
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  for (std::uint64_t seed = 0; seed < seeds(150); ++seed) {
     CAPTURE(seed);
     play(seed, recompute_only());
     play(seed, online());

@@ -1,3 +1,4 @@
+// ctest-labels: slow
 // A budget changes no bit: ResNet-20 under every policy, from 80 % of the unmanaged peak down to
 // what its largest operator needs.
 #include "bit_identity.hpp"

@@ -1,3 +1,4 @@
+// ctest-labels: slow
 // A budget that a replay finds and a run confirms. Under the virtual clock the run does what the
 // replay did, to the decision.
 #include "budget_training.hpp"

@@ -15,7 +15,9 @@ TEST_CASE("managed on 1, 2, 3 and 7 threads: the bits of the unmanaged run on on
         CAPTURE(w.model);
         CAPTURE(threads);
         CAPTURE(policy);
-        const train_report r = train(managed(unmanaged(w, threads), policy, percent(50)));
+        train_options o = managed(unmanaged(w, threads), policy, percent(50));
+        o.copy_threads = threads % 2 == 0 ? 2 : 0;
+        const train_report r = train(o);
         CHECK(r.threads == threads);
         CHECK(r.evictions + r.offloads > 0);
         check_equal(r, alone);

@@ -1,4 +1,4 @@
-// delta tests: how many random cases a test runs.
+// delta tests: how many cases a test runs.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,12 @@ inline std::uint64_t seeds(std::uint64_t usual = 1000) {
 #else
   return usual / 10;
 #endif
+}
+
+/// DELTA_TEST_LONG=1: all cells of the tables in docs/results/budgets.md, which take minutes; else
+/// those that differ most.
+inline bool all_cells() {
+  return environment("DELTA_TEST_LONG") != nullptr;
 }
 
 }  // namespace delta::test
