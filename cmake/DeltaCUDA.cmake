@@ -1,7 +1,12 @@
 # Decides whether the CUDA executor is built, by DELTA_CUDA, and says so in one line. Sets
 # DELTA_HAS_CUDA; with it CUDA is a language, CUDAToolkit is found, and cuDNN where there is one.
-set(DELTA_CUDA AUTO CACHE STRING
-    "The CUDA executor: AUTO (built where a toolkit is found), ON (an error where none is), OFF")
+set(delta_cuda_default AUTO)
+if(NOT "$ENV{DELTA_CUDA}" STREQUAL "")
+  set(delta_cuda_default $ENV{DELTA_CUDA})
+endif()
+set(DELTA_CUDA ${delta_cuda_default} CACHE STRING
+    "The CUDA executor: AUTO (built where a toolkit is found and a GPU answers), ON (an error \
+where there is no toolkit), OFF")
 set_property(CACHE DELTA_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(DELTA_CUDNN_ROOT "" CACHE PATH "Folder of cuDNN, with include/ and lib/, where it is not found")
 set(DELTA_HAS_CUDA OFF)
@@ -20,6 +25,17 @@ elseif(DELTA_SANITIZE)
   return()
 endif()
 
+execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE gpus ERROR_QUIET RESULT_VARIABLE failed)
+set(gpu_answers OFF)
+if(NOT failed AND gpus MATCHES "GPU 0")
+  set(gpu_answers ON)
+endif()
+# nvcc takes as long as all the rest of the executor: nobody waits for what could not run.
+if(DELTA_CUDA STREQUAL "AUTO" AND NOT gpu_answers)
+  message(STATUS "delta: no GPU answers: the CUDA executor is left out; DELTA_CUDA=ON builds it")
+  return()
+endif()
+
 # Debian's and NVIDIA's packages don't put nvcc on the PATH.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(delta_nvcc nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda
@@ -31,8 +47,7 @@ endif()
 # For the GPU of this machine; without one for those that are in data centres and on desks now, and
 # in a form that later ones can translate.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE gpus ERROR_QUIET RESULT_VARIABLE failed)
-  if(NOT failed AND gpus MATCHES "GPU 0")
+  if(gpu_answers)
     set(CMAKE_CUDA_ARCHITECTURES native CACHE STRING "What nvcc compiles for")
   else()
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 120-real 90-virtual CACHE STRING
