@@ -1,0 +1,120 @@
+// What deciding costs where closures are long and shared: <policy>/<part>, the training steps of a
+// densely connected network (test/support/dense_program.hpp) with empty kernels over the simulated
+// storage, in so many percent of the memory that they take. One iteration is a step of 5,320
+// operators; counters are per operator of the program, so replays and copies are in them.
+//
+//   ns_per_operator   time of this thread in the manager, learning included
+//   first_ns          the same in the first six steps, where policies are learned and rehearsed
+//   answers           questions that a policy's roles answered
+//   walked            tensor records that were read per answer, to find what is computed anew
+//   replays, copies   operators run again, and copies to the host and back
+//   virtual_us        virtual time of an operator, waiting and replays included
+//
+// Part 100 fits: what records, locks and touches cost without a decision.
+#include <benchmark/benchmark.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <string>
+#include <utility>
+
+#include "delta/error.hpp"
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+#include "dense_program.hpp"
+
+namespace {
+
+using namespace delta;
+using delta::test::dense_program;
+
+constexpr int first_steps = 6;
+
+double thread_ns() {
+  std::timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
+}
+
+/// Never releases, and learns how much a step holds.
+struct watches : no_prefetch {
+  static constexpr bool learns = true;
+};
+bytes peak_of_a_step() {
+  static const bytes peak = [] {
+    simulated storage({.capacity = bytes{std::uint64_t{1} << 40}});
+    manager alone{policy<base, never_release, watches>{}, storage};
+    dense_program program(alone, 1);
+    (void)program.step(), (void)program.step();
+    return bytes{alone.past().last().peak};
+  }();
+  return peak;
+}
+
+template <class Make>
+void steps(benchmark::State& state, const Make& make, int part) {
+  const bytes peak = peak_of_a_step();
+  simulated storage({.capacity = bytes{peak.count * static_cast<std::uint64_t>(part) / 100},
+                     .host_capacity = peak * 4});
+  manager m{make(), storage};
+  // So fast that copies seldom pay: closures get long.
+  dense_program program(m, 1);
+  try {
+    double operators = 0;
+    double began = thread_ns();
+    for (int i = 0; i < first_steps; ++i) operators += static_cast<double>(program.step());
+    state.counters["first_ns"] = (thread_ns() - began) / operators;
+
+    const auto counts = m.counts();
+    const std::uint64_t answers = m.evaluations(), walked = m.walked();
+    const auto virtual_began = storage.now();
+    operators = 0;
+    began = thread_ns();
+    for (auto _ : state) operators += static_cast<double>(program.step());
+    const double took = thread_ns() - began;
+    const auto per_operator = [&](std::uint64_t now, std::uint64_t before) {
+      return static_cast<double>(now - before) / operators;
+    };
+    const double answered = static_cast<double>(m.evaluations() - answers);
+    state.counters["ns_per_operator"] = took / operators;
+    state.counters["answers"] = answered / operators;
+    state.counters["walked"] =
+        answered > 0 ? static_cast<double>(m.walked() - walked) / answered : 0;
+    state.counters["replays"] = per_operator(m.counts().recomputes, counts.recomputes);
+    state.counters["copies"] =
+        per_operator(m.counts().offloads + m.counts().reloads, counts.offloads + counts.reloads);
+    state.counters["virtual_us"] =
+        static_cast<double>((storage.now() - virtual_began).count()) / 1000 / operators;
+  } catch (const error& e) {
+    state.SkipWithError(e.what());
+  }
+}
+
+template <class Make>
+void add(const std::string& name, Make make) {
+  for (const int part : {100, 45, 12}) {
+    benchmark::RegisterBenchmark(
+        (name + "/" + std::to_string(part)).c_str(),
+        [make, part](benchmark::State& state) { steps(state, make, part); })
+        ->Unit(benchmark::kMillisecond)
+        ->Iterations(6);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  add("paper", [] { return paper(); });
+  add("dtr", recompute_only);
+  add("online", online);
+  add("learned", learned);
+  add("adaptive", [] { return adaptive(); });
+  add("auto", [] { return auto_choice(); });
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
