@@ -49,9 +49,10 @@ model_options options_of(const json& c, purpose what = purpose::training) {
   return o;
 }
 
-// Root mean square error of the samples, relative to the root mean square of the whole tensor. Not the
-// largest error: where an activation lies so near zero that rounding decides its sign, single elements
-// of a gradient differ much, and which do depends on the instructions that a processor has.
+// Root mean square error of the samples, relative to the root mean square of the whole tensor. Not
+// the largest error: where an activation lies so near zero that rounding decides its sign, single
+// elements of a gradient differ much, and which do depends on the instructions that a processor
+// has.
 double sample_error(std::span<const float> got, const json& want) {
   const std::size_t count = want["samples"].size();
   const double scale = double(want["norm"]) / std::sqrt(double(got.size()));
