@@ -1,6 +1,7 @@
 // No scratch outside the arena: from the end of the first step to the end of the last the process's
 // heap neither grows nor bulges by 1 MiB. This executable counts every malloc of the process, those
 // of the libraries included.
+// ctest-labels: slow
 #include <doctest/doctest.h>
 #include <malloc.h>
 
