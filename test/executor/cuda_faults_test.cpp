@@ -126,7 +126,9 @@ TEST_CASE("cuda faults: each call fails in turn, once or from then on") {
     int code;
     bool sticky;
   };
-  const std::uint64_t every = 1000 / std::max<std::uint64_t>(seeds(1000), 1);
+  // All of them, or fewer where fewer seeds are asked for.
+  const std::uint64_t every =
+      std::max<std::uint64_t>(1000 / std::max<std::uint64_t>(seeds(1000), 1), 1);
   std::uint64_t first = 1;  // another one in each way, where not all calls fail
   for (const auto& [code, sticky] : {way{1, false}, {2, false}, {1, true}, {700, true}})
     for (std::uint64_t n = first++ % every + 1; n <= calls; n += every) {

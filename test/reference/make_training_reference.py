@@ -231,7 +231,7 @@ def main():
         run("resnet20", ResNet20, 1.0, 4, 32, 3, 10, adam, 3, some, 1e-4, 0.02),
         run("resnet50", ResNet50, 0.125, 2, 64, 3, 10, gentle, 3, some, 1e-3, 0.05),
         run("resnet18", ResNet18, 1.0, 4, 64, 3, 10, gentle, 3, few, 1e-3, 0.05),
-        run("resnext50_32x4d", ResNeXt50, 0.0625, 4, 64, 3, 10, gentle, 3, few, 1e-3, 0.2),
+        run("resnext50_32x4d", ResNeXt50, 0.0625, 4, 64, 3, 10, gentle, 3, few, 1e-3, 0.1),
     ]
     maker = f"make_training_reference.py, PyTorch {torch.__version__.split('+')[0]}"
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)

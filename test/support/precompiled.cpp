@@ -1,1 +1,1 @@
-// Nothing of its own: it is compiled for the headers that are precompiled with it.
+// delta tests: an empty unit, which carries the headers that all tests share precompiled.
