@@ -30,7 +30,7 @@ set(gpu_answers OFF)
 if(NOT failed AND gpus MATCHES "GPU 0")
   set(gpu_answers ON)
 endif()
-# nvcc takes as long as all the rest of the executor: nobody waits for what could not run.
+# nvcc takes more than a minute: nobody waits for what could not run.
 if(DELTA_CUDA STREQUAL "AUTO" AND NOT gpu_answers)
   message(STATUS "delta: no GPU answers: the CUDA executor is left out; DELTA_CUDA=ON builds it")
   return()
