@@ -21,14 +21,15 @@
 
 #include "ablations.hpp"
 #include "delta/presets.hpp"
-#include "on_all_cores.hpp"
 #include "replay/bound.hpp"
+#include "replay/on_all_cores.hpp"
 #include "replay/replay.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/simrd.hpp"
 #include "replay/trace_file.hpp"
 #include "replay/trace_perturb.hpp"
 #include "replay/trace_repeat.hpp"
+#include "trace_name.hpp"
 
 namespace {
 
@@ -221,7 +222,7 @@ int run(std::span<char*> files) {
   std::vector<job> jobs;
   for (const subject& s : all) add_grid(jobs, rows, s);
   add_changes(jobs, rows, all);
-  bench::run_on_all_cores(jobs);
+  on_all_cores(jobs.size(), [&](std::size_t i) { jobs[i](); });
   return 0;
 }
 

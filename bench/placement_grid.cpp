@@ -16,10 +16,11 @@
 #include <vector>
 
 #include "delta/presets.hpp"
-#include "on_all_cores.hpp"
+#include "replay/on_all_cores.hpp"
 #include "replay/replay.hpp"
 #include "replay/trace_file.hpp"
 #include "replay/trace_repeat.hpp"
+#include "trace_name.hpp"
 
 namespace {
 
@@ -140,7 +141,7 @@ int run(std::span<char*> words) {
             const std::scoped_lock one(lock);
             std::cout << out.str() << "}\n";
           });
-  bench::run_on_all_cores(jobs);
+  on_all_cores(jobs.size(), [&](std::size_t i) { jobs[i](); });
   return 0;
 }
 

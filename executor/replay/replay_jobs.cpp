@@ -1,53 +1,25 @@
 #include "replay/replay_jobs.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <ostream>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <utility>
 
 #include "replay/bound.hpp"
+#include "replay/on_all_cores.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/simrd.hpp"
 #include "watchers.hpp"
 
 namespace delta::executor {
 namespace {
-
-/// Calls work(0) to work(count - 1), each once, on all cores. Ends early when one throws, and
-/// throws that.
-template <class Work>
-void on_all_cores(std::size_t count, const Work& work) {
-  std::vector<std::exception_ptr> errors(count);
-  std::atomic<std::size_t> next{0};
-  std::atomic<bool> failed{false};
-  const auto worker = [&] {
-    for (std::size_t i = next++; i < count && !failed; i = next++) {
-      try {
-        work(i);
-      } catch (...) {
-        errors[i] = std::current_exception();
-        failed = true;
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> workers;
-    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-    while (workers.size() < std::min(cores, count)) workers.emplace_back(worker);
-  }
-  for (const auto& error : errors)
-    if (error) std::rethrow_exception(error);
-}
 
 /// The lower bounds that the jobs' rows need. It is the same for every policy: it is about the
 /// machine.
