@@ -26,7 +26,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -38,6 +37,7 @@
 #include "decision_program.hpp"
 #include "finders.hpp"
 #include "heap_count.hpp"
+#include "processor_time.hpp"
 #include "replay/trace_file.hpp"
 #include "trace_log.hpp"
 
@@ -45,14 +45,6 @@ namespace {
 
 using namespace delta;
 using namespace delta::bench;
-
-/// What the processor has done for this program, in ns. Of a single choice the wall clock would
-/// tell what other programs did meanwhile, if they did anything.
-double processor_ns() {
-  std::timespec t{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
-}
 
 /// How much is done before anything is timed. What keeps nothing needs no warm-up.
 struct effort {

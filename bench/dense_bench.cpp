@@ -15,8 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <ctime>
 #include <string>
 #include <utility>
 
@@ -24,6 +22,7 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "dense_program.hpp"
+#include "processor_time.hpp"
 
 namespace {
 
@@ -32,30 +31,9 @@ using delta::test::dense_program;
 
 constexpr int first_steps = 6;
 
-double thread_ns() {
-  std::timespec t{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
-}
-
-/// Never releases, and learns how much a step holds.
-struct watches : no_prefetch {
-  static constexpr bool learns = true;
-};
-bytes peak_of_a_step() {
-  static const bytes peak = [] {
-    simulated storage({.capacity = bytes{std::uint64_t{1} << 40}});
-    manager alone{policy<base, never_release, watches>{}, storage};
-    dense_program program(alone, 1);
-    (void)program.step(), (void)program.step();
-    return bytes{alone.past().last().peak};
-  }();
-  return peak;
-}
-
 template <class Make>
 void steps(benchmark::State& state, const Make& make, int part) {
-  const bytes peak = peak_of_a_step();
+  static const bytes peak = delta::test::dense_peak();
   simulated storage({.capacity = bytes{peak.count * static_cast<std::uint64_t>(part) / 100},
                      .host_capacity = peak * 4});
   manager m{make(), storage};
@@ -63,17 +41,17 @@ void steps(benchmark::State& state, const Make& make, int part) {
   dense_program program(m, 1);
   try {
     double operators = 0;
-    double began = thread_ns();
+    double began = bench::processor_ns();
     for (int i = 0; i < first_steps; ++i) operators += static_cast<double>(program.step());
-    state.counters["first_ns"] = (thread_ns() - began) / operators;
+    state.counters["first_ns"] = (bench::processor_ns() - began) / operators;
 
     const auto counts = m.counts();
     const std::uint64_t answers = m.evaluations(), walked = m.walked();
     const auto virtual_began = storage.now();
     operators = 0;
-    began = thread_ns();
+    began = bench::processor_ns();
     for (auto _ : state) operators += static_cast<double>(program.step());
-    const double took = thread_ns() - began;
+    const double took = bench::processor_ns() - began;
     const auto per_operator = [&](std::uint64_t now, std::uint64_t before) {
       return static_cast<double>(now - before) / operators;
     };

@@ -19,12 +19,6 @@ using namespace delta::test;
 
 namespace {
 
-/// Never releases, and learns how much a step holds.
-struct watches : no_prefetch {
-  static constexpr bool learns = true;
-};
-using watched = policy<base, never_release, watches>;
-
 /// Three steps in a part of what they hold at most; checks the work of all of them.
 template <class Policy>
 void check_work(const char* name, Policy p, bytes peak, double part) {
@@ -91,11 +85,7 @@ double closure_dies_under_learned(bytes peak, double part) {
 }  // namespace
 
 TEST_CASE("a program of many operators, tensors and shared closures: few records an answer") {
-  simulated storage({.capacity = bytes{std::uint64_t{1} << 40}});
-  manager alone{watched{}, storage};
-  dense_program program(alone);
-  (void)program.step(), (void)program.step();
-  const bytes peak{alone.past().last().peak};
+  const bytes peak = dense_peak();
   for (const double part : {0.45, 0.12}) {
     // In the smaller one `paper` thrashes, and its Decider walks far more often than anybody
     // answers.

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "delta/kernel.hpp"
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
 #include "delta/units.hpp"
 
 namespace delta::test {
@@ -206,5 +208,20 @@ class dense_program {
   std::vector<layer> layers_;
   std::size_t operators_ = 0;
 };
+
+/// Never releases, and learns how much a step holds: to measure what a program takes.
+struct watches : no_prefetch {
+  static constexpr bool learns = true;
+};
+using watched = policy<base, never_release, watches>;
+
+/// The most bytes that a step of the dense program holds. Two steps.
+inline bytes dense_peak() {
+  simulated storage({.capacity = bytes{std::uint64_t{1} << 40}});
+  manager alone{watched{}, storage};
+  dense_program program(alone);
+  (void)program.step(), (void)program.step();
+  return bytes{alone.past().last().peak};
+}
 
 }  // namespace delta::test
