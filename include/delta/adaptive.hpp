@@ -40,8 +40,9 @@ class step_results {
   static constexpr std::size_t most_outcomes = 256;  ///< steps that are kept for reports
 
   /// The last step, which `variant` decided. The first of its kind tells nothing of a policy: its
-  /// kernels are cold. False: none has ended since the last call. O(kinds).
-  bool note(const history& past, std::uint32_t variant) {
+  /// kernels are cold; nor does one in which policies of the set `thrashed` (bits) were replaced.
+  /// False: none has ended since the last call. O(kinds).
+  bool note(const history& past, std::uint32_t variant, std::uint32_t thrashed = 0) {
     if (past.steps() == steps_) return false;
     steps_ = past.steps();
     const step_record& last = past.last();
@@ -51,6 +52,10 @@ class step_results {
     const double was_expected = variant == k.decides ? k.expected : 0.0;
     if (outcomes_.size() == most_outcomes) outcomes_.erase(outcomes_.begin());
     outcomes_.push_back({was_expected / last.time, past.last_took() / last.time, variant});
+    k.thrashed |= thrashed;
+    for (std::uint32_t v = 0; v < most; ++v)
+      if ((thrashed >> v & 1) != 0) k.measured[v] = {}, k.rehearsed[v] = never;
+    if (thrashed != 0) return true;
     if (k.seen > 1) k.measured[variant % most].add(past.last_took());
     // As overheads, since the operators may have been warmer than those that were rehearsed.
     const double rehearsed = k.rehearsed[variant % most];
@@ -74,8 +79,13 @@ class step_results {
   [[nodiscard]] double correction() const noexcept {
     return kinds_.empty() ? 1.0 : kinds_[kind_].correction;
   }
+  /// Did recomputation thrash under that policy, in a step like the last one?
+  [[nodiscard]] bool thrashes(std::uint32_t variant) const noexcept {
+    return !kinds_.empty() && (kinds_[kind_].thrashed >> variant % most & 1) != 0;
+  }
   /// Nothing is measured but what the last step took, under that policy: the machine has changed.
   void start_anew(std::uint32_t variant, double took) noexcept {
+    kinds_[kind_].thrashed = 0;
     kinds_[kind_].measured = {};
     kinds_[kind_].measured[variant % most].add(took);
   }
@@ -124,8 +134,9 @@ class step_results {
     std::array<times, most> measured{};
     std::array<double, most> rehearsed{};
     std::uint32_t decides = 0;
-    double time = 0;      // of the operators, when it was rehearsed
-    double expected = 0;  // of the next step
+    std::uint32_t thrashed = 0;  // bits
+    double time = 0;             // of the operators, when it was rehearsed
+    double expected = 0;         // of the next step
     double correction = 1;
   };
   // By structure: a batch of another size is a step of the same kind.
@@ -215,6 +226,7 @@ struct ten_policies {
 ///                best only where that has not come true. Where rehearsals do, nothing is left to
 ///                try.
 ///   kept         the best measured, until another one's measured time is shorter by `patience`
+///   replaced     at once, by the best of the others, where recomputation thrashes under it
 ///
 /// `C::names` are the policies' names, `C::make(selector)` makes them, as `switching` does.
 template <class C>
@@ -227,7 +239,7 @@ struct rehearsing {
   double patience = 0.02;  ///< part of a step's time
 
   std::uint32_t choose(const context& c) {
-    if (!results_.note(c.past(), c.variant())) return c.variant();
+    if (!results_.note(c.past(), c.variant(), std::exchange(thrashed_, 0u))) return c.variant();
     const double time = c.past().last().time, before = results_.rehearsed_for();
     const bool changed = before > 0 && std::abs(time - before) > drift * before;
     if (changed) results_.start_anew(c.variant(), c.past().last_took());
@@ -237,6 +249,20 @@ struct rehearsing {
     results_.decide(next, expected_of(next, anew));
     // By turns: the next one may be of another kind.
     return results_.decides(c.past().coming());
+  }
+  /// Recomputation thrashes under the one that decides: the best measured of the others goes on;
+  /// where none was, the best rehearsed. Each is replaced once in a step, and does not decide again
+  /// before the operators' times have changed.
+  std::uint32_t instead(const context& c) {
+    thrashed_ |= 1u << c.variant();
+    std::uint32_t next = c.variant();
+    const auto rank = [&](std::uint32_t v) {
+      const double m = results_.measured(v), r = results_.rehearsed(v);
+      return m > 0 ? std::pair(0, m) : std::pair(1, r > 0 ? r : never);
+    };
+    for (std::uint32_t v = 0; v < many; ++v)
+      if ((thrashed_ >> v & 1) == 0 && (next == c.variant() || rank(v) < rank(next))) next = v;
+    return next;
   }
   /// What was measured, rehearsed and chosen, for reports.
   [[nodiscard]] const step_results& results() const noexcept { return results_; }
@@ -259,7 +285,8 @@ struct rehearsing {
       // What decides now first: its correction is needed, and the others stop where they are worse.
       const std::uint32_t v = (c.variant() + i) % many;
       const double limit = std::max(known, (1 + near) * least);
-      const double took = rehearse(next, C::make(always{v}), v, limit);
+      const double took =
+          results_.thrashes(v) ? never : rehearse(next, C::make(always{v}), v, limit);
       results_.rehearsed(v, took);
       least = std::min(least, took);
     }
@@ -302,6 +329,7 @@ struct rehearsing {
 
   step_results results_;
   std::uint64_t rehearsals_ = 0;
+  std::uint32_t thrashed_ = 0;  // in the step under way: bits
 };
 
 /// The default of the tools: the first step as `online`; then as that, `learned` or `dtr`,

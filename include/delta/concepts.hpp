@@ -80,6 +80,13 @@ concept selects_variant = requires(H& h, const context& c, std::uint32_t v) {
   { h.select(c) } -> std::same_as<std::uint32_t>;
   { h.keeps(v) } -> std::same_as<closure>;
 };
+/// Of such a Heuristic, detected: `instead(context)` -> std::uint32_t: recomputation thrashes; who
+/// decides the rest of the step in place of the one that does. That one again: nobody, and the
+/// operator fails (default).
+template <class H>
+concept replaces_variant = selects_variant<H> && requires(H& h, const context& c) {
+  { h.instead(c) } -> std::same_as<std::uint32_t>;
+};
 /// Its word, or the default: no.
 template <class P>
 consteval bool learns() {

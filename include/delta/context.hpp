@@ -49,6 +49,13 @@ struct queued_copy {
   direction way = direction::out;
 };
 
+/// A stretch of the device's memory, of those that tile it: a tensor's bytes, or with
+/// tensor_id::none bytes that are free, or of no tensor.
+struct memory_stretch {
+  tensor_id tensor = tensor_id::none;
+  bytes size{};
+};
+
 /// An operator of the program that has just ended. Of its tensors those may have gone that the
 /// program has dropped meanwhile: what is a candidate may be asked about.
 struct ended_operator {
@@ -104,6 +111,30 @@ class context {
     if (!can_recompute(t)) return never;
     const bool known = use.what == forecast::kind::known;
     return closure_cost(t, closure::later, known ? use.position : no_position, enough);
+  }
+  /// Is anything to be recomputed from `t`: missing, made from it directly or through what is
+  /// missing too, and of use to the program again? Then `t` has its price, though the program
+  /// itself may never use it. Looks at 16 records at most, and says yes where there are more. O(1).
+  [[nodiscard]] bool recomputes_others(tensor_id t) const noexcept {
+    std::array<operator_id, 16> found;
+    std::size_t count = 0;
+    const auto add_readers = [&](tensor_id from) {
+      for (const operator_id o : graph_->readers(from)) {
+        const std::span<const operator_id> known = std::span(found).first(count);
+        if (std::ranges::find(known, o) != known.end()) continue;
+        if (count == found.size()) return false;
+        found[count++] = o;
+      }
+      return true;
+    };
+    if (!add_readers(t)) return true;
+    for (std::size_t i = 0; i < count; ++i)
+      for (const tensor_id out : graph_->outputs(found[i])) {
+        if (on_device(at(out).where)) continue;
+        const bool used = at(out).references > 0 && next_use(out).what != forecast::kind::never;
+        if (used || !add_readers(out)) return true;
+      }
+    return false;
   }
   /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the descendants whose
   /// bytes are gone (Kirisame et al. 2020). One limit of 1,024 records for both. O(closure).
@@ -237,6 +268,14 @@ class context {
   [[nodiscard]] std::span<const queued_copy> copies() const noexcept { return copies_; }
   /// The manager's, before it asks.
   void set_copies(std::span<const queued_copy> list) noexcept { copies_ = list; }
+  /// Likewise: the device's memory in address order, and how many bytes per second move within it
+  /// (0: moving takes no time). Empty where the storage does not show it, or has no places.
+  [[nodiscard]] std::span<const memory_stretch> layout() const noexcept { return layout_; }
+  [[nodiscard]] double move_rate() const noexcept { return move_rate_; }
+  /// The manager's, before it asks.
+  void set_layout(std::span<const memory_stretch> list, double move_rate) noexcept {
+    layout_ = list, move_rate_ = move_rate;
+  }
   /// What the steps before taught. Empty where no role declares `learns`.
   [[nodiscard]] const history& past() const noexcept { return *past_; }
   /// When a tensor will be used next, by that.
@@ -411,6 +450,8 @@ class context {
   const conditions* conditions_;
   std::span<const tensor_id> offloaded_;
   std::span<const queued_copy> copies_;
+  std::span<const memory_stretch> layout_;
+  double move_rate_ = 0;
   static inline const ended_operator nothing_ended{};
   const ended_operator* ended_ = &nothing_ended;
   static inline const history nothing_known{};

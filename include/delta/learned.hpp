@@ -57,9 +57,11 @@ struct exposure {
     const double waits = 2.0 * (queue + copy);
     return b > 0 ? (1.0 - b) * waits + b * copy : waits;
   }
-  /// The cheaper way out; 0 if nobody will want it back. O(closure).
+  /// The cheaper way out; 0 if nobody will want it back: neither the program, nor who recomputes
+  /// something else from it. O(closure).
   [[nodiscard]] double cost(const context& c, tensor_id t, const forecast& f) const noexcept {
-    if (f.what == forecast::kind::never || c.is_released(t)) return 0.0;
+    if (c.is_released(t)) return 0.0;
+    if (f.what == forecast::kind::never && !c.recomputes_others(t)) return 0.0;
     const double way_out = swap(c, t, f);
     return std::min(c.recompute_cost_by(t, f, way_out), way_out);
   }

@@ -304,7 +304,7 @@ class manager {
     });
   }
   /// Between two steps of another manager: this one's tensors are those, with the same ids, where
-  /// they are there. Of a manager that has none, over a storage in virtual time without places.
+  /// they are there. Of a manager that has none, over a storage in virtual time.
   /// Takes time by its clock. Throws budget_exceeded where they do not fit. O(tensors).
   void stage(const standing& s) {
     guarded(open::refused, [&] { detail::stage<S>(book_).set(s); });

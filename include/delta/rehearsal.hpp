@@ -20,8 +20,8 @@ namespace delta {
 /// record, and where everything is when it begins. What `rehearse` plays.
 ///
 /// What comes of it is exact in virtual time where the step repeats its record: the same operators
-/// take the same times, what was there before is there again, with ids or at least sizes as then,
-/// and free bytes are in one piece.
+/// take the same times, and what was there before is there again, with ids or at least sizes as
+/// then, and on the device in its place.
 class coming_step {
  public:
   /// `step` as it would be now: at the end of another one, for a selector (switching.hpp). It must
@@ -39,11 +39,13 @@ class coming_step {
                 .rate_out = rates.out,
                 .rate_in = rates.in,
                 .latency = rates.latency,
-                .places = false,
+                .rate_move = c.move_rate(),
+                .places = !c.layout().empty(),
                 .burden_out = c.burden(direction::out),
                 .burden_in = c.burden(direction::in)};
     begin_.ahead = time(c.ahead());
     begin_.copies.assign(c.copies().begin(), c.copies().end());
+    begin_.layout.assign(c.layout().begin(), c.layout().end());
     for (const queued_copy& q : begin_.copies)
       begin_.over[static_cast<std::size_t>(q.way)] += rates.cost(q.way, q.size);
     for (const direction d : {direction::out, direction::in}) {

@@ -3,8 +3,9 @@
 //   auto mine = delta::switching(my_selector{}, delta::online(), delta::learned());
 //   delta::manager manager{mine, storage};
 //
-// Which one, a selector says whenever a step has ended, so no policy is changed halfway through a
-// step. With one selector for all three roles they can't disagree.
+// Which one, a selector says whenever a step has ended; halfway through a step only where the one
+// that decides can't go on, as recomputation thrashes. With one selector for all three roles they
+// can't disagree.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +29,13 @@ namespace delta {
 template <class S>
 concept Selector = requires(S& s, const context& c) {
   { s.choose(c) } -> std::same_as<std::uint32_t>;
+};
+
+/// Detected of a selector: `instead(context)` -> who decides the rest of the step, as recomputation
+/// thrashes under the one that does: that one again where there is nobody else (default).
+template <class S>
+concept names_another = requires(S& s, const context& c) {
+  { s.instead(c) } -> std::same_as<std::uint32_t>;
 };
 
 /// The null model: the same one always, after the first step.
@@ -146,6 +154,12 @@ struct switched_heuristic {
     });
   }
   std::uint32_t select(const context& c) { return selector.choose(c); }
+  std::uint32_t instead(const context& c) {
+    if constexpr (names_another<S>)
+      return selector.instead(c);
+    else
+      return c.variant();
+  }
   void end_of_operator(const context& c) { detail::tell_end_of_operator(all, c); }
   void end_of_step(const context& c) { detail::tell_end_of_step(all, c); }
 };

@@ -173,6 +173,8 @@ class transfer {
       : device_(std::move(device)), host_(std::move(host)), done_(done) {}
   /// When the copy is over: for the storage's `reached` and `wait`.
   [[nodiscard]] stamp done() const noexcept { return done_; }
+  /// Its end on the device.
+  [[nodiscard]] const block& device() const noexcept { return device_; }
   /// For storages, in `land`: both ends, whether the copy is over or not. Once.
   [[nodiscard]] std::pair<block, slab> take() && noexcept {
     return {std::move(device_), std::move(host_)};

@@ -82,6 +82,24 @@ double closure_dies_under_learned(bytes peak, double part) {
   return m.past().last_took() / m.past().last().time;
 }
 
+simulated_options dense_machine(double part, bool places) {
+  static const bytes peak = dense_peak();
+  return {.capacity = bytes{std::uint64_t(double(peak.count) * part)},
+          .host_capacity = peak * 4,
+          .places = places};
+}
+/// What the fourth step of the dense program takes, in ms of virtual time.
+template <class Policy>
+double last_step(Policy p, const simulated_options& on) {
+  simulated storage(on);
+  manager m{std::move(p), storage};
+  dense_program program(m, 1);
+  for (int i = 0; i < 3; ++i) (void)program.step();
+  const nanoseconds began = storage.now();
+  (void)program.step();
+  return double((storage.now() - began).count()) / 1e6;
+}
+
 }  // namespace
 
 TEST_CASE("a program of many operators, tensors and shared closures: few records an answer") {
@@ -94,6 +112,32 @@ TEST_CASE("a program of many operators, tensors and shared closures: few records
     check_work("online", online(), peak, part);
     check_work("learned", learned(), peak, part);
     check_work("adaptive", adaptive(), peak, part);
+  }
+}
+
+TEST_CASE("what the program does not use again is kept where others are recomputed from it") {
+  // Features of the dense program: read on the way there, and by whoever joins them once more.
+  for (const double part : {0.45, 0.3, 0.12}) {
+    const simulated_options on = dense_machine(part, false);
+    const double untaught = last_step(online(), on), taught = last_step(learned(), on);
+    std::printf("dense program at %.2f: online %.1f ms, learned %.1f\n", part, untaught, taught);
+    CHECK(taught < untaught);
+  }
+}
+
+TEST_CASE("in memory with places the default is rehearsed with every block where it lies") {
+  for (const double part : {0.45, 0.12}) {
+    simulated_options on = dense_machine(part, true);
+    on.rate_move = 8e9;
+    const double untaught = last_step(online(), on);
+    simulated storage(on);
+    manager m{adaptive(), storage};
+    dense_program program(m, 1);
+    for (int i = 0; i < 5; ++i) (void)program.step();
+    CHECK(m.past().last_took() / 1e6 <= 1.005 * untaught);
+    const lesson l = lesson_of(m);
+    for (std::size_t i = 3; i < l.outcomes.size(); ++i)
+      CHECK(l.outcomes[i].predicted == doctest::Approx(l.outcomes[i].measured).epsilon(1e-3));
   }
 }
 

@@ -47,6 +47,7 @@ struct tally {
 };
 
 /// Steps of those kinds, in that order again and again: predictions from the `settled`th round on.
+/// In memory without places each has to come true.
 void foretell(const std::vector<action_list>& kinds, const std::vector<std::size_t>& order,
               const std::vector<std::uint64_t>& variables, const simulated_options& on,
               std::uint32_t variant, int settled, tally& sum) {
@@ -71,14 +72,14 @@ void foretell(const std::vector<action_list>& kinds, const std::vector<std::size
         }
         CAPTURE(round);
         CAPTURE(k);
-        CHECK(before.time == doctest::Approx(past.last_took()).epsilon(1e-3));
+        if (!on.places) CHECK(before.time == doctest::Approx(past.last_took()).epsilon(1e-3));
         (std::abs(before.time - past.last_took()) <= 1e-3 * past.last_took() ? sum.exact
                                                                              : sum.off)++;
       }
   } catch (const error&) {
     ++sum.failures;
     CAPTURE(round);
-    if (round >= settled && order.size() == 1) CHECK(said.time == never);
+    if (round >= settled && order.size() == 1 && !on.places) CHECK(said.time == never);
   }
 }
 
@@ -180,8 +181,10 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a rehearsal says what the step to come takes: random programs, every policy") {
-  tally sum;
+namespace {
+
+/// Random programs under every policy.
+void foretell_random_programs(bool places, tally& sum) {
   for (std::uint64_t seed = 1; seed <= seeds(120); ++seed) {
     CAPTURE(seed);
     dice roll(seed);
@@ -202,12 +205,15 @@ TEST_CASE("a rehearsal says what the step to come takes: random programs, every 
                          .rate_in = 3e8 * double(1 + roll.below(12)),
                          .latency = nanoseconds{std::int64_t(roll.below(4) * 500)},
                          .granularity = roll.one_in(2) ? 1u : 256u,
-                         .places = false};
+                         .rate_move = places ? 5e8 * double(roll.below(12)) : 0.0,
+                         .places = places};
     for (std::uint32_t v = 0; v < candidates::names.size(); ++v) {
       CAPTURE(candidates::names[v]);
       foretell(kinds, order, variables, on, v, 4, sum);
     }
   }
+}
+void tell(const tally& sum) {
   MESSAGE(sum.exact << " steps as foretold, " << sum.off << " not; " << sum.other
                     << " were other steps, " << sum.failures << " did not fit; " << sum.left_on_host
                     << " ended with something on the host, " << sum.under_way
@@ -215,4 +221,21 @@ TEST_CASE("a rehearsal says what the step to come takes: random programs, every 
   CHECK(sum.exact > 0);
   CHECK(sum.left_on_host > 0);
   CHECK(sum.under_way > 0);
+}
+
+}  // namespace
+
+TEST_CASE("a rehearsal says what the step to come takes: random programs, every policy") {
+  tally sum;
+  foretell_random_programs(false, sum);
+  tell(sum);
+}
+
+TEST_CASE("a rehearsal begins with every block in its place, and nearly always comes true") {
+  tally sum;
+  foretell_random_programs(true, sum);
+  tell(sum);
+  // What the host's memory looks like inside is not known, nor where a source came to lie that a
+  // step made to replace another one.
+  CHECK(sum.off * 20 < sum.exact);
 }

@@ -155,6 +155,79 @@ TEST_CASE("switching: always the same one decides as that one alone") {
   }
 }
 
+namespace {
+
+/// The most recently used leaves first: what a restore has just made is gone again.
+struct newest_first {
+  static constexpr quantity depends_on = quantity::staleness;
+  double score(const context& c, tensor_id t) const noexcept { return c.staleness(t); }
+};
+using hopeless = policy<newest_first, evict_only, no_prefetch>;
+
+/// The first always; where it thrashes, the other one.
+struct with_a_spare {
+  int* replaced;
+  std::uint32_t choose(const context&) const { return 0; }
+  std::uint32_t instead(const context& c) const {
+    ++*replaced;
+    CHECK(*replaced <= 2);  // the second time there is nobody else
+    return c.variant() == 0 ? 1 : c.variant();
+  }
+};
+
+/// `rehearsing` of these two.
+struct hopeless_first {
+  static constexpr std::array<std::string_view, 2> names{"hopeless", "online"};
+  template <Selector S>
+  static auto make(S selector) {
+    return switching(std::move(selector), hopeless{}, policy<joint_root, cheaper, no_prefetch>{});
+  }
+};
+
+enum class ending : std::uint8_t { passes, thrashes, does_not_fit };
+
+template <class Policy>
+ending end_of(const program& p, Policy policy) {
+  const bytes least = largest_footprint(p);
+  simulated storage({.capacity = least, .host_capacity = least, .rate_out = 2e9, .rate_in = 2e9});
+  manager m{std::move(policy), storage};
+  try {
+    run_program(m, p, run_now{}, [&] { CHECK(storage.check_invariants() == ""); });
+  } catch (const thrash&) {
+    return ending::thrashes;
+  } catch (const budget_exceeded&) {
+    return ending::does_not_fit;
+  }
+  if constexpr (requires { m.heuristic().selector.results(); }) {
+    // It has thrashed once, and is not tried again.
+    if (m.past().steps() > 1) CHECK(m.variant() == 1);
+    if (m.past().steps() > 0) CHECK(m.heuristic().selector.results().thrashes(0));
+  }
+  return ending::passes;
+}
+
+}  // namespace
+
+TEST_CASE("switching: a policy under which recomputation thrashes gives way to another one") {
+  int thrashing = 0, saved = 0, saved_by_rehearsing = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    CAPTURE(seed);
+    const program p = random_program(seed, {.operators = 40, .steps = 1});
+    if (end_of(p, hopeless_first::make(always{})) != ending::thrashes) continue;
+    ++thrashing;
+    int replaced = 0;
+    saved += end_of(p, hopeless_first::make(with_a_spare{&replaced})) == ending::passes;
+    CHECK(replaced > 0);
+    saved_by_rehearsing +=
+        end_of(repeated(p, 3), hopeless_first::make(rehearsing<hopeless_first>{})) ==
+        ending::passes;
+  }
+  MESSAGE(thrashing << " thrash, " << saved << " of them pass with another one to take over, "
+                    << saved_by_rehearsing << " three times with one that rehearses");
+  CHECK(saved > 0);
+  CHECK(saved_by_rehearsing > 0);
+}
+
 TEST_CASE("rehearsing: steps without operators are no steps") {
   simulated storage({.capacity = 100_B, .host_capacity = 400_B});
   manager m{adaptive(), storage};

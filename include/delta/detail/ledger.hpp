@@ -246,6 +246,25 @@ class ledger {
     for (const auto& c : sorted_) queued_.push_back(c.second);
     return queued_;
   }
+  /// The device's memory in address order, where the storage shows it and has places; else empty.
+  /// Valid until the next call. O(blocks + copies).
+  [[nodiscard]] std::span<const memory_stretch> layout() {
+    layout_.clear();
+    if constexpr (shows_its_holes<Storage>) {
+      // Who is on its way has left its block to the copy.
+      const auto traveller = [&](std::uint32_t row) {
+        const auto at = std::ranges::find(
+            flights_, row, [](const flight& f) { return f.moving.device().index(); });
+        return at == flights_.end() ? tensor_id::none : at->tensor;
+      };
+      storage_->walk_blocks([&](std::uint32_t row, bytes size, bool used) {
+        tensor_id t = used ? owner(row) : tensor_id::none;
+        if (used && t == tensor_id::none) t = traveller(row);
+        layout_.push_back({t, size});
+      });
+    }
+    return layout_;
+  }
   /// Waits for the oldest copy out under way, or with none for the oldest copy in. False: none.
   bool wait_for_copy() {
     if (flights_.empty()) return false;
@@ -543,6 +562,7 @@ class ledger {
   std::vector<forsaken> forsaken_;
   std::vector<std::pair<stamp, queued_copy>> sorted_;
   std::vector<queued_copy> queued_;
+  std::vector<memory_stretch> layout_;
   std::array<stamp, 2> landings_{};  // of the last copies that landed before their end
   bytes leaving_{}, constants_{};
 };

@@ -42,12 +42,19 @@ class restorer {
       return lock(targets);
     // From here on policies are asked.
     book_->look();
-    if (by_plan(targets, tail, operation)) return;
-    // A plan that does not fit may still be carried out in another order.
-    if constexpr (!offloads<typename Room::decider_type>())
-      if (by_search(targets, tail, operation)) return;
-    on_demand(targets, operation);
-    lock(targets);
+    for (;;) {
+      if (by_plan(targets, tail, operation)) return;
+      // A plan that does not fit may still be carried out in another order.
+      if constexpr (!offloads<typename Room::decider_type>())
+        if (by_search(targets, tail, operation)) return;
+      try {
+        on_demand(targets, operation);
+        return lock(targets);
+      } catch (const thrash&) {
+        // What was brought stays where it is, and nothing is locked: another policy may go on.
+        if (!room_->replace_policy()) throw;
+      }
+    }
   }
 
   /// Each tensor once per mention. What `bring` has locked, its caller unlocks. O(list).

@@ -136,6 +136,8 @@ class room {
     book_->look();
     context c = view();
     if constexpr (selects_variant<H>) c.set_copies(book_->queued_copies());
+    if constexpr (selects_variant<H> && shows_its_holes<S>)
+      c.set_layout(book_->layout(), book_->storage().move_rate());
     if constexpr (follows_steps<P>) prefetcher_.end_of_step(c);
     if constexpr (follows_steps<H>) filter_.heuristic().end_of_step(c);
     if constexpr (follows_steps<D>) decider_.end_of_step(c);
@@ -151,6 +153,19 @@ class room {
       if (std::exchange(g.keeps, wanted) == wanted) return;
       for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
         g[static_cast<tensor_id>(i)].cost = tensor::unknown;
+    }
+  }
+
+  /// Recomputation thrashes: of several policies, does another one decide from now on?
+  /// O(tensors).
+  bool replace_policy() {
+    if constexpr (replaces_variant<H>) {
+      book_->look();
+      const std::uint32_t before = book_->now.variant;
+      decide_by(filter_.heuristic().instead(view()));
+      return book_->now.variant != before;
+    } else {
+      return false;
     }
   }
 
@@ -458,17 +473,31 @@ class room {
   /// Memory with places, in a step that was seen: lets those neighbours go that make a piece of
   /// that size and have the lowest scores for their bytes, in place of the lowest scores wherever
   /// they lie. These would leave bytes free all over the memory, and blocks would have to move.
-  /// False: a hole is large enough, copies under way will do, or there is no such window.
+  /// False: moving takes no time, a hole is large enough, copies under way will do, or there is no
+  /// such window.
   /// O(blocks), as many answers of the heuristic.
   bool release_neighbours(bytes need, bytes piece) {
     if constexpr (shows_its_holes<S>) {
       if (piece.count == 0 || !book_->learns || !book_->past.follows()) return false;
       S& s = book_->storage();
       const bytes size = s.rounded(piece);
-      if (s.largest_hole() >= size || book_->free_bytes() + book_->leaving() >= need) return false;
+      if (s.move_rate() <= 0 || s.largest_hole() >= size ||
+          book_->free_bytes() + book_->leaving() >= need)
+        return false;
       book_->look();
       const context c = view();
-      const auto leaving = cheapest_window(size, never, [&](tensor_id t) { return price(c, t); });
+      // Lower bounds of what closures cost part most windows from the cheapest: those of its
+      // tensors are then told exactly, until it is the cheapest by these, too.
+      question rough;
+      context roughly = c;
+      if constexpr (filter<H>::asks_for_bounds) roughly.set_question(&rough);
+      std::span<const tensor_id> leaving;
+      for (int tries = 0; tries < 4; ++tries) {
+        leaving = cheapest_window(size, never, [&](tensor_id t) { return price(roughly, t); });
+        double bound = 0, exact = 0;
+        for (const tensor_id t : leaving) bound += price(roughly, t), exact += price(c, t);
+        if (exact <= bound) break;
+      }
       release_window(leaving);
       return !leaving.empty();
     } else {

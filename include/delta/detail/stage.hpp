@@ -33,16 +33,23 @@ struct standing {
   std::vector<queued_copy> copies;       ///< under way, of each direction in their order
   std::array<nanoseconds, 2> over{};     ///< by direction: of the first of them, that is behind it
   nanoseconds ahead{};                   ///< of the storage's clock: operators that took no time
+  std::vector<memory_stretch> layout;    ///< of the device's memory; empty: it has no places
 };
 
 namespace detail {
 
-/// Brings an empty ledger over a storage in virtual time, without places, to that state. Takes
-/// time. Throws budget_exceeded where it does not fit, std::bad_alloc. O(tensors).
+/// Brings an empty ledger over a storage in virtual time to that state. Takes time. Throws
+/// budget_exceeded where it does not fit, std::bad_alloc. O(tensors + stretches).
 template <class Storage>
 class stage {
  public:
   explicit stage(ledger<Storage>& l) : book_(&l), storage_(&l.storage()) {}
+  stage(const stage&) = delete;
+  stage& operator=(const stage&) = delete;
+  ~stage() {
+    for (reserved& r : reserved_)
+      if (r.place) storage_->free(std::move(r.place));
+  }
 
   void set(const standing& s) {
     std::vector<tensor_id> ids;
@@ -57,13 +64,15 @@ class stage {
     book_->tensors.give_out(ids);
     for (const queued_copy& c : s.copies)
       if (c.way == direction::in && !standing_at(s, c)) bring_out(c);
-    bool copied = false;
+    bool copied = false, placed = false;
     in_order([&](const standing_tensor& x, int turn) {
+      if (turn > 0 && !std::exchange(placed, true)) reserve(s);
       if (turn == 3 && !std::exchange(copied, true)) queue(s);
       admit(x);
       if (turn == 0) book_->offload(x.tensor), let_land();
       if (turn == 1) book_->copy_ahead(x.tensor), let_land();
     });
+    if (!placed) reserve(s);
     if (!copied) queue(s);
     const nanoseconds now = storage_->now() + s.ahead;
     book_->now.clock = now;
@@ -91,8 +100,33 @@ class stage {
     if (!b) throw budget_exceeded(memory_report{});
     return std::move(*b);
   }
+  // Its own place, where it has one.
+  block room_for(tensor_id t, bytes n) {
+    const auto at = std::ranges::lower_bound(reserved_, t, {}, &reserved::tensor);
+    if (at == reserved_.end() || at->tensor != t || !at->place) return room_for(n);
+    return std::move(at->place);
+  }
+  // Of the empty device everybody's place: what stays is placed from the low end on, so one
+  // stretch after another comes to lie where it did. What is nobody's is free again then.
+  void reserve(const standing& s) {
+    std::vector<tensor_id> here;
+    for (const standing_tensor& x : s.tensors) here.push_back(x.tensor);
+    std::ranges::sort(here);
+    std::vector<block> holes;
+    for (const memory_stretch& m : s.layout) {
+      const bool known = std::ranges::binary_search(here, m.tensor);
+      block b = room_for(m.size);
+      if (known)
+        reserved_.push_back({m.tensor, std::move(b)});
+      else
+        holes.push_back(std::move(b));
+    }
+    for (block& b : holes) storage_->free(std::move(b));
+    std::ranges::sort(reserved_, {}, &reserved::tensor);
+  }
   void admit(const standing_tensor& x) {
-    (void)book_->admit(x.size, room_for(x.size), true, x.pinned, "rehearsed");
+    // What is on the host passes through the device before anybody has a place there.
+    (void)book_->admit(x.size, room_for(x.tensor, x.size), true, x.pinned, "rehearsed");
   }
   // The clock goes on until all copies are over.
   void let_land() {
@@ -129,7 +163,7 @@ class stage {
       if (x == nullptr)
         d == direction::out ? waste_out(c) : waste_in(c);
       else if (d == direction::in)
-        (void)book_->reload(c.tensor, room_for(x->size), true);
+        (void)book_->reload(c.tensor, room_for(x->tensor, x->size), true);
       else if (x->where == residency::offloading)
         (void)book_->offload(c.tensor);
       else
@@ -172,8 +206,13 @@ class stage {
     }
   }
 
+  struct reserved {
+    tensor_id tensor;
+    block place;
+  };
   ledger<Storage>* book_;
   Storage* storage_;
+  std::vector<reserved> reserved_;  // by tensor
   std::vector<slab> outside_;
 };
 
