@@ -1,6 +1,6 @@
-// delta: who decides when. The default: `online` until a step was seen, `learned` from then on, and
-// back to what was better if that was slower. Or the best of several, by trying them on the step
-// that was seen.
+// delta: the adaptive policies: which of several decides in each step. They are rehearsed on the
+// step that was seen, those near the best are tried, and the one that was measured to be the fastest
+// stays. The default has three to choose from, `auto` ten.
 #pragma once
 
 #include <algorithm>

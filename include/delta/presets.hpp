@@ -37,8 +37,8 @@ inline constexpr std::array<preset, 7> presets{{
     {"online", "per tensor the cheaper of recomputing and swapping, by measured costs and queues"},
     {"learned",
      "by what the step before taught: next uses, what copies hide; copies ahead of time"},
-    {"adaptive", "the first step as online, then as learned, or back to what was faster"},
-    {"auto", "as adaptive, with the best of ten policies, each tried on the recorded step"},
+    {"adaptive", "the fastest of online, learned and dtr: rehearsed on the last step, then measured"},
+    {"auto", "as adaptive, of ten policies"},
 }};
 
 /// Peers' published rules (peers.hpp), to compare with. The names are with_peer's.
