@@ -1,6 +1,6 @@
 // delta: the adaptive policies: which of several decides in each step. They are rehearsed on the
-// step that was seen, those near the best are tried, and the one that was measured to be the fastest
-// stays. The default has three to choose from, `auto` ten.
+// step that was seen, those near the best are tried, and the one that was measured to be the
+// fastest stays. The default has three to choose from, `auto` ten.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -39,22 +40,23 @@ class step_results {
   static constexpr std::size_t most = 10;            ///< policies
   static constexpr std::size_t most_outcomes = 256;  ///< steps that are kept for reports
 
-  /// The last step, which `variant` decided. The first of its kind tells nothing of a policy: its
-  /// kernels are cold; nor does one in which policies of the set `thrashed` (bits) were replaced.
-  /// False: none has ended since the last call. O(kinds).
+  /// The last step, which `variant` decided. The first of its kind tells nothing of a policy, as
+  /// its kernels are cold. `thrashed`: the policies (bits) that were replaced in it, as
+  /// recomputation thrashed; then its time tells nothing either. False: none has ended since the
+  /// last call. O(kinds).
   bool note(const history& past, std::uint32_t variant, std::uint32_t thrashed = 0) {
     if (past.steps() == steps_) return false;
     steps_ = past.steps();
     const step_record& last = past.last();
     kind_ = find(last);
     kind& k = kinds_[kind_];
+    k.thrashed |= thrashed;
+    for (std::uint32_t v = 0; v < most; ++v)
+      if ((thrashed >> v & 1) != 0) k.measured[v] = {}, k.rehearsed[v] = never;
     if (!(last.time > 0)) return true;
     const double was_expected = variant == k.decides ? k.expected : 0.0;
     if (outcomes_.size() == most_outcomes) outcomes_.erase(outcomes_.begin());
     outcomes_.push_back({was_expected / last.time, past.last_took() / last.time, variant});
-    k.thrashed |= thrashed;
-    for (std::uint32_t v = 0; v < most; ++v)
-      if ((thrashed >> v & 1) != 0) k.measured[v] = {}, k.rehearsed[v] = never;
     if (thrashed != 0) return true;
     if (k.seen > 1) k.measured[variant % most].add(past.last_took());
     // As overheads, since the operators may have been warmer than those that were rehearsed.
@@ -83,12 +85,24 @@ class step_results {
   [[nodiscard]] bool thrashes(std::uint32_t variant) const noexcept {
     return !kinds_.empty() && (kinds_[kind_].thrashed >> variant % most & 1) != 0;
   }
-  /// Nothing is measured but what the last step took, under that policy: the machine has changed.
-  void start_anew(std::uint32_t variant, double took) noexcept {
-    kinds_[kind_].thrashed = 0;
-    kinds_[kind_].measured = {};
-    kinds_[kind_].measured[variant % most].add(took);
+  /// The machine has changed: nothing is measured but what the last step took, under that policy,
+  /// and no policy is known to thrash; of a step in which some were replaced only that is kept.
+  void start_anew(std::uint32_t variant, double took, std::uint32_t thrashed) noexcept {
+    kind& k = kinds_[kind_];
+    k.thrashed = thrashed;
+    k.measured = {};
+    if (thrashed == 0) k.measured[variant % most].add(took);
   }
+  /// What follows is asked and told of steps of that key (history::coming), where one was seen;
+  /// else still of those like the last one. False: there was none. O(kinds).
+  bool turn_to(std::uint64_t key) noexcept {
+    const auto at = std::ranges::find(kinds_, key, &kind::key);
+    if (at != kinds_.end()) kind_ = static_cast<std::size_t>(at - kinds_.begin());
+    return at != kinds_.end();
+  }
+  /// Are the policies to be rehearsed before the next step of this kind?
+  [[nodiscard]] bool stale() const noexcept { return !kinds_.empty() && kinds_[kind_].stale; }
+  void stale(bool yes) noexcept { kinds_[kind_].stale = yes; }
   /// How many steps like the last one were seen, that one included.
   [[nodiscard]] std::uint64_t seen() const noexcept {
     return kinds_.empty() ? 0 : kinds_[kind_].seen;
@@ -107,12 +121,6 @@ class step_results {
   }
   [[nodiscard]] double expected() const noexcept {
     return kinds_.empty() ? 0 : kinds_[kind_].expected;
-  }
-  /// What decides in steps of that key (history::coming): the first policy where none was seen.
-  /// O(kinds).
-  [[nodiscard]] std::uint32_t decides(std::uint64_t key) const noexcept {
-    const auto at = std::ranges::find(kinds_, key, &kind::key);
-    return at == kinds_.end() ? 0 : at->decides;
   }
   /// Steps of all kinds in order, the last `most_outcomes`.
   [[nodiscard]] const std::vector<step_outcome>& outcomes() const noexcept { return outcomes_; }
@@ -135,8 +143,9 @@ class step_results {
     std::array<double, most> rehearsed{};
     std::uint32_t decides = 0;
     std::uint32_t thrashed = 0;  // bits
-    double time = 0;             // of the operators, when it was rehearsed
-    double expected = 0;         // of the next step
+    bool stale = false;
+    double time = 0;      // of the operators, when it was rehearsed
+    double expected = 0;  // of the next step
     double correction = 1;
   };
   // By structure: a batch of another size is a step of the same kind.
@@ -220,7 +229,7 @@ struct ten_policies {
 /// and keeps what was measured to be best:
 ///
 ///   rehearsed    after the first step of a kind; after the second, as the first one's times may be
-///                far off; and when the operators' times have changed by `drift`
+///                far off; when the operators' times have changed by `drift`; when one thrashed
 ///   tried        the best rehearsed first. Then, as long as the best measured step took longer
 ///                than another policy's rehearsal, that one; what was rehearsed `near` behind the
 ///                best only where that has not come true. Where rehearsals do, nothing is left to
@@ -239,16 +248,20 @@ struct rehearsing {
   double patience = 0.02;  ///< part of a step's time
 
   std::uint32_t choose(const context& c) {
-    if (!results_.note(c.past(), c.variant(), std::exchange(thrashed_, 0u))) return c.variant();
+    const std::uint32_t thrashed = std::exchange(thrashed_, 0u);
+    if (!results_.note(c.past(), c.variant(), thrashed)) return c.variant();
     const double time = c.past().last().time, before = results_.rehearsed_for();
     const bool changed = before > 0 && std::abs(time - before) > drift * before;
-    if (changed) results_.start_anew(c.variant(), c.past().last_took());
-    const bool anew = before == 0 || changed || results_.seen() == 2;
-    if (time > 0 && anew) rehearse_all(c);
-    const std::uint32_t next = time > 0 ? best() : 1;
-    results_.decide(next, expected_of(next, anew));
-    // By turns: the next one may be of another kind.
-    return results_.decides(c.past().coming());
+    if (changed) results_.start_anew(c.variant(), c.past().last_took(), thrashed);
+    if (before == 0 || changed || results_.seen() == 2 || thrashed != 0) results_.stale(true);
+    // By turns: the next one may be of another kind, which is rehearsed from where it begins.
+    const step_record& next = c.past().follows() ? c.past().followed() : c.past().last();
+    if (!results_.turn_to(next.operations.empty() ? 0 : next.operations.back().prefix)) return 0;
+    const bool anew = next.time > 0 && results_.stale();
+    if (anew) rehearse_all(c, next), results_.stale(false);
+    const std::uint32_t v = next.time > 0 ? best(c.variant()) : 1;
+    results_.decide(v, expected_of(v, anew));
+    return v;
   }
   /// Recomputation thrashes under the one that decides: the best measured of the others goes on;
   /// where none was, the best rehearsed. Each is replaced once in a step, and does not decide again
@@ -258,7 +271,7 @@ struct rehearsing {
     std::uint32_t next = c.variant();
     const auto rank = [&](std::uint32_t v) {
       const double m = results_.measured(v), r = results_.rehearsed(v);
-      return m > 0 ? std::pair(0, m) : std::pair(1, r > 0 ? r : never);
+      return std::tuple(results_.thrashes(v), !(m > 0), m > 0 ? m : r > 0 ? r : never);
     };
     for (std::uint32_t v = 0; v < many; ++v)
       if ((thrashed_ >> v & 1) == 0 && (next == c.variant() || rank(v) < rank(next))) next = v;
@@ -272,9 +285,8 @@ struct rehearsing {
  private:
   static constexpr auto many = static_cast<std::uint32_t>(names.size());
 
-  void rehearse_all(const context& c) {
+  void rehearse_all(const context& c, const step_record& step) {
     ++rehearsals_;
-    const step_record& step = c.past().last();
     results_.rehearsed_for(step.time);
     const coming_step next(c, step);
     // What is worse than this is of no use: a step that was measured, or `near` behind the best.
@@ -300,9 +312,10 @@ struct rehearsing {
         best = v;
     return best;
   }
-  // What shall decide in the next step like the last one.
-  [[nodiscard]] std::uint32_t best() const noexcept {
-    std::uint32_t rehearsed = 0, untried = many;
+  // What shall decide in the next step of this kind. `last`: what has just decided, which comes to
+  // an end, where no rehearsal does.
+  [[nodiscard]] std::uint32_t best(std::uint32_t last) const noexcept {
+    std::uint32_t rehearsed = results_.rehearsed(0) < never ? 0 : last, untried = many;
     for (std::uint32_t v = 0; v < many; ++v) {
       const double r = results_.rehearsed(v);
       if (r < results_.rehearsed(rehearsed)) rehearsed = v;
@@ -377,8 +390,9 @@ template <class Manager>
     l.policy = l.policies[m.variant()];
     l.outcomes = m.heuristic().selector.results().outcomes();
     const step_results& results = m.heuristic().selector.results();
-    if (m.variant() == results.chosen() && past.last().time > 0)
-      l.expected = results.expected() / past.last().time;
+    const step_record& next = past.follows() ? past.followed() : past.last();
+    if (m.variant() == results.chosen() && next.time > 0)
+      l.expected = results.expected() / next.time;
   }
   return l;
 }

@@ -114,14 +114,17 @@ class context {
   }
   /// Is anything to be recomputed from `t`: missing, made from it directly or through what is
   /// missing too, and of use to the program again? Then `t` has its price, though the program
-  /// itself may never use it. Looks at 16 records at most, and says yes where there are more. O(1).
+  /// itself may never use it. Follows 16 records at most, and says yes where there are more.
+  /// O(readers).
   [[nodiscard]] bool recomputes_others(tensor_id t) const noexcept {
-    std::array<operator_id, 16> found;
+    std::array<operator_id, 16> found;  // of these an output is missing
     std::size_t count = 0;
     const auto add_readers = [&](tensor_id from) {
       for (const operator_id o : graph_->readers(from)) {
         const std::span<const operator_id> known = std::span(found).first(count);
-        if (std::ranges::find(known, o) != known.end()) continue;
+        if (std::ranges::find(known, o) != known.end() ||
+            std::ranges::none_of(graph_->outputs(o), [&](tensor_id out) { return missing(out); }))
+          continue;
         if (count == found.size()) return false;
         found[count++] = o;
       }
@@ -130,7 +133,7 @@ class context {
     if (!add_readers(t)) return true;
     for (std::size_t i = 0; i < count; ++i)
       for (const tensor_id out : graph_->outputs(found[i])) {
-        if (on_device(at(out).where)) continue;
+        if (!missing(out)) continue;
         const bool used = at(out).references > 0 && next_use(out).what != forecast::kind::never;
         if (used || !add_readers(out)) return true;
       }
@@ -268,8 +271,9 @@ class context {
   [[nodiscard]] std::span<const queued_copy> copies() const noexcept { return copies_; }
   /// The manager's, before it asks.
   void set_copies(std::span<const queued_copy> list) noexcept { copies_ = list; }
-  /// Likewise: the device's memory in address order, and how many bytes per second move within it
-  /// (0: moving takes no time). Empty where the storage does not show it, or has no places.
+  /// Also filled at the end of a step only: the device's memory in address order, and how many
+  /// bytes per second move within it (0: moving takes no time). Empty where the storage does not
+  /// show it, or has no places.
   [[nodiscard]] std::span<const memory_stretch> layout() const noexcept { return layout_; }
   [[nodiscard]] double move_rate() const noexcept { return move_rate_; }
   /// The manager's, before it asks.

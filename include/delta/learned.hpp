@@ -68,7 +68,9 @@ struct exposure {
 };
 
 /// cost / (m d^x): d is the time until the next use, or the staleness where that is not known, in
-/// ns. The cube root is a compromise: with d itself, as in Belady's rule, what is far but dear goes
+/// ns. (Whether anything is recomputed from a tensor that is not used again is no quantity that is
+/// watched: the answer drifts, and is asked once more before the tensor leaves.) The cube root is a
+/// compromise: with d itself, as in Belady's rule, what is far but dear goes
 /// too early, and without it what is cheap but needed at once. O(closure).
 struct exposed_cost : exposure {
   static constexpr bool learns = true;

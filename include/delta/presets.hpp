@@ -37,7 +37,8 @@ inline constexpr std::array<preset, 7> presets{{
     {"online", "per tensor the cheaper of recomputing and swapping, by measured costs and queues"},
     {"learned",
      "by what the step before taught: next uses, what copies hide; copies ahead of time"},
-    {"adaptive", "the fastest of online, learned and dtr: rehearsed on the last step, then measured"},
+    {"adaptive",
+     "the fastest of online, learned and dtr: rehearsed on the last step, then measured"},
     {"auto", "as adaptive, of ten policies"},
 }};
 

@@ -32,7 +32,8 @@ concept Selector = requires(S& s, const context& c) {
 };
 
 /// Detected of a selector: `instead(context)` -> who decides the rest of the step, as recomputation
-/// thrashes under the one that does: that one again where there is nobody else (default).
+/// thrashes under the one that does: that one again where there is nobody else (default). It should
+/// name each once in a step; the manager asks 16 times at most.
 template <class S>
 concept names_another = requires(S& s, const context& c) {
   { s.instead(c) } -> std::same_as<std::uint32_t>;

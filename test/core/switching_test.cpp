@@ -253,6 +253,26 @@ TEST_CASE("rehearsing: steps without operators are no steps") {
   CHECK(selector.rehearsals() == 3);
 }
 
+TEST_CASE("rehearsing: where kinds of steps take turns the next one is rehearsed, and chosen for") {
+  simulated storage({.capacity = 100_B, .host_capacity = 400_B, .places = false});
+  manager m{adaptive(), storage};
+  const step_results& results = m.heuristic().selector.results();
+  const auto run = [&](std::int64_t cost) {
+    return m.run({.outputs = {60_B}, .cost = nanoseconds{cost}}, nothing);
+  };
+  for (int round = 0; round < 4; ++round) {
+    m.drop(run(10));
+    m.end_of_step();
+    if (round > 1) CHECK(results.rehearsed_for() == 1000);
+    const tensor_id a = run(400), b = run(600);
+    m.drop(a), m.drop(b);
+    m.end_of_step();
+    if (round > 1) CHECK(results.rehearsed_for() == 10);
+  }
+  // Twice for each kind.
+  CHECK(m.heuristic().selector.rehearsals() == 4);
+}
+
 TEST_CASE("rehearse: what does not come to its end, or not in time, takes for ever") {
   const program p = heavy(1);
   simulated storage(machine_for(p, 100));

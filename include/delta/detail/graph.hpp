@@ -137,6 +137,10 @@ class graph {
   /// Rows in the tables, used or not: ids below these may be looked at. O(1).
   [[nodiscard]] std::size_t tensor_slots() const noexcept { return tensors_.size(); }
   [[nodiscard]] std::size_t record_slots() const noexcept { return records_.size(); }
+  /// No operator was recomputed so far in this step. O(records).
+  void forget_replays() noexcept {
+    for (operator_record& r : records_) r.replays = 0;
+  }
   /// Records and tensors in use; of tensors, dropped ones with a record included. O(1).
   [[nodiscard]] std::size_t live_records() const noexcept {
     return records_.size() - free_records_.size();

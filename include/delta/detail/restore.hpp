@@ -53,6 +53,8 @@ class restorer {
       } catch (const thrash&) {
         // What was brought stays where it is, and nothing is locked: another policy may go on.
         if (!room_->replace_policy()) throw;
+      } catch (const budget_exceeded&) {
+        if (!room_->policy_replaced() || !room_->replace_policy()) throw;
       }
     }
   }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
@@ -133,6 +134,7 @@ class room {
     ended_ = {};
   }
   void end_of_step() {
+    replaced_ = 0;
     book_->look();
     context c = view();
     if constexpr (selects_variant<H>) c.set_copies(book_->queued_copies());
@@ -156,18 +158,25 @@ class room {
     }
   }
 
-  /// Recomputation thrashes: of several policies, does another one decide from now on?
-  /// O(tensors).
+  /// Recomputation thrashes: of several policies, does another one decide from now on? At most as
+  /// often in a step as there may be policies. It may recompute each operator as often as the one
+  /// before it. O(tensors + records).
   bool replace_policy() {
     if constexpr (replaces_variant<H>) {
+      if (replaced_ == most_replaced) return false;
       book_->look();
       const std::uint32_t before = book_->now.variant;
       decide_by(filter_.heuristic().instead(view()));
-      return book_->now.variant != before;
+      if (book_->now.variant == before) return false;
+      ++replaced_;
+      book_->tensors.forget_replays();
+      return true;
     } else {
       return false;
     }
   }
+  /// Has that happened in this step? Then it may also be short of room by what was done before.
+  [[nodiscard]] bool policy_replaced() const noexcept { return replaced_ > 0; }
 
   /// Should this tensor on the host be reloaded? (Decider::restore; default: the cheaper.)
   [[nodiscard]] bool reloads(tensor_id t) {
@@ -481,8 +490,9 @@ class room {
       if (piece.count == 0 || !book_->learns || !book_->past.follows()) return false;
       S& s = book_->storage();
       const bytes size = s.rounded(piece);
-      if (s.move_rate() <= 0 || s.largest_hole() >= size ||
-          book_->free_bytes() + book_->leaving() >= need)
+      if (s.largest_hole() >= size || book_->free_bytes() + book_->leaving() >= need) return false;
+      // Moving takes no time; unless the storage moves nothing, so that no byte can be had by it.
+      if (s.move_rate() <= 0 && (s.largest_hole() == bytes{} || s.bytes_to_move(bytes{1})))
         return false;
       book_->look();
       const context c = view();
@@ -492,8 +502,12 @@ class room {
       context roughly = c;
       if constexpr (filter<H>::asks_for_bounds) roughly.set_question(&rough);
       std::span<const tensor_id> leaving;
+      asked_.clear();
       for (int tries = 0; tries < 4; ++tries) {
         leaving = cheapest_window(size, never, [&](tensor_id t) { return price(roughly, t); });
+        // Where a closure meets the host no exact price is kept: the same window is found again.
+        if (std::ranges::equal(leaving, asked_)) break;
+        asked_.assign(leaving.begin(), leaving.end());
         double bound = 0, exact = 0;
         for (const tensor_id t : leaving) bound += price(roughly, t), exact += price(c, t);
         if (exact <= bound) break;
@@ -551,10 +565,13 @@ class room {
   [[no_unique_address]] narrator<S, O> narrator_;
   std::vector<operator_id> walk_;
   window_search windows_;
-  ended_operator ended_;  // while nobody waits
+  std::vector<tensor_id> asked_;  // the window that was asked for its exact price
+  ended_operator ended_;          // while nobody waits
   std::uint64_t reservation_ = 0;
   std::uint64_t priced_ = 0;  // answers asked for neighbours
-  bytes floor_{};             // the largest need seen
+  static constexpr std::uint32_t most_replaced = 16;
+  std::uint32_t replaced_ = 0;  // policies, in this step
+  bytes floor_{};               // the largest need seen
   const char* operation_ = "";
 };
 

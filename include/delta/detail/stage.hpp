@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -49,6 +50,7 @@ class stage {
   ~stage() {
     for (reserved& r : reserved_)
       if (r.place) storage_->free(std::move(r.place));
+    free_holes();
   }
 
   void set(const standing& s) {
@@ -107,22 +109,27 @@ class stage {
     return std::move(at->place);
   }
   // Of the empty device everybody's place: what stays is placed from the low end on, so one
-  // stretch after another comes to lie where it did. What is nobody's is free again then.
+  // stretch after another comes to lie where it did. What is nobody's is free again then. Where
+  // something is left on the device that should be on the host, the rest comes to lie anywhere.
   void reserve(const standing& s) {
     std::vector<tensor_id> here;
     for (const standing_tensor& x : s.tensors) here.push_back(x.tensor);
     std::ranges::sort(here);
-    std::vector<block> holes;
+    reserved_.reserve(s.layout.size()), holes_.reserve(s.layout.size());
     for (const memory_stretch& m : s.layout) {
-      const bool known = std::ranges::binary_search(here, m.tensor);
-      block b = room_for(m.size);
-      if (known)
-        reserved_.push_back({m.tensor, std::move(b)});
+      auto b = storage_->allocate(m.size, lifetime::persistent);
+      if (!b) break;
+      if (std::ranges::binary_search(here, m.tensor))
+        reserved_.push_back({m.tensor, std::move(*b)});
       else
-        holes.push_back(std::move(b));
+        holes_.push_back(std::move(*b));
     }
-    for (block& b : holes) storage_->free(std::move(b));
+    free_holes();
     std::ranges::sort(reserved_, {}, &reserved::tensor);
+  }
+  void free_holes() noexcept {
+    for (block& b : holes_) storage_->free(std::move(b));
+    holes_.clear();
   }
   void admit(const standing_tensor& x) {
     // What is on the host passes through the device before anybody has a place there.
@@ -213,6 +220,7 @@ class stage {
   ledger<Storage>* book_;
   Storage* storage_;
   std::vector<reserved> reserved_;  // by tensor
+  std::vector<block> holes_;
   std::vector<slab> outside_;
 };
 
