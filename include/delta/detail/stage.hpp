@@ -113,6 +113,7 @@ class stage {
   // something is left on the device that should be on the host, the rest comes to lie anywhere.
   void reserve(const standing& s) {
     std::vector<tensor_id> here;
+    here.reserve(s.tensors.size());
     for (const standing_tensor& x : s.tensors) here.push_back(x.tensor);
     std::ranges::sort(here);
     reserved_.reserve(s.layout.size()), holes_.reserve(s.layout.size());
