@@ -25,10 +25,10 @@
 #include "replay/on_all_cores.hpp"
 #include "replay/replay.hpp"
 #include "replay/replay_named.hpp"
-#include "replay/simrd.hpp"
-#include "replay/trace_file.hpp"
-#include "replay/trace_perturb.hpp"
-#include "replay/trace_repeat.hpp"
+#include "simrd/simrd.hpp"
+#include "trace/file.hpp"
+#include "trace/perturb.hpp"
+#include "trace/repeat.hpp"
 #include "trace_name.hpp"
 
 namespace {

@@ -38,7 +38,7 @@
 #include "finders.hpp"
 #include "heap_count.hpp"
 #include "processor_time.hpp"
-#include "replay/trace_file.hpp"
+#include "trace/file.hpp"
 #include "trace_log.hpp"
 
 namespace {

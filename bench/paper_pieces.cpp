@@ -16,7 +16,7 @@
 #include "replay/replay.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_runs.hpp"
-#include "replay/trace_file.hpp"
+#include "trace/file.hpp"
 
 namespace {
 

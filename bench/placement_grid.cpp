@@ -18,8 +18,8 @@
 #include "delta/presets.hpp"
 #include "replay/on_all_cores.hpp"
 #include "replay/replay.hpp"
-#include "replay/trace_file.hpp"
-#include "replay/trace_repeat.hpp"
+#include "trace/file.hpp"
+#include "trace/repeat.hpp"
 #include "trace_name.hpp"
 
 namespace {

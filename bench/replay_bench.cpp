@@ -11,7 +11,7 @@
 #include "replay/bound.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_runs.hpp"
-#include "replay/trace_file.hpp"
+#include "trace/file.hpp"
 
 namespace {
 

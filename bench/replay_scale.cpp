@@ -26,10 +26,10 @@
 #include <utility>
 #include <vector>
 
-#include "command_line.hpp"
+#include "cli/command_line.hpp"
+#include "cli/option_values.hpp"
 #include "delta/presets.hpp"
 #include "delta/trace.hpp"
-#include "option_values.hpp"
 #include "replay/replay.hpp"
 
 namespace {

@@ -10,8 +10,8 @@
 
 #include "data/byte_source.hpp"
 #include "delta/trace.hpp"
-#include "replay/trace_delta.hpp"
-#include "replay/trace_file.hpp"
+#include "trace/delta_format.hpp"
+#include "trace/file.hpp"
 
 namespace {
 

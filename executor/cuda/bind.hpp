@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 
-#include "graph.hpp"
 #include "kernels/gpu/batch_norm.hpp"
 #include "kernels/gpu/convolution.hpp"
 #include "kernels/gpu/dropout.hpp"
@@ -16,6 +15,7 @@
 #include "kernels/gpu/loss.hpp"
 #include "kernels/gpu/optimizer.hpp"
 #include "kernels/gpu/pooling.hpp"
+#include "model/graph.hpp"
 
 namespace delta::executor::gpu {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <variant>
 
-#include "backend.hpp"
+#include "backend/backend.hpp"
 #include "cuda/cuda_handles.hpp"
 #include "cuda/cudnn_operators.hpp"
 #include "cuda/own_operators.hpp"

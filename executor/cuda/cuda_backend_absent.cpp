@@ -1,5 +1,5 @@
 // For builds without CUDA.
-#include "backend.hpp"
+#include "backend/backend.hpp"
 #include "device/cuda_error.hpp"
 
 namespace delta::executor {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "format.hpp"
+#include "cli/format.hpp"
+#include "cli/text_table.hpp"
 #include "replay/replay_report.hpp"
-#include "text_table.hpp"
 
 namespace delta::executor {
 namespace {

@@ -11,7 +11,7 @@
 #include "delta/trace.hpp"
 #include "replay/replay.hpp"
 #include "replay/replay_report.hpp"
-#include "replay/trace_perturb.hpp"
+#include "trace/perturb.hpp"
 
 namespace delta::executor {
 

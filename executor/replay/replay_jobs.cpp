@@ -12,11 +12,11 @@
 #include <tuple>
 #include <utility>
 
+#include "observe/watchers.hpp"
 #include "replay/bound.hpp"
 #include "replay/on_all_cores.hpp"
 #include "replay/replay_named.hpp"
-#include "replay/simrd.hpp"
-#include "watchers.hpp"
+#include "simrd/simrd.hpp"
 
 namespace delta::executor {
 namespace {

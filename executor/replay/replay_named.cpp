@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "delta/presets.hpp"
+#include "observe/watchers.hpp"
 #include "replay/replay_named_observed.hpp"
-#include "watchers.hpp"
 
 namespace delta::executor {
 

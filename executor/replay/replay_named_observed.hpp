@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "delta/trace.hpp"
+#include "observe/watchers.hpp"
 #include "replay/replay.hpp"
-#include "watchers.hpp"
 
 namespace delta::executor {
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "command_line.hpp"
+#include "cli/command_line.hpp"
+#include "cli/format.hpp"
 #include "delta/presets.hpp"
-#include "format.hpp"
 
 namespace delta::executor {
 namespace {

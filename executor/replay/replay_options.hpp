@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/option_values.hpp"
 #include "delta/units.hpp"
-#include "option_values.hpp"
-#include "replay/trace_perturb.hpp"
+#include "trace/perturb.hpp"
 
 namespace delta::executor {
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "format.hpp"
-#include "output_file.hpp"
-#include "text_table.hpp"
+#include "cli/format.hpp"
+#include "cli/output_file.hpp"
+#include "cli/text_table.hpp"
 
 namespace delta::executor {
 namespace {

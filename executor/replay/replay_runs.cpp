@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "replay/trace_file.hpp"
-#include "replay/trace_perturb.hpp"
-#include "replay/trace_repeat.hpp"
+#include "trace/file.hpp"
+#include "trace/perturb.hpp"
+#include "trace/repeat.hpp"
 
 namespace delta::executor {
 namespace {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/output_file.hpp"
 #include "delta/trace.hpp"
-#include "output_file.hpp"
 #include "replay/budget_report.hpp"
 #include "replay/find_budget.hpp"
 #include "replay/replay_jobs.hpp"

@@ -9,13 +9,13 @@
 #include <string_view>
 #include <vector>
 
-#include "budget_training.hpp"
+#include "cli/options.hpp"
 #include "data/data_file.hpp"
 #include "delta/error.hpp"
 #include "device/cuda_error.hpp"
-#include "options.hpp"
-#include "report.hpp"
-#include "trainer.hpp"
+#include "train/budget_training.hpp"
+#include "train/report.hpp"
+#include "train/trainer.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Gradients: against central differences of a double-precision forward pass, and in structure.
-#include "autograd.hpp"
+#include "model/autograd.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,9 +10,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "builder.hpp"
-#include "cpu_backend.hpp"
+#include "backend/cpu_backend.hpp"
 #include "interpreter.hpp"
+#include "model/builder.hpp"
 #include "oracle.hpp"
 
 using namespace delta::executor;

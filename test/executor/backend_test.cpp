@@ -1,6 +1,6 @@
 // Which device a run is on, what it is refused, and that a session asks for no more than a machine
 // promises: bytes of the device are mapped, times are asked for.
-#include "backend.hpp"
+#include "backend/backend.hpp"
 
 #include <doctest/doctest.h>
 
@@ -15,12 +15,12 @@
 #include <string_view>
 #include <vector>
 
-#include "arena_memory.hpp"
-#include "choose_backend.hpp"
-#include "cpu_backend.hpp"
+#include "backend/choose_backend.hpp"
+#include "backend/cpu_backend.hpp"
 #include "device/cpu_machine.hpp"
-#include "models.hpp"
-#include "runner.hpp"
+#include "model/models.hpp"
+#include "train/arena_memory.hpp"
+#include "train/session.hpp"
 
 using namespace delta::executor;
 using delta::bytes;

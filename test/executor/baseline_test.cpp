@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "feasibility.hpp"
 #include "liveness.hpp"
+#include "train/feasibility.hpp"
 #include "training.hpp"
 
 using namespace delta::test;

@@ -2,7 +2,7 @@
 // velocities, which only a copy can release, are most of the memory here.
 #include "bit_identity.hpp"
 
-#include "feasibility.hpp"
+#include "train/feasibility.hpp"
 
 using namespace delta::test;
 using namespace delta::executor;

@@ -3,8 +3,8 @@
 // most of the memory. All cells, or every other one (all_cells).
 #include "bit_identity.hpp"
 
-#include "feasibility.hpp"
 #include "seeds.hpp"
+#include "train/feasibility.hpp"
 
 using namespace delta::test;
 using namespace delta::executor;

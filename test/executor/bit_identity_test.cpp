@@ -3,7 +3,7 @@
 // what its largest operator needs.
 #include "bit_identity.hpp"
 
-#include "feasibility.hpp"
+#include "train/feasibility.hpp"
 
 using namespace delta::test;
 using namespace delta::executor;

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "random_trace.hpp"
-#include "replay/simrd.hpp"
+#include "simrd/simrd.hpp"
 #include "simrd_reference.hpp"
 
 using namespace delta;

@@ -1,7 +1,7 @@
 // ctest-labels: slow
 // A budget that a replay finds and a run confirms. Under the virtual clock the run does what the
 // replay did, to the decision.
-#include "budget_training.hpp"
+#include "train/budget_training.hpp"
 
 #include <doctest/doctest.h>
 
@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "replay/trace_file.hpp"
 #include "temporary_folder.hpp"
 #include "tool.hpp"
+#include "trace/file.hpp"
 #include "training.hpp"
 
 using namespace delta;

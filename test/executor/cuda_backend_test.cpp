@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "backend.hpp"
+#include "backend/backend.hpp"
 #include "device/cuda_error.hpp"
 #include "operator_cases.hpp"
 #include "seeds.hpp"

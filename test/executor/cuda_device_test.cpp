@@ -13,9 +13,9 @@
 
 #include "device/cuda_device.hpp"
 #include "fake_cuda.hpp"
+#include "observe/watchers.hpp"
 #include "storage_contract.hpp"
 #include "storage_program.hpp"
-#include "watchers.hpp"
 
 using namespace delta;
 using namespace delta::test;

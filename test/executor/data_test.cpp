@@ -11,7 +11,7 @@
 #include "data/counter_random.hpp"
 #include "data/dataset.hpp"
 #include "data/synthetic.hpp"
-#include "digest.hpp"
+#include "train/digest.hpp"
 
 using namespace delta::executor;
 

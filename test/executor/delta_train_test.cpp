@@ -12,12 +12,12 @@
 #include <sstream>
 #include <string>
 
-#include "backend.hpp"
-#include "feasibility.hpp"
-#include "replay/trace_file.hpp"
-#include "report.hpp"
+#include "backend/backend.hpp"
 #include "temporary_folder.hpp"
 #include "tool.hpp"
+#include "trace/file.hpp"
+#include "train/feasibility.hpp"
+#include "train/report.hpp"
 
 using namespace delta::executor;
 using namespace delta::test;

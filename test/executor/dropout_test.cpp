@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "arena_memory.hpp"
-#include "builder.hpp"
 #include "delta/storage/arena.hpp"
 #include "device/cpu_machine.hpp"
-#include "feasibility.hpp"
 #include "interpreter.hpp"
-#include "models.hpp"
-#include "runner.hpp"
+#include "model/builder.hpp"
+#include "model/models.hpp"
+#include "train/arena_memory.hpp"
+#include "train/feasibility.hpp"
+#include "train/session.hpp"
 #include "training.hpp"
 
 using namespace delta::executor;

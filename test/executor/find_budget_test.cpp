@@ -17,7 +17,7 @@
 #include "replay/budget_report.hpp"
 #include "replay/least_budget.hpp"
 #include "replay/replay_jobs.hpp"
-#include "replay/trace_file.hpp"
+#include "trace/file.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -1,4 +1,4 @@
-#include "format.hpp"
+#include "cli/format.hpp"
 
 #include <doctest/doctest.h>
 

@@ -8,12 +8,12 @@
 #include <utility>
 #include <variant>
 
-#include "backend.hpp"
+#include "backend/backend.hpp"
 #include "cuda/bind.hpp"
-#include "feasibility.hpp"
 #include "gpu_host_engine.hpp"
+#include "train/feasibility.hpp"
+#include "train/training_run.hpp"
 #include "training.hpp"
-#include "training_run.hpp"
 
 using namespace delta::executor;
 using delta::bytes;

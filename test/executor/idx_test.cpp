@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "data_files.hpp"
-#include "digest.hpp"
 #include "process.hpp"
 #include "temporary_folder.hpp"
+#include "train/digest.hpp"
 
 using namespace delta::executor;
 using namespace delta::test;

@@ -1,5 +1,5 @@
 // The models as graphs: sizes, order and lifetimes. No kernel runs here.
-#include "models.hpp"
+#include "model/models.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,8 +8,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "cli/options.hpp"
 #include "liveness.hpp"
-#include "options.hpp"
 
 using namespace delta::executor;
 

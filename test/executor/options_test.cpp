@@ -1,5 +1,5 @@
 // The command line: what each good flag gives, and the whole text of every refusal.
-#include "options.hpp"
+#include "cli/options.hpp"
 
 #include <doctest/doctest.h>
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "process.hpp"
-#include "report.hpp"
 #include "temporary_folder.hpp"
+#include "train/report.hpp"
 #include "training.hpp"
 
 using namespace delta::test;

@@ -13,13 +13,13 @@
 #include <variant>
 #include <vector>
 
-#include "feasibility.hpp"
+#include "observe/watchers.hpp"
 #include "replay/replay_named.hpp"
-#include "replay/trace_file.hpp"
 #include "temporary_folder.hpp"
 #include "tool.hpp"
+#include "trace/file.hpp"
+#include "train/feasibility.hpp"
 #include "training.hpp"
-#include "watchers.hpp"
 
 using namespace delta;
 using namespace delta::executor;

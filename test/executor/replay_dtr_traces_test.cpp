@@ -12,8 +12,8 @@
 
 #include "replay/bound.hpp"
 #include "replay/replay_named.hpp"
-#include "replay/trace_repeat.hpp"
 #include "simrd_reference.hpp"
+#include "trace/repeat.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -15,8 +15,8 @@
 #include "replay/replay.hpp"
 #include "replay/replay_jobs.hpp"
 #include "replay/replay_named.hpp"
-#include "replay/trace_perturb.hpp"
-#include "replay/trace_repeat.hpp"
+#include "trace/perturb.hpp"
+#include "trace/repeat.hpp"
 
 using namespace delta;
 using namespace delta::executor;

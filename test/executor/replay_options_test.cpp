@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "replay/simrd.hpp"
+#include "simrd/simrd.hpp"
 #include "temporary_folder.hpp"
 
 using namespace delta::executor;

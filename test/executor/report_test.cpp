@@ -1,4 +1,4 @@
-#include "report.hpp"
+#include "train/report.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,9 +9,9 @@
 #include <sstream>
 #include <string>
 
-#include "digest.hpp"
-#include "output_file.hpp"
+#include "cli/output_file.hpp"
 #include "temporary_folder.hpp"
+#include "train/digest.hpp"
 
 using namespace delta::executor;
 

@@ -8,8 +8,8 @@
 #include <sstream>
 #include <string>
 
-#include "decision_log.hpp"
 #include "delta/presets.hpp"
+#include "observe/decision_log.hpp"
 #include "replay/replay.hpp"
 #include "simrd_reference.hpp"
 #include "training.hpp"

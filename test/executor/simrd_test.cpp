@@ -1,6 +1,6 @@
 // What is particular to DTR's simulator, case by case, and its two fastest traces. The other three
 // are in simrd_parity_test.
-#include "replay/simrd.hpp"
+#include "simrd/simrd.hpp"
 
 #include <doctest/doctest.h>
 

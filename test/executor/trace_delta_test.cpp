@@ -1,11 +1,11 @@
 // delta's own format: where a trace was recorded, names, and accesses of the program itself.
-#include "replay/trace_delta.hpp"
+#include "trace/delta_format.hpp"
 
 #include <doctest/doctest.h>
 
 #include <string>
 
-#include "replay/trace_file.hpp"
+#include "trace/file.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "delta/trace.hpp"
-#include "replay/trace_file.hpp"
+#include "trace/file.hpp"
 
 using namespace delta;
 using namespace delta::executor;

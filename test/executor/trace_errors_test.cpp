@@ -8,8 +8,8 @@
 
 #include "data_files.hpp"
 #include "delta/trace.hpp"
-#include "replay/trace_file.hpp"
 #include "temporary_folder.hpp"
+#include "trace/file.hpp"
 
 using namespace delta;
 using namespace delta::executor;

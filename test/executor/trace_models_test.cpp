@@ -14,8 +14,8 @@
 #include "data/byte_source.hpp"
 #include "delta/trace.hpp"
 #include "process.hpp"
-#include "replay/trace_file.hpp"
 #include "temporary_folder.hpp"
+#include "trace/file.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -1,5 +1,5 @@
 // Machines that are not quite the recorded one: the costs that follow, the same every time.
-#include "replay/trace_perturb.hpp"
+#include "trace/perturb.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // The recorder: what it is told of a manager's calls becomes a trace with numbers of its own.
-#include "replay/trace_recorder.hpp"
+#include "trace/recorder.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "replay/trace_delta.hpp"
+#include "trace/delta_format.hpp"
 
 using namespace delta;
 using namespace delta::executor;

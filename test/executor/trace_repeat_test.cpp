@@ -1,5 +1,5 @@
 // Programs of many steps: what comes once, what every step does, and that each is as the recording.
-#include "replay/trace_repeat.hpp"
+#include "trace/repeat.hpp"
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 
 #include "recordings.hpp"
 #include "replay/replay_figures.hpp"
-#include "replay/trace_delta.hpp"
+#include "trace/delta_format.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -9,9 +9,9 @@
 
 #include "delta/trace.hpp"
 #include "random_trace.hpp"
-#include "replay/trace_delta.hpp"
-#include "replay/trace_file.hpp"
 #include "temporary_folder.hpp"
+#include "trace/delta_format.hpp"
+#include "trace/file.hpp"
 
 using namespace delta;
 using namespace delta::executor;

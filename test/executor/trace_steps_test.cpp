@@ -1,6 +1,6 @@
 // One step of a recording as a program of its own: of a run that repeats one step, the recording of
 // a shorter or longer run.
-#include "replay/trace_steps.hpp"
+#include "trace/steps.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 
 #include "recordings.hpp"
-#include "replay/trace_delta.hpp"
+#include "trace/delta_format.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "interpreter.hpp"
-#include "models.hpp"
+#include "model/models.hpp"
 
 using namespace delta::executor;
 using delta::test::interpreter;

@@ -3,7 +3,7 @@
 // ctest-labels: slow
 #include <doctest/doctest.h>
 
-#include "feasibility.hpp"
+#include "train/feasibility.hpp"
 #include "training.hpp"
 
 using namespace delta::test;

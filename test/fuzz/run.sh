@@ -26,8 +26,8 @@ if [ -z "$compiler" ]; then
 fi
 
 "$compiler" "${flags[@]}" -I "$root/include" -I "$root/executor" "$here/trace_fuzz.cpp" \
-  "$root"/executor/replay/trace_*.cpp "$root/executor/data/byte_source.cpp" \
-  "$root/executor/output_file.cpp" -lz -o "$folder/trace_fuzz"
+  "$root"/executor/trace/*.cpp "$root/executor/data/byte_source.cpp" \
+  "$root/executor/cli/output_file.cpp" -lz -o "$folder/trace_fuzz"
 "$folder/trace_fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
   -dict="$here/trace.dict" -artifact_prefix="$folder/" -print_final_stats=1 \
   "$folder/corpus" "$here/corpus"

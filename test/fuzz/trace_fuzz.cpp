@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "delta/trace.hpp"
-#include "replay/trace_delta.hpp"
-#include "replay/trace_file.hpp"
+#include "trace/delta_format.hpp"
+#include "trace/file.hpp"
 
 namespace {
 

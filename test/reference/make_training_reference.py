@@ -3,7 +3,7 @@
 
 Needs PyTorch and NumPy. Everything is computed in double precision from single-precision starting
 values, so the file holds the truth and the tests' tolerances are those of float arithmetic alone.
-The starting values come from the executor's generator (executor/initialise.hpp), written again
+The starting values come from the executor's generator (executor/model/initialise.hpp), written again
 here from its description; so no weights need to be stored.
 
     python3 make_training_reference.py > training.json

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "graph.hpp"
-#include "initialise.hpp"
 #include "kernels/thread_pool.hpp"
+#include "model/graph.hpp"
+#include "model/initialise.hpp"
 
 namespace delta::test {
 

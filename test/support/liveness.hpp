@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "graph.hpp"
+#include "model/graph.hpp"
 
 namespace delta::test {
 

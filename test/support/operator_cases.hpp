@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "cpu_backend.hpp"
+#include "backend/cpu_backend.hpp"
 #include "dice.hpp"
-#include "graph.hpp"
 #include "kernel_testing.hpp"
+#include "model/graph.hpp"
 
 namespace operator_cases {
 

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "graph.hpp"
+#include "model/graph.hpp"
 
 namespace delta::test {
 

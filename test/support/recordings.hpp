@@ -5,8 +5,8 @@
 #include <string>
 
 #include "delta/trace.hpp"
-#include "replay/trace_file.hpp"
 #include "temporary_folder.hpp"
+#include "trace/file.hpp"
 #include "training.hpp"
 
 namespace delta::test {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "process.hpp"
-#include "replay/simrd.hpp"
-#include "replay/trace_file.hpp"
+#include "simrd/simrd.hpp"
+#include "trace/file.hpp"
 
 namespace delta::test {
 

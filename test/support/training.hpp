@@ -13,11 +13,11 @@
 #include <string_view>
 #include <variant>
 
+#include "cli/options.hpp"
 #include "delta/error.hpp"
-#include "models.hpp"
-#include "options.hpp"
-#include "report.hpp"
-#include "trainer.hpp"
+#include "model/models.hpp"
+#include "train/report.hpp"
+#include "train/trainer.hpp"
 
 namespace delta::test {
 

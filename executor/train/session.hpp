@@ -1,0 +1,127 @@
+// delta executor: runs a graph's steps through a manager. The same code trains in an arena, on
+// whatever machine, and, without kernels, asks the simulated storage what a budget would do.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "delta/adaptive.hpp"
+#include "delta/kernel.hpp"
+#include "delta/observer.hpp"
+#include "device/machine.hpp"
+#include "model/graph.hpp"
+#include "trace/recorder.hpp"
+#include "train/managed_memory.hpp"
+#include "train/report.hpp"
+
+namespace delta::executor {
+
+/// What an operator costs on the virtual clock: by its flops or by the bytes that it moves,
+/// whichever takes longer, and a fixed part. The rates are those of two cores with AVX-512, unless
+/// the backend said what to expect. It is also what a policy goes by until it was measured.
+[[nodiscard]] nanoseconds modelled_cost(const node&) noexcept;
+
+/// Where the host's time in a step went; all without making the images.
+struct step_times {
+  nanoseconds wall{};     ///< the whole step, until its loss is known
+  nanoseconds kernels{};  ///< in kernels, replays included; where they run on, in launching them
+};
+
+/// Writes a batch: images (NHWC floats) and labels, every one of them.
+class batch_source {
+ public:
+  virtual ~batch_source() = default;
+  virtual void fill(float* images, std::int32_t* labels) = 0;
+};
+
+/// What a session works with. All of it outlives the session.
+struct session_tools {
+  machine* device = nullptr;    ///< that the storage is on; null: the storage keeps no bytes,
+                                ///< so nothing is computed, filled or read
+  thread_pool* pool = nullptr;  ///< for kernels on the CPU; null with `device`
+  trace_recorder* recorder = nullptr;  ///< told what the steps ask of the memory; null: nobody is.
+                                       ///< Where kernels run on and costs are measured, the host
+                                       ///< then waits for every operator.
+};
+
+/// A model in a memory, whatever the policy and the storage behind it.
+class session final : private kernel_runner {
+ public:
+  /// The graph outlives the session, as does what the memory is over.
+  session(const graph& training, std::unique_ptr<managed_memory>, const session_tools&);
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
+  ~session() = default;
+
+  /// Makes the persistent values of the training graph and fills them from a seed.
+  void create(std::uint64_t seed);
+  /// One training step; gives the loss. `batch` may be null without a device.
+  float train(batch_source* batch);
+  /// One inference step over a graph that shares the names of persistent values; the probabilities
+  /// (batch x classes) are copied out.
+  void infer(const graph& inference, batch_source* batch, std::span<float> probabilities);
+  /// The bytes of a persistent value of the training graph. Not recorded.
+  void read(value_id v, std::span<std::byte> to) { copy(persistent_[std::size_t(v)], to); }
+
+  [[nodiscard]] const counters& counts() const { return memory_->counts(); }
+  [[nodiscard]] step_times times() const noexcept { return times_; }  ///< of the last step
+  /// Bytes at the instant of the peak so far, by what they are for. Exact when nothing leaves.
+  [[nodiscard]] bytes_by_class peak_by_class() const noexcept { return peak_; }
+  /// What the policy has learned so far; without steps where it does not learn.
+  [[nodiscard]] lesson learned() const { return memory_->learned(); }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  /// A graph made ready: lists in delta's terms, so that a step allocates nothing.
+  struct program {
+    struct step {
+      std::vector<bytes> outputs;
+      trait traits = trait::pure;
+      nanoseconds cost{};
+    };
+    const graph* what;
+    std::vector<tensor_id> ids;  ///< by value
+    std::vector<step> steps;     ///< by node
+    std::vector<std::vector<value_id>> dying;
+
+    explicit program(const graph&);
+  };
+  class held;
+
+  tensor_id variable(const value&);
+  void look(tensor_id from, std::span<std::byte> to);
+  void copy(tensor_id from, std::span<std::byte> to);
+  nanoseconds feed(program&, batch_source*);
+  void execute(program&);
+  void finish(program&);
+  void compute(const node&, call&) override;
+  [[nodiscard]] nanoseconds cost_to_record();
+  void let_go(program&, value_id);
+  void note(const value&, int sign);
+  void note_peak(const node&);
+
+  session_tools tools_;
+  std::unique_ptr<managed_memory> memory_;
+  program training_;
+  std::vector<std::unique_ptr<program>> inference_;  // kept: an evaluation has many batches
+  std::vector<tensor_id> persistent_, inputs_, updates_, outputs_;
+  std::vector<std::int32_t> labels_;  ///< of the batch at hand
+  std::uint64_t steps_ = 0;           ///< training steps so far
+  nanoseconds took_{};                ///< the last kernel that was no replay, by the host's clock
+  step_times times_;
+  bytes_by_class held_, peak_;
+};
+
+/// Makes a session of a graph, a policy and a storage. Compiles a manager of its own.
+template <class H, class D, class P, class S, class O = no_observer>
+std::unique_ptr<session> make_session(const graph& g, policy<H, D, P> p, S& storage,
+                                      const session_tools& tools = {}, O observer = {}) {
+  return std::make_unique<session>(g, manage(std::move(p), storage, std::move(observer)), tools);
+}
+
+}  // namespace delta::executor

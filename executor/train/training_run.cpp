@@ -1,0 +1,336 @@
+#include "train/training_run.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <ostream>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "backend/choose_backend.hpp"
+#include "data/cifar.hpp"
+#include "data/idx.hpp"
+#include "data/synthetic.hpp"
+#include "delta/storage/arena.hpp"
+#include "observe/watchers.hpp"
+#include "trace/recorder.hpp"
+#include "train/arena_memory.hpp"
+#include "train/digest.hpp"
+#include "train/feasibility.hpp"
+#include "train/session.hpp"
+#include "train/trainer.hpp"
+
+namespace delta::executor {
+namespace {
+
+std::unique_ptr<dataset> open_files(const train_options& o) {
+  switch (o.data.what) {
+    case data_choice::kind::mnist:
+      return std::make_unique<mnist>(o.data.directory);
+    case data_choice::kind::cifar10:
+      return std::make_unique<cifar10>(o.data.directory);
+    case data_choice::kind::synthetic:
+      break;
+  }
+  return std::make_unique<synthetic>(o.seed);
+}
+
+std::unique_ptr<dataset> open_data(const train_options& o) {
+  auto data = open_files(o);
+  check_against_data(o, data->training().count);
+  return data;
+}
+
+graph build(const train_options& o, const dataset& data, purpose what, int batch) {
+  model_options m = model_of(o, data.channels(), data.classes());
+  m.what = what;
+  m.batch = batch;
+  return make_model(o.model, m);
+}
+
+/// Bound to the backend, workspaces and all.
+graph bound(graph g, backend& on) {
+  on.bind(g);
+  return g;
+}
+
+std::vector<graph> build_inference(const train_options& o, const dataset& data, backend& on) {
+  std::vector<graph> graphs;
+  if (!o.evaluate) return graphs;
+  const int images = int(data.evaluation().count);
+  const int whole = std::min(o.batch, images);
+  graphs.push_back(bound(build(o, data, purpose::inference, whole), on));
+  if (images % whole != 0)
+    graphs.push_back(bound(build(o, data, purpose::inference, images % whole), on));
+  return graphs;
+}
+
+/// Says what is being built before it is.
+graph build_training(const train_options& o, const dataset& data, backend& on,
+                     std::ostream& progress) {
+  progress << "building " << o.model << ": batch " << o.batch << ", " << o.image << "x" << o.image
+           << ", on " << on.description() << std::endl;
+  return bound(build(o, data, purpose::training, o.batch), on);
+}
+
+/// A list of images as one batch.
+class listed_batch final : public batch_source {
+ public:
+  listed_batch(const dataset& data, int image) : data_(&data), image_(image) {}
+  void set(std::span<const std::uint32_t> indices) { indices_ = indices; }
+  void fill(float* images, std::int32_t* labels) override {
+    data_->fill(indices_, image_, images, labels);
+  }
+
+ private:
+  const dataset* data_;
+  int image_;
+  std::span<const std::uint32_t> indices_;
+};
+
+/// Without the first where there are more (run_outcome says why).
+double usual(std::vector<double> v) {
+  if (v.empty()) return 0;
+  if (v.size() > 1) v.erase(v.begin());
+  const auto middle = v.begin() + std::ptrdiff_t(v.size() / 2);
+  std::nth_element(v.begin(), middle, v.end());
+  return *middle;
+}
+double mean(const std::vector<double>& v) {
+  return v.empty() ? 0 : std::accumulate(v.begin(), v.end(), 0.0) / double(v.size());
+}
+
+double evaluate(const training_bench& s, session& trainee, listed_batch& batch) {
+  const image_range range = s.data->evaluation();
+  std::vector<std::uint32_t> indices(range.count);
+  std::iota(indices.begin(), indices.end(), std::uint32_t(range.first));
+  const auto classes = std::size_t(s.data->classes());
+  std::vector<float> probabilities,
+      ignored(std::size_t(s.options.image) * std::size_t(s.options.image) *
+              std::size_t(s.data->channels()));
+  std::size_t right = 0;
+  for (std::size_t first = 0; first < indices.size();) {
+    const graph* g = &s.inference.front();
+    const std::size_t left = indices.size() - first;
+    if (std::size_t(g->batch) > left) g = &s.inference.back();
+    const auto n = std::size_t(g->batch);
+    const auto now = std::span(indices).subspan(first, n);
+    probabilities.resize(n * classes);
+    batch.set(now);
+    trainee.infer(*g, &batch, probabilities);
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto row = probabilities.begin() + std::ptrdiff_t(i * classes);
+      const auto best = std::max_element(row, row + std::ptrdiff_t(classes)) - row;
+      std::int32_t label = -1;
+      s.data->fill(now.subspan(i, 1), s.options.image, ignored.data(), &label);
+      right += std::size_t(label == std::int32_t(best));
+    }
+    first += n;
+  }
+  return double(right) / double(indices.size());
+}
+
+/// What a recording says of where it was made.
+trace::origin origin_of(const arena<machine>& storage, const training_bench& s) {
+  const auto whole = [](double rate) { return static_cast<std::uint64_t>(rate); };
+  return {.device = (s.options.virtual_clock ? "virtual clock, " : "") + s.on->description(),
+          .rate_out = whole(storage.rate(direction::out)),
+          .rate_in = whole(storage.rate(direction::in)),
+          .rate_move = whole(storage.move_rate()),
+          .latency = std::max(storage.latency(direction::out), storage.latency(direction::in)),
+          .granularity = s.on->granularity()};
+}
+
+/// What the arena of a run is to be.
+arena_options arena_options_of(const training_bench& s, const run_request& wanted) {
+  arena_options memory{.capacity = wanted.budget,
+                       .host_capacity = wanted.host_budget,
+                       .granularity = s.on->granularity()};
+  if (s.options.virtual_clock) {
+    const double rate = s.options.copy_rate > 0 ? s.options.copy_rate : default_copy_rate;
+    memory.virtual_clock = copy_rates{.out = rate, .in = rate, .move = default_copy_rate};
+  }
+  return memory;
+}
+
+/// With an observer only where somebody is told: what watches costs time.
+std::unique_ptr<managed_memory> managed(const run_request& wanted, bool strict,
+                                        arena<machine>& storage, watchers& told) {
+  return told.any() ? observed_memory(wanted.policy, storage, strict, told)
+                    : plain_memory(wanted.policy, storage, strict);
+}
+
+std::string digest_of(const std::vector<std::vector<std::byte>>& values) {
+  digest d;
+  for (const auto& v : values) d.add(std::span<const std::byte>(v));
+  return d.hex();
+}
+
+}  // namespace
+
+training_bench::training_bench(const train_options& o, std::ostream& to)
+    : options(o),
+      progress(to),
+      data(open_data(o)),
+      steps(total_steps(o, data->training().count)),
+      on(choose_backend(o, [&to](std::string_view line) { to << line << std::endl; })),
+      training(build_training(o, *data, *on, to)),
+      inference(build_inference(o, *data, *on)),
+      expected(unmanaged_peak(training, on->granularity())),
+      host_budget(o.host_budget.value_or(bytes{expected.total})),
+      pool(training.threads) {}
+
+run_request unmanaged_run(const training_bench& s, std::uint64_t steps, std::string_view title) {
+  // Twice the peak, so that blocks need not move together; less where the device has less free, of
+  // which some is left to libraries.
+  const bytes peak{s.expected.total}, free = s.on->free_memory();
+  const bytes most{free.count - free.count / 16};
+  const bytes wanted = free == bytes{} ? peak * 2 : std::max(peak, std::min(most, peak * 2));
+  return {.budget = wanted, .steps = steps, .title = title};
+}
+
+run_outcome train_once(training_bench& s, const run_request& wanted) {
+  const train_options& o = s.options;
+  const std::uint64_t steps = wanted.steps;
+  check_against_device(wanted.policy == "unmanaged" ? "an unmanaged run" : "--budget",
+                       wanted.budget, *s.on);
+  const std::unique_ptr<machine> device = s.on->open();
+  device->lend(s.pool);
+  arena<machine> storage(*device, arena_options_of(s, wanted));
+  watchers told(wanted.timeline, wanted.decisions, device.get());
+  trace_recorder recorder(o.virtual_clock ? trace_recorder::costs::stated
+                                          : trace_recorder::costs::measured);
+  const auto trainee =
+      std::make_unique<session>(s.training, managed(wanted, o.strict, storage, told),
+                                session_tools{.device = device.get(),
+                                              .pool = &s.pool,
+                                              .recorder = wanted.recording ? &recorder : nullptr});
+  trainee->create(o.seed);
+
+  run_outcome out;
+  out.losses.reserve(steps);
+  out.timed_alone = !wanted.recording || device->computes_at_once();
+  std::vector<double> walls, stalls, own, waits;
+  for (auto* v : {&walls, &stalls, &own, &waits}) v->reserve(steps);
+  epoch_order order(s.data->training(), o.seed);
+  listed_batch batch(*s.data, o.image);
+  const std::uint64_t per_epoch = order.whole_batches(std::size_t(o.batch));
+  const std::uint64_t report_every = std::max<std::uint64_t>(1, steps / 8);
+  for (std::uint64_t i = 0; i < steps; ++i) {
+    const std::uint64_t epoch = i / per_epoch;
+    if (i % per_epoch == 0) {
+      order.shuffle(epoch);
+      s.training.hyper->learning_rate = float(learning_rate(o, epoch));
+    }
+    batch.set(order.batch(i % per_epoch, std::size_t(o.batch)));
+    const nanoseconds waited = device->waited(), held = device->host_waited();
+    const nanoseconds began = storage.now();
+    out.losses.push_back(trainee->train(&batch));
+    const auto seconds = [](nanoseconds t) { return double(t.count()) * 1e-9; };
+    out.last_step = storage.now() - began;
+    const nanoseconds host_waited = device->host_waited() - held;
+    const step_times t = trainee->times();
+    walls.push_back(seconds(t.wall));
+    stalls.push_back(seconds(device->waited() - waited));
+    waits.push_back(seconds(host_waited));
+    own.push_back(seconds(t.wall - t.kernels - host_waited));
+    if (i == 0 || (i + 1) % report_every == 0 || i + 1 == steps)
+      s.progress << wanted.title << ": step " << i + 1 << "/" << steps << ", loss "
+                 << out.losses.back() << ", " << walls.back() << " s" << std::endl;
+    if (i + 1 == steps) out.learned = trainee->learned();  // evaluations are other steps
+    if (o.evaluate && wanted.evaluations && ((i + 1) % per_epoch == 0 || i + 1 == steps)) {
+      out.accuracies.push_back(evaluate(s, *trainee, batch));
+      s.progress << wanted.title << ": accuracy " << out.accuracies.back() << " after step "
+                 << i + 1 << std::endl;
+    }
+  }
+  out.step_seconds = usual(walls);
+  out.seconds_by_step = walls;
+  out.stall_seconds = mean(stalls);
+  out.manager_seconds = mean(own);
+  out.host_wait_seconds = mean(waits);
+  out.counts = trainee->counts();
+  out.peak = storage.peak();
+  out.host_peak = storage.host_peak();
+  out.by_class = trainee->peak_by_class();
+  out.copy_threads = device->copy_threads();
+  out.burden = {storage.burden(direction::out), storage.burden(direction::in)};
+  out.moves = storage.moves();
+  out.moved_bytes = storage.moved_bytes().count;
+  // What is read from here on is for the report: no part of the program, nor of its decisions.
+  told.log.reset();
+  if (wanted.recording) out.recorded = recorder.take(origin_of(storage, s));
+  const graph& g = s.training;
+  const auto keep = [&](const std::vector<value_id>& values, auto& to) {
+    for (const value_id v : values) trainee->read(v, to.emplace_back(g[v].bytes));
+  };
+  keep(g.parameters, out.parameters);
+  keep(g.optimizer_states, out.state);
+  keep(g.running_statistics, out.state);
+  return out;
+}
+
+bool same_bits(const run_outcome& a, const run_outcome& b) {
+  return a.losses.size() == b.losses.size() &&
+         std::memcmp(a.losses.data(), b.losses.data(), a.losses.size() * sizeof(float)) == 0 &&
+         a.parameters == b.parameters && a.state == b.state;
+}
+
+namespace {
+
+std::optional<learned_report> report_of(const lesson& l) {
+  if (l.steps == 0) return std::nullopt;
+  learned_report r{.steps = l.steps,
+                   .kinds = l.kinds,
+                   .divergences = l.divergences,
+                   .operators = l.operators,
+                   .peak_bytes = l.peak.count,
+                   .measured_overhead = l.measured,
+                   .policy = {},
+                   .expected_overhead = {},
+                   .memory_bytes = l.memory};
+  if (!l.policies.empty()) {
+    r.outcomes.emplace();
+    for (const step_outcome& o : l.outcomes)
+      r.outcomes->push_back({o.predicted, o.measured, std::string(l.policies[o.variant])});
+  }
+  if (!l.policy.empty()) r.policy = l.policy;
+  if (l.expected > 0) r.expected_overhead = l.expected;
+  return r;
+}
+
+}  // namespace
+
+void report_twin(train_report& r, const run_outcome& twin) {
+  r.unmanaged_step_seconds = twin.step_seconds;
+  r.unmanaged_peak_bytes = twin.by_class;
+  r.unmanaged_peak_bytes->total = twin.peak.count;
+}
+
+void report_run(train_report& r, run_outcome&& run) {
+  r.peak_bytes = run.peak.count;
+  r.host_peak_bytes = run.host_peak.count;
+  r.step_seconds = run.step_seconds;
+  r.seconds_by_step = std::move(run.seconds_by_step);
+  r.stall_seconds = run.stall_seconds;
+  r.manager_seconds = run.manager_seconds;
+  r.host_wait_seconds = run.host_wait_seconds;
+  r.losses_digest = digest().add(std::span<const float>(run.losses)).hex();
+  r.parameters_digest = digest_of(run.parameters);
+  r.state_digest = digest_of(run.state);
+  r.losses = std::move(run.losses);
+  r.evaluation_accuracy = std::move(run.accuracies);
+  r.evictions = run.counts.evictions;
+  r.offloads = run.counts.offloads;
+  r.reloads = run.counts.reloads;
+  r.recomputes = run.counts.recomputes;
+  r.prefetches = run.counts.prefetches;
+  r.host_waits = run.counts.waits;
+  r.copy_threads = run.copy_threads;
+  r.moves = run.moves;
+  r.moved_bytes = run.moved_bytes;
+  r.learned = report_of(run.learned);
+}
+
+}  // namespace delta::executor
