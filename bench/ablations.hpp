@@ -24,7 +24,7 @@ struct score_without_queue : exposed_cost {
   }
 };
 struct decide_without_queue : least_exposed {
-  action judge(const context& c, tensor_id t) const {
+  action decide(const context& c, tensor_id t) const {
     const double swap = c.can_offload(t) ? reload(c, t, c.next_use(t)) : never;
     return c.recompute_cost(t) <= swap ? action::evict : action::offload;
   }

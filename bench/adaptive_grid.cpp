@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "ablations.hpp"
+#include "delta/peers/peer_presets.hpp"
 #include "delta/presets.hpp"
 #include "replay/bound.hpp"
 #include "replay/on_all_cores.hpp"

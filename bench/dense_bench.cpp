@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   add("online", online);
   add("learned", learned);
   add("adaptive", [] { return adaptive(); });
-  add("auto", [] { return auto_choice(); });
+  add("auto", [] { return automatic(); });
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

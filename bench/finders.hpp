@@ -11,11 +11,11 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
-#include "delta/detail/candidates.hpp"
-#include "delta/detail/graph.hpp"
-#include "delta/detail/id_set.hpp"
-#include "delta/detail/victim_rows.hpp"
-#include "delta/filter.hpp"
+#include "delta/detail/tensors/candidates.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/detail/tensors/id_set.hpp"
+#include "delta/detail/victims/rows.hpp"
+#include "delta/detail/victims/victim_search.hpp"
 #include "delta/units.hpp"
 
 namespace delta::bench {

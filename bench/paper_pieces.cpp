@@ -25,11 +25,11 @@ using namespace delta::executor;
 
 /// The paper's ratio decides how a tensor leaves; it comes back by the cheaper way.
 struct back_the_cheaper_way {
-  action judge(const context& c, tensor_id t) const { return paper_ratio{}.judge(c, t); }
+  action decide(const context& c, tensor_id t) const { return paper_ratio{}.decide(c, t); }
 };
 /// The cheaper way out, queue included; it comes back as the paper says.
 struct out_the_cheaper_way {
-  action judge(const context& c, tensor_id t) const { return cheaper{}.judge(c, t); }
+  action decide(const context& c, tensor_id t) const { return cheaper{}.decide(c, t); }
   restoration restore(const context& c, tensor_id t) const noexcept {
     return paper_ratio{}.restore(c, t);
   }

@@ -149,7 +149,7 @@ struct written_base {
 struct written_eviction {
   static constexpr bool offloads = false;
   log_writer* log;
-  action judge(const context&, tensor_id t) const {
+  action decide(const context&, tensor_id t) const {
     log->leaves(t);
     return action::evict;
   }

@@ -8,7 +8,7 @@ using namespace std::chrono_literals;
 
 // What takes long to compute again goes to the host; the rest is dropped.
 struct save_the_dear {
-  delta::action judge(const delta::context& c, delta::tensor_id t) const {
+  delta::action decide(const delta::context& c, delta::tensor_id t) const {
     return c.recompute_cost(t) > 2e6 ? delta::action::offload : delta::action::evict;  // ns
   }
 };

@@ -1,5 +1,6 @@
 // A heuristic of one's own, beside the library's, on the same work in virtual time.
 #include <delta/delta.hpp>
+#include <delta/testing/verify_heuristic.hpp>
 #include <iostream>
 #include <vector>
 

@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 struct regret {
   double* sum;
   void on(const delta::event& e) const {
-    if (e.what == delta::happening::evict || e.what == delta::happening::offload)
+    if (e.what == delta::event_kind::evict || e.what == delta::event_kind::offload)
       *sum += e.cost - std::min(e.cost, e.alternative);
   }
 };

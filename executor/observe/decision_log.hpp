@@ -57,13 +57,13 @@ class decision_log {
 
  private:
   /// Empty: no decision, but work.
-  static constexpr std::string_view name_of(happening what) noexcept {
+  static constexpr std::string_view name_of(event_kind what) noexcept {
     constexpr std::array<std::string_view, 10> names{
         "", "recompute", "", "", "evict", "offload", "clean_drop", "reload", "prefetch", "wait"};
     return names[static_cast<std::size_t>(what)];
   }
   void write(const event& e) {
-    const bool work = e.what == happening::recompute;
+    const bool work = e.what == event_kind::recompute;
     line_.text("{\"decision\":");
     line_.whole(++decisions_);
     line_.text(",\"time_ns\":");

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "delta/peers/peer_presets.hpp"
 #include "delta/presets.hpp"
 
 namespace delta::executor {

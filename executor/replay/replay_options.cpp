@@ -12,6 +12,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/format.hpp"
+#include "delta/peers/peer_presets.hpp"
 #include "delta/presets.hpp"
 
 namespace delta::executor {

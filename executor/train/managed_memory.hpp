@@ -53,7 +53,7 @@ class managed_memory {
   /// What a request of `n` bytes takes of the budget.
   [[nodiscard]] virtual bytes rounded(bytes n) const = 0;
   [[nodiscard]] virtual const counters& counts() const = 0;
-  [[nodiscard]] virtual lesson learned() const = 0;
+  [[nodiscard]] virtual learning_report learned() const = 0;
 };
 
 /// The one over that manager type.
@@ -83,7 +83,7 @@ class memory_of final : public managed_memory {
   }
   [[nodiscard]] bytes rounded(bytes n) const override { return storage_->rounded(n); }
   [[nodiscard]] const counters& counts() const override { return manager_.counts(); }
-  [[nodiscard]] lesson learned() const override { return lesson_of(manager_); }
+  [[nodiscard]] learning_report learned() const override { return learning_report_of(manager_); }
 
  private:
   S* storage_;

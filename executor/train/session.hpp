@@ -72,7 +72,7 @@ class session final : private kernel_runner {
   /// Bytes at the instant of the peak so far, by what they are for. Exact when nothing leaves.
   [[nodiscard]] bytes_by_class peak_by_class() const noexcept { return peak_; }
   /// What the policy has learned so far; without steps where it does not learn.
-  [[nodiscard]] lesson learned() const { return memory_->learned(); }
+  [[nodiscard]] learning_report learned() const { return memory_->learned(); }
 
  private:
   using clock = std::chrono::steady_clock;

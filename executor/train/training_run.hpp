@@ -75,7 +75,7 @@ struct run_outcome {
   std::optional<int> copy_threads{};  ///< as train_report has them
   std::array<double, 2> burden{};     ///< the storage's, out and in
   std::optional<trace> recorded{};
-  lesson learned;  ///< behind the last training step
+  learning_report learned;  ///< behind the last training step
 };
 
 /// Trains. Throws delta's typed memory errors (a budget that nothing fits), and usage_error where

@@ -351,12 +351,12 @@ inline auto adaptive() {
   return detail::taught_or_not::make(rehearsing<detail::taught_or_not>{});
 }
 /// The best of ten policies by rehearsal ("auto" for with_preset).
-inline auto auto_choice() {
+inline auto automatic() {
   return detail::ten_policies::make(rehearsing<detail::ten_policies>{});
 }
 
 /// What a manager has learned, for reports.
-struct lesson {
+struct learning_report {
   std::uint64_t steps = 0;      ///< that ended
   std::uint64_t kinds = 0;      ///< of them, that are kept
   std::uint32_t operators = 0;  ///< of the last one
@@ -374,8 +374,8 @@ struct lesson {
 
 /// What `m` has learned; nothing where its policy does not. O(kinds + outcomes that are kept).
 template <class Manager>
-[[nodiscard]] lesson lesson_of(const Manager& m) {
-  lesson l;
+[[nodiscard]] learning_report learning_report_of(const Manager& m) {
+  learning_report l;
   const history& past = m.past();
   l.steps = past.steps();
   if (l.steps == 0) return l;

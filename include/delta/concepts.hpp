@@ -1,4 +1,6 @@
-// delta: the four concepts, as conjunctions of named atoms. Readable without any model.
+// delta: the concepts of a policy's three roles (Heuristic, Decider, Prefetcher), as conjunctions
+// of named atoms. The fourth concept, Storage, is in storage/storage.hpp, which this header
+// includes.
 //
 // A member that is detected and has a default may be left out, but not be there with another
 // signature: that is what the atoms called right_..._or_none say. Of a type of one's own,
@@ -15,7 +17,8 @@
 #include <utility>
 
 #include "delta/context.hpp"
-#include "delta/detail/names.hpp"
+#include "delta/detail/concepts/member_names.hpp"
+#include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
@@ -107,7 +110,7 @@ consteval bool learns() {
 //  * A tensor that the program has dropped, and that can be made again, leaves before all others,
 //    unasked.
 //  * While the quantities that it depends on stay as they are for a tensor, its answer stays.
-//    verify_heuristic (filter.hpp) tries to catch a false word.
+//    verify_heuristic (testing/verify_heuristic.hpp) tries to catch a false word.
 //
 // Detected, with a default:
 //  * `depends_on`: static constexpr quantity (default: everything). `bytes | recompute_cost` says
@@ -183,7 +186,8 @@ consteval quantity depends_on() {
 // needed comes back.
 //
 // Semantic rules:
-//  * `judge` is asked about a resident tensor that can leave in at least one way. An action that is
+//  * `decide` is asked about a resident tensor that can leave in at least one way. An action that
+//  is
 //    impossible for it is taken for the other one where that is possible, else for keep.
 //  * A clean tensor needs no copy: it simply goes, whether evict or offload was chosen.
 //
@@ -195,12 +199,12 @@ consteval quantity depends_on() {
 //    answers so, and spares the manager the records.
 // ---------------------------------------------------------------------------------------------
 
-/// `judge(context, tensor)` -> action.
+/// `decide(context, tensor)` -> action.
 template <class D>
-concept judges_tensor = requires(D& d, const context& c, tensor_id t) {
-  { d.judge(c, t) } -> std::same_as<action>;
+concept decides_action = requires(D& d, const context& c, tensor_id t) {
+  { d.decide(c, t) } -> std::same_as<action>;
 };
-/// The two that are detected; their defaults are in detail/room.hpp.
+/// The two that are detected; their defaults are in detail/engine/roles.hpp.
 template <class D>
 concept chooses_restoration = requires(D& d, const context& c, tensor_id t) {
   { d.restore(c, t) } -> std::same_as<restoration>;
@@ -209,11 +213,13 @@ template <class D>
 concept weighs_waiting = requires(D& d, const context& c, tensor_id t, double wait) {
   { d.rather_wait(c, t, wait) } -> std::same_as<bool>;
 };
-/// Types are compared to the letter: `static bool` or `enum { evicts }` would be something else.
+/// `release_cost(context, t)` -> double: ns to get it back, of a tensor that leaves with its
+/// neighbours (default: the cheaper way's).
 template <class D>
 concept prices_release = requires(const D& d, const context& c, tensor_id t) {
   { d.release_cost(c, t) } -> std::convertible_to<double>;
 };
+/// Types are compared to the letter: `static bool` or `enum { evicts }` would be something else.
 template <class D>
 concept says_whether_it_evicts = std::same_as<decltype(&D::evicts), const bool*> &&
                                  requires { typename std::bool_constant<D::evicts>; };
@@ -230,7 +236,7 @@ template <class D>
 concept right_offloads_or_none = says_whether_it_offloads<D> || !detail::names_offloads<D>;
 /// How it leaves, and comes back. Smallest model: `evict_only` (decider.hpp).
 template <class D>
-concept Decider = judges_tensor<D> && right_restore_or_none<D> && right_rather_wait_or_none<D> &&
+concept Decider = decides_action<D> && right_restore_or_none<D> && right_rather_wait_or_none<D> &&
                   right_evicts_or_none<D> && right_offloads_or_none<D> && right_learns_or_none<D> &&
                   right_end_of_operator_or_none<D> && right_end_of_step_or_none<D>;
 
@@ -254,9 +260,10 @@ consteval bool offloads() {
 //  * `next` names a tensor out of `context.offloaded()`.
 //
 // Detected, default nothing:
-//  * `ahead(context)` -> double: bytes to release early (the Filter says which); soft: it never
+//  * `early_release_bytes(context)` -> double: bytes to release early (the Filter says which);
+//  soft: it never
 //    waits, and stops without candidates;
-//  * `clean(context)` -> tensor_id: a resident tensor, of `context.candidates()`, to copy out
+//  * `copy_ahead(context)` -> tensor_id: a resident tensor, of `context.candidates()`, to copy out
 //    without freeing it, or none; asked until it answers none;
 //  * `wasted(context, t)`: a tensor brought back early left again unused.
 // ---------------------------------------------------------------------------------------------
@@ -268,206 +275,30 @@ concept names_next_reload = requires(P& p, const context& c) {
 };
 /// The two that are detected.
 template <class P>
-concept starts_early = requires(P& p, const context& c) {
-  { p.ahead(c) } -> std::convertible_to<double>;
+concept releases_early = requires(P& p, const context& c) {
+  { p.early_release_bytes(c) } -> std::convertible_to<double>;
 };
 template <class P>
 concept learns_of_waste = requires(P& p, const context& c, tensor_id t) { p.wasted(c, t); };
-/// `clean(context)` -> tensor_id to copy out now, without freeing it, or tensor_id::none.
+/// `copy_ahead(context)` -> tensor_id to copy out now, without freeing it, or tensor_id::none.
 template <class P>
-concept cleans_ahead = requires(P& p, const context& c) {
-  { p.clean(c) } -> std::same_as<tensor_id>;
+concept copies_out_ahead = requires(P& p, const context& c) {
+  { p.copy_ahead(c) } -> std::same_as<tensor_id>;
 };
 template <class P>
-concept right_ahead_or_none = starts_early<P> || !detail::names_ahead<P>;
+concept right_early_release_bytes_or_none =
+    releases_early<P> || !detail::names_early_release_bytes<P>;
 template <class P>
-concept right_clean_or_none = cleans_ahead<P> || !detail::names_clean<P>;
+concept right_copy_ahead_or_none = copies_out_ahead<P> || !detail::names_copy_ahead<P>;
 template <class P>
 concept right_wasted_or_none = learns_of_waste<P> || !detail::names_wasted<P>;
 /// What comes back early. Smallest model: `no_prefetch` (prefetcher.hpp).
 template <class P>
-concept Prefetcher = names_next_reload<P> && right_ahead_or_none<P> && right_clean_or_none<P> &&
-                     right_wasted_or_none<P> && right_learns_or_none<P> &&
-                     right_end_of_operator_or_none<P> && right_end_of_step_or_none<P>;
-
-// ---------------------------------------------------------------------------------------------
-// Storage: where bytes live, how they move, in what order.
-//
-// Semantic rules (a compiler can't check them; test/support/storage_contract.hpp does):
-//  * capacity() is hard: used() <= capacity() at every instant; blocks, workspace and both ends of
-//    copies in flight count, each rounded up by rounded().
-//  * Order between the engines is kept by the storage, per block: an operator begins after the
-//    last writer of what it reads, and after the last reader and writer of what it writes; a copy
-//    out after the last writer; a copy in after its own copy out and after the last reader and
-//    writer of its destination; memory given out again is written only after its last user is
-//    done. The caller therefore never orders anything; it waits only when it needs bytes back.
-//  * A freed block may be handed out again at once; a copy still reading it delays the next writer.
-//  * Nothing moves between begin_operator and end_operator, nor what is held.
-//  * Each engine is serial and first in, first out.
-// ---------------------------------------------------------------------------------------------
-
-/// `allocate(bytes, lifetime)` gives a block, or nullopt when there is no room for it (not an
-/// error: the manager then releases something). `bytes` may be zero.
-template <class S>
-concept allocates_blocks = requires(S& s, bytes n, lifetime l) {
-  { s.allocate(n, l) } -> std::same_as<std::optional<block>>;
-};
-
-/// `free(block&&)` and `free(slab&&)` take memory back.
-template <class S>
-concept frees_blocks = requires(S& s, block&& b) {
-  { s.free(std::move(b)) } -> std::same_as<void>;
-};
-template <class S>
-concept frees_slabs = requires(S& s, slab&& h) {
-  { s.free(std::move(h)) } -> std::same_as<void>;
-};
-
-/// `copy_out(block&)` queues a copy to a fresh slab. The block is moved from only on success;
-/// nullopt means that the host side is full.
-template <class S>
-concept copies_out = requires(S& s, block& b) {
-  { s.copy_out(b) } -> std::same_as<std::optional<transfer>>;
-};
-
-/// `copy_in(slab&&, block&&)` queues a copy of the slab into a block allocated before.
-template <class S>
-concept copies_in = requires(S& s, block&& b, slab&& h) {
-  { s.copy_in(std::move(h), std::move(b)) } -> std::same_as<transfer>;
-};
-
-/// `land(transfer&&)` gives block and slab back, at any time: fences order what follows. The block
-/// of a copy out stays readable throughout.
-template <class S>
-concept lands_transfers = requires(S& s, transfer&& t) {
-  { s.land(std::move(t)) } -> std::same_as<std::pair<block, slab>>;
-};
-
-/// `begin_operator(reads, writes)`: the compute engine waits for what these blocks need.
-template <class S>
-concept begins_operators = requires(S& s, std::span<const block* const> blocks) {
-  { s.begin_operator(blocks, blocks) } -> std::same_as<void>;
-};
-/// `end_operator(cost)`: the operator is queued; gives its stamp. `cost` is what the caller expects
-/// the operator to take: a storage in virtual time advances by it, others ignore it.
-template <class S>
-concept ends_operators = requires(S& s, nanoseconds cost) {
-  { s.end_operator(cost) } -> std::same_as<stamp>;
-};
-
-/// `reached(stamp)` asks, `wait(stamp)` makes the host wait (in virtual time: advances the clock),
-/// `elapsed(stamp)` is an operator's or a copy's measured time: known now, later, or never.
-template <class S>
-concept asks_for_stamps = requires(S& s, stamp p) {
-  { s.reached(p) } -> std::same_as<bool>;
-};
-template <class S>
-concept waits_for_stamps = requires(S& s, stamp p) {
-  { s.wait(p) } -> std::same_as<void>;
-};
-template <class S>
-concept measures_work = requires(S& s, stamp p) {
-  { s.elapsed(p) } -> std::same_as<std::optional<nanoseconds>>;
-};
-
-/// `now()`, `rate(direction)` in bytes per second, `latency(direction)` per copy, and
-/// `backlog(direction)`: how long a copy queued now would wait before it starts.
-template <class S>
-concept tells_time = requires(const S& s) {
-  { s.now() } -> std::same_as<nanoseconds>;
-};
-template <class S>
-concept tells_rates = requires(const S& s, direction d) {
-  { s.rate(d) } -> std::same_as<double>;
-};
-template <class S>
-concept tells_latencies = requires(const S& s, direction d) {
-  { s.latency(d) } -> std::same_as<nanoseconds>;
-};
-template <class S>
-concept tells_backlogs = requires(const S& s, direction d) {
-  { s.backlog(d) } -> std::same_as<nanoseconds>;
-};
-
-/// The two budgets and what is taken of them, and what a request really takes.
-template <class S>
-concept has_a_capacity = requires(const S& s) {
-  { s.capacity() } -> std::same_as<bytes>;
-};
-template <class S>
-concept counts_used_bytes = requires(const S& s) {
-  { s.used() } -> std::same_as<bytes>;
-};
-template <class S>
-concept has_a_host_capacity = requires(const S& s) {
-  { s.host_capacity() } -> std::same_as<bytes>;
-};
-template <class S>
-concept counts_used_host_bytes = requires(const S& s) {
-  { s.host_used() } -> std::same_as<bytes>;
-};
-template <class S>
-concept rounds_requests = requires(const S& s, bytes n) {
-  { s.rounded(n) } -> std::same_as<bytes>;
-};
-
-/// Detected, with defaults in the manager.
-/// `data(const block&)` is the address now (default: none, bytes exist in name only).
-template <class S>
-concept has_addresses = requires(S& s, const block& b) {
-  { s.data(b) } -> std::same_as<std::byte*>;
-};
-/// `hold(const block&)`, `unhold(const block&)`: the block may not move in between.
-template <class S>
-concept holds_blocks = requires(S& s, const block& b) { s.hold(b), s.unhold(b); };
-/// `native_stream()`: what a kernel is launched on (default: null).
-template <class S>
-concept has_a_native_stream = requires(S& s) {
-  { s.native_stream() } -> std::convertible_to<void*>;
-};
-/// `largest_hole()`; `bytes_to_move(n)` for `n` bytes in one piece (nullopt: it can't be done now);
-/// `move_rate()` in bytes per second (0: takes no time); `walk_blocks(f)`: `f(row, size, used)` for
-/// blocks (`row` is the token's index) and holes in address order. Together they let the manager
-/// weigh moving blocks against releasing a window of neighbours where free bytes lie scattered
-/// (default: it does not ask).
-template <class S>
-concept shows_its_holes = requires(S& s, bytes n, void (*f)(std::uint32_t, bytes, bool)) {
-  { s.largest_hole() } -> std::same_as<bytes>;
-  { s.bytes_to_move(n) } -> std::same_as<std::optional<bytes>>;
-  { s.move_rate() } -> std::same_as<double>;
-  s.walk_blocks(f);
-};
-/// `burden(direction)`: ns that the compute engine loses by one of copying that way beside it, from
-/// 0 to 1 (default: 0); `alone(stamp)`: what work on it would have taken without, known when
-/// `elapsed` is (default: that).
-template <class S>
-concept tells_burdens = requires(S& s, const S& asked, direction d, stamp p) {
-  { asked.burden(d) } -> std::same_as<double>;
-  { s.alone(p) } -> std::same_as<std::optional<nanoseconds>>;
-};
-template <class S>
-concept right_data_or_none = has_addresses<S> || !detail::names_data<S>;
-template <class S>
-concept right_hold_and_unhold_or_none =
-    holds_blocks<S> || (!detail::names_hold<S> && !detail::names_unhold<S>);
-template <class S>
-concept right_native_stream_or_none = has_a_native_stream<S> || !detail::names_native_stream<S>;
-template <class S>
-concept right_four_about_holes_or_none = shows_its_holes<S> || !detail::names_holes<S>;
-template <class S>
-concept right_burden_and_alone_or_none = tells_burdens<S> || !detail::names_burdens<S>;
-
-/// Where bytes live. Smallest model: examples/own_storage.cpp; with a Device, arena is one.
-template <class S>
-concept Storage =
-    allocates_blocks<S> && frees_blocks<S> && frees_slabs<S> && copies_out<S> && copies_in<S> &&
-    lands_transfers<S> && begins_operators<S> && ends_operators<S> && asks_for_stamps<S> &&
-    waits_for_stamps<S> && measures_work<S> && tells_time<S> && tells_rates<S> &&
-    tells_latencies<S> && tells_backlogs<S> && has_a_capacity<S> && counts_used_bytes<S> &&
-    has_a_host_capacity<S> && counts_used_host_bytes<S> && rounds_requests<S> &&
-    right_data_or_none<S> && right_hold_and_unhold_or_none<S> && right_native_stream_or_none<S> &&
-    right_four_about_holes_or_none<S> && right_burden_and_alone_or_none<S>;
+concept Prefetcher =
+    names_next_reload<P> && right_early_release_bytes_or_none<P> && right_copy_ahead_or_none<P> &&
+    right_wasted_or_none<P> && right_learns_or_none<P> && right_end_of_operator_or_none<P> &&
+    right_end_of_step_or_none<P>;
 
 }  // namespace delta
 
-#include "delta/detail/explain.hpp"  // the sentences
+#include "delta/detail/concepts/explain.hpp"  // the sentences

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
-#include "delta/detail/graph.hpp"
-#include "delta/detail/id_set.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/detail/tensors/id_set.hpp"
 #include "delta/history.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
@@ -22,14 +22,15 @@ namespace delta {
 /// What can't be done costs this much: infinity, which compares as one would wish.
 inline constexpr double never = std::numeric_limits<double>::infinity();
 
-/// The state of the machine, refreshed by the manager before it asks a policy (`ledger::look`).
+/// The state of the machine, refreshed by the manager before it asks a policy
+/// (`residency_table::refresh_conditions`).
 struct conditions {
   tick now = 0;             ///< the operator at hand, or the last one
   nanoseconds clock{};      ///< the storage's, but at least 1 ns passes with every operator
   bool backward = false;    ///< between manager::backward() and end_of_step()
   bool may_evict = true;    ///< the decider's traits
   bool may_offload = true;  ///< likewise
-  bytes budget{}, used{};   ///< used: both ends of copies in flight, but not what is spare
+  bytes budget{}, used{};   ///< used: both ends of copies in flight, but not what is cached
   bytes leaving{};          ///< of used: blocks that are free when their copy out is done
   bytes host_free{};        ///< of the host budget, in however many pieces
   nanoseconds ahead{};      ///< by which `clock` is ahead of the storage's
@@ -254,7 +255,7 @@ class context {
   [[nodiscard]] double ahead() const noexcept {
     return static_cast<double>(conditions_->ahead.count());
   }
-  /// Bytes: the budget, what is taken of it (copies under way included, but not what is spare),
+  /// Bytes: the budget, what is taken of it (copies under way included, but not what is cached),
   /// what will be free when the copies out under way are done, and what the coming operator is
   /// likely to ask for.
   [[nodiscard]] double budget() const noexcept { return count(conditions_->budget); }
@@ -280,7 +281,7 @@ class context {
   void set_layout(std::span<const memory_stretch> list, double move_rate) noexcept {
     layout_ = list, move_rate_ = move_rate;
   }
-  /// What the steps before taught. Empty where no role declares `learns`.
+  /// The steps that were seen. Empty where no role declares `learns`.
   [[nodiscard]] const history& past() const noexcept { return *past_; }
   /// When a tensor will be used next, by that.
   [[nodiscard]] forecast next_use(tensor_id t) const noexcept { return past_->next_use(t); }

@@ -18,7 +18,7 @@ struct paper_ratio {
   bool strict = false;
 
   /// Pinned one way: the other (lines 1 to 4). Else c_r / c_s, both in ns. O(closure).
-  action judge(const context& c, tensor_id t) const {
+  action decide(const context& c, tensor_id t) const {
     if (strict && c.backward() && !c.is_released(t)) return action::keep;
     if (!c.can_evict(t)) return action::offload;
     if (!c.can_offload(t)) return action::evict;
@@ -39,7 +39,7 @@ struct paper_ratio {
 /// comes back is left to the default: the cheaper then.
 struct cheaper {
   /// c_r against the exposed c_s, in ns; what can't be done is infinite. O(closure).
-  action judge(const context& c, tensor_id t) const {
+  action decide(const context& c, tensor_id t) const {
     const double swap = c.exposed_swap_cost(t);
     return c.recompute_cost(t, swap) <= swap ? action::evict : action::offload;
   }
@@ -49,14 +49,14 @@ struct cheaper {
 /// never to offload, small restores are searched exactly (restore.hpp).
 struct evict_only {
   static constexpr bool offloads = false;
-  action judge(const context&, tensor_id) const noexcept { return action::evict; }
+  action decide(const context&, tensor_id) const noexcept { return action::evict; }
 };
 
 /// Swapping only, as vDNN and its kin do. As it promises never to evict, no operator is recorded
 /// and no kernel is kept.
 struct offload_only {
   static constexpr bool evicts = false;
-  action judge(const context&, tensor_id) const noexcept { return action::offload; }
+  action decide(const context&, tensor_id) const noexcept { return action::offload; }
 };
 
 /// The null model: nothing leaves. The baseline: its peak is what the program takes by itself; what
@@ -64,7 +64,7 @@ struct offload_only {
 struct never_release {
   static constexpr bool evicts = false;
   static constexpr bool offloads = false;
-  action judge(const context&, tensor_id) const noexcept { return action::keep; }
+  action decide(const context&, tensor_id) const noexcept { return action::keep; }
 };
 
 static_assert(Decider<paper_ratio> && Decider<cheaper> && Decider<evict_only> &&

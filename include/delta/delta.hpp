@@ -17,7 +17,6 @@
 
 // Which tensor leaves (Algorithm 2), how it leaves (3), what comes back early (4).
 #include "delta/decider.hpp"
-#include "delta/filter.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/learned.hpp"
 #include "delta/prefetcher.hpp"
@@ -25,11 +24,11 @@
 // Where bytes are: in virtual time, in one region of a device.
 #include "delta/storage/arena.hpp"
 #include "delta/storage/simulated.hpp"
+#include "delta/storage/storage.hpp"
 
 // The whole (Algorithm 1), and named compositions.
 #include "delta/adaptive.hpp"
 #include "delta/manager.hpp"
-#include "delta/peers.hpp"
 #include "delta/presets.hpp"
 #include "delta/rehearsal.hpp"
 #include "delta/switching.hpp"

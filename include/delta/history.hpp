@@ -1,5 +1,6 @@
-// delta: what steps taught. A training step repeats, so the one before tells when each tensor will
-// be used next, how long operators take, and when memory will be shortest.
+// delta: the steps that a manager has seen, and forecasts from them. A training step repeats, so
+// the one before tells when each tensor will be used next, how long operators take, and when memory
+// will be shortest.
 //
 //   recorded     the step under way, operator by operator; kept when it ends
 //   followed     the record that the step under way has agreed with so far, if there is one
@@ -17,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/away_list.hpp"
+#include "delta/detail/history/due_times.hpp"
 #include "delta/step.hpp"
 #include "delta/units.hpp"
 
@@ -187,15 +188,15 @@ class history {
   // --- what the manager tells -------------------------------------------------------------------
 
   /// A tensor appears, of that many rounded bytes; or the program holds it no more. Amortised O(1).
-  void came(tensor_id t, bytes size) {
+  void created(tensor_id t, bytes size) {
     if (index(t) >= rows_.size()) {
       rows_.resize(index(t) + 1 + index(t) / 8);  // as the ids, a little ahead
       away_.cover(rows_.size());
     }
     live_ += size.count;
   }
-  void went(tensor_id t, bytes size, bool pinned = false) {
-    changed(step_record::change::kind::went, t, size, pinned);
+  void dropped(tensor_id t, bytes size, bool pinned = false) {
+    changed(step_record::change::kind::dropped, t, size, pinned);
     live_ -= size.count;
     row& r = rows_[index(t)];
     if (r.step == step_ && !now_.operations.empty())
@@ -221,8 +222,8 @@ class history {
   /// A step of another history, whose names are not known here: it is followed by one whose
   /// operators have none (""). `here`: by its storages, those from outside it that are here, and
   /// expected. `next`: the step behind it, if that is another one.
-  void teach(const step_record& step, std::span<const tensor_id> here = {},
-             const step_record* next = nullptr) {
+  void preload(const step_record& step, std::span<const tensor_id> here = {},
+               const step_record* next = nullptr) {
     if (step.operations.empty()) return;
     std::uint64_t behind = 0;
     if (next != nullptr && !next->operations.empty()) learn(*next), behind = key_of(last_);
@@ -277,7 +278,7 @@ class history {
   }
   /// The operator was given up: it leaves no trace. (But of a record that was taken up for it, as
   /// that begins as the step did so far.) O(storages).
-  void undo() noexcept {
+  void abort_operator() noexcept {
     running_ = false;
     const std::uint32_t here = now_.length() - 1;
     now_.lists.resize(now_.operations.back().first);
@@ -338,11 +339,11 @@ class history {
   }
   /// A tensor's bytes are on the host alone from now on, or evicted; or on the device again, or of
   /// no use to anybody. O(log step).
-  void left(tensor_id t, bytes size, bool to_host) {
+  void moved_out(tensor_id t, bytes size, bool to_host) {
     away_.remove(t);
     away_.add(t, size, to_host, due(t));
   }
-  void back(tensor_id t) noexcept { away_.remove(t); }
+  void moved_in(tensor_id t) noexcept { away_.remove(t); }
   /// The step has ended: it is kept, and the next one begins. `living(visit)` calls
   /// `visit(t, size, pinned)` for every tensor that the program holds: one that the step did not
   /// touch takes memory, too. O(step + tensors).
@@ -522,10 +523,10 @@ class history {
                 : append(q.tensor, q.size, none, q.pinned);
         }
         c.storage = q.local;
-        if (c.what == kind::went && c.at > 0) now_.storages[c.storage].died = c.at - 1;
+        if (c.what == kind::dropped && c.at > 0) now_.storages[c.storage].died = c.at - 1;
       }
-      if (c.what == kind::came) now_.storages[c.storage].came = true;
-      if (c.what == kind::went) now_.storages[c.storage].went = true;
+      if (c.what == kind::created) now_.storages[c.storage].created = true;
+      if (c.what == kind::dropped) now_.storages[c.storage].dropped = true;
     }
     living([&](tensor_id t, bytes n, bool pinned) {
       if (rows_[index(t)].step != step_) enter(t, n, none, pinned);
@@ -539,7 +540,8 @@ class history {
     const auto& left = records_[before].step.storages;
     numbers_.assign(rows_.size(), none);
     for (std::uint32_t l = 0; l < left.size(); ++l)
-      if (!left[l].went && index(left[l].tensor) < numbers_.size())  // it may have been taught
+      if (!left[l].dropped &&
+          index(left[l].tensor) < numbers_.size())  // it may have been preloaded
         numbers_[index(left[l].tensor)] = l;
     for (std::uint32_t l = 0; l < now_.storages.size(); ++l)
       if (now_.was_there(l)) now_.storages[l].was = numbers_[index(now_.storages[l].tensor)];
@@ -713,7 +715,7 @@ class history {
   std::vector<std::uint32_t> twins_;            // likewise: the followed record's
   std::vector<std::uint32_t> matches_;          // by operator of the step under way: likewise
   mutable std::vector<std::uint32_t> cursors_;  // by storage of the followed record: its next use
-  detail::away_list away_;
+  detail::due_times away_;
   std::uint32_t step_ = 1;
   std::uint64_t live_ = 0, switches_ = 0, divergences_ = 0, forecasts_ = 0;
   std::uint64_t prefix_ = 0, exact_ = 0, agreements_ = 0;

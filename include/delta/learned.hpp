@@ -91,7 +91,7 @@ struct exposed_cost : exposure {
 /// the default: the cheaper then. O(closure).
 struct least_exposed : exposure {
   static constexpr bool learns = true;
-  action judge(const context& c, tensor_id t) const {
+  action decide(const context& c, tensor_id t) const {
     const forecast f = c.next_use(t);
     const double way_out = swap(c, t, f);
     return c.recompute_cost_by(t, f, way_out) <= way_out ? action::evict : action::offload;
@@ -101,8 +101,8 @@ struct least_exposed : exposure {
   /// until then).
   bool rather_wait(const context& c, tensor_id t, double wait) const {
     const forecast f = c.next_use(t);
-    const double room = c.budget() - c.used() + c.leaving();
-    if (f.what == forecast::kind::known && c.past().growth(f.position) > room) return false;
+    const double reclaimer = c.budget() - c.used() + c.leaving();
+    if (f.what == forecast::kind::known && c.past().growth(f.position) > reclaimer) return false;
     return wait <= cost(c, t, f);
   }
   double release_cost(const context& c, tensor_id t) const { return cost(c, t, c.next_use(t)); }
@@ -126,15 +126,15 @@ struct timely : exposure {
     const tensor_id t = past.first_due();
     if (t == tensor_id::none) return t;
     const std::uint32_t at = c.next_use(t).position;
-    const double room = c.budget() - c.used() - c.bytes(t);
-    if (room < 0) return tensor_id::none;
+    const double reclaimer = c.budget() - c.used() - c.bytes(t);
+    if (reclaimer < 0) return tensor_id::none;
     const double coming = past.growth(at) + reserve * past.evicted_before(at);
-    return coming <= room ? t : tensor_id::none;
+    return coming <= reclaimer ? t : tensor_id::none;
   }
   /// While the step's peak is ahead and over the budget: what will not be used before it, and is
   /// dearest to recompute for its size and for how long it will be away. Candidates are ranked once
   /// for several copies. O(1) amortised over the copies, O(candidates) for a ranking.
-  tensor_id clean(const context& c) noexcept {
+  tensor_id copy_ahead(const context& c) noexcept {
     const history& past = c.past();
     if (!cleans || !swaps || !hides(c, direction::out) || !past.before_peak() ||
         past.peak() <= c.budget() || c.backlog(direction::out) > past.coming_cost())

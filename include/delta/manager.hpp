@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "delta/concepts.hpp"
-#include "delta/detail/course.hpp"
-#include "delta/detail/ledger.hpp"
-#include "delta/detail/room.hpp"
-#include "delta/detail/stage.hpp"
+#include "delta/detail/engine/operator_run.hpp"
+#include "delta/detail/engine/reclaimer.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
+#include "delta/detail/tensors/staging.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
@@ -57,11 +57,11 @@ class manager {
   /// The four roles one by one, moved in; the storage by reference. A role that is wrong is told so
   /// in sentences (the guides below). O(1), no heap.
   manager(H heuristic, D decider, P prefetcher, S& storage, O observer = {})
-      : book_(storage),
-        room_(book_, std::move(heuristic), std::move(decider), std::move(prefetcher),
-              std::move(observer)),
-        course_(book_, room_) {
-    book_.now.recompute_cap = recompute_cap;
+      : table_(storage),
+        reclaimer_(table_, std::move(heuristic), std::move(decider), std::move(prefetcher),
+                   std::move(observer)),
+        run_(table_, reclaimer_) {
+    table_.now.recompute_cap = recompute_cap;
   }
   /// The same with a preset, or a composition of one's own.
   manager(policy<H, D, P> p, S& storage, O observer = {})
@@ -73,8 +73,8 @@ class manager {
   /// Gives every block and slab back to the storage, copies under way included; does not wait for
   /// them. Views and open operators must be gone.
   ~manager() {
-    course_.let_go();
-    book_.release_all();
+    run_.let_go();
+    table_.release_all();
   }
 
   /// Replays of one operator in one step, after which its outputs are offloaded or stay while the
@@ -97,23 +97,23 @@ class manager {
   /// One more reference to the same storage: a view, an alias (repairs P-19). Each needs its own
   /// `drop`. Gives `t` again. O(1).
   tensor_id share(tensor_id t) {
-    book_.tensors.checked(t);
-    guarded(open::allowed, [&] { ++book_.tensors[t].references; });
+    table_.tensors.checked(t);
+    guarded(open::allowed, [&] { ++table_.tensors[t].references; });
     return t;
   }
   /// One reference less. At none the bytes go, unless something can only be recomputed from them,
   /// and the record when nothing that lives can be recomputed through it. The id is not to be used
   /// again. Never waits. O(1), and the edges of what goes.
   void drop(tensor_id t) {
-    book_.tensors.checked(t);
-    guarded(open::allowed, [&] { book_.drop(t); });
+    table_.tensors.checked(t);
+    guarded(open::allowed, [&] { table_.drop(t); });
   }
   /// Forbids ways out, for good (a constant has both forbidden): `pin::evict` keeps a tensor from
   /// being recomputed, `pin::offload` from leaving for the host. What is there already comes back
   /// when it is needed. The more is pinned, the less can be had free (repairs P-2). O(1).
   void forbid(tensor_id t, pin ways) {
-    book_.tensors.checked(t);
-    guarded(open::allowed, [&] { book_.forbid(t, ways); });
+    table_.tensors.checked(t);
+    guarded(open::allowed, [&] { table_.forbid(t, ways); });
   }
 
   /// The bytes of a tensor, resident and in place while the view lives. Any number may live at
@@ -123,14 +123,14 @@ class manager {
     view(view&& o) noexcept : owner_(std::exchange(o.owner_, nullptr)), tensor_(o.tensor_) {}
     view& operator=(view&&) = delete;
     ~view() {
-      if (owner_ != nullptr) owner_->course_.unlock(tensor_);
+      if (owner_ != nullptr) owner_->run_.unlock(tensor_);
     }
     /// Where they are; the same as long as the view lives. Null where the storage keeps no bytes.
     [[nodiscard]] std::byte* data() const {
-      return owner_->course_.kernels().address(owner_->book_.tensors[tensor_].device);
+      return owner_->run_.kernels().address(owner_->table_.tensors[tensor_].device);
     }
     /// How many: as the program asked, not rounded.
-    [[nodiscard]] bytes size() const { return owner_->book_.tensors[tensor_].size; }
+    [[nodiscard]] bytes size() const { return owner_->table_.tensors[tensor_].size; }
 
    private:
     friend class manager;
@@ -147,9 +147,9 @@ class manager {
   ///   std::memcpy(w.data(), initial, w.size().count);
   [[nodiscard]] view acquire(tensor_id t, access how = access::read) {
     const bool writes = how == access::write;
-    if (book_.tensors.checked(t).producer != operator_id::none && writes)
+    if (table_.tensors.checked(t).producer != operator_id::none && writes)
       throw misuse("acquire for writing: only a variable or a constant can be written");
-    guarded(open::refused, [&] { course_.acquire(t, writes); });
+    guarded(open::refused, [&] { run_.acquire(t, writes); });
     return view(*this, t);
   }
 
@@ -183,7 +183,7 @@ class manager {
   void run(const operation_span& op, std::span<tensor_id> ids, F&& body) {
     if (ids.size() != op.outputs.size()) throw misuse("run: one id per output is needed");
     check(op);
-    guarded(open::refused, [&] { course_.run(op, ids, std::forward<F>(body)); });
+    guarded(open::refused, [&] { run_.run(op, ids, std::forward<F>(body)); });
   }
 
   // --- operators that the program runs itself, learning sizes on the way -------------------------
@@ -210,7 +210,7 @@ class manager {
     ~open_operator() {
       if (owner_ == nullptr) return;
       try {
-        owner_->guarded(open::allowed, [&] { owner_->course_.abort(); });
+        owner_->guarded(open::allowed, [&] { owner_->run_.abort(); });
       } catch (...) {  // NOLINT(bugprone-empty-catch): the manager is poisoned, and says so later
       }
     }
@@ -221,25 +221,25 @@ class manager {
     /// One more output, of `size` bytes; gives its place in the order of the outputs. Makes room by
     /// itself. Throws as `run` does; the operator is still open then, without that output.
     std::size_t allocate(bytes size) {
-      return owner_->guarded(open::allowed, [&] { return owner_->course_.add_output(size); });
+      return owner_->guarded(open::allowed, [&] { return owner_->run_.add_output(size); });
     }
     /// Scratch until the end; counts in the budget. At most once (else misuse). Throws as allocate
     /// does.
     void workspace(bytes size) {
-      owner_->guarded(open::allowed, [&] { owner_->course_.add_workspace(size); });
+      owner_->guarded(open::allowed, [&] { owner_->run_.add_workspace(size); });
     }
     /// The addresses of inputs, outputs so far, updates and workspace, as a replay will get them.
     /// Valid until the next call of this; the addresses until the end.
-    [[nodiscard]] call arguments() { return owner_->course_.view(); }
+    [[nodiscard]] call arguments() { return owner_->run_.view(); }
 
     /// Ends it. `ids` receives the outputs (one id per output, else misuse, and it is still open);
     /// `replay`, called as `replay(call&)`, makes them again: the same bits, in the same order.
     /// Where nothing is ever replayed it is not kept.
     template <class F>
     void end(std::span<tensor_id> ids, F&& replay) {
-      if (ids.size() != owner_->course_.outputs()) throw misuse("end: one id per output is needed");
+      if (ids.size() != owner_->run_.outputs()) throw misuse("end: one id per output is needed");
       manager& m = *owner_;
-      m.guarded(open::allowed, [&] { m.course_.close(ids, std::forward<F>(replay)); });
+      m.guarded(open::allowed, [&] { m.run_.close(ids, std::forward<F>(replay)); });
       owner_ = nullptr;
     }
     /// Ends an operator with one output.
@@ -264,68 +264,68 @@ class manager {
   template <std::same_as<operation_span> Op>
   [[nodiscard]] open_operator begin(const Op& op) {
     check(op);
-    guarded(open::refused, [&] { course_.open(op); });
+    guarded(open::refused, [&] { run_.open(op); });
     return open_operator(*this);
   }
   /// Releases tensors until `need` bytes are free: what an allocator calls that has run out. Not in
   /// one piece, and not reserved: the next to allocate has them. Throws as `run` does.
   void make_room(bytes need) {
-    guarded(open::allowed, [&] { course_.make_room(need); });
+    guarded(open::allowed, [&] { run_.make_room(need); });
   }
 
   // --- marks ------------------------------------------------------------------------------------
 
   /// The backward pass begins, until end_of_step. Only the paper's policy and traces need it. O(1).
-  void backward() noexcept { book_.now.backward = true; }
+  void backward() noexcept { table_.now.backward = true; }
   /// The step ends: what is still referenced becomes a variable, every record of the step goes.
   /// What was evicted and is still referenced comes back first; if there is no room for that it
   /// throws as `run` does, and the step goes on: drop something, and call it again. O(tensors +
   /// edges). Without it the records of all steps are kept.
   void end_of_step() {
-    guarded(open::refused, [&] { course_.end_of_step(); });
+    guarded(open::refused, [&] { run_.end_of_step(); });
   }
 
-  /// What steps taught so far; empty where no role of the policy declares `learns`.
-  [[nodiscard]] const history& past() const noexcept { return book_.past; }
+  /// The steps that were seen so far; empty where no role of the policy declares `learns`.
+  [[nodiscard]] const history& past() const noexcept { return table_.past; }
   /// The policy's heuristic, and of several policies (switching.hpp) the one that decides.
-  [[nodiscard]] const H& heuristic() const noexcept { return room_.heuristic(); }
-  [[nodiscard]] std::uint32_t variant() const noexcept { return book_.now.variant; }
+  [[nodiscard]] const H& heuristic() const noexcept { return reclaimer_.heuristic(); }
+  [[nodiscard]] std::uint32_t variant() const noexcept { return table_.now.variant; }
   /// A step that was seen elsewhere, as if it had just ended here: the next one may follow it. Its
   /// operators are told apart by what they touch alone, not by their names. `variant`: which of
   /// several policies decides in it; `here`: by the record's storages, those from outside the step
   /// that are here already, and expected in it; `next`: the step behind it, if that is another one.
   /// Between steps only. O(step).
-  void teach(const step_record& step, std::uint32_t variant = 0,
-             std::span<const tensor_id> here = {}, const step_record* next = nullptr) {
+  void preload(const step_record& step, std::uint32_t variant = 0,
+               std::span<const tensor_id> here = {}, const step_record* next = nullptr) {
     guarded(open::refused, [&] {
-      book_.steps.mark();
-      book_.past.teach(step, here, next);
-      room_.decide_by(variant);
+      table_.steps.mark();
+      table_.past.preload(step, here, next);
+      reclaimer_.decide_by(variant);
     });
   }
   /// Between two steps of another manager: this one's tensors are those, with the same ids, where
   /// they are there. Of a manager that has none, over a storage in virtual time.
   /// Takes time by its clock. Throws budget_exceeded where they do not fit. O(tensors).
   void stage(const standing& s) {
-    guarded(open::refused, [&] { detail::stage<S>(book_).set(s); });
+    guarded(open::refused, [&] { detail::stage<S>(table_).set(s); });
   }
 
   // --- what happened ----------------------------------------------------------------------------
 
   /// What was done since the manager was made (observer.hpp). Always up to date.
-  [[nodiscard]] const counters& counts() const noexcept { return book_.counts; }
+  [[nodiscard]] const counters& counts() const noexcept { return table_.counts; }
   /// Answers of the Heuristic asked for by the Filter since then, and records visited for the costs
   /// of closures, whoever asked: what decisions took, as counts that repeat exactly.
-  [[nodiscard]] std::uint64_t evaluations() const noexcept { return room_.evaluations(); }
-  [[nodiscard]] std::uint64_t walked() const noexcept { return book_.tensors.walked(); }
+  [[nodiscard]] std::uint64_t evaluations() const noexcept { return reclaimer_.evaluations(); }
+  [[nodiscard]] std::uint64_t walked() const noexcept { return table_.tensors.walked(); }
   /// Tensors and records that are kept, dropped ones that something hangs on included. Of a program
   /// that ends its steps they do not grow from step to step.
-  [[nodiscard]] std::size_t live_tensors() const noexcept { return book_.tensors.live_tensors(); }
-  [[nodiscard]] std::size_t live_records() const noexcept { return book_.tensors.live_records(); }
+  [[nodiscard]] std::size_t live_tensors() const noexcept { return table_.tensors.live_tensors(); }
+  [[nodiscard]] std::size_t live_records() const noexcept { return table_.tensors.live_records(); }
   /// Where a tensor's bytes are now. Throws unknown_tensor.
-  [[nodiscard]] residency where(tensor_id t) const { return book_.tensors.checked(t).where; }
+  [[nodiscard]] residency where(tensor_id t) const { return table_.tensors.checked(t).where; }
   /// The observer that was moved in.
-  [[nodiscard]] O& observer() noexcept { return room_.told().observer(); }
+  [[nodiscard]] O& observer() noexcept { return reclaimer_.events().observer(); }
 
  private:
   /// May an entry point be called between begin and end?
@@ -333,46 +333,46 @@ class manager {
 
   // Before the tick and the locks: an unknown id must not leave half an operator.
   void check(const operation_span& op) const {
-    for (const tensor_id t : op.inputs) (void)book_.tensors.checked(t);
-    for (const tensor_id t : op.updates) (void)book_.tensors.checked(t);
+    for (const tensor_id t : op.inputs) (void)table_.tensors.checked(t);
+    for (const tensor_id t : op.updates) (void)table_.tensors.checked(t);
   }
   tensor_id source(bytes size, pin pinned, const char* label) {
     return guarded(open::refused, [&] {
-      room_.make(book_.storage().rounded(size), label);
-      return book_.admit(size, room_.obtain(size, lifetime::persistent), true, pinned, label);
+      reclaimer_.make(table_.storage().rounded(size), label);
+      return table_.admit(size, reclaimer_.obtain(size, lifetime::persistent), true, pinned, label);
     });
   }
 
   // Every entry point: refuses when poisoned, called from a kernel, or between begin and end; an
   // exception that is neither typed nor a kernel's leaves records and memory in disagreement, and
   // poisons. A typed one may come after tensors were released: no harm, they come back when they
-  // are used. So nothing is rolled back beyond what `course` does.
+  // are used. So nothing is rolled back beyond what `operator_run` does.
   template <class F>
   auto guarded(open while_open, F&& body) {
     if (poisoned_) throw poisoned();
     if (inside_) throw misuse("the manager was called from within a kernel or a policy");
-    if (while_open == open::refused && course_.is_open())
+    if (while_open == open::refused && run_.is_open())
       throw misuse("an operator is open: only its own members, make_room, drop, share and forbid");
     inside_ = true;
     struct leave {
       bool& inside;
       ~leave() { inside = false; }
     } leaving{inside_};
-    course_.kernels().forget_failure();
+    run_.kernels().forget_failure();
     try {
       return body();
     } catch (const error&) {
       throw;
     } catch (...) {
-      poisoned_ = !course_.kernels().kernel_failed();
+      poisoned_ = !run_.kernels().kernel_failed();
       throw;
     }
   }
 
-  using room = detail::room<H, D, P, S, O>;
-  detail::ledger<S> book_;
-  room room_;
-  detail::course<room> course_;
+  using reclaimer = detail::reclaimer<H, D, P, S, O>;
+  detail::residency_table<S> table_;
+  reclaimer reclaimer_;
+  detail::operator_run<reclaimer> run_;
   bool inside_ = false, poisoned_ = false;
 };
 

@@ -30,7 +30,7 @@ struct counters {
 
 /// What an event tells of: work of an engine, with a beginning and a length, or a decision, which
 /// is an instant.
-enum class happening : std::uint8_t {
+enum class event_kind : std::uint8_t {
   run,         ///< work on the compute engine: an operator of the program
   recompute,   ///< and a replay
   copy_out,    ///< work on a copy engine, told when its times are known
@@ -55,7 +55,7 @@ struct event {
   /// What does not apply, or is not known; not equal to itself.
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
-  happening what = happening::run;
+  event_kind what = event_kind::run;
   tensor_id tensor = tensor_id::none;  ///< of work on the compute engine: its first output
   const char* label = "";              ///< the operator that made it, or what the program called it
   const char* operation = "";          ///< the operator that ran, or that needed room
@@ -72,11 +72,11 @@ struct no_observer {
   void on(const event&) const noexcept {}
 };
 
-/// `on(event)`: called at every happening, from within the manager. It must not call the manager
+/// `on(event)`: called for every event, from within the manager. It must not call the manager
 /// (that throws misuse) nor throw, which would poison it. What it costs, the program waits for.
 ///
 ///   struct evictions {
-///     void on(const delta::event& e) { count += e.what == delta::happening::evict; }
+///     void on(const delta::event& e) { count += e.what == delta::event_kind::evict; }
 ///     int count = 0;
 ///   };
 template <class O>

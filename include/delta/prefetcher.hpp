@@ -46,7 +46,7 @@ struct queued_prefetch {
     return t;
   }
   /// Bytes above the watermark, those that are leaving already not counted.
-  double ahead(const context& c) const noexcept {
+  double early_release_bytes(const context& c) const noexcept {
     return c.backward() ? 0.0 : std::max(0.0, c.used() - c.leaving() - watermark * c.budget());
   }
   /// Came back early for nothing: be more careful from now on (P-8, P-26).

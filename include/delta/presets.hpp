@@ -17,7 +17,6 @@
 #include "delta/heuristic.hpp"
 #include "delta/learned.hpp"
 #include "delta/manager.hpp"
-#include "delta/peers.hpp"
 #include "delta/prefetcher.hpp"
 
 namespace delta {
@@ -36,19 +35,10 @@ inline constexpr std::array<preset, 7> presets{{
     {"dtr", "recomputation only, as DTR: cost of the evicted neighbourhood / (m s)"},
     {"online", "per tensor the cheaper of recomputing and swapping, by measured costs and queues"},
     {"learned",
-     "by what the step before taught: next uses, what copies hide; copies ahead of time"},
+     "by what the step before showed: next uses, what copies hide; copies ahead of time"},
     {"adaptive",
      "the fastest of online, learned and dtr: rehearsed on the last step, then measured"},
     {"auto", "as adaptive, of ten policies"},
-}};
-
-/// Peers' published rules (peers.hpp), to compare with. The names are with_peer's.
-inline constexpr std::array<preset, 5> peer_presets{{
-    {"vdnn", "vDNN: inputs of convolutions are offloaded at once, and back in reverse order"},
-    {"superneurons", "SuperNeurons: offloads convolutions and products, recomputes the rest; LRU"},
-    {"capuchin", "Capuchin: plans from one measured step: hidden swaps, then recomputation"},
-    {"chen", "recomputation from every sqrt(n)-th operator's outputs, as Chen et al."},
-    {"swap_lru", "swapping only, the least recently used first, reloaded on demand"},
 }};
 
 /// Nothing leaves. The program runs as without a manager, within the budget or not at all.
@@ -70,7 +60,7 @@ inline policy<joint_root, cheaper, no_prefetch> online() {
   return {};
 }
 
-/// From the second step on by what the steps before taught; until then as `online`.
+/// From the second step on by what the steps before showed; until then as `online`.
 inline policy<exposed_cost, least_exposed, timely> learned() {
   return {};
 }
@@ -85,18 +75,7 @@ bool with_preset(std::string_view name, F&& f, bool strict = false) {
   if (name == "online") return std::forward<F>(f)(online()), true;
   if (name == "learned") return std::forward<F>(f)(learned()), true;
   if (name == "adaptive") return std::forward<F>(f)(adaptive()), true;
-  if (name == "auto") return std::forward<F>(f)(auto_choice()), true;
-  return false;
-}
-
-/// The same for the peers' rules. Apart from with_preset, as each instantiates a manager.
-template <class F>
-bool with_peer(std::string_view name, F&& f) {
-  if (name == "vdnn") return std::forward<F>(f)(vdnn()), true;
-  if (name == "superneurons") return std::forward<F>(f)(superneurons()), true;
-  if (name == "capuchin") return std::forward<F>(f)(capuchin()), true;
-  if (name == "chen") return std::forward<F>(f)(chen()), true;
-  if (name == "swap_lru") return std::forward<F>(f)(swap_lru()), true;
+  if (name == "auto") return std::forward<F>(f)(automatic()), true;
   return false;
 }
 

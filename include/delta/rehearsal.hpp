@@ -163,9 +163,9 @@ class coming_step {
     if (!last) return;
     for (std::size_t s = 0; s < storages.size(); ++s) {
       const step_record::storage& x = storages[s];
-      if (x.went || step_->was_there(s)) continue;
+      if (x.dropped || step_->was_there(s)) continue;
       const std::uint32_t i = with_id(x.tensor);
-      if (x.came)  // a source that was made and kept, unless it has replaced another one
+      if (x.created)  // a source that was made and kept, unless it has replaced another one
         take(s, i), expected_[s] = played_[s];
       else if (i != none &&
                !taken[i])  // an operator will make it anew, so it can't be meant to stay
@@ -194,7 +194,7 @@ template <Heuristic H, Decider D, Prefetcher P>
   try {
     manager m{std::move(p), storage};
     m.stage(what.begin());
-    m.teach(step, variant, what.expected(), what.next());
+    m.preload(step, variant, what.expected(), what.next());
     std::vector<tensor_id> ids = what.played();
     const auto began = storage.now();
     const auto check_time = [&] {
@@ -211,13 +211,13 @@ template <Heuristic H, Decider D, Prefetcher P>
       using kind = step_record::change::kind;
       for (; changed != step.changes.end() && changed->at <= position; ++changed) {
         const std::uint32_t s = changed->storage;
-        const bool stays = step.storages[s].came && what.played()[s] != tensor_id::none;
+        const bool stays = step.storages[s].created && what.played()[s] != tensor_id::none;
         tensor_id& t = ids[s];
         switch (changed->what) {
-          case kind::came:
+          case kind::created:
             if (!stays) t = make(s);
             break;
-          case kind::went:
+          case kind::dropped:
             m.drop(t);
             break;
           case kind::read:

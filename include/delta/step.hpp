@@ -43,20 +43,20 @@ struct step_record {
     std::uint32_t was = none;  ///< its number in the last step like this one, which left it behind
     tensor_id tensor = tensor_id::none;  ///< what it was then; the id may be another's by now
     bool pinned = false;                 ///< both ways
-    bool came = false;                   ///< the program made it within the step, as a source
-    bool went = false;                   ///< the program dropped it within the step
+    bool created = false;                ///< the program made it within the step, as a source
+    bool dropped = false;                ///< the program dropped it within the step
   };
   /// What the program did between operators to a storage: in the order in which it did so.
   struct change {
     enum class kind : std::uint8_t {
-      came,    ///< it made a source
-      went,    ///< the last reference was dropped
-      read,    ///< the host looked at it
-      written  ///< the host wrote it
+      created,  ///< it made a source
+      dropped,  ///< the last reference was dropped
+      read,     ///< the host looked at it
+      written   ///< the host wrote it
     };
     std::uint32_t at = 0;  ///< before that operator; the step's length: behind the last one
     std::uint32_t storage = 0;
-    kind what = kind::came;
+    kind what = kind::created;
   };
 
   std::vector<operation> operations;
@@ -81,7 +81,7 @@ struct step_record {
   }
   /// Was it there before the step?
   [[nodiscard]] bool was_there(std::size_t which) const noexcept {
-    return storages[which].born == none && !storages[which].came;
+    return storages[which].born == none && !storages[which].created;
   }
   /// What it takes of the machine's memory, in bytes. O(1).
   [[nodiscard]] std::size_t footprint() const noexcept {

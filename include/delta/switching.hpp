@@ -19,7 +19,7 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
-#include "delta/filter.hpp"
+#include "delta/detail/victims/scores.hpp"
 #include "delta/manager.hpp"
 
 namespace delta {
@@ -104,7 +104,7 @@ template <Decider D, std::size_t N>
   requires weighs_waiting<D> && prices_release<D>
 struct deciders_of : settings_of<D, N> {
   static constexpr bool evicts = delta::evicts<D>(), offloads = delta::offloads<D>();
-  action judge(const context& c, tensor_id t) { return this->at(c).judge(c, t); }
+  action decide(const context& c, tensor_id t) { return this->at(c).decide(c, t); }
   bool rather_wait(const context& c, tensor_id t, double wait) {
     return this->at(c).rather_wait(c, t, wait);
   }
@@ -113,10 +113,10 @@ struct deciders_of : settings_of<D, N> {
   }
 };
 template <Prefetcher P, std::size_t N>
-  requires cleans_ahead<P> && follows_steps<P>
+  requires copies_out_ahead<P> && follows_steps<P>
 struct prefetchers_of : settings_of<P, N> {
   tensor_id next(const context& c) { return this->at(c).next(c); }
-  tensor_id clean(const context& c) { return this->at(c).clean(c); }
+  tensor_id copy_ahead(const context& c) { return this->at(c).copy_ahead(c); }
   void end_of_step(const context& c) {
     for (P& p : this->each) p.end_of_step(c);
   }
@@ -151,7 +151,7 @@ struct switched_heuristic {
   /// Which closures it asks for: that of the one that decides.
   [[nodiscard]] closure keeps(std::uint32_t variant) const noexcept {
     return detail::with_variant(all, variant, [](const auto& h) -> closure {
-      return filter<std::remove_cvref_t<decltype(h)>>::keeps_costs;
+      return costs_to_keep<std::remove_cvref_t<decltype(h)>>();
     });
   }
   std::uint32_t select(const context& c) { return selector.choose(c); }
@@ -174,8 +174,8 @@ struct switched_decider {
 
   std::tuple<Ds...> all;
 
-  action judge(const context& c, tensor_id t) {
-    return detail::with_variant(all, c.variant(), [&](auto& d) { return d.judge(c, t); });
+  action decide(const context& c, tensor_id t) {
+    return detail::with_variant(all, c.variant(), [&](auto& d) { return d.decide(c, t); });
   }
   restoration restore(const context& c, tensor_id t) {
     return detail::with_variant(all, c.variant(), [&](auto& d) {
@@ -216,18 +216,18 @@ struct switched_prefetcher {
   tensor_id next(const context& c) {
     return detail::with_variant(all, c.variant(), [&](auto& p) { return p.next(c); });
   }
-  tensor_id clean(const context& c) {
+  tensor_id copy_ahead(const context& c) {
     return detail::with_variant(all, c.variant(), [&](auto& p) {
-      if constexpr (cleans_ahead<std::remove_cvref_t<decltype(p)>>)
-        return p.clean(c);
+      if constexpr (copies_out_ahead<std::remove_cvref_t<decltype(p)>>)
+        return p.copy_ahead(c);
       else
         return tensor_id::none;
     });
   }
-  double ahead(const context& c) {
+  double early_release_bytes(const context& c) {
     return detail::with_variant(all, c.variant(), [&](auto& p) -> double {
-      if constexpr (starts_early<std::remove_cvref_t<decltype(p)>>)
-        return p.ahead(c);
+      if constexpr (releases_early<std::remove_cvref_t<decltype(p)>>)
+        return p.early_release_bytes(c);
       else
         return 0.0;
     });

@@ -30,8 +30,8 @@ constexpr std::string_view name(residency r) noexcept {
   return names[static_cast<std::size_t>(r)];
 }
 
-/// The legal transitions; everything else is a bug in the manager. `ledger::become`, the only place
-/// that changes a state, asserts them; a test goes through all pairs.
+/// The legal transitions; everything else is a bug in the manager. `residency_table::become`, the
+/// only place that changes a state, asserts them; a test goes through all pairs.
 ///
 ///   from \ to     resident   offloading host       reloading  evicted    dead
 inline constexpr std::array<std::array<bool, residency_count>, residency_count> legal_transitions{{
@@ -67,8 +67,8 @@ constexpr bool covers(pin p, pin what) noexcept {
 }
 
 /// The record of one managed tensor: one storage's bytes, shared by its views (repairs P-19). The
-/// graph owns the records, the ledger changes them; policies see them through a context. `where`
-/// says which of the two tokens are set.
+/// graph owns the records, the residency table changes them; policies see them through a context.
+/// `where` says which of the two tokens are set.
 struct tensor {
   /// No place in a list: of `planned` and of `edges`.
   static constexpr std::uint32_t nowhere = 0xffffffffu;
@@ -94,10 +94,10 @@ struct tensor {
   bool in_use = false;      ///< the record stands for a tensor (else it waits to be recycled)
   bool persistent = false;  ///< a variable: lives across steps
   bool fresh = false;       ///< came back early and was not used yet (repairs P-26)
-  bool listed = false;      ///< among the candidates, or the spares
+  bool listed = false;      ///< among the candidates, or cached
   bool weighed = false;     ///< whoever keeps weights has this tensor's
   bool copying = false;     ///< resident, and its host copy is still being made
-  bool spare = false;       ///< dropped, and its bytes are kept while there is room
+  bool cached = false;      ///< dropped, and its bytes are kept while there is room
   /// How far `cost` was looked for: 4^reach records; `all_of_it`: it is exact.
   mutable std::uint8_t reach = 0;
   static constexpr std::uint8_t all_of_it = 255;

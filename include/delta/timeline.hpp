@@ -42,13 +42,13 @@ class timeline {
   /// told to.
   void on(const event& e) {
     switch (e.what) {
-      case happening::run:
-      case happening::recompute:
+      case event_kind::run:
+      case event_kind::recompute:
         slice(e, engine::compute);
         return counters_at(e.began + e.took, e.use);
-      case happening::copy_out:
+      case event_kind::copy_out:
         return slice(e, engine::copy_out);
-      case happening::copy_in:
+      case event_kind::copy_in:
         return slice(e, engine::copy_in);
       default:
         decision(e);
@@ -59,7 +59,7 @@ class timeline {
   /// How many decisions were told: the number of the last one.
   [[nodiscard]] std::uint64_t decisions() const noexcept { return decisions_; }
   /// "offload", as the timeline has it.
-  static std::string_view name_of(happening what) noexcept {
+  static std::string_view name_of(event_kind what) noexcept {
     constexpr std::array<std::string_view, 10> names{
         "run",     "recompute",  "copy out", "copy in",  "evict",
         "offload", "clean drop", "reload",   "prefetch", "wait"};

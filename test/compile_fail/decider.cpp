@@ -5,7 +5,7 @@ using namespace delta;
 
 struct right {
   static constexpr bool evicts = true, offloads = false;
-  action judge(const context&, tensor_id) { return action::evict; }
+  action decide(const context&, tensor_id) { return action::evict; }
   restoration restore(const context&, tensor_id) { return restoration::reload; }
   bool rather_wait(const context&, tensor_id, double) { return false; }
   void end_of_operator(const context&) {}
@@ -14,15 +14,15 @@ struct right {
 static_assert(explain_decider<right>());
 
 #ifdef WITH_MISSES
-// says: a Decider needs 'delta::action judge(const delta::context&, delta::tensor_id)' (evict,
+// says: a Decider needs 'delta::action decide(const delta::context&, delta::tensor_id)' (evict,
 //   offload or keep)
 struct judges_nothing {};
 static_assert(explain_decider<judges_nothing>());
 
-// says: a Decider needs 'delta::action judge(const delta::context&, delta::tensor_id)' (evict,
+// says: a Decider needs 'delta::action decide(const delta::context&, delta::tensor_id)' (evict,
 //   offload or keep)
 struct judges_by_number : right {
-  int judge(const context&, tensor_id) { return 0; }
+  int decide(const context&, tensor_id) { return 0; }
 };
 static_assert(explain_decider<judges_by_number>());
 
@@ -75,7 +75,7 @@ static_assert(explain_decider<ends_wrongly>());
 
 // mentions: no_such_cost
 struct judges_too_much {
-  action judge(const auto& c, tensor_id t) {
+  action decide(const auto& c, tensor_id t) {
     return c.no_such_cost(t) > 0 ? action::evict : action::keep;
   }
 };

@@ -5,9 +5,9 @@ using namespace delta;
 
 struct right {
   tensor_id next(const context&) { return tensor_id::none; }
-  double ahead(const context&) { return 0; }
+  double early_release_bytes(const context&) { return 0; }
   static constexpr bool learns = true;
-  tensor_id clean(const context&) { return tensor_id::none; }
+  tensor_id copy_ahead(const context&) { return tensor_id::none; }
   void wasted(const context&, tensor_id) {}
   void end_of_operator(const context&) {}
   void end_of_step(const context&) {}
@@ -27,16 +27,18 @@ struct names_a_row : right {
 };
 static_assert(explain_prefetcher<names_a_row>());
 
-// says: 'ahead' is there, but not as 'double ahead(const delta::context&)' (bytes)
+// says: 'early_release_bytes' is there, but not as 'double early_release_bytes(const
+// delta::context&)' (bytes)
 struct starts_in_words : right {
-  const char* ahead(const context&) { return "soon"; }
+  const char* early_release_bytes(const context&) { return "soon"; }
 };
 static_assert(explain_prefetcher<starts_in_words>());
 
-// says: 'clean' is there, but not as 'delta::tensor_id clean(const delta::context&)' (what to copy
+// says: 'copy_ahead' is there, but not as 'delta::tensor_id copy_ahead(const delta::context&)'
+// (what to copy
 //   out now, or delta::tensor_id::none)
 struct cleans_all : right {
-  void clean(const context&) {}
+  void copy_ahead(const context&) {}
 };
 static_assert(explain_prefetcher<cleans_all>());
 

@@ -86,18 +86,18 @@ static_assert(!Heuristic<depends_on_a_number> && !Heuristic<depends_on_the_objec
 // -------------------------------------------------------------------------------------
 
 struct judges {
-  action judge(const context&, tensor_id) { return action::keep; }
+  action decide(const context&, tensor_id) { return action::keep; }
 };
 struct judges_by_number {
-  int judge(const context&, tensor_id) { return 0; }
+  int decide(const context&, tensor_id) { return 0; }
 };
 struct judges_alone {
-  action judge(tensor_id) { return action::keep; }
+  action decide(tensor_id) { return action::keep; }
 };
 static_assert(Decider<judges> && !chooses_restoration<judges> && !weighs_waiting<judges>);
 static_assert(evicts<judges>() && offloads<judges>());
-static_assert(!judges_tensor<judges_by_number> && !Decider<judges_by_number>);
-static_assert(!judges_tensor<judges_alone> && !Decider<judges_alone> && !Decider<scores>);
+static_assert(!decides_action<judges_by_number> && !Decider<judges_by_number>);
+static_assert(!decides_action<judges_alone> && !Decider<judges_alone> && !Decider<scores>);
 
 struct restores : judges {
   restoration restore(const context&, tensor_id) { return restoration::reload; }
@@ -154,17 +154,17 @@ struct names_of_nothing {
   tensor_id next() { return tensor_id::none; }
 };
 struct starts_in_words : names_one {
-  const char* ahead(const context&) { return ""; }
+  const char* early_release_bytes(const context&) { return ""; }
 };
 struct wastes_silently : names_one {
   void wasted() {}
 };
-static_assert(Prefetcher<names_one> && !starts_early<names_one> && !learns_of_waste<names_one>);
+static_assert(Prefetcher<names_one> && !releases_early<names_one> && !learns_of_waste<names_one>);
 static_assert(!names_next_reload<names_a_number> && !Prefetcher<names_a_number>);
 static_assert(!names_next_reload<names_of_nothing> && !Prefetcher<names_of_nothing>);
-static_assert(starts_early<fifo_prefetch> && learns_of_waste<fifo_prefetch>);
+static_assert(releases_early<fifo_prefetch> && learns_of_waste<fifo_prefetch>);
 static_assert(follows_operators<fifo_prefetch> && !follows_steps<fifo_prefetch>);
-static_assert(!right_ahead_or_none<starts_in_words> && !Prefetcher<starts_in_words>);
+static_assert(!right_early_release_bytes_or_none<starts_in_words> && !Prefetcher<starts_in_words>);
 static_assert(!right_wasted_or_none<wastes_silently> && !Prefetcher<wastes_silently>);
 
 // --- what all three may have
@@ -403,11 +403,11 @@ struct decider_spy {
   static constexpr bool offloads = delta::offloads<D>();
   findings* found;
   D inner{};
-  action judge(const context& c, tensor_id t) {
+  action decide(const context& c, tensor_id t) {
     found->expect(c.where(t) == residency::resident);
     found->expect(c.is_released(t) || c.is_clean(t) || c.can_evict(t) || c.can_offload(t));
-    const action a = inner.judge(c, t);
-    found->expect(a == inner.judge(c, t));
+    const action a = inner.decide(c, t);
+    found->expect(a == inner.decide(c, t));
     found->expect((a != action::evict || evicts) && (a != action::offload || offloads));
     return a;
   }
@@ -429,10 +429,10 @@ struct prefetcher_spy {
     for (const tensor_id x : list) found->expect(c.where(x) == residency::host);
     return t;
   }
-  double ahead(const context& c) const
-    requires starts_early<P>
+  double early_release_bytes(const context& c) const
+    requires releases_early<P>
   {
-    const double n = inner.ahead(c);
+    const double n = inner.early_release_bytes(c);
     found->expect(n >= 0 && n <= c.budget());
     return n;
   }

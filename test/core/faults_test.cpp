@@ -260,7 +260,7 @@ struct angry_heuristic {
 };
 struct angry_decider {
   fuse* f;
-  action judge(const context&, tensor_id t) const {
+  action decide(const context&, tensor_id t) const {
     f->burn();
     return index(t) % 2 != 0 ? action::evict : action::offload;
   }

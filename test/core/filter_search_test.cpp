@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/candidates.hpp"
-#include "delta/detail/closures.hpp"
-#include "delta/filter.hpp"
+#include "delta/detail/tensors/candidates.hpp"
+#include "delta/detail/tensors/closure_costs.hpp"
+#include "delta/detail/victims/victim_search.hpp"
 #include "delta/heuristic.hpp"
 #include "dice.hpp"
 #include "seeds.hpp"

@@ -269,7 +269,7 @@ TEST_CASE("history: an operator given up and tried again leaves no trace") {
           // The same, or another one.
           player.begin(roll.one_in(2) ? s.names[i] : "given up", in, out);
           for (const auto& [value, t] : player.living) (void)player.past.next_use(t);
-          player.past.undo();
+          player.past.abort_operator();
           REQUIRE(player.past.follows());
           REQUIRE(player.past.position() == i);
           check_known(player, s, i, known);
@@ -321,7 +321,7 @@ TEST_CASE("history: a taught step is followed by one whose operators have no nam
       if (const auto& x = teacher.past.last().storages[l];
           x.born == step_record::none && x.uses > 0)
         met[l] = here[std::size_t(order[next++])];
-    pupil.past.teach(teacher.past.last(), met);
+    pupil.past.preload(teacher.past.last(), met);
     for (const int v : order) {
       const forecast told = pupil.past.next_use(here[std::size_t(v)]);
       CHECK(told.what == forecast::kind::known);
@@ -338,7 +338,7 @@ TEST_CASE("history: a taught step is followed by one whose operators have no nam
     pupil.end_of_step();
     CHECK(pupil.past.records() == 1);
     CHECK(known > 0);
-    pupil.past.teach(step_record{});  // nothing to learn
+    pupil.past.preload(step_record{});  // nothing to learn
     CHECK(pupil.past.records() == 1);
   }
 }

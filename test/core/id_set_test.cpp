@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "delta/detail/id_set.hpp"
+#include "delta/detail/tensors/id_set.hpp"
 #include "dice.hpp"
 #include "seeds.hpp"
 

@@ -310,15 +310,15 @@ enum class ways : std::uint8_t { cheaper_lifo, cheaper_alone, offload_only, pape
 class any_decider {
  public:
   explicit any_decider(ways w) : ways_(w) {}
-  action judge(const context& c, tensor_id t) {
+  action decide(const context& c, tensor_id t) {
     switch (ways_) {
       case ways::cheaper_lifo:
       case ways::cheaper_alone:
-        return cheaper{}.judge(c, t);
+        return cheaper{}.decide(c, t);
       case ways::offload_only:
-        return offload_only{}.judge(c, t);
+        return offload_only{}.decide(c, t);
       default:
-        return paper_.judge(c, t);
+        return paper_.decide(c, t);
     }
   }
   restoration restore(const context& c, tensor_id t) const {
@@ -343,7 +343,9 @@ class any_prefetcher {
         return tensor_id::none;
     }
   }
-  double ahead(const context& c) { return ways_ == ways::paper_fifo ? fifo_.ahead(c) : 0.0; }
+  double early_release_bytes(const context& c) {
+    return ways_ == ways::paper_fifo ? fifo_.early_release_bytes(c) : 0.0;
+  }
   void wasted(const context& c, tensor_id t) {
     if (ways_ == ways::paper_fifo) fifo_.wasted(c, t);
   }

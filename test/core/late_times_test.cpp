@@ -87,7 +87,7 @@ TEST_CASE("without a word of the program the last ones take what they took befor
   const auto size = [](tensor_id) { return 10_B; };
   const auto unpinned = [](tensor_id) { return false; };
   const std::array touched{tensor_id{0}};
-  past.came(tensor_id{0}, 10_B);
+  past.created(tensor_id{0}, 10_B);
   for (int step = 0; step < 2; ++step) {
     past.begin("work", touched, 1, size, unpinned);
     past.end({}, {}, trait::pure, step == 0 ? 70.0 : -1.0, size);

@@ -56,7 +56,9 @@ struct training {
 struct cleans_this {
   tensor_id* which;
   tensor_id next(const context&) const noexcept { return tensor_id::none; }
-  tensor_id clean(const context&) const noexcept { return std::exchange(*which, tensor_id::none); }
+  tensor_id copy_ahead(const context&) const noexcept {
+    return std::exchange(*which, tensor_id::none);
+  }
 };
 
 }  // namespace
@@ -240,7 +242,7 @@ struct reckless {
     return t;
   }
   tensor_id next(const context& c) { return any(c); }
-  tensor_id clean(const context& c) { return roll->one_in(4) ? tensor_id::none : any(c); }
+  tensor_id copy_ahead(const context& c) { return roll->one_in(4) ? tensor_id::none : any(c); }
 };
 
 /// Steps of a program again and again, some of them of another one: what it computes stays.

@@ -198,7 +198,7 @@ TEST_CASE("without a host, a dropped variable is given up when all that hangs on
 TEST_CASE("what is used while its copy out is under way stays, and is clean; a drop is no use") {
   struct early : no_prefetch {
     const double* target;
-    double ahead(const context& c) const noexcept {
+    double early_release_bytes(const context& c) const noexcept {
       return std::max(0.0, c.used() - c.leaving() - *target);
     }
   };

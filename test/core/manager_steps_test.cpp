@@ -127,12 +127,12 @@ TEST_CASE("an observer hears of everything, in order") {
   word = action::evict;
   squeeze(m, 4);
   read(m, b);
-  using enum happening;
-  std::vector<happening> what;
+  using enum event_kind;
+  std::vector<event_kind> what;
   for (const event& e : heard)
     if (e.what != wait) what.push_back(e.what);
-  CHECK(what == std::vector<happening>{run, copy_out, offload, run, reload, copy_in, clean_drop,
-                                       run, run, evict, run, recompute});
+  CHECK(what == std::vector<event_kind>{run, copy_out, offload, run, reload, copy_in, clean_drop,
+                                        run, run, evict, run, recompute});
 }
 
 TEST_CASE("an observer is told when, why and what the alternative was") {
@@ -144,7 +144,7 @@ TEST_CASE("an observer is told when, why and what the alternative was") {
                      .granularity = 64});
   std::vector<event> heard;
   manager m{lru{}, cheaper{}, no_prefetch{}, storage, recorder{&heard}};
-  const auto find = [&](happening what) {
+  const auto find = [&](event_kind what) {
     const auto at =
         std::find_if(heard.begin(), heard.end(), [&](const event& e) { return e.what == what; });
     REQUIRE(at != heard.end());
@@ -154,12 +154,12 @@ TEST_CASE("an observer is told when, why and what the alternative was") {
       m.run({.outputs = {unit}, .cost = nanoseconds{1000}, .name = "maker"}, nothing);
   m.run<0>({.workspace = unit * 4, .cost = nanoseconds{10}, .name = "squeezer"}, nothing);
   (void)m.acquire(a);
-  const event made = find(happening::run);
+  const event made = find(event_kind::run);
   CHECK(made.tensor == a);
   CHECK(std::string_view(made.operation) == "maker");
   CHECK(made.began == nanoseconds{0});
   CHECK(made.took == nanoseconds{1000});
-  const event left = find(happening::offload);
+  const event left = find(event_kind::offload);
   CHECK(left.tensor == a);
   CHECK(std::string_view(left.operation) == "squeezer");
   CHECK(left.size == unit);
@@ -170,13 +170,13 @@ TEST_CASE("an observer is told when, why and what the alternative was") {
   CHECK(left.use.device == unit);
   CHECK(left.use.in_flight == unit);
   CHECK(left.use.host == unit);
-  const event out = find(happening::copy_out);
+  const event out = find(event_kind::copy_out);
   CHECK(out.began == nanoseconds{1000});
   CHECK(out.took == nanoseconds{64});
-  const event back = find(happening::reload);
+  const event back = find(event_kind::reload);
   CHECK(back.cost == 64);
   CHECK(back.alternative == 1000);
-  const event in = find(happening::copy_in);
+  const event in = find(event_kind::copy_in);
   CHECK(in.began == nanoseconds{1074});
   CHECK(in.took == nanoseconds{64});
 }

@@ -1,7 +1,7 @@
 // Published rules as presets: on small programs in virtual time it is plain what each must do; on
 // random ones no byte is lost.
 // ctest-labels: slow
-#include "delta/peers.hpp"
+#include "delta/peers/peer_presets.hpp"
 
 #include <doctest/doctest.h>
 
@@ -23,13 +23,13 @@ namespace {
 struct decisions {
   std::vector<std::string> told;
   void on(const event& e) {
-    const char* const what = e.what == happening::evict        ? "evict "
-                             : e.what == happening::offload    ? "offload "
-                             : e.what == happening::clean_drop ? "drop "
-                             : e.what == happening::prefetch   ? "prefetch "
-                             : e.what == happening::reload     ? "reload "
-                             : e.what == happening::recompute  ? "recompute "
-                                                               : nullptr;
+    const char* const what = e.what == event_kind::evict        ? "evict "
+                             : e.what == event_kind::offload    ? "offload "
+                             : e.what == event_kind::clean_drop ? "drop "
+                             : e.what == event_kind::prefetch   ? "prefetch "
+                             : e.what == event_kind::reload     ? "reload "
+                             : e.what == event_kind::recompute  ? "recompute "
+                                                                : nullptr;
     if (what != nullptr) told.push_back(what + std::string(e.label));
   }
 };

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "delta/detail/plan.hpp"
+#include "delta/detail/engine/restore_plan.hpp"
 
 using namespace delta;
 using namespace delta::detail;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "delta/decider.hpp"
-#include "delta/filter.hpp"
+#include "delta/detail/victims/victim_search.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/prefetcher.hpp"
 #include "machine.hpp"
@@ -194,19 +194,19 @@ TEST_CASE("deciders: the paper's ratio") {
   s.g[s.a].where = residency::resident;
   s.g[s.h].where = residency::resident;
   s.g[s.to_d].cost = nanoseconds{100};
-  CHECK(rule.judge(c, s.d) == action::evict);  // F = 1
+  CHECK(rule.decide(c, s.d) == action::evict);  // F = 1
   s.g[s.to_d].cost = nanoseconds{101};
-  CHECK(rule.judge(c, s.d) == action::offload);
-  CHECK(rule.judge(c, s.v) == action::offload);  // can't be computed
+  CHECK(rule.decide(c, s.d) == action::offload);
+  CHECK(rule.decide(c, s.v) == action::offload);  // can't be computed
   s.now.host_free = 34_B;
-  CHECK(rule.judge(c, s.d) == action::evict);  // the host is full
+  CHECK(rule.decide(c, s.d) == action::evict);  // the host is full
   s.now.host_free = 1000_B;
   s.now.backward = true;
-  CHECK(rule.judge(c, s.d) == action::offload);
+  CHECK(rule.decide(c, s.d) == action::offload);
   rule.strict = true;
-  CHECK(rule.judge(c, s.d) == action::keep);
+  CHECK(rule.decide(c, s.d) == action::keep);
   s.g[s.d].references = 0;
-  CHECK(rule.judge(c, s.d) != action::keep);
+  CHECK(rule.decide(c, s.d) != action::keep);
   CHECK(rule.restore(c, s.d) == restoration::recompute);
   CHECK(rule.restore(c, s.h) == restoration::reload);
 }
@@ -216,20 +216,20 @@ TEST_CASE("deciders: the cheaper behind the queue, and those that know one answe
   const context c = s.view();
   const cheaper rule;
   s.g[s.to_b].cost = nanoseconds{452};  // c_r = 462 = c_s; the queue makes 562
-  CHECK(rule.judge(c, s.b) == action::evict);
+  CHECK(rule.decide(c, s.b) == action::evict);
   s.now.backlog = {0, 0};
-  CHECK(rule.judge(c, s.b) == action::evict);
+  CHECK(rule.decide(c, s.b) == action::evict);
   s.g[s.to_b].cost = nanoseconds{453};
-  CHECK(rule.judge(c, s.b) == action::offload);
+  CHECK(rule.decide(c, s.b) == action::offload);
   s.now.backlog = {1, 0};
-  CHECK(rule.judge(c, s.b) == action::evict);
-  CHECK(rule.judge(c, s.v) == action::offload);
+  CHECK(rule.decide(c, s.b) == action::evict);
+  CHECK(rule.decide(c, s.v) == action::offload);
   s.now.host_free = {};
   s.g[s.to_b].cost = nanoseconds{100'000};
-  CHECK(rule.judge(c, s.b) == action::evict);
-  CHECK(evict_only{}.judge(c, s.b) == action::evict);
-  CHECK(offload_only{}.judge(c, s.b) == action::offload);
-  CHECK(never_release{}.judge(c, s.b) == action::keep);
+  CHECK(rule.decide(c, s.b) == action::evict);
+  CHECK(evict_only{}.decide(c, s.b) == action::evict);
+  CHECK(offload_only{}.decide(c, s.b) == action::offload);
+  CHECK(never_release{}.decide(c, s.b) == action::keep);
   static_assert(evicts<evict_only>() && !offloads<evict_only>());
   static_assert(!evicts<offload_only>() && offloads<offload_only>());
   static_assert(!evicts<never_release>() && !offloads<never_release>());
@@ -279,13 +279,13 @@ TEST_CASE("prefetchers: the early start, in forward only") {
   const context c = s.view();
   const fifo_prefetch p;
   s.now.used = 1500_B;
-  CHECK(p.ahead(c) == 0);
+  CHECK(p.early_release_bytes(c) == 0);
   s.now.used = 1600_B;
-  CHECK(p.ahead(c) == 100);
+  CHECK(p.early_release_bytes(c) == 100);
   s.now.leaving = 60_B;
-  CHECK(p.ahead(c) == 40);
+  CHECK(p.early_release_bytes(c) == 40);
   s.now.backward = true;
-  CHECK(p.ahead(c) == 0);
+  CHECK(p.early_release_bytes(c) == 0);
 }
 
 TEST_CASE("what the program has dropped leaves before anything in use, whatever the scores") {

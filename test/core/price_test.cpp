@@ -135,7 +135,7 @@ TEST_CASE("in memory with places the default is rehearsed with every block where
     dense_program program(m, 1);
     for (int i = 0; i < 5; ++i) (void)program.step();
     CHECK(m.past().last_took() / 1e6 <= 1.005 * untaught);
-    const lesson l = lesson_of(m);
+    const learning_report l = learning_report_of(m);
     for (std::size_t i = 3; i < l.outcomes.size(); ++i)
       CHECK(l.outcomes[i].predicted == doctest::Approx(l.outcomes[i].measured).epsilon(1e-3));
   }

@@ -35,7 +35,7 @@ struct scoring {
 };
 struct judging {
   calls* of;
-  action judge(const context&, tensor_id) {
+  action decide(const context&, tensor_id) {
     ++of->judged;
     return action::offload;
   }
@@ -58,11 +58,11 @@ struct naming {
   }
 };
 struct naming_all : naming {
-  tensor_id clean(const context&) {
+  tensor_id copy_ahead(const context&) {
     ++of->clean;
     return tensor_id::none;
   }
-  double ahead(const context&) {
+  double early_release_bytes(const context&) {
     ++of->ahead;
     return 0;
   }

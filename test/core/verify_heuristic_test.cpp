@@ -4,8 +4,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "delta/filter.hpp"
+#include "delta/detail/victims/victim_search.hpp"
 #include "delta/heuristic.hpp"
+#include "delta/testing/verify_heuristic.hpp"
 
 using namespace delta;
 

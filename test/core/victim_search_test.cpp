@@ -11,9 +11,9 @@
 #include <limits>
 #include <vector>
 
-#include "delta/detail/id_set.hpp"
-#include "delta/detail/victim_index.hpp"
-#include "delta/detail/victim_rows.hpp"
+#include "delta/detail/tensors/id_set.hpp"
+#include "delta/detail/victims/index.hpp"
+#include "delta/detail/victims/rows.hpp"
 #include "dice.hpp"
 #include "seeds.hpp"
 

@@ -472,11 +472,11 @@ TEST_CASE("cuda device: a profiler's timeline has the numbers of our decisions")
     executor::watchers told(&lanes, nullptr, &s.gpu);
     event e;
     e.label = "conv1";
-    e.what = happening::offload;
+    e.what = event_kind::offload;
     told.on(e);
-    e.what = happening::copy_out;  // work: no decision
+    e.what = event_kind::copy_out;  // work: no decision
     told.on(e);
-    e.what = happening::wait;
+    e.what = event_kind::wait;
     e.label = "";
     told.on(e);
   }

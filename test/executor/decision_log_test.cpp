@@ -56,7 +56,7 @@ told follow(const program& p, Policy policy) {
 }  // namespace
 
 TEST_CASE("a decision is a line with everything that is known of it") {
-  const event leaves{.what = happening::offload,
+  const event leaves{.what = event_kind::offload,
                      .tensor = tensor_id{7},
                      .label = "conv1",
                      .operation = "conv2",
@@ -65,14 +65,14 @@ TEST_CASE("a decision is a line with everything that is known of it") {
                      .score = 0.25,
                      .cost = 700,
                      .alternative = never};
-  const event again{.what = happening::recompute,
+  const event again{.what = event_kind::recompute,
                     .tensor = tensor_id{0},
                     .label = "conv1",
                     .operation = "conv1",
                     .size = 1_B,
                     .began = nanoseconds{6000},
                     .took = nanoseconds{1000}};
-  const event waits{.what = happening::wait, .operation = "a \"b\"\\\n"};
+  const event waits{.what = event_kind::wait, .operation = "a \"b\"\\\n"};
   CHECK(log_of({leaves, again, waits}) ==
         R"({"decision":1,"time_ns":5000,"for":"conv2","what":"offload","tensor":7,)"
         R"("label":"conv1","bytes":4096,"score":0.25,"cost_ns":700,"alternative_ns":null})"
@@ -86,12 +86,13 @@ TEST_CASE("a decision is a line with everything that is known of it") {
 }
 
 TEST_CASE("work that nobody decided is not in the log") {
-  CHECK(log_of(
-            {{.what = happening::run}, {.what = happening::copy_out}, {.what = happening::copy_in}})
+  CHECK(log_of({{.what = event_kind::run},
+                {.what = event_kind::copy_out},
+                {.what = event_kind::copy_in}})
             .empty());
-  for (const happening what :
-       {happening::recompute, happening::evict, happening::offload, happening::clean_drop,
-        happening::reload, happening::prefetch, happening::wait})
+  for (const event_kind what :
+       {event_kind::recompute, event_kind::evict, event_kind::offload, event_kind::clean_drop,
+        event_kind::reload, event_kind::prefetch, event_kind::wait})
     CHECK(lines_of(log_of({{.what = what}})).size() == 1);
 }
 

@@ -116,7 +116,7 @@ trace accesses(const std::vector<trace::event>& events) {
 struct teller {
   std::vector<std::string>* reloads;
   void on(const event& e) const {
-    if (e.what == happening::reload) reloads->emplace_back(e.label);
+    if (e.what == event_kind::reload) reloads->emplace_back(e.label);
   }
 };
 

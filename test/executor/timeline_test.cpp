@@ -129,7 +129,7 @@ TEST_CASE("a timeline is JSON whatever operators are called, and with nothing in
     e.began = nanoseconds{1234567};
     e.took = nanoseconds{1};
     lanes.on(e);
-    e.what = happening::evict;
+    e.what = event_kind::evict;
     e.cost = never;
     lanes.on(e);
   }

@@ -87,11 +87,11 @@ class history_player {
     std::uint32_t row = 0;
     while (sizes_.contains(row)) ++row;
     sizes_[row] = size;
-    past.came(static_cast<tensor_id>(row), bytes{size});
+    past.created(static_cast<tensor_id>(row), bytes{size});
     return static_cast<tensor_id>(row);
   }
   void drop(tensor_id t) {
-    past.went(t, bytes{sizes_.at(index(t))});
+    past.dropped(t, bytes{sizes_.at(index(t))});
     sizes_.erase(index(t));
   }
   /// One operator on tensors; gives its outputs.

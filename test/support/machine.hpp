@@ -62,7 +62,7 @@ struct machine {
 /// A decider whose next answer the test chooses.
 struct obedient {
   const action* word;
-  action judge(const context&, tensor_id) const noexcept { return *word; }
+  action decide(const context&, tensor_id) const noexcept { return *word; }
 };
 /// Evicts what it can.
 inline constexpr action says_evict = action::evict;

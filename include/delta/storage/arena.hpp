@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "delta/concepts.hpp"
-#include "delta/detail/storage_rules.hpp"
+#include "delta/detail/storage/storage_rules.hpp"
 #include "delta/storage/simulated.hpp"
+#include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
 namespace delta {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <utility>
 
-#include "delta/concepts.hpp"
-#include "delta/detail/storage_rules.hpp"
+#include "delta/detail/storage/storage_rules.hpp"
+#include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
 namespace delta {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <limits>
 
-#include "delta/detail/id_set.hpp"
+#include "delta/detail/tensors/id_set.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {

@@ -13,8 +13,11 @@
 
 #include <concepts>
 
-#include "delta/context.hpp"
 #include "delta/units.hpp"
+
+namespace delta {
+class context;  // only ever named by reference here
+}  // namespace delta
 
 namespace delta::detail {
 
@@ -55,21 +58,22 @@ template <class T>
 concept names_rather_wait = requires { &T::rather_wait; } || can_be_called<T, call_rather_wait>;
 
 // A Prefetcher's.
-struct call_ahead {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.ahead(a...));
+struct call_early_release_bytes {
+  auto operator()(auto& x, const auto&... a) const -> decltype(x.early_release_bytes(a...));
 };
 template <class T>
-concept names_ahead = requires { &T::ahead; } || can_be_called<T, call_ahead>;
+concept names_early_release_bytes =
+    requires { &T::early_release_bytes; } || can_be_called<T, call_early_release_bytes>;
 struct call_wasted {
   auto operator()(auto& x, const auto&... a) const -> decltype(x.wasted(a...));
 };
 template <class T>
 concept names_wasted = requires { &T::wasted; } || can_be_called<T, call_wasted>;
-struct call_clean {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.clean(a...));
+struct call_copy_ahead {
+  auto operator()(auto& x, const auto&... a) const -> decltype(x.copy_ahead(a...));
 };
 template <class T>
-concept names_clean = requires { &T::clean; } || can_be_called<T, call_clean>;
+concept names_copy_ahead = requires { &T::copy_ahead; } || can_be_called<T, call_copy_ahead>;
 
 // Any policy's.
 template <class T>

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "delta/detail/graph.hpp"
+#include "delta/detail/tensors/graph.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "delta/concepts.hpp"
-#include "delta/detail/graph.hpp"
-#include "delta/detail/ledger.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
 #include "delta/kernel.hpp"
 
 namespace delta::detail {
@@ -32,14 +32,14 @@ struct workload {
   bool replaying = false;            ///< updates are not touched, and their addresses are null
 };
 
-/// Runs kernels for `course` (the first time) and `restorer` (again). Lists are kept between calls:
-/// in the long run no heap is used, which matters where operators take microseconds.
-template <class Room>
+/// Runs kernels for `operator_run` (the first time) and `restorer` (again). Lists are kept between
+/// calls: in the long run no heap is used, which matters where operators take microseconds.
+template <class Reclaimer>
 class launcher {
-  using storage_type = typename Room::storage_type;
+  using storage_type = typename Reclaimer::storage_type;
 
  public:
-  launcher(ledger<storage_type>& l, Room& r) : book_(&l), room_(&r) {}
+  launcher(residency_table<storage_type>& l, Reclaimer& r) : table_(&l), reclaimer_(&r) {}
 
   /// Outputs and workspace of one operator, for which `Room::make` has made room. What is not taken
   /// goes back. The launcher lends its list, which keeps its capacity: one at a time, so a replay
@@ -60,7 +60,7 @@ class launcher {
           outputs.emplace_back();
         }
         const auto obtain = [&](block& b, bytes n) {
-          if (!b) b = l.room_->obtain(n, lifetime::transient);
+          if (!b) b = l.reclaimer_->obtain(n, lifetime::transient);
         };
         for (const bool largest : {true, false}) {
           auto b = outputs.begin();
@@ -81,9 +81,9 @@ class launcher {
     /// Frees what no tensor has taken: moved-from blocks are empty.
     void give_back() {
       for (block& b : outputs)
-        if (b) owner_->book_->storage().free(std::move(b));
+        if (b) owner_->table_->storage().free(std::move(b));
       outputs.clear();
-      if (workspace) owner_->book_->storage().free(std::move(workspace));
+      if (workspace) owner_->table_->storage().free(std::move(workspace));
     }
     std::vector<block>& outputs;  ///< in the order of the list
     block workspace;              ///< names nothing when there is none
@@ -100,28 +100,28 @@ class launcher {
   void open(const workload& w) {
     // The storage orders by block, so it must know all of them, and how each is used.
     reads_.clear(), writes_.clear();
-    for (const tensor_id t : w.inputs) reads_.push_back(&book_->tensors[t].device);
+    for (const tensor_id t : w.inputs) reads_.push_back(&table_->tensors[t].device);
     for (const block& b : w.outputs) writes_.push_back(&b);
     if (!w.replaying)
-      for (const tensor_id t : w.updates) writes_.push_back(&book_->tensors[t].device);
+      for (const tensor_id t : w.updates) writes_.push_back(&table_->tensors[t].device);
     if (w.workspace != nullptr && *w.workspace) writes_.push_back(w.workspace);
-    book_->storage().begin_operator(reads_, writes_);
+    table_->storage().begin_operator(reads_, writes_);
   }
   /// What the kernel sees. Valid until the next call of this: the addresses are in a list that is
   /// kept.
   [[nodiscard]] call view(const workload& w) {
     // One list for all three, filled before it is viewed: growing would move it.
     pointers_.clear();
-    for (const tensor_id t : w.inputs) pointers_.push_back(address(book_->tensors[t].device));
+    for (const tensor_id t : w.inputs) pointers_.push_back(address(table_->tensors[t].device));
     for (const block& b : w.outputs) pointers_.push_back(address(b));
     for (const tensor_id t : w.updates)
-      pointers_.push_back(w.replaying ? nullptr : address(book_->tensors[t].device));
+      pointers_.push_back(w.replaying ? nullptr : address(table_->tensors[t].device));
     const call::addresses all(pointers_);
     void* stream = nullptr;
     if constexpr (requires(storage_type& s) {
                     { s.native_stream() } -> std::convertible_to<void*>;
                   })
-      stream = book_->storage().native_stream();
+      stream = table_->storage().native_stream();
     // A workspace of no bytes was not asked for: the kernel gets null.
     const bool scratch = w.workspace != nullptr && *w.workspace;
     return {all.first(w.inputs.size()),
@@ -133,7 +133,7 @@ class launcher {
             w.replaying};
   }
   /// Ends the bracket. `cost` is for storages in virtual time, which advance by it.
-  stamp close(nanoseconds cost) { return book_->storage().end_operator(cost); }
+  stamp close(nanoseconds cost) { return table_->storage().end_operator(cost); }
 
   /// Runs a kernel between open and close. An exception from it leaves the bracket closed, and is
   /// marked as the kernel's: the manager is not poisoned by it. The stamp says when it is done.
@@ -160,16 +160,16 @@ class launcher {
     if constexpr (requires(storage_type& s) {
                     { s.data(b) } -> std::same_as<std::byte*>;
                   })
-      return book_->storage().data(b);
+      return table_->storage().data(b);
     else
       return nullptr;
   }
   /// Keeps a block where it is, for those who hold its address; and lets it go.
   void hold(const block& b) {
-    if constexpr (requires(storage_type& s) { s.hold(b); }) book_->storage().hold(b);
+    if constexpr (requires(storage_type& s) { s.hold(b); }) table_->storage().hold(b);
   }
   void unhold(const block& b) {
-    if constexpr (requires(storage_type& s) { s.unhold(b); }) book_->storage().unhold(b);
+    if constexpr (requires(storage_type& s) { s.unhold(b); }) table_->storage().unhold(b);
   }
 
   // --- records and replays ----------------------------------------------------------------------
@@ -179,7 +179,8 @@ class launcher {
   [[nodiscard]] static bool worth_recording(std::span<const tensor_id> inputs,
                                             std::span<const tensor_id> updates, std::size_t outputs,
                                             trait traits) noexcept {
-    if (!evicts<typename Room::decider_type>() || outputs == 0 || has(traits, trait::never_replay))
+    if (!evicts<typename Reclaimer::decider_type>() || outputs == 0 ||
+        has(traits, trait::never_replay))
       return false;
     // In place: only if a replay may leave the update out, and reads nothing that it has changed.
     if (updates.empty()) return true;
@@ -191,8 +192,8 @@ class launcher {
   /// one per bracket. What their times are is learned now or later; `prior` stands in until then.
   void record(const workload& w, std::span<const tensor_id> ids, kernel&& body, bytes workspace,
               trait traits, const char* name, nanoseconds prior, std::span<const stamp> pieces) {
-    const operator_id o = book_->tensors.add_record(w.inputs, ids, w.updates);
-    operator_record& r = book_->tensors[o];
+    const operator_id o = table_->tensors.add_record(w.inputs, ids, w.updates);
+    operator_record& r = table_->tensors[o];
     r.replay = std::move(body);
     r.workspace = workspace;
     r.sequence = w.sequence;
@@ -202,7 +203,7 @@ class launcher {
     // The first piece replaces the prior, the others add to it.
     bool first = true;
     for (const stamp done : pieces) {
-      if (const auto took = book_->cost_of(done))
+      if (const auto took = table_->cost_of(done))
         r.cost = first ? *took : r.cost + *took;
       else
         pending_.push_back({o, r.sequence, done, first, false});
@@ -213,11 +214,11 @@ class launcher {
   /// Oldest first; a storage that never knows keeps the prior. A record may have gone, or be
   /// another's by now: its number tells. Amortised O(1) per operator.
   void learn_costs() {
-    settle(pending_, [&](const unmeasured& u, nanoseconds took) {
-      if (u.again) book_->counts.recompute_time += took;
-      const operator_record& r = book_->tensors[u.op];
+    poll_times(pending_, [&](const unmeasured& u, nanoseconds took) {
+      if (u.again) table_->counts.recompute_time += took;
+      const operator_record& r = table_->tensors[u.op];
       if (r.in_use && r.sequence == u.sequence)
-        book_->set_cost(u.op, u.first ? took : r.cost + took);
+        table_->set_cost(u.op, u.first ? took : r.cost + took);
     });
     learn_times();
   }
@@ -241,48 +242,48 @@ class launcher {
   /// missing come back; those that were not get scratch, as a kernel writes all of them. Makes room
   /// by itself. Throws budget_exceeded, or what the kernel throws; then nothing came back.
   void replay(operator_id o) {
-    graph& g = book_->tensors;
+    graph& g = table_->tensors;
     operator_record& r = g[o];
     const auto outputs = g.outputs(o);
     // For scratch, too: an output that is here already is written once more, beside itself.
     bytes piece = r.workspace;
     for (const tensor_id t : outputs) piece = std::max(piece, g[t].size);
-    room_->make(replay_need(g, o, book_->storage().rounded(r.workspace)), r.name, piece);
+    reclaimer_->make(replay_need(g, o, table_->storage().rounded(r.workspace)), r.name, piece);
     allocation fresh(
         *this, outputs, [&](tensor_id t) { return g[t].size; }, r.workspace);
     // The same number as the first time, so random kernels draw the same.
     const workload again{g.inputs(o),      g.updates(o), fresh.outputs,
                          &fresh.workspace, r.sequence,   true};
     const stamp done = launch(r.replay, again, r.cost);
-    if (const auto took = book_->cost_of(done)) {
-      book_->set_cost(o, *took);
-      book_->counts.recompute_time += *took;
+    if (const auto took = table_->cost_of(done)) {
+      table_->set_cost(o, *took);
+      table_->counts.recompute_time += *took;
     } else {
       pending_.push_back({o, r.sequence, done, true, true});
     }
     if (r.replays < std::numeric_limits<std::uint16_t>::max()) ++r.replays;
-    ++book_->counts.recomputes;
-    room_->told().work(happening::recompute, r.name, outputs, done);
+    ++table_->counts.recomputes;
+    reclaimer_->events().work(event_kind::recompute, r.name, outputs, done);
     for (std::size_t i = 0; i < outputs.size(); ++i)
       // The scratch goes back with `fresh`.
       if (!on_device(g[outputs[i]].where))
-        book_->recomputed(outputs[i], std::move(fresh.outputs[i]));
+        table_->recomputed(outputs[i], std::move(fresh.outputs[i]));
   }
 
  private:
   // The same for the steps that are learned, in which every operator has a place.
   void learn_times() {
-    settle(untimed_, [&](const untimed& u, nanoseconds took) {
-      book_->past.measured(u.position, static_cast<double>(took.count()), u.first);
+    poll_times(untimed_, [&](const untimed& u, nanoseconds took) {
+      table_->past.measured(u.position, static_cast<double>(took.count()), u.first);
     });
   }
   // Tells of those at the front whose times are known by now, and takes them away; so it does with
   // the oldest of too many.
   template <class List, class Tell>
-  void settle(List& list, const Tell& tell) {
+  void poll_times(List& list, const Tell& tell) {
     std::size_t known = 0;
     for (; known < list.size(); ++known) {
-      const auto took = book_->cost_of(list[known].done);
+      const auto took = table_->cost_of(list[known].done);
       // Times come in order, as the engine is serial: the rest are not known either.
       if (!took && list.size() - known < patience) break;
       if (took) tell(list[known], *took);
@@ -301,8 +302,8 @@ class launcher {
     bool again;  ///< a replay
   };
 
-  ledger<storage_type>* book_;
-  Room* room_;
+  residency_table<storage_type>* table_;
+  Reclaimer* reclaimer_;
   std::vector<block> blocks_;  // lent to the allocation at hand
   std::vector<const block*> reads_, writes_;
   std::vector<std::byte*> pointers_;

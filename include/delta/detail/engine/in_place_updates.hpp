@@ -9,21 +9,22 @@
 #include <span>
 #include <vector>
 
-#include "delta/detail/graph.hpp"
-#include "delta/detail/ledger.hpp"
-#include "delta/detail/restore.hpp"
+#include "delta/detail/engine/restore.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
 
 namespace delta::detail {
 
-/// Guards updates in place: `course` uses it for every operator that has any, and for acquiring to
-/// write.
+/// Guards updates in place: `operator_run` uses it for every operator that has any, and for
+/// acquiring to write.
 ///
 ///   y = f(w)          y is evicted meanwhile: f and w could make it again
 ///   update w          from now on they could not: y comes back first, and the record of f goes
-template <class Room>
+template <class Reclaimer>
 class versions {
  public:
-  versions(ledger<typename Room::storage_type>& l, restorer<Room>& r) : book_(&l), restorer_(&r) {}
+  versions(residency_table<typename Reclaimer::storage_type>& l, restorer<Reclaimer>& r)
+      : table_(&l), restorer_(&r) {}
 
   /// Before an update: what is evicted and depends on the old version comes back, one after the
   /// other, and while this lives nothing that depends on it is evicted. Bringing one of them back
@@ -33,7 +34,7 @@ class versions {
   class protection {
    public:
     protection(versions& v, std::span<const tensor_id> updates, const char* name) : owner_(v) {
-      graph& g = v.book_->tensors;
+      graph& g = v.table_->tensors;
       v.dependents_.clear();
       v.kept_pinned_.clear();
       for (const tensor_id t : updates)
@@ -69,9 +70,9 @@ class versions {
     void end() noexcept {
       // Only the evict pin was set here, and only on tensors that had none.
       for (const tensor_id d : std::span(owner_.dependents_).first(owner_.to_unpin_)) {
-        pin& p = owner_.book_->tensors[d].pinned;
+        pin& p = owner_.table_->tensors[d].pinned;
         p = p & pin::offload;
-        owner_.book_->refile(d);
+        owner_.table_->refile(d);
       }
       owner_.dependents_.clear();
     }
@@ -83,14 +84,14 @@ class versions {
   /// happens to the operator afterwards does not undo it.
   void renew(std::span<const tensor_id> updates) {
     for (const tensor_id t : updates) {
-      book_->sever_around(t);
-      book_->forget_host_copy(t);
+      table_->forget_records_around(t);
+      table_->forget_host_copy(t);
     }
   }
 
  private:
-  ledger<typename Room::storage_type>* book_;
-  restorer<Room>* restorer_;
+  residency_table<typename Reclaimer::storage_type>* table_;
+  restorer<Reclaimer>* restorer_;
   std::vector<tensor_id> dependents_;   // of the update at hand: those to be unpinned first
   std::vector<tensor_id> kept_pinned_;  // of those, they that the program has pinned
   std::size_t to_unpin_ = 0;

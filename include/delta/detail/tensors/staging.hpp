@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "delta/context.hpp"
-#include "delta/detail/ledger.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
 #include "delta/error.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
@@ -39,12 +39,12 @@ struct standing {
 
 namespace detail {
 
-/// Brings an empty ledger over a storage in virtual time to that state. Takes time. Throws
+/// Brings an empty residency table over a storage in virtual time to that state. Takes time. Throws
 /// budget_exceeded where it does not fit, std::bad_alloc. O(tensors + stretches).
 template <class Storage>
 class stage {
  public:
-  explicit stage(ledger<Storage>& l) : book_(&l), storage_(&l.storage()) {}
+  explicit stage(residency_table<Storage>& l) : table_(&l), storage_(&l.storage()) {}
   stage(const stage&) = delete;
   stage& operator=(const stage&) = delete;
   ~stage() {
@@ -63,7 +63,7 @@ class stage {
           if (turn_of(x, s) == turn) visit(x, turn);
     };
     in_order([&](const standing_tensor& x, int) { ids.push_back(x.tensor); });
-    book_->tensors.give_out(ids);
+    table_->tensors.give_out(ids);
     for (const queued_copy& c : s.copies)
       if (c.way == direction::in && !standing_at(s, c)) bring_out(c);
     bool copied = false, placed = false;
@@ -71,16 +71,16 @@ class stage {
       if (turn > 0 && !std::exchange(placed, true)) reserve(s);
       if (turn == 3 && !std::exchange(copied, true)) queue(s);
       admit(x);
-      if (turn == 0) book_->offload(x.tensor), let_land();
-      if (turn == 1) book_->copy_ahead(x.tensor), let_land();
+      if (turn == 0) table_->offload(x.tensor), let_land();
+      if (turn == 1) table_->copy_ahead(x.tensor), let_land();
     });
     if (!placed) reserve(s);
     if (!copied) queue(s);
     const nanoseconds now = storage_->now() + s.ahead;
-    book_->now.clock = now;
+    table_->now.clock = now;
     for (const standing_tensor& x : s.tensors) {
-      book_->tensors.set_last_use(x.tensor, now - nanoseconds{static_cast<std::int64_t>(x.used)});
-      book_->tensors[x.tensor].fresh = x.fresh;
+      table_->tensors.set_last_use(x.tensor, now - nanoseconds{static_cast<std::int64_t>(x.used)});
+      table_->tensors[x.tensor].fresh = x.fresh;
     }
   }
 
@@ -134,14 +134,14 @@ class stage {
   }
   void admit(const standing_tensor& x) {
     // What is on the host passes through the device before anybody has a place there.
-    (void)book_->admit(x.size, room_for(x.tensor, x.size), true, x.pinned, "rehearsed");
+    (void)table_->admit(x.size, room_for(x.tensor, x.size), true, x.pinned, "rehearsed");
   }
   // The clock goes on until all copies are over.
   void let_land() {
-    while (book_->wait_for_copy()) {
+    while (table_->wait_for_copy()) {
     }
     pass(std::max(storage_->backlog(direction::out), storage_->backlog(direction::in)));
-    book_->harvest();
+    table_->harvest();
   }
   void pass(nanoseconds t) {
     storage_->begin_operator({}, {});
@@ -171,11 +171,11 @@ class stage {
       if (x == nullptr)
         d == direction::out ? waste_out(c) : waste_in(c);
       else if (d == direction::in)
-        (void)book_->reload(c.tensor, room_for(x->tensor, x->size), true);
+        (void)table_->reload(c.tensor, room_for(x->tensor, x->size), true);
       else if (x->where == residency::offloading)
-        (void)book_->offload(c.tensor);
+        (void)table_->offload(c.tensor);
       else
-        (void)book_->copy_ahead(c.tensor);
+        (void)table_->copy_ahead(c.tensor);
     }
   }
   // Copies that nobody uses: they keep the engine busy. Where there is no room they are left out.
@@ -218,7 +218,7 @@ class stage {
     tensor_id tensor;
     block place;
   };
-  ledger<Storage>* book_;
+  residency_table<Storage>* table_;
   Storage* storage_;
   std::vector<reserved> reserved_;  // by tensor
   std::vector<block> holes_;

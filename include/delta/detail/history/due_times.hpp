@@ -48,7 +48,7 @@ class position_sums {
 };
 
 /// Tensors whose bytes are on the host alone, or nowhere.
-class away_list {
+class due_times {
  public:
   /// Tensors below `rows` can be listed from now on. Throws std::bad_alloc.
   void cover(std::size_t rows) {

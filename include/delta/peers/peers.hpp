@@ -22,9 +22,9 @@
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
 #include "delta/decider.hpp"
-#include "delta/detail/swap_plan.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/manager.hpp"
+#include "delta/peers/swap_plan.hpp"
 #include "delta/prefetcher.hpp"
 
 namespace delta {
@@ -146,7 +146,7 @@ struct convolution_inputs_first : convolution_inputs {
 /// Out right after their convolution, back in reverse order. vDNN lets the next layer wait for the
 /// copy; here it is waited for only when its bytes are needed.
 struct convolution_inputs_out : convolution_inputs, reverse_prefetch {
-  double ahead(const context& c) const {
+  double early_release_bytes(const context& c) const {
     double sum = 0;
     detail::for_each_of_ended(c, [&](tensor_id t) {
       if (leaves(c, t) && c.can_offload(t)) sum += c.bytes(t);
@@ -167,7 +167,7 @@ inline policy<convolution_inputs_first, offload_only, convolution_inputs_out> vd
 /// and go to the host; all others are cheap and are recomputed. By the operator's name alone: no
 /// cost is asked. O(length of the name).
 struct by_layer : always_reload {
-  action judge(const context& c, tensor_id t) const noexcept {
+  action decide(const context& c, tensor_id t) const noexcept {
     return layer_of(c.made_by(t)) == layer::other ? action::evict : action::offload;
   }
 };
@@ -197,7 +197,7 @@ struct planned_first {
 /// The way that is planned; without a plan to the host, and back on demand. O(1).
 struct planned_way : always_reload {
   static constexpr bool learns = true;
-  action judge(const context& c, tensor_id t) const noexcept {
+  action decide(const context& c, tensor_id t) const noexcept {
     const detail::swap_plan::trip* const planned = plan_.due(c, t);
     return planned != nullptr && !planned->swaps ? action::evict : action::offload;
   }
@@ -213,7 +213,7 @@ struct in_triggers {
   static constexpr bool learns = true;
 
   /// What is planned to be away from the end of this operator on. O(touched).
-  double ahead(const context& c) {
+  double early_release_bytes(const context& c) {
     double sum = 0;
     detail::for_each_of_ended(c, [&](tensor_id t) {
       const detail::swap_plan::trip* const planned = plan_.due(c, t);

@@ -16,7 +16,7 @@ namespace delta::detail {
 /// operator comes again, on the same parameters, and next to nothing of what operators have made
 /// since is left. The second condition tells it from the cell of a recurrent network, which comes
 /// again in the middle of a step, when what the cells before it made is still there.
-class opening {
+class step_detector {
  public:
   /// The program marks its steps: from now on nothing is noticed.
   void mark() noexcept { marked_ = true; }

@@ -1,5 +1,5 @@
 // Where steps begin in programs that do not say so.
-#include "delta/detail/opening.hpp"
+#include "delta/detail/history/step_detector.hpp"
 
 #include <doctest/doctest.h>
 
@@ -46,7 +46,7 @@ void train(auto& manager, tensor_id weights, int layers) {
 }  // namespace
 
 TEST_CASE("the first operator on the same parameter begins a step when little is left") {
-  detail::opening steps;
+  detail::step_detector steps;
   const std::array first{batch, weight};
   const std::array second{other};
   const std::array another_batch{tensor_id{7}, weight};
@@ -66,7 +66,7 @@ TEST_CASE("the first operator on the same parameter begins a step when little is
 }
 
 TEST_CASE("who marks steps is not watched") {
-  detail::opening steps;
+  detail::step_detector steps;
   const std::array first{batch, weight};
   steps.mark();
   for (int i = 0; i < 40; ++i) CHECK_FALSE(steps.begins("embed", first, anything));

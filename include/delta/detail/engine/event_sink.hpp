@@ -1,12 +1,12 @@
-// delta: telling the observer. With no_observer every function here is empty, and what a story
-// would cost to make up is not computed: scores and costs of a tensor that leaves walk the graph.
+// delta: hands events to the observer. With no_observer every function here is empty, and nothing
+// is computed for an event: scores and costs of a tensor that leaves walk the graph.
 //
 // Two kinds of statements, and when they reach the observer:
 //
 //   leaving or returning, then tell    a decision: at once, when it was carried out
 //   copy, work                         something queued: when its times are known, so after
 //                                      decisions that were made while it ran
-//   settle                             a point at which more times may be known
+//   flush                              a point at which more times may be known
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "delta/context.hpp"
-#include "delta/detail/ledger.hpp"
-#include "delta/filter.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
+#include "delta/detail/victims/scores.hpp"
 #include "delta/observer.hpp"
 
 namespace delta::detail {
@@ -27,16 +27,16 @@ namespace delta::detail {
 /// until its times are known, as an engine may run behind the host. The callers' statements are
 /// plain calls, without an `if constexpr` each: test/observer_cost holds that to the byte.
 template <class S, Observer O>
-class narrator {
+class event_sink {
   static constexpr bool listens = !std::is_same_v<O, no_observer>;
-  // A story when nobody listens: empty, so that nothing of it is left in the code.
+  // A draft when nobody listens: empty, so that nothing of it is left in the code.
   struct nothing {};
 
  public:
   /// What is known of a decision before it is carried out.
-  using story = std::conditional_t<listens, event, nothing>;
+  using draft = std::conditional_t<listens, event, nothing>;
 
-  narrator(ledger<S>& l, O o) : book_(&l), observer_(std::move(o)) {}
+  event_sink(residency_table<S>& l, O o) : table_(&l), observer_(std::move(o)) {}
   /// The observer, for manager::observer.
   [[nodiscard]] O& observer() noexcept { return observer_; }
 
@@ -46,12 +46,12 @@ class narrator {
   /// A tensor that may leave, with its score and what getting it back would cost: by recomputing,
   /// by swapping.
   template <Heuristic H>
-  [[nodiscard, gnu::always_inline]] story leaving(const context& c, tensor_id t,
+  [[nodiscard, gnu::always_inline]] draft leaving(const context& c, tensor_id t,
                                                   const H& heuristic) const {
     if constexpr (listens)
       return {.tensor = t,
-              .label = book_->tensors[t].label,
-              .size = book_->tensors[t].size,
+              .label = table_->tensors[t].label,
+              .size = table_->tensors[t].size,
               .score = score_of(heuristic, c, t),
               .cost = c.recompute_cost(t),
               .alternative = c.exposed_swap_cost(t)};
@@ -59,22 +59,22 @@ class narrator {
       return {};
   }
   /// A tensor on the host that comes back.
-  [[nodiscard, gnu::always_inline]] story returning(const context& c, tensor_id t) const {
+  [[nodiscard, gnu::always_inline]] draft returning(const context& c, tensor_id t) const {
     if constexpr (listens)
       return {.tensor = t,
-              .label = book_->tensors[t].label,
-              .size = book_->tensors[t].size,
+              .label = table_->tensors[t].label,
+              .size = table_->tensors[t].size,
               .cost = c.reload_cost(t),
               .alternative = c.recompute_cost(t)};
     else
       return {};
   }
   /// A decision that was carried out. Of a tensor that left, `cost` is what the way chosen costs.
-  [[gnu::always_inline]] void tell(happening what, const char* operation, const story& s = {}) {
+  [[gnu::always_inline]] void tell(event_kind what, const char* operation, const draft& s = {}) {
     if constexpr (listens) tell_now(what, operation, s);
   }
   /// A copy that was queued; told once its times are known. Not `fresh`: it was told of before.
-  [[gnu::always_inline]] void copy(happening what, const char* operation, tensor_id t, stamp done,
+  [[gnu::always_inline]] void copy(event_kind what, const char* operation, tensor_id t, stamp done,
                                    bool fresh = true) {
     if constexpr (listens) {
       if (fresh) remember(what, operation, t, done);
@@ -82,7 +82,7 @@ class narrator {
     }
   }
   /// The same of an operator, which made these.
-  [[gnu::always_inline]] void work(happening what, const char* operation,
+  [[gnu::always_inline]] void work(event_kind what, const char* operation,
                                    std::span<const tensor_id> made, stamp done) {
     if constexpr (listens) {
       remember(what, operation, made.empty() ? tensor_id::none : made.front(), done);
@@ -90,7 +90,7 @@ class narrator {
     }
   }
   /// Tells of work whose times are known by now, in the order in which it was queued per engine.
-  [[gnu::always_inline]] void settle() {
+  [[gnu::always_inline]] void flush() {
     if constexpr (listens) tell_what_is_known();
   }
 
@@ -101,32 +101,32 @@ class narrator {
     event said;
     stamp done;
   };
-  // A story is begun before the way is chosen, with "recompute" as the cost and "swap" as the
+  // A draft is begun before the way is chosen, with "recompute" as the cost and "swap" as the
   // alternative; of what went to the host the two change places.
-  void tell_now(happening what, const char* operation, event s) {
-    if (what == happening::offload || what == happening::clean_drop)
+  void tell_now(event_kind what, const char* operation, event s) {
+    if (what == event_kind::offload || what == event_kind::clean_drop)
       std::swap(s.cost, s.alternative);
     s.what = what;
     s.operation = operation;
-    s.began = book_->storage().now();
+    s.began = table_->storage().now();
     s.use = use();
     observer_.on(s);
   }
   // The label is taken now: the tensor may be gone when the times are known.
-  void remember(happening what, const char* operation, tensor_id t, stamp done) {
+  void remember(event_kind what, const char* operation, tensor_id t, stamp done) {
     const bool known = t != tensor_id::none;
     untold_.push_back({{.what = what,
                         .tensor = t,
-                        .label = known ? book_->tensors[t].label : "",
+                        .label = known ? table_->tensors[t].label : "",
                         .operation = operation,
-                        .size = known ? book_->tensors[t].size : bytes{},
-                        .began = book_->storage().now()},
+                        .size = known ? table_->tensors[t].size : bytes{},
+                        .began = table_->storage().now()},
                        done});
   }
   // Where the times will never be known (reached, but no elapsed) it is told with the time at which
   // it was queued and no length. Kept in order, so each engine's events come in theirs. O(untold).
   void tell_what_is_known() {
-    S& storage = book_->storage();
+    S& storage = table_->storage();
     std::size_t kept = 0;
     for (untold& u : untold_) {
       const auto took = storage.elapsed(u.done);
@@ -148,10 +148,10 @@ class narrator {
   }
   // When told, not when it happened: the counters of a timeline are as of the event's telling.
   [[nodiscard]] memory_use use() const {
-    return {book_->storage().used(), book_->in_flight(), book_->storage().host_used()};
+    return {table_->storage().used(), table_->in_flight(), table_->storage().host_used()};
   }
 
-  ledger<S>* book_;
+  residency_table<S>* table_;
   [[no_unique_address]] O observer_;
   [[no_unique_address]] std::conditional_t<listens, std::vector<untold>, nothing> untold_;
 };

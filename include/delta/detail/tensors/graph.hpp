@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/id_set.hpp"
-#include "delta/detail/slices.hpp"
+#include "delta/detail/tensors/id_set.hpp"
+#include "delta/detail/tensors/slices.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 #include "delta/tensor.hpp"
@@ -60,8 +60,8 @@ enum class closure : std::uint8_t {
 
 /// Tensors and operator records. Invariant: a tensor with a producer can be computed again, because
 /// every input of a living record either has its bytes somewhere or has a producer itself; losing
-/// the one takes the record away (`sever`). So "can it be recomputed?" is one comparison, without a
-/// walk.
+/// the one takes the record away (`residency_table::forget_record`). So "can it be recomputed?" is
+/// one comparison, without a walk.
 ///
 /// Edges are strong (repairs P-20): a tensor that the program has dropped keeps its record while
 /// something may be recomputed through it. Records and their lists are recycled, so a steady
@@ -260,7 +260,7 @@ class graph {
 
   /// Takes a record away: its outputs can't be computed again, its inputs lose a reader. `orphans`
   /// receives every tensor that may have become useless; what becomes of them is the caller's
-  /// affair (`ledger::sweep`), so that nothing recurses. O(inputs + outputs).
+  /// affair (`residency_table::sweep`), so that nothing recurses. O(inputs + outputs).
   void disconnect(operator_id o, std::vector<tensor_id>& orphans) {
     operator_record& r = (*this)[o];
     for (const tensor_id t : outputs(o)) {

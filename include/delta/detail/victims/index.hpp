@@ -13,8 +13,8 @@
 #include <limits>
 #include <vector>
 
-#include "delta/detail/id_set.hpp"
-#include "delta/detail/victim_rows.hpp"
+#include "delta/detail/tensors/id_set.hpp"
+#include "delta/detail/victims/rows.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
@@ -79,7 +79,7 @@ class victim_index {
   tensor_id find(const victim_rows& rows) {
     if (hot_.size() > limit_) raise(rows);
     for (std::size_t round = 0;; ++round) {
-      settle(rows, levels_ - 1, 0);
+      fill_levels(rows, levels_ - 1, 0);
       const double highest = hot_.highest(rows.now);
       // Not so near the threshold that rounding could hide an equal below it.
       if (hot_.size() == 0 || !clearly_over(highest)) return tensor_id::none;
@@ -206,13 +206,13 @@ class victim_index {
       due_[level][i] = at;
   }
   // Looks into every leaf below a node that is due.
-  void settle(const victim_rows& rows, std::size_t level, std::size_t node) {
+  void fill_levels(const victim_rows& rows, std::size_t level, std::size_t node) {
     for (std::size_t i = node * branches; i < (node + 1) * branches; ++i) {
       if (due_[level][i] > rows.now) continue;
       if (level == 0) {
         look_into(rows, i);
       } else {
-        settle(rows, level - 1, i);
+        fill_levels(rows, level - 1, i);
         due_[level][i] = earliest(level - 1, i);
       }
     }

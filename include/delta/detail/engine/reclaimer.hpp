@@ -13,11 +13,11 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
-#include "delta/detail/ledger.hpp"
-#include "delta/detail/narrator.hpp"
-#include "delta/detail/window.hpp"
+#include "delta/detail/engine/event_sink.hpp"
+#include "delta/detail/engine/window.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
+#include "delta/detail/victims/victim_search.hpp"
 #include "delta/error.hpp"
-#include "delta/filter.hpp"
 #include "delta/observer.hpp"
 
 namespace delta::detail {
@@ -26,17 +26,17 @@ namespace delta::detail {
 /// candidate over, or ends one of finitely many copies, so it ends. The only place that asks a
 /// policy; what an answer can't do is put right here, so that no Decider can lose bytes (P-3).
 template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O>
-class room {
+class reclaimer {
  public:
   using storage_type = S;
   using decider_type = D;
 
-  room(ledger<S>& l, H h, D d, P p, O o)
-      : book_(&l),
+  reclaimer(residency_table<S>& l, H h, D d, P p, O o)
+      : table_(&l),
         filter_(std::move(h)),
         decider_(std::move(d)),
         prefetcher_(std::move(p)),
-        narrator_(l, std::move(o)) {
+        events_(l, std::move(o)) {
     l.now.may_evict = evicts<D>();
     l.now.may_offload = offloads<D>();
     l.learns = learns<H>() || learns<D>() || learns<P>();
@@ -52,9 +52,9 @@ class room {
   void make(bytes need, const char* operation, bytes piece = {}) {
     ++reservation_;
     operation_ = operation;
-    book_->harvest();
-    while (book_->free_bytes() < need)
-      if (!release_neighbours(need, piece) && !drop_spare()) release_something(need);
+    table_->harvest();
+    while (table_->free_bytes() < need)
+      if (!release_neighbours(need, piece) && !drop_cached()) release_something(need);
   }
 
   /// A block of `n` bytes, which `make` has made room for. Where free bytes lie scattered, the
@@ -63,8 +63,8 @@ class room {
   block obtain(bytes n, lifetime l) {
     for (;;) {
       if constexpr (shows_its_holes<S>) clear_window(n);
-      if (auto b = book_->storage().allocate(n, l)) return std::move(*b);
-      if (!book_->wait_for_copy() && !book_->wait_for_landings() && !release_any())
+      if (auto b = table_->storage().allocate(n, l)) return std::move(*b);
+      if (!table_->wait_for_copy() && !table_->wait_for_landings() && !release_any())
         throw budget_exceeded(report(n, operation_));
     }
   }
@@ -72,12 +72,12 @@ class room {
   /// The bytes that could be made free with patience; what is locked now is not among them.
   /// O(candidates).
   [[nodiscard]] bytes reachable() {
-    book_->harvest();
-    book_->look();
-    bytes sum = book_->free_bytes() + book_->leaving() + book_->candidates().spare();
+    table_->harvest();
+    table_->refresh_conditions();
+    bytes sum = table_->free_bytes() + table_->leaving() + table_->candidates().cached_bytes();
     const context c = view();
-    for (const tensor_id t : book_->candidates().all())
-      if (book_->tensors[t].locks == 0 && leavable(c, t)) sum += book_->tensors[t].footprint;
+    for (const tensor_id t : table_->candidates().all())
+      if (table_->tensors[t].locks == 0 && leavable(c, t)) sum += table_->tensors[t].footprint;
     return sum;
   }
 
@@ -86,13 +86,13 @@ class room {
   void while_nobody_waits(const ended_operator& o) {
     ++reservation_;
     ended_ = o;
-    book_->harvest();
-    book_->look();
-    if constexpr (starts_early<P>) {
+    table_->harvest();
+    table_->refresh_conditions();
+    if constexpr (releases_early<P>) {
       const auto staying = [&] {
-        return book_->storage().used() - book_->candidates().spare() - book_->leaving();
+        return table_->storage().used() - table_->candidates().cached_bytes() - table_->leaving();
       };
-      const double target = prefetcher_.ahead(view());
+      const double target = prefetcher_.early_release_bytes(view());
       for (const bytes before = staying();
            static_cast<double>((before - staying()).count) < target && release_one(tier::idle);) {
       }
@@ -102,31 +102,31 @@ class room {
       const tensor_id t = prefetcher_.next(c);
       // A tensor that is not on the host is no answer; nor is one that does not fit, as asking
       // again would name the same.
-      if (t == tensor_id::none || book_->tensors[t].where != residency::host) break;
-      const bytes need = book_->tensors[t].footprint;
-      if (book_->free_bytes() + book_->candidates().spare() < need) break;
-      while (book_->free_bytes() < need) drop_spare();
-      if (!fits_unmoved(book_->tensors[t].size)) break;
-      auto b = book_->storage().allocate(book_->tensors[t].size, lifetime_of(t));
+      if (t == tensor_id::none || table_->tensors[t].where != residency::host) break;
+      const bytes need = table_->tensors[t].footprint;
+      if (table_->free_bytes() + table_->candidates().cached_bytes() < need) break;
+      while (table_->free_bytes() < need) drop_cached();
+      if (!fits_unmoved(table_->tensors[t].size)) break;
+      auto b = table_->storage().allocate(table_->tensors[t].size, lifetime_of(t));
       if (!b) break;
-      bring_back(t, std::move(*b), happening::prefetch);
-      book_->look();
+      bring_back(t, std::move(*b), event_kind::prefetch);
+      table_->refresh_conditions();
     }
-    if constexpr (cleans_ahead<P>) {
+    if constexpr (copies_out_ahead<P>) {
       for (;;) {
         const context c = view();
-        const tensor_id t = prefetcher_.clean(c);
+        const tensor_id t = prefetcher_.copy_ahead(c);
         // Nor is one that has a copy already, or is not to have one, an answer.
-        if (t == tensor_id::none || book_->tensors[t].where != residency::resident ||
-            book_->tensors[t].host || !c.can_offload(t))
+        if (t == tensor_id::none || table_->tensors[t].where != residency::resident ||
+            table_->tensors[t].host || !c.can_offload(t))
           break;
-        const auto done = book_->copy_ahead(t);
+        const auto done = table_->copy_ahead(t);
         if (!done) break;
-        narrator_.copy(happening::copy_out, operation_, t, *done);
-        book_->look();
+        events_.copy(event_kind::copy_out, operation_, t, *done);
+        table_->refresh_conditions();
       }
     }
-    narrator_.settle();
+    events_.flush();
     const context c = view();
     if constexpr (follows_operators<P>) prefetcher_.end_of_operator(c);
     if constexpr (follows_operators<H>) filter_.heuristic().end_of_operator(c);
@@ -135,11 +135,11 @@ class room {
   }
   void end_of_step() {
     replaced_ = 0;
-    book_->look();
+    table_->refresh_conditions();
     context c = view();
-    if constexpr (selects_variant<H>) c.set_copies(book_->queued_copies());
+    if constexpr (selects_variant<H>) c.set_copies(table_->queued_copies());
     if constexpr (selects_variant<H> && shows_its_holes<S>)
-      c.set_layout(book_->layout(), book_->storage().move_rate());
+      c.set_layout(table_->layout(), table_->storage().move_rate());
     if constexpr (follows_steps<P>) prefetcher_.end_of_step(c);
     if constexpr (follows_steps<H>) filter_.heuristic().end_of_step(c);
     if constexpr (follows_steps<D>) decider_.end_of_step(c);
@@ -148,9 +148,9 @@ class room {
   /// Of several policies this one decides from now on. O(1), O(tensors) where it keeps the costs of
   /// other closures.
   void decide_by(std::uint32_t variant) {
-    book_->now.variant = variant;
+    table_->now.variant = variant;
     if constexpr (selects_variant<H>) {
-      graph& g = book_->tensors;
+      graph& g = table_->tensors;
       const closure wanted = filter_.heuristic().keeps(variant);
       if (std::exchange(g.keeps, wanted) == wanted) return;
       for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
@@ -164,12 +164,12 @@ class room {
   bool replace_policy() {
     if constexpr (replaces_variant<H>) {
       if (replaced_ == most_replaced) return false;
-      book_->look();
-      const std::uint32_t before = book_->now.variant;
+      table_->refresh_conditions();
+      const std::uint32_t before = table_->now.variant;
       decide_by(filter_.heuristic().instead(view()));
-      if (book_->now.variant == before) return false;
+      if (table_->now.variant == before) return false;
       ++replaced_;
-      book_->tensors.forget_replays();
+      table_->tensors.forget_replays();
       return true;
     } else {
       return false;
@@ -189,9 +189,9 @@ class room {
   }
 
   [[nodiscard]] context view() const {
-    context c(book_->tensors, book_->now);
-    c.set_offloaded(book_->offloaded());
-    c.set_past(book_->past, book_->candidates().all());
+    context c(table_->tensors, table_->now);
+    c.set_offloaded(table_->offloaded());
+    c.set_past(table_->past, table_->candidates().all());
     c.set_ended(ended_);
     return c;
   }
@@ -199,37 +199,37 @@ class room {
   [[nodiscard]] std::uint64_t evaluations() const noexcept {
     return filter_.evaluations() + priced_;
   }
-  [[nodiscard]] auto& told() noexcept { return narrator_; }
+  [[nodiscard]] auto& events() noexcept { return events_; }
   [[nodiscard]] const H& heuristic() const noexcept { return filter_.heuristic(); }
   /// Variables lie apart from what comes and goes within a step.
   [[nodiscard]] lifetime lifetime_of(tensor_id t) const {
-    return book_->tensors[t].persistent ? lifetime::persistent : lifetime::transient;
+    return table_->tensors[t].persistent ? lifetime::persistent : lifetime::transient;
   }
   /// Starts the copy in of a tensor on the host: because it is needed, or early.
-  void bring_back(tensor_id t, block&& b, happening why) {
-    const auto story = narrator_.returning(view(), t);
-    const stamp done = book_->reload(t, std::move(b), why == happening::prefetch);
-    narrator_.tell(why, operation_, story);
-    narrator_.copy(happening::copy_in, operation_, t, done);
+  void bring_back(tensor_id t, block&& b, event_kind why) {
+    const auto draft = events_.returning(view(), t);
+    const stamp done = table_->reload(t, std::move(b), why == event_kind::prefetch);
+    events_.tell(why, operation_, draft);
+    events_.copy(event_kind::copy_in, operation_, t, done);
   }
 
   /// Who holds the memory, for an error about `need` more bytes. O(tensors).
   [[nodiscard]] memory_report report(bytes need, const char* operation) {
-    book_->look();
+    table_->refresh_conditions();
     const context c = view();
     memory_report r;
     r.requested = need;
-    r.capacity = book_->storage().capacity();
-    r.used = book_->storage().used();
-    r.largest_hole = book_->free_bytes();
-    if constexpr (shows_its_holes<S>) r.largest_hole = book_->storage().largest_hole();
-    r.host_capacity = book_->storage().host_capacity();
-    r.host_used = book_->storage().host_used();
+    r.capacity = table_->storage().capacity();
+    r.used = table_->storage().used();
+    r.largest_hole = table_->free_bytes();
+    if constexpr (shows_its_holes<S>) r.largest_hole = table_->storage().largest_hole();
+    r.host_capacity = table_->storage().host_capacity();
+    r.host_used = table_->storage().host_used();
     r.operation = operation;
     bytes tensors_here{};
-    for (std::uint32_t i = 0; i < book_->tensors.tensor_slots(); ++i) {
+    for (std::uint32_t i = 0; i < table_->tensors.tensor_slots(); ++i) {
       const auto t = static_cast<tensor_id>(i);
-      const tensor& x = book_->tensors[t];
+      const tensor& x = table_->tensors[t];
       if (!x.in_use || !on_device(x.where)) continue;
       tensors_here += x.footprint;
       const auto why = why_it_stays(c, t);
@@ -259,15 +259,15 @@ class room {
 
   /// Nothing: it may leave.
   [[nodiscard]] std::optional<obstacle> why_it_stays(const context& c, tensor_id t) const {
-    const tensor& x = book_->tensors[t];
+    const tensor& x = table_->tensors[t];
     if (x.pinned == pin::both) return obstacle::pinned;
     if (x.locks > 0) return obstacle::locked;
     if (leavable(c, t))
       return x.passed_over == reservation_ ? std::optional(obstacle::decider_keeps) : std::nullopt;
-    if (book_->now.may_offload && !covers(x.pinned, pin::offload)) return obstacle::host_full;
+    if (table_->now.may_offload && !covers(x.pinned, pin::offload)) return obstacle::host_full;
     if (covers(x.pinned, pin::evict)) return obstacle::pinned;
     if (x.producer != operator_id::none) return obstacle::recompute_cap;
-    return book_->now.may_offload ? obstacle::pinned : obstacle::no_way_out;
+    return table_->now.may_offload ? obstacle::pinned : obstacle::no_way_out;
   }
   // Is there any way out? Dropped tensors leave whatever their pins say: nothing is lost. A clean
   // one is among those that can be offloaded.
@@ -276,29 +276,29 @@ class room {
   }
   // The Filter's choice among those that may be asked now.
   [[nodiscard]] tensor_id choose(const context& c, tier up_to) {
-    return filter_.select(c, book_->tensors, book_->now, book_->candidates(), [&](tensor_id t) {
-      const tensor& r = book_->tensors[t];
+    return filter_.select(c, table_->tensors, table_->now, table_->candidates(), [&](tensor_id t) {
+      const tensor& r = table_->tensors[t];
       const bool asked_now = r.passed_over != reservation_ && (!r.fresh || up_to >= tier::fresh) &&
                              (r.wanted == 0 || up_to >= tier::wanted) && r.locks == 0;
       if (asked_now && leavable(c, t)) return permission::yes;
       // Host room comes and goes; all else that keeps it here is its own affair.
       const bool for_good =
-          asked_now && (!book_->now.may_offload || covers(r.pinned, pin::offload));
+          asked_now && (!table_->now.may_offload || covers(r.pinned, pin::offload));
       return for_good ? permission::not_as_is : permission::not_now;
     });
   }
 
   /// Lets one tensor go, by the first way that is open to it, or passes it over.
   void release(const context& c, tensor_id t, action a) {
-    tensor& r = book_->tensors[t];
+    tensor& r = table_->tensors[t];
     // Nobody wants it back: no decision, and not for the Decider to keep.
-    if (c.is_released(t)) return left(c, t), book_->evict(t);
+    if (c.is_released(t)) return left(c, t), table_->evict(t);
     if (a == action::keep) return void(r.passed_over = reservation_);
-    const auto story = narrator_.leaving(c, t, filter_.heuristic());
+    const auto draft = events_.leaving(c, t, filter_.heuristic());
     if (c.is_clean(t) && c.can_offload(t)) {
       left(c, t);
-      book_->drop_clean(t);
-      narrator_.tell(happening::clean_drop, operation_, story);
+      table_->drop_clean(t);
+      events_.tell(event_kind::clean_drop, operation_, draft);
       return;
     }
     // Its block is free no sooner in any other way.
@@ -308,52 +308,53 @@ class room {
     // in spite of enough bytes, which only the storage knows.
     if (a == action::evict && !c.can_evict(t)) a = action::offload;
     if (a == action::offload && c.can_offload(t))
-      if (const auto done = book_->offload(t)) {
+      if (const auto done = table_->offload(t)) {
         left(c, t);
         // A copy is told of once, though what it frees may be wanted back and leave again under it.
-        narrator_.copy(happening::copy_out, operation_, t, *done, !under_way);
-        narrator_.tell(happening::offload, operation_, story);
+        events_.copy(event_kind::copy_out, operation_, t, *done, !under_way);
+        events_.tell(event_kind::offload, operation_, draft);
         return;
       }
     if (c.can_evict(t)) {
       left(c, t);
-      book_->evict(t);
-      narrator_.tell(happening::evict, operation_, story);
+      table_->evict(t);
+      events_.tell(event_kind::evict, operation_, draft);
       return;
     }
     r.passed_over = reservation_;
   }
   // Takes note of a release: one in the backward pass, or of what was brought back for nothing.
   void left(const context& c, tensor_id t) {
-    tensor& r = book_->tensors[t];
-    if (book_->now.backward && !c.is_released(t)) ++book_->counts.backward_releases;
+    tensor& r = table_->tensors[t];
+    if (table_->now.backward && !c.is_released(t)) ++table_->counts.backward_releases;
     if (!std::exchange(r.fresh, false)) return;
     if constexpr (learns_of_waste<P>) prefetcher_.wasted(c, t);
   }
 
   // What was set aside leaves before anybody is asked, the lowest id first. O(1).
-  bool drop_spare() {
-    const id_set& spares = book_->candidates().spares();
-    if (spares.empty()) return false;
-    return book_->evict(*spares.begin()), true;
+  bool drop_cached() {
+    const id_set& cached = table_->candidates().cached();
+    if (cached.empty()) return false;
+    return table_->evict(*cached.begin()), true;
   }
   // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask.
   bool release_one(tier up_to) {
-    book_->look();
+    table_->refresh_conditions();
     const context c = view();
     const tensor_id t = choose(c, up_to);
     if (t == tensor_id::none) return false;
-    ++book_->counts.decisions;
-    action a = decider_.judge(c, t);
+    ++table_->counts.decisions;
+    action a = decider_.decide(c, t);
     // What a restore waits for goes to the host where it can: recomputing it could go in circles.
-    if (a == action::evict && book_->tensors[t].wanted > 0 && c.can_offload(t)) a = action::offload;
+    if (a == action::evict && table_->tensors[t].wanted > 0 && c.can_offload(t))
+      a = action::offload;
     release(c, t, a);
     return true;
   }
 
   /// One step towards `need` free bytes.
   void release_something(bytes need) {
-    if (book_->leaving().count > 0 && book_->free_bytes() + book_->leaving() >= need) {
+    if (table_->leaving().count > 0 && table_->free_bytes() + table_->leaving() >= need) {
       if (!release_instead_of_waiting()) wait();
       return;
     }
@@ -363,20 +364,20 @@ class room {
   /// comes before what would soon be fetched again, and that before host copies and sources, which
   /// once given up are lost.
   bool release_any() {
-    if (drop_spare() || release_one(tier::idle)) return true;
-    if (book_->copying()) return wait(), true;
+    if (drop_cached() || release_one(tier::idle)) return true;
+    if (table_->copying()) return wait(), true;
     return release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host() ||
            give_up_a_source();
   }
   void wait() {
-    narrator_.tell(happening::wait, operation_);
-    book_->wait_for_copy();
-    narrator_.settle();
+    events_.tell(event_kind::wait, operation_);
+    table_->wait_for_copy();
+    events_.flush();
   }
   /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
   /// Another copy out would only queue behind them.
   bool release_instead_of_waiting() {
-    book_->look();
+    table_->refresh_conditions();
     const context c = view();
     const tensor_id t = choose(c, tier::idle);
     if (t == tensor_id::none) return false;
@@ -387,8 +388,8 @@ class room {
     else
       rather_wait = waiting <= c.release_cost(t);
     if (rather_wait) return false;
-    ++book_->counts.decisions;
-    const action a = c.is_released(t) ? action::evict : decider_.judge(c, t);
+    ++table_->counts.decisions;
+    const action a = c.is_released(t) ? action::evict : decider_.decide(c, t);
     if (a == action::keep || (a == action::offload && !c.is_clean(t))) return false;
     release(c, t, a);
     return true;
@@ -397,11 +398,11 @@ class room {
   /// the device, in use, are a convenience. O(tensors).
   bool reclaim_host() {
     bool any = false;
-    if (!book_->now.may_offload) return false;
-    for (std::uint32_t i = 0; i < book_->tensors.tensor_slots(); ++i)
+    if (!table_->now.may_offload) return false;
+    for (std::uint32_t i = 0; i < table_->tensors.tensor_slots(); ++i)
       if (const auto t = static_cast<tensor_id>(i);
-          book_->tensors[t].host && book_->tensors[t].where != residency::host) {
-        book_->forget_host_copy(t);
+          table_->tensors[t].host && table_->tensors[t].where != residency::host) {
+        table_->forget_host_copy(t);
         any = true;
       }
     return any;
@@ -410,12 +411,12 @@ class room {
   /// recomputed from it, goes when all that hangs on it has its bytes: then nothing is lost but the
   /// chance to evict those.
   bool give_up_a_source() {
-    const candidate_list& list = book_->candidates();
+    const candidate_list& list = table_->candidates();
     auto lowest =
         tensor_id::none;  // of both sets: who is parked depends on how victims are searched
     for (const id_set* s : {&list.all(), &list.parked()})
       for (const tensor_id t : *s) {
-        const tensor& r = book_->tensors[t];
+        const tensor& r = table_->tensors[t];
         const bool needed = r.references > 0 || r.locks > 0 || r.wanted > 0;
         if (needed || r.producer != operator_id::none) continue;
         if (!nothing_hangs_on(t)) continue;
@@ -423,12 +424,12 @@ class room {
         break;
       }
     if (lowest == tensor_id::none) return false;
-    book_->sever_around(lowest);
+    table_->forget_records_around(lowest);
     return true;
   }
 
   bool nothing_hangs_on(tensor_id t) {
-    const graph& g = book_->tensors;
+    const graph& g = table_->tensors;
     bool nothing = true;
     g.for_each_dependent(
         t, walk_, [&](tensor_id d) { nothing = nothing && g[d].where != residency::evicted; });
@@ -443,7 +444,7 @@ class room {
   /// what lies between the holes. Nothing where a hole is large enough, which is the usual case.
   /// O(blocks).
   void clear_window(bytes n) {
-    S& s = book_->storage();
+    S& s = table_->storage();
     const bytes size = s.rounded(n);
     if (s.largest_hole() >= size) return;
     const auto in_the_way = s.bytes_to_move(n);
@@ -453,25 +454,25 @@ class room {
                           : s.move_rate() > 0 ? 1e9 * double(in_the_way->count) / s.move_rate()
                                               : 0.0;
     if (moving <= worth_asking_ns) return;
-    book_->look();
+    table_->refresh_conditions();
     const context c = view();
     const auto leaving =
         cheapest_window(size, moving, [&](tensor_id t) { return cost_to_leave(c, t); });
     if (leaving.empty()) return;
     release_window(leaving);
-    while (s.largest_hole() < size && book_->leaving().count > 0) wait();
+    while (s.largest_hole() < size && table_->leaving().count > 0) wait();
   }
   // Neighbours in this storage that make a piece of that size, by `cost(tensor)`, under `limit`.
   template <class Cost>
   [[nodiscard]] std::span<const tensor_id> cheapest_window(bytes size, double limit,
                                                            const Cost& cost) {
     return windows_.cheapest(
-        size, limit, [&](const auto& visit) { book_->storage().walk_blocks(visit); },
-        [&](std::uint32_t row) { return book_->owner(row); }, cost);
+        size, limit, [&](const auto& visit) { table_->storage().walk_blocks(visit); },
+        [&](std::uint32_t row) { return table_->owner(row); }, cost);
   }
   // What it costs to get it back, in ns, where it may leave now.
   [[nodiscard]] double cost_to_leave(const context& c, tensor_id t) const {
-    if (is_spare(t)) return 0.0;
+    if (is_cached(t)) return 0.0;
     if (!may_go_with_neighbours(c, t)) return never;
     if constexpr (prices_release<D>)
       return decider_.release_cost(c, t);
@@ -487,14 +488,15 @@ class room {
   /// O(blocks), as many answers of the heuristic.
   bool release_neighbours(bytes need, bytes piece) {
     if constexpr (shows_its_holes<S>) {
-      if (piece.count == 0 || !book_->learns || !book_->past.follows()) return false;
-      S& s = book_->storage();
+      if (piece.count == 0 || !table_->learns || !table_->past.follows()) return false;
+      S& s = table_->storage();
       const bytes size = s.rounded(piece);
-      if (s.largest_hole() >= size || book_->free_bytes() + book_->leaving() >= need) return false;
+      if (s.largest_hole() >= size || table_->free_bytes() + table_->leaving() >= need)
+        return false;
       // Moving takes no time; unless the storage moves nothing, so that no byte can be had by it.
       if (s.move_rate() <= 0 && (s.largest_hole() == bytes{} || s.bytes_to_move(bytes{1})))
         return false;
-      book_->look();
+      table_->refresh_conditions();
       const context c = view();
       // Lower bounds of what closures cost part most windows from the cheapest: those of its
       // tensors are then told exactly, until it is the cheapest by these, too.
@@ -520,49 +522,49 @@ class room {
   }
   // A score is per byte, whatever the heuristic: of neighbours the sum over bytes is compared.
   [[nodiscard]] double price(const context& c, tensor_id t) {
-    if (is_spare(t)) return 0.0;
+    if (is_cached(t)) return 0.0;
     if (!may_go_with_neighbours(c, t)) return never;
     if (c.is_released(t)) return 0.0;
     ++priced_;
     return c.bytes(t) * score_of(filter_.heuristic(), c, t);
   }
-  [[nodiscard]] bool is_spare(tensor_id t) const {
-    return book_->tensors[t].spare && book_->tensors[t].locks == 0;
+  [[nodiscard]] bool is_cached(tensor_id t) const {
+    return table_->tensors[t].cached && table_->tensors[t].locks == 0;
   }
   [[nodiscard]] bool may_go_with_neighbours(const context& c, tensor_id t) const {
-    const tensor& r = book_->tensors[t];
+    const tensor& r = table_->tensors[t];
     return r.listed && r.locks == 0 && r.wanted == 0 && !r.fresh && r.passed_over != reservation_ &&
            leavable(c, t);
   }
   // All of a window, each the way that the Decider says.
   void release_window(std::span<const tensor_id> leaving) {
     for (const tensor_id t : leaving) {
-      if (is_spare(t)) {
-        book_->evict(t);
+      if (is_cached(t)) {
+        table_->evict(t);
         continue;
       }
       const context now = view();
       const bool asked = !now.is_released(t);
-      book_->counts.decisions += asked;
-      release(now, t, asked ? decider_.judge(now, t) : action::evict);
+      table_->counts.decisions += asked;
+      release(now, t, asked ? decider_.decide(now, t) : action::evict);
     }
   }
   // Can it be placed without moving others? What nobody waits for is not worth a move.
   [[nodiscard]] bool fits_unmoved(bytes n) const {
     if constexpr (shows_its_holes<S>)
-      return book_->storage().largest_hole() >= book_->storage().rounded(n);
+      return table_->storage().largest_hole() >= table_->storage().rounded(n);
     else
       return true;
   }
 
   static constexpr double worth_asking_ns = 20'000;  ///< what weighing itself may cost
 
-  ledger<S>* book_;
+  residency_table<S>* table_;
   // Policies are kept by value: empty ones take no room.
   filter<H> filter_;
   [[no_unique_address]] D decider_;
   [[no_unique_address]] P prefetcher_;
-  [[no_unique_address]] narrator<S, O> narrator_;
+  [[no_unique_address]] event_sink<S, O> events_;
   std::vector<operator_id> walk_;
   window_search windows_;
   std::vector<tensor_id> asked_;  // the window that was asked for its exact price

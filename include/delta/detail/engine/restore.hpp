@@ -16,86 +16,88 @@
 #include <vector>
 
 #include "delta/concepts.hpp"
-#include "delta/detail/graph.hpp"
-#include "delta/detail/launch.hpp"
-#include "delta/detail/ledger.hpp"
-#include "delta/detail/plan.hpp"
+#include "delta/detail/engine/kernel_launch.hpp"
+#include "delta/detail/engine/restore_plan.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
 #include "delta/error.hpp"
 
 namespace delta::detail {
 
-/// Carries out plans (repairs P-6, P-11, P-13). For `course`, before every operator, and
+/// Carries out plans (repairs P-6, P-11, P-13). For `operator_run`, before every operator, and
 /// `versions`. It runs within one entry point of the manager and keeps nothing from one call to the
 /// next but buffers.
-template <class Room>
+template <class Reclaimer>
 class restorer {
  public:
-  restorer(ledger<typename Room::storage_type>& l, Room& r, launcher<Room>& k)
-      : book_(&l), room_(&r), launcher_(&k) {}
+  restorer(residency_table<typename Reclaimer::storage_type>& l, Reclaimer& r,
+           launcher<Reclaimer>& k)
+      : table_(&l), reclaimer_(&r), launcher_(&k) {}
 
   /// Makes all of `targets` resident and locks each once (a tensor named twice: twice). `tail`:
   /// what the caller will allocate beside them. Throws budget_exceeded or thrash; nothing stays
   /// locked. Where nothing is missing, as mostly: O(targets + copies under way).
   void bring(std::span<const tensor_id> targets, bytes tail, const char* operation) {
-    for (const tensor_id t : targets) book_->settle(t);
+    for (const tensor_id t : targets) table_->claim(t);
     if (std::none_of(targets.begin(), targets.end(), [&](tensor_id t) { return missing(t); }))
       return lock(targets);
     // From here on policies are asked.
-    book_->look();
+    table_->refresh_conditions();
     for (;;) {
       if (by_plan(targets, tail, operation)) return;
       // A plan that does not fit may still be carried out in another order.
-      if constexpr (!offloads<typename Room::decider_type>())
+      if constexpr (!offloads<typename Reclaimer::decider_type>())
         if (by_search(targets, tail, operation)) return;
       try {
         on_demand(targets, operation);
         return lock(targets);
       } catch (const thrash&) {
         // What was brought stays where it is, and nothing is locked: another policy may go on.
-        if (!room_->replace_policy()) throw;
+        if (!reclaimer_->replace_policy()) throw;
       } catch (const budget_exceeded&) {
-        if (!room_->policy_replaced() || !room_->replace_policy()) throw;
+        if (!reclaimer_->policy_replaced() || !reclaimer_->replace_policy()) throw;
       }
     }
   }
 
   /// Each tensor once per mention. What `bring` has locked, its caller unlocks. O(list).
   void lock(std::span<const tensor_id> list) {
-    for (const tensor_id t : list) book_->lock(t);
+    for (const tensor_id t : list) table_->lock(t);
   }
   void unlock(std::span<const tensor_id> list) {
-    for (const tensor_id t : list) book_->unlock(t);
+    for (const tensor_id t : list) table_->unlock(t);
   }
 
  private:
   // Settled before: what is offloading or reloading has become resident.
   [[nodiscard]] bool missing(tensor_id t) const {
-    return book_->tensors[t].where != residency::resident;
+    return table_->tensors[t].where != residency::resident;
   }
   [[nodiscard]] auto rounded() const {
-    return [this](bytes n) { return book_->storage().rounded(n); };
+    return [this](bytes n) { return table_->storage().rounded(n); };
   }
   // On demand: the tensor can be used at once, as the storage orders the operator behind the copy.
   void reload(tensor_id t, const char* operation) {
-    room_->make(book_->tensors[t].footprint, operation, book_->tensors[t].size);
-    room_->bring_back(t, room_->obtain(book_->tensors[t].size, room_->lifetime_of(t)),
-                      happening::reload);
+    reclaimer_->make(table_->tensors[t].footprint, operation, table_->tensors[t].size);
+    reclaimer_->bring_back(t,
+                           reclaimer_->obtain(table_->tensors[t].size, reclaimer_->lifetime_of(t)),
+                           event_kind::reload);
   }
   // A replay brought back more than anybody waits for: what the program has dropped is set aside. A
   // copy of the list, as that may recycle the record itself.
   void drop_unneeded(operator_id o) {
-    const auto made = book_->tensors.outputs(o);
+    const auto made = table_->tensors.outputs(o);
     spared_.assign(made.begin(), made.end());
     for (const tensor_id t : spared_)
-      if (const tensor& r = book_->tensors[t];
+      if (const tensor& r = table_->tensors[t];
           r.in_use && r.references == 0 && r.locks == 0 && r.wanted == 0)
-        book_->set_aside(t);
+        table_->cache(t);
   }
 
   // The report of a restore that failed: with as much more as its plan lacked, it would have gone.
   // Less may do, too; but nothing less is known to.
   [[nodiscard]] memory_report report_shortage(bytes need, const char* operation) {
-    memory_report r = room_->report(need, operation);
+    memory_report r = reclaimer_->report(need, operation);
     r.smallest_budget = std::max(r.smallest_budget, r.capacity + shortage_);
     return r;
   }
@@ -103,29 +105,30 @@ class restorer {
   // The closure as a whole. False: its peak does not fit, or it came to that on the way. What it
   // has brought by then, and the program holds, stays.
   bool by_plan(std::span<const tensor_id> targets, bytes tail, const char* operation) {
-    graph& g = book_->tensors;
+    graph& g = table_->tensors;
     plan& p = planner_.closure(
-        g, targets, tail, [&](tensor_id t) { return room_->reloads(t); }, rounded());
+        g, targets, tail, [&](tensor_id t) { return reclaimer_->reloads(t); }, rounded());
     // Locked first, so that making room does not release what the plan counts as here.
     for (plan::row& r : p.rows)
       if (on_device(g[r.tensor].where))
-        book_->settle(r.tensor), book_->lock(r.tensor), r.locked = true;
+        table_->claim(r.tensor), table_->lock(r.tensor), r.locked = true;
     // Whatever happens: no lock of the plan and no row of it may stay behind.
     const auto let_go = [&] {
       for (plan::row& r : p.rows)
-        if (std::exchange(r.locked, false)) book_->put_back(r.tensor);
+        if (std::exchange(r.locked, false)) table_->unlock_restored(r.tensor);
       planner_.forget(g);
     };
     try {
       shortage_ = {};
       // What is locked now is not reachable, so nothing of the plan is counted twice.
-      if (p.peak > book_->free_bytes()) shortage_ = saturating_sub(p.peak, room_->reachable());
+      if (p.peak > table_->free_bytes())
+        shortage_ = saturating_sub(p.peak, reclaimer_->reachable());
       if (shortage_.count > 0) return let_go(), false;
       // What the plan has brought stays until its last reader; what nobody reads is not in it.
       const auto hold = [&](tensor_id t) {
         if (g[t].planned == tensor::nowhere) return;
         plan::row& r = p.rows[g[t].planned];
-        if (r.uses > 0 && !std::exchange(r.locked, true)) book_->lock(t);
+        if (r.uses > 0 && !std::exchange(r.locked, true)) table_->lock(t);
       };
       for (const plan_step& s : p.steps) {
         if (s.what == plan_step::kind::reload) {
@@ -142,7 +145,7 @@ class restorer {
         drop_unneeded(s.op);
         for (const tensor_id t : used_) {
           plan::row& r = p.rows[g[t].planned];
-          if (--r.uses == 0 && std::exchange(r.locked, false)) book_->put_back(t);
+          if (--r.uses == 0 && std::exchange(r.locked, false)) table_->unlock_restored(t);
         }
       }
       lock(targets);
@@ -158,7 +161,7 @@ class restorer {
 
   // Each once: what the makers of these read and nobody makes.
   std::vector<tensor_id> sources_of(const std::vector<tensor_id>& made) const {
-    const graph& g = book_->tensors;
+    const graph& g = table_->tensors;
     std::vector<tensor_id> sources;
     for (const tensor_id t : made)
       for (const tensor_id in : g.inputs(g[t].producer))
@@ -172,26 +175,26 @@ class restorer {
   // proves that there is none. Only for deciders that never offload: the host would be another
   // place for every tensor, 3^n states.
   bool by_search(std::span<const tensor_id> targets, bytes tail, const char* operation) {
-    graph& g = book_->tensors;
+    graph& g = table_->tensors;
     const auto small = search_.closure(g, targets);
     if (!small) return false;
     // Locked while the search counts and runs: what it plans with must not leave behind its back.
     const std::vector<tensor_id> ours(small->begin(), small->end());
     for (const tensor_id t : ours)
-      if (on_device(g[t].where)) book_->lock(t);
+      if (on_device(g[t].where)) table_->lock(t);
     // And what it reads: a source that nobody else needs may be given up when room is short.
     const std::vector<tensor_id> sources = sources_of(ours);
     lock(sources);
     // Its own tensors are locked, so they are added: the search may evict them.
-    bytes available = room_->reachable();
+    bytes available = reclaimer_->reachable();
     for (const tensor_id t : ours)
       if (on_device(g[t].where)) available += g[t].footprint;
     const auto let_go = [&] {
       for (const tensor_id t : ours)
-        if (g[t].in_use && g[t].locks > 0 && on_device(g[t].where)) book_->put_back(t);
-      for (const tensor_id t : sources) book_->put_back(t);
+        if (g[t].in_use && g[t].locks > 0 && on_device(g[t].where)) table_->unlock_restored(t);
+      for (const tensor_id t : sources) table_->unlock_restored(t);
     };
-    const context c = room_->view();
+    const context c = reclaimer_->view();
     const auto steps = search_.schedule(
         g, targets, available, tail,
         // One lock is this search's own; more are somebody else's.
@@ -201,9 +204,10 @@ class restorer {
       if (!steps) throw budget_exceeded(report_shortage(tail, operation));
       for (const plan_step& s : *steps) {
         if (s.what == plan_step::kind::evict) {
-          // Not `unlock`, which would put it among the candidates, or bury it if it was dropped.
+          // Not `unlock`, which would put it among the candidates, or free its bytes if it was
+          // dropped.
           --g[s.tensor].locks;
-          book_->evict(s.tensor);
+          table_->evict(s.tensor);
           continue;
         }
         // What the replay brings back is locked if the search reckons with it; else it goes again,
@@ -213,8 +217,8 @@ class restorer {
         launcher_->replay(s.op);
         for (std::size_t i = 0; i < before_.size(); ++i)
           if (const tensor_id t = g.outputs(s.op)[i]; !before_[i])
-            std::find(ours.begin(), ours.end(), t) != ours.end() ? book_->lock(t)
-                                                                 : book_->set_aside(t);
+            std::find(ours.begin(), ours.end(), t) != ours.end() ? table_->lock(t)
+                                                                 : table_->cache(t);
       }
       lock(targets);
     } catch (...) {
@@ -230,7 +234,7 @@ class restorer {
   // chain never locks more than one operator's inputs. A cap on replays bounds it: in a budget too
   // small two siblings can take each other away for ever (P-26). Nothing stays locked at its end.
   void on_demand(std::span<const tensor_id> targets, const char* operation) {
-    graph& g = book_->tensors;
+    graph& g = table_->tensors;
     // The operator that asked is at the bottom: it has no record yet, so none stands for it.
     frames_.assign(1, operator_id::none);
     const auto inputs = [&](operator_id o) -> std::span<const tensor_id> {
@@ -241,7 +245,7 @@ class restorer {
     const auto want = [&](operator_id o) {
       for (const tensor_id t : inputs(o)) {
         ++g[t].wanted, g.reweigh(t);
-        if (g[t].spare) book_->refile(t);
+        if (g[t].cached) table_->refile(t);
       }
     };
     // A copy of the list: setting aside may recycle the record.
@@ -251,7 +255,7 @@ class restorer {
       for (const tensor_id t : wanted_)
         if (g[t].in_use && g[t].wanted == 0 && g[t].references == 0 && g[t].locks == 0 &&
             std::find(targets.begin(), targets.end(), t) == targets.end())
-          book_->set_aside(t);
+          table_->cache(t);
     };
     std::uint64_t replays = 0;
     const std::uint64_t cap = 10 * (g.live_records() + 1);
@@ -260,7 +264,7 @@ class restorer {
       for (;;) {
         const operator_id o = frames_.back();
         const auto ins = inputs(o);
-        for (const tensor_id t : ins) book_->settle(t);
+        for (const tensor_id t : ins) table_->claim(t);
         // One that can only be recomputed goes deeper; those on the host wait until all others are
         // here.
         auto next = std::find_if(ins.begin(), ins.end(), [&](tensor_id t) {
@@ -293,7 +297,7 @@ class restorer {
       }
       throw;
     }
-    // The caller locks the targets next; until then nothing may abandon them.
+    // The caller locks the targets next; until then nothing may free them.
     for (const tensor_id t : targets) --g[t].wanted, g.reweigh(t);
     frames_.clear();
   }
@@ -311,14 +315,14 @@ class restorer {
     guard& operator=(const guard&) = delete;
     // Each mention is one lock, as everywhere.
     void add(tensor_id t) {
-      owner_->book_->lock(t);
+      owner_->table_->lock(t);
       owner_->gathered_.push_back(t);
     }
     void release() {
       while (!owner_->gathered_.empty()) {
         const tensor_id t = owner_->gathered_.back();
         owner_->gathered_.pop_back();
-        owner_->book_->put_back(t);
+        owner_->table_->unlock_restored(t);
       }
     }
 
@@ -326,9 +330,9 @@ class restorer {
     restorer* owner_;
   };
 
-  ledger<typename Room::storage_type>* book_;
-  Room* room_;
-  launcher<Room>* launcher_;
+  residency_table<typename Reclaimer::storage_type>* table_;
+  Reclaimer* reclaimer_;
+  launcher<Reclaimer>* launcher_;
   planner planner_;
   exact_search search_;
   std::vector<operator_id> frames_;  // on demand: who waits for whom, the asker first

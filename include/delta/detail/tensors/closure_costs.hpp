@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "delta/detail/graph.hpp"
+#include "delta/detail/tensors/graph.hpp"
 #include "delta/tensor.hpp"
 
 namespace delta::detail {

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "delta/detail/away_list.hpp"
+#include "delta/detail/history/due_times.hpp"
 #include "dice.hpp"
 #include "seeds.hpp"
 
@@ -52,7 +52,7 @@ struct plain_list {
   }
 };
 
-void check_equal(const away_list& list, const plain_list& expected, dice& roll) {
+void check_equal(const due_times& list, const plain_list& expected, dice& roll) {
   REQUIRE(list.first_due() == expected.first_due());
   for (const std::uint32_t position : {0u, std::uint32_t(roll.below(expected.positions + 3)),
                                        std::uint32_t(expected.positions), none}) {
@@ -68,7 +68,7 @@ TEST_CASE("away_list: bytes due before a position, and what is due first") {
   for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
     CAPTURE(seed);
     dice roll(seed);
-    away_list list;
+    due_times list;
     plain_list expected;
     std::uint64_t rows = 1 + roll.below(40), time = 0;
     list.cover(rows);
@@ -116,7 +116,7 @@ TEST_CASE("away_list: bytes due before a position, and what is due first") {
 }
 
 TEST_CASE("away_list: a tensor without bytes changes nothing") {
-  away_list list;
+  due_times list;
   list.cover(2);
   list.reset(4, [](tensor_id) { return none; });
   list.add(id(0), 0_B, true, 1);
@@ -129,7 +129,7 @@ TEST_CASE("away_list: a tensor without bytes changes nothing") {
 }
 
 TEST_CASE("away_list: what comes and goes takes no more memory") {
-  away_list list;
+  due_times list;
   list.cover(100);
   const auto unknown = [](tensor_id) { return none; };
   list.reset(1000, unknown);

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/regions.hpp"
+#include "delta/detail/storage/regions.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "delta/detail/graph.hpp"
-#include "delta/detail/id_set.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/detail/tensors/id_set.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 
@@ -18,17 +18,18 @@ namespace delta::detail {
 ///               is passed over: an operator locks its inputs, and few searches come between
 ///   parked      of these, they that have no way out whatever the others do: nobody is asked about
 ///               them until something happens to them
-///   spares      set aside: dropped by the program, computed again on the way to something else,
-///               and kept while there is room
+///   cached      dropped by the program, computed again on the way to something else, and kept
+///   while
+///               there is room
 ///
 /// Sets of ids: O(1), and no heap but in `cover`, as what unlocks a tensor must not fail.
 class candidate_list {
  public:
   [[nodiscard]] const id_set& all() const noexcept { return list_; }
   [[nodiscard]] const id_set& parked() const noexcept { return parked_; }
-  [[nodiscard]] const id_set& spares() const noexcept { return spares_; }
-  /// Bytes of the spares.
-  [[nodiscard]] bytes spare() const noexcept { return spare_; }
+  [[nodiscard]] const id_set& cached() const noexcept { return cached_; }
+  /// Bytes of what is cached.
+  [[nodiscard]] bytes cached_bytes() const noexcept { return cached_bytes_; }
   /// What was enlisted, or became staler all at once, since whoever wants to know cleared this;
   /// nothing while nobody does.
   [[nodiscard]] id_set& moved() noexcept { return moved_; }
@@ -41,7 +42,7 @@ class candidate_list {
   /// Tensors below `rows` can be listed from now on. Throws std::bad_alloc.
   void cover(std::size_t rows) {
     if (rows <= moved_.words() * id_set::word_bits) return;
-    for (id_set* s : {&list_, &parked_, &spares_, &moved_}) s->cover(rows);
+    for (id_set* s : {&list_, &parked_, &cached_, &moved_}) s->cover(rows);
   }
   /// Adds `t` to the candidates if it is one and is in no set.
   void enlist(graph& g, tensor_id t) noexcept {
@@ -52,24 +53,24 @@ class candidate_list {
     note_move(t);
     if (!r.weighed) g.changed().insert(t);
   }
-  /// Makes `t` a spare; false where it can't be one. Its pins don't matter: nobody wants it back.
-  bool set_aside(graph& g, tensor_id t) noexcept {
+  /// Caches `t`; false where it can't be. Its pins don't matter: nobody wants it back.
+  bool cache(graph& g, tensor_id t) noexcept {
     tensor& r = g[t];
-    if (r.spare) return true;
+    if (r.cached) return true;
     delist(g, t);
     if (r.locks > 0 || !may_be_listed(r)) return false;
-    r.listed = r.spare = true;
-    spares_.insert(t);
-    spare_ += r.footprint;
+    r.listed = r.cached = true;
+    cached_.insert(t);
+    cached_bytes_ += r.footprint;
     return true;
   }
   /// Takes `t` out of the set that it is in, if any.
   void delist(graph& g, tensor_id t) noexcept {
     tensor& r = g[t];
     if (!std::exchange(r.listed, false)) return;
-    if (std::exchange(r.spare, false)) {
-      spares_.erase(t);
-      spare_ -= r.footprint;
+    if (std::exchange(r.cached, false)) {
+      cached_.erase(t);
+      cached_bytes_ -= r.footprint;
     } else {
       list_.erase(t);
       parked_.erase(t);
@@ -89,8 +90,8 @@ class candidate_list {
     return !r.listed && r.where == residency::resident && r.footprint.count > 0;
   }
 
-  id_set list_, parked_, spares_, moved_;
-  bytes spare_{};
+  id_set list_, parked_, cached_, moved_;
+  bytes cached_bytes_{};
   bool noting_ = false;
 };
 

@@ -1,4 +1,4 @@
-// delta: the course of one operator, from its inputs to its record (Algorithm 1, repairs P-6):
+// delta: runs one operator, from its inputs to its record (Algorithm 1, repairs P-6):
 // as a whole where its lists are known, or open, where sizes turn up on the way. Both begin with a
 // `gathering` and end with `leave`; what lies between differs only in when memory is allocated:
 //
@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/launch.hpp"
-#include "delta/detail/ledger.hpp"
-#include "delta/detail/restore.hpp"
-#include "delta/detail/versions.hpp"
+#include "delta/detail/engine/in_place_updates.hpp"
+#include "delta/detail/engine/kernel_launch.hpp"
+#include "delta/detail/engine/restore.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 
@@ -32,14 +32,14 @@ struct as_given {
 
 /// Takes one operator through versions, restorer, room and launcher, in the order that P-6 asks
 /// for. The manager has checked the ids, and that nobody else is inside.
-template <class Room>
-class course {
-  using storage_type = typename Room::storage_type;
+template <class Reclaimer>
+class operator_run {
+  using storage_type = typename Reclaimer::storage_type;
 
  public:
-  course(ledger<storage_type>& l, Room& r)
-      : book_(&l),
-        room_(&r),
+  operator_run(residency_table<storage_type>& l, Reclaimer& r)
+      : table_(&l),
+        reclaimer_(&r),
         launcher_(l, r),
         restorer_(l, r, launcher_),
         versions_(l, restorer_) {}
@@ -56,7 +56,7 @@ class course {
     release_made();
   }
 
-  [[nodiscard]] launcher<Room>& kernels() noexcept { return launcher_; }
+  [[nodiscard]] launcher<Reclaimer>& kernels() noexcept { return launcher_; }
 
   // --- as a whole -------------------------------------------------------------------------------
 
@@ -65,17 +65,17 @@ class course {
   /// it is called where it stands.
   template <class F>
   void run(const operation_span& op, std::span<tensor_id> ids, F&& body) {
-    bytes need = book_->storage().rounded(op.workspace);
+    bytes need = table_->storage().rounded(op.workspace);
     bytes piece = op.workspace;
     for (const bytes size : op.outputs) {
-      need += book_->storage().rounded(size);
+      need += table_->storage().rounded(size);
       piece = std::max(piece, size);
     }
     gathering inputs(*this, op, need);
-    room_->make(need, op.name, piece);
-    typename launcher<Room>::allocation fresh(launcher_, op.outputs, as_given{}, op.workspace);
+    reclaimer_->make(need, op.name, piece);
+    typename launcher<Reclaimer>::allocation fresh(launcher_, op.outputs, as_given{}, op.workspace);
     // The tick is the operator's number: random kernels draw from it, now and in replays.
-    const workload w{reads(), updates(), fresh.outputs, &fresh.workspace, book_->now.now};
+    const workload w{reads(), updates(), fresh.outputs, &fresh.workspace, table_->now.now};
     stamp done;
     // Nothing after the launch needs room, so what has run is never undone.
     if (!launcher_.worth_recording(w.inputs, w.updates, ids.size(), op.traits)) {
@@ -99,32 +99,32 @@ class course {
   /// waits for that: the storage needs no other call for it.
   void acquire(tensor_id t, bool writes) {
     const std::span<const tensor_id> one(&t, 1), none;
-    typename versions<Room>::protection dependents(versions_, writes ? one : none, "acquire");
+    typename versions<Reclaimer>::protection dependents(versions_, writes ? one : none, "acquire");
     restorer_.bring(one, {}, "acquire");
     try {
       if (writes) versions_.renew(one);
       // Reading waits for the last writer, writing for all users: the bracket's own rules.
       const auto nothing = [](call&) {};
       const workload w{writes ? none : one, writes ? one : none, {}, nullptr, 0, false};
-      book_->storage().wait(launcher_.launch(nothing, w, {}));
+      table_->storage().wait(launcher_.launch(nothing, w, {}));
     } catch (...) {
       restorer_.unlock(one);
       throw;
     }
-    launcher_.hold(book_->tensors[t].device);
-    book_->follow_clock();
-    book_->touch(t, book_->now.clock);
-    room_->told().settle();
-    if (book_->learns) {
+    launcher_.hold(table_->tensors[t].device);
+    table_->follow_clock();
+    table_->touch(t, table_->now.clock);
+    reclaimer_->events().flush();
+    if (table_->learns) {
       using change = step_record::change::kind;
-      const tensor& r = book_->tensors[t];
-      book_->past.changed(writes ? change::written : change::read, t, r.footprint,
-                          r.pinned == pin::both);
+      const tensor& r = table_->tensors[t];
+      table_->past.changed(writes ? change::written : change::read, t, r.footprint,
+                           r.pinned == pin::both);
     }
   }
   /// Ends what `acquire` began. O(1), unless it was dropped meanwhile.
   void unlock(tensor_id t) {
-    launcher_.unhold(book_->tensors[t].device);
+    launcher_.unhold(table_->tensors[t].device);
     restorer_.unlock(std::span(&t, 1));
   }
 
@@ -156,7 +156,7 @@ class course {
   }
   /// Room for `need` more bytes, within the operator in hand or outside.
   void make_room(bytes need) {
-    pausing([&] { room_->make(need, open_ ? name_ : "make_room"); });
+    pausing([&] { reclaimer_->make(need, open_ ? name_ : "make_room"); });
   }
   /// One more output; its place in the order of the outputs.
   std::size_t add_output(bytes size) {
@@ -176,7 +176,7 @@ class course {
   /// Everything by address. What is shown for the first time is held from now on.
   [[nodiscard]] call view() {
     for (; seen_inputs_ < touched_.size(); ++seen_inputs_)
-      launcher_.hold(book_->tensors[touched_[seen_inputs_]].device);
+      launcher_.hold(table_->tensors[touched_[seen_inputs_]].device);
     for (; seen_outputs_ < outputs_.size(); ++seen_outputs_)
       launcher_.hold(outputs_[seen_outputs_]);
     if (scratch_ && !std::exchange(seen_scratch_, true)) launcher_.hold(scratch_);
@@ -196,7 +196,7 @@ class course {
     close_bracket(cost_);
     const stamp done = pieces_.back();
     unhold();
-    book_->now.coming_need = held_bytes();
+    table_->now.coming_need = held_bytes();
     admit(sizes_, outputs_, ids, name_);
     if (stored)
       launcher_.record(w, ids, std::move(stored), workspace_, traits_, name_, cost_, pieces_);
@@ -211,7 +211,7 @@ class course {
     unhold();
     // The number was taken by `gathering`, which `stay` has let go.
     note_abort();
-    --book_->now.now;
+    --table_->now.now;
     finish();
   }
 
@@ -221,29 +221,29 @@ class course {
   /// referenced comes back first, one by one: the others may be offloaded meanwhile. If there is no
   /// room the step goes on, and what has become a variable stays one.
   void end_of_step() {
-    for (std::uint32_t i = 0; i < book_->tensors.tensor_slots(); ++i) {
+    for (std::uint32_t i = 0; i < table_->tensors.tensor_slots(); ++i) {
       const auto t = static_cast<tensor_id>(i);
-      const tensor& r = book_->tensors[t];
+      const tensor& r = table_->tensors[t];
       if (!r.in_use || r.references == 0) continue;
       const std::span<const tensor_id> one(&t, 1);
       // Persistent first, unlocked then: once it can't be evicted any more it won't be gone again.
       const bool gone = r.where == residency::evicted;
       if (gone) restorer_.bring(one, {}, "end of step");
-      book_->tensors[t].persistent = true;
+      table_->tensors[t].persistent = true;
       if (gone) restorer_.unlock(one);
     }
-    book_->close_step();
+    table_->close_step();
     launcher_.forget_costs();
-    if (book_->learns) {
-      book_->steps.mark();
+    if (table_->learns) {
+      table_->steps.mark();
       launcher_.forget_times();
-      book_->follow_clock();
+      table_->follow_clock();
       end_recording();
     }
-    book_->now.backward = false;
-    room_->end_of_step();
+    table_->now.backward = false;
+    reclaimer_->end_of_step();
     begin_timing();
-    room_->told().settle();
+    reclaimer_->events().flush();
   }
 
  private:
@@ -252,8 +252,8 @@ class course {
   // and tries again draws the same random numbers.
   class gathering {
    public:
-    gathering(course& c, const operation_span& op, bytes need) : owner_(&c) {
-      ledger<storage_type>& book = *c.book_;
+    gathering(operator_run& c, const operation_span& op, bytes need) : owner_(&c) {
+      residency_table<storage_type>& book = *c.table_;
       c.launcher_.learn_costs();
       c.name_ = op.name;
       c.made_ = {};
@@ -264,12 +264,12 @@ class course {
       // shows at its end.
       book.now.coming_need = need;
       // With less than this no order of doing things would help, so errors name it.
-      c.room_->raise_floor(need + c.footprint());
+      c.reclaimer_->raise_floor(need + c.footprint());
       c.began_ = book.advance();
       c.note_beginning(op.name);
       try {
         // Lives until the old versions are severed: bringing the inputs may take any room.
-        typename versions<Room>::protection dependents(c.versions_, op.updates, op.name);
+        typename versions<Reclaimer>::protection dependents(c.versions_, op.updates, op.name);
         c.restorer_.bring(c.touched_, need, op.name);
         locked_ = true;
         c.versions_.renew(c.updates());
@@ -291,9 +291,9 @@ class course {
       // `bring` locks all or none.
       if (locked_) owner_->restorer_.unlock(owner_->touched_);
       owner_->note_abort();
-      --owner_->book_->now.now;
+      --owner_->table_->now.now;
     }
-    course* owner_;
+    operator_run* owner_;
     bool locked_ = false;
   };
 
@@ -307,10 +307,10 @@ class course {
   // Bytes of what the operator touches, each tensor once, and of the constants: no budget below
   // that can hold it. Quadratic, as lists are short.
   [[nodiscard]] bytes footprint() const {
-    bytes all = book_->constants();
+    bytes all = table_->constants();
     for (std::size_t i = 0; i < touched_.size(); ++i) {
       const auto here = touched_.begin() + std::ptrdiff_t(i);
-      const tensor& r = book_->tensors[*here];
+      const tensor& r = table_->tensors[*here];
       if (r.pinned != pin::both && std::find(touched_.begin(), here, *here) == here)
         all += r.footprint;
     }
@@ -320,32 +320,32 @@ class course {
   void admit(std::span<const bytes> sizes, std::span<block> made, std::span<tensor_id> ids,
              const char* label) {
     for (std::size_t i = 0; i < ids.size(); ++i)
-      ids[i] = book_->admit(sizes[i], std::move(made[i]), false, pin::none, label);
+      ids[i] = table_->admit(sizes[i], std::move(made[i]), false, pin::none, label);
   }
   void tell(const char* name, std::span<const tensor_id> ids, stamp done) {
-    ++book_->counts.operators;
+    ++table_->counts.operators;
     made_ = ids;
-    room_->told().work(happening::run, name, ids, done);
+    reclaimer_->events().work(event_kind::run, name, ids, done);
   }
-  // What the history is told, where somebody asks it.
+  // What is recorded of an operator, where a policy learns.
   void note_beginning(const char* name) {
-    if (!book_->learns) return;
-    graph& g = book_->tensors;
-    if (book_->steps.begins(name, touched_,
-                            [&](tensor_id t) { return g[t].producer == operator_id::none; })) {
+    if (!table_->learns) return;
+    graph& g = table_->tensors;
+    if (table_->steps.begins(name, touched_,
+                             [&](tensor_id t) { return g[t].producer == operator_id::none; })) {
       end_recording();
-      room_->end_of_step();
+      reclaimer_->end_of_step();
       begin_timing();
     }
-    book_->past.starts(began_);
-    book_->past.begin(
+    table_->past.starts(began_);
+    table_->past.begin(
         name, touched_, inputs_, [&](tensor_id t) { return g[t].footprint; },
         [&](tensor_id t) { return g[t].pinned == pin::both; });
   }
   // The history's step ends, with what the program holds then.
   void end_recording() {
-    const graph& g = book_->tensors;
-    book_->past.end_of_step(book_->now.clock, [&](const auto& visit) {
+    const graph& g = table_->tensors;
+    table_->past.end_of_step(table_->now.clock, [&](const auto& visit) {
       for (std::uint32_t i = 0; i < g.tensor_slots(); ++i) {
         const auto t = static_cast<tensor_id>(i);
         if (g[t].in_use && g[t].references > 0) visit(t, g[t].footprint, g[t].pinned == pin::both);
@@ -354,31 +354,31 @@ class course {
   }
   // What a selector takes to rehearse is not the next step's time.
   void begin_timing() {
-    if (!book_->learns) return;
-    book_->follow_clock();
-    book_->past.resumes(book_->now.clock);
+    if (!table_->learns) return;
+    table_->follow_clock();
+    table_->past.resumes(table_->now.clock);
   }
   void note_abort() noexcept {
-    if (book_->learns) book_->past.undo();
+    if (table_->learns) table_->past.abort_operator();
   }
   void note_end(std::span<const tensor_id> ids, bytes workspace, trait traits, nanoseconds prior,
                 std::span<const stamp> pieces) {
-    if (!book_->learns) return;
+    if (!table_->learns) return;
     nanoseconds cost{};
     bool known = true;
     for (const stamp s : pieces)
-      if (const auto took = book_->cost_of(s))
+      if (const auto took = table_->cost_of(s))
         cost += *took;
       else
         known = false;
-    graph& g = book_->tensors;
-    const std::uint32_t position = book_->past.operators();
+    graph& g = table_->tensors;
+    const std::uint32_t position = table_->past.operators();
     if (!known) cost = prior;
     // Until its time is known: what the program said, else what it took in the step before.
     const bool guess = !known && prior.count() == 0;
-    book_->past.end(ids, book_->storage().rounded(workspace), traits,
-                    guess ? -1.0 : static_cast<double>(cost.count()),
-                    [&](tensor_id t) { return g[t].footprint; });
+    table_->past.end(ids, table_->storage().rounded(workspace), traits,
+                     guess ? -1.0 : static_cast<double>(cost.count()),
+                     [&](tensor_id t) { return g[t].footprint; });
     bool first = true;
     if (!known)
       for (const stamp s : pieces) launcher_.time(position, s, std::exchange(first, false));
@@ -386,24 +386,24 @@ class course {
   // The operator has come to its end. Touched before they are unlocked: an input that was dropped
   // meanwhile goes with its lock.
   void leave() {
-    for (const tensor_id t : touched_) book_->touch(t, began_);
+    for (const tensor_id t : touched_) table_->touch(t, began_);
     restorer_.unlock(touched_);
-    room_->while_nobody_waits({name_, reads(), updates(), made_});
+    reclaimer_->while_nobody_waits({name_, reads(), updates(), made_});
   }
 
   // The open operator as it is by now.
   [[nodiscard]] workload in_hand() const noexcept {
-    return {reads(), updates(), outputs_, &scratch_, book_->now.now};
+    return {reads(), updates(), outputs_, &scratch_, table_->now.now};
   }
   // One block of an open operator. The largest need is raised first, so that an error names it.
   block obtain(bytes size) {
-    room_->raise_floor(footprint() + held_bytes() + book_->storage().rounded(size));
-    room_->make(book_->storage().rounded(size), name_, size);
-    return room_->obtain(size, lifetime::transient);
+    reclaimer_->raise_floor(footprint() + held_bytes() + table_->storage().rounded(size));
+    reclaimer_->make(table_->storage().rounded(size), name_, size);
+    return reclaimer_->obtain(size, lifetime::transient);
   }
   [[nodiscard]] bytes held_bytes() const {
-    bytes all = scratch_ ? book_->storage().rounded(workspace_) : bytes{};
-    for (const bytes size : sizes_) all += book_->storage().rounded(size);
+    bytes all = scratch_ ? table_->storage().rounded(workspace_) : bytes{};
+    for (const bytes size : sizes_) all += table_->storage().rounded(size);
     return all;
   }
   // Closes the bracket of the operator in hand, if there is one, for as long as `f` takes. After a
@@ -432,7 +432,7 @@ class course {
   // In the order of `view`, backwards; each only as far as it was shown.
   void unhold() {
     for (; seen_inputs_ > 0; --seen_inputs_)
-      launcher_.unhold(book_->tensors[touched_[seen_inputs_ - 1]].device);
+      launcher_.unhold(table_->tensors[touched_[seen_inputs_ - 1]].device);
     for (; seen_outputs_ > 0; --seen_outputs_) launcher_.unhold(outputs_[seen_outputs_ - 1]);
     if (std::exchange(seen_scratch_, false)) launcher_.unhold(scratch_);
   }
@@ -445,16 +445,16 @@ class course {
   // What no tensor has taken: everything after an abort, the scratch after a close.
   void release_made() noexcept {
     for (block& b : outputs_)
-      if (b) book_->storage().free(std::move(b));
-    if (scratch_) book_->storage().free(std::move(scratch_));
+      if (b) table_->storage().free(std::move(b));
+    if (scratch_) table_->storage().free(std::move(scratch_));
     outputs_.clear();
   }
 
-  ledger<storage_type>* book_;
-  Room* room_;
-  launcher<Room> launcher_;
-  restorer<Room> restorer_;
-  versions<Room> versions_;
+  residency_table<storage_type>* table_;
+  Reclaimer* reclaimer_;
+  launcher<Reclaimer> launcher_;
+  restorer<Reclaimer> restorer_;
+  versions<Reclaimer> versions_;
   std::vector<tensor_id> touched_;   // inputs, then updates
   std::span<const tensor_id> made_;  // the outputs, once it has ended; the caller's list
   const char* name_ = "";

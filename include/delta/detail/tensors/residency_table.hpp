@@ -1,5 +1,6 @@
-// delta: the ledger: where every tensor's bytes are, and the moves between those places. Mechanics
-// only: it never chooses. What may happen is in tensor.hpp's table; who decides is in room.hpp.
+// delta: the residency table: where every tensor's bytes are, and the moves between those places.
+// It never chooses: what may happen is in tensor.hpp's table, and engine/reclaimer.hpp asks who
+// decides.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +15,10 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
-#include "delta/detail/candidates.hpp"
-#include "delta/detail/closures.hpp"
-#include "delta/detail/graph.hpp"
-#include "delta/detail/opening.hpp"
+#include "delta/detail/history/step_detector.hpp"
+#include "delta/detail/tensors/candidates.hpp"
+#include "delta/detail/tensors/closure_costs.hpp"
+#include "delta/detail/tensors/graph.hpp"
 #include "delta/observer.hpp"
 
 namespace delta::detail {
@@ -26,15 +27,16 @@ namespace delta::detail {
 /// so the lists below, the counts and the storage agree. Only a storage that throws can break that:
 /// the manager is poisoned then.
 template <class Storage>
-class ledger {
+class residency_table {
  public:
-  explicit ledger(Storage& s) : storage_(&s) {}
+  explicit residency_table(Storage& s) : storage_(&s) {}
 
   graph tensors;        ///< the records
-  conditions now;       ///< what policies see; the storage's part as of the last `look`
+  conditions now;       ///< what policies see; the storage's part as of the last
+                        ///< `refresh_conditions`
   counters counts;      ///< what was done
-  history past;         ///< what steps taught
-  opening steps;        ///< where they begin, if the program does not say so
+  history past;         ///< the steps that were seen
+  step_detector steps;  ///< where they begin, if the program does not say so
   bool learns = false;  ///< somebody asks for that
 
   [[nodiscard]] Storage& storage() noexcept { return *storage_; }
@@ -84,12 +86,12 @@ class ledger {
       return storage_->elapsed(done);
   }
   /// Refreshes what policies see: some calls of the storage. O(1).
-  void look() {
+  void refresh_conditions() {
     const nanoseconds time = storage_->now();
     now.clock = std::max(now.clock, time);
     now.ahead = now.clock - time;
     now.budget = storage_->capacity();
-    now.used = storage_->used() - candidates_.spare();
+    now.used = storage_->used() - candidates_.cached_bytes();
     now.leaving = leaving_;
     now.host_free = saturating_sub(storage_->host_capacity(), storage_->host_used());
     for (const direction d : {direction::out, direction::in}) {
@@ -109,9 +111,9 @@ class ledger {
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
     if (learns) {
-      past.came(t, r.footprint);
+      past.created(t, r.footprint);
       if (persistent)
-        past.changed(step_record::change::kind::came, t, r.footprint, pinned == pin::both);
+        past.changed(step_record::change::kind::created, t, r.footprint, pinned == pin::both);
       else
         steps.made(r.footprint);
     }
@@ -291,7 +293,7 @@ class ledger {
   }
   /// The tensor is needed: ends its copy's claim on it. One on its way out stays, and is clean: the
   /// copy goes on, and its slab is a valid copy once it is over. Never waits.
-  void settle(tensor_id t) {
+  void claim(tensor_id t) {
     if (tensors[t].where == residency::offloading) ++counts.revivals;
     end_flight(t);
   }
@@ -310,29 +312,29 @@ class ledger {
     candidates_.delist(tensors, t);
     candidates_.enlist(tensors, t);
   }
-  /// While locked it can't leave, and dropping it waits (repairs P-22). A spare is wanted again.
-  /// O(1).
+  /// While locked it can't leave, and dropping it waits (repairs P-22). A cached one is wanted
+  /// again. O(1).
   void lock(tensor_id t) {
     ++tensors[t].locks;
-    if (tensors[t].spare) refile(t);
+    if (tensors[t].cached) refile(t);
   }
   void unlock(tensor_id t) {
-    if (unlocked(t)) abandon(t);
+    if (unlocked(t)) free_if_useless(t);
   }
   /// The same for what a restore has locked: what nobody references is set aside.
-  void put_back(tensor_id t) {
-    if (unlocked(t)) set_aside(t);
+  void unlock_restored(tensor_id t) {
+    if (unlocked(t)) cache(t);
   }
   /// A restore has computed it. If nobody references or locks it, and records read it, its bytes
   /// stay until they are in the way: what was made for one tensor is often needed for the next.
-  void set_aside(tensor_id t) {
+  void cache(tensor_id t) {
     tensor& r = tensors[t];
     if (r.references > 0 || r.locks > 0) return;
     const bool useful = r.producer != operator_id::none && r.edges != tensor::nowhere;
-    if (!useful || r.where != residency::resident) return abandon(t);
+    if (!useful || r.where != residency::resident) return free_if_useless(t);
     forget_host_copy(t);
     r.fresh = false;
-    if (!candidates_.set_aside(tensors, t)) abandon(t);
+    if (!candidates_.cache(tensors, t)) free_if_useless(t);
   }
   /// An operator that began at `when` has used it: s starts anew, and it has come back for
   /// something.
@@ -347,19 +349,19 @@ class ledger {
   // --- the end ----------------------------------------------------------------------------------
 
   /// One reference less; at none the bytes go, unless something can only be recomputed from them.
-  /// Whoever still locks it abandons it when he unlocks.
+  /// Whoever still locks it frees it when he unlocks.
   void drop(tensor_id t) {
     if (--tensors[t].references > 0) return;
     if (learns) {
       if (!past.dies_before(t, past.position())) closures_.dropped(tensors, t);
-      past.went(t, tensors[t].footprint, tensors[t].pinned == pin::both);
+      past.dropped(t, tensors[t].footprint, tensors[t].pinned == pin::both);
       if (!tensors[t].persistent) steps.dropped(tensors[t].footprint);
     }
     tensors.reweigh(t);
-    if (tensors[t].locks == 0) abandon(t);
+    if (tensors[t].locks == 0) free_if_useless(t);
   }
   /// Takes a record away (its outputs can't be computed any more) and whatever that makes useless.
-  void sever(operator_id o) {
+  void forget_record(operator_id o) {
     disconnect(o);
     sweep();
   }
@@ -369,7 +371,7 @@ class ledger {
   }
   /// Severs the record that made `t` and every one that reads it, and on through dropped tensors,
   /// which nobody can compute any more. `t` itself keeps its bytes. O(records severed).
-  void sever_around(tensor_id t) {
+  void forget_records_around(tensor_id t) {
     for (const operator_id o : tensors.readers(t)) broken_.push_back(o);
     if (tensors[t].producer != operator_id::none) broken_.push_back(tensors[t].producer);
     while (!broken_.empty()) {
@@ -379,23 +381,23 @@ class ledger {
       for (const tensor_id out : tensors.outputs(o))
         if (tensors[out].references == 0 && tensors[out].locks == 0)
           for (const operator_id reader : tensors.readers(out)) broken_.push_back(reader);
-      sever(o);
+      forget_record(o);
     }
   }
   /// Takes all records away and frees what nobody references.
   void close_step() {
     for (std::uint32_t i = 0; i < tensors.record_slots(); ++i)
-      if (const auto o = static_cast<operator_id>(i); tensors[o].in_use) sever(o);
+      if (const auto o = static_cast<operator_id>(i); tensors[o].in_use) forget_record(o);
     tensors.sort_free_ids();
   }
   /// Gives every block and slab back to the storage, also to one that fails at every call.
   void release_all() {
     for (std::uint32_t i = 0; i < tensors.tensor_slots(); ++i)
-      if (const auto t = static_cast<tensor_id>(i); tensors[t].in_use) bury(t);
+      if (const auto t = static_cast<tensor_id>(i); tensors[t].in_use) free_all_of(t);
   }
   /// A tensor nobody references: frees its bytes unless it is a source that living records need;
   /// recycles its record, and the records of operators that nobody needs any more.
-  void abandon(tensor_id t) {
+  void free_if_useless(tensor_id t) {
     orphans_.push_back(t);
     sweep();
   }
@@ -413,9 +415,9 @@ class ledger {
     assert(legal(r.where, to));
     const residency from = std::exchange(r.where, to);
     if (learns && (to == residency::host || to == residency::evicted))
-      past.left(t, r.footprint, to == residency::host);
+      past.moved_out(t, r.footprint, to == residency::host);
     else if (learns)
-      past.back(t);
+      past.moved_in(t);
     if (place(from) != place(to)) closures_.tensor_changed(tensors, t, on_device(from));
     to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
   }
@@ -499,7 +501,7 @@ class ledger {
     offloaded_.push_back(f.tensor);
   }
   /// Frees whatever an unreferenced tensor still has. Never throws, as destructors come here.
-  void bury(tensor_id t) {
+  void free_all_of(tensor_id t) {
     end_flight(t, false);
     tensor& r = tensors[t];
     if (r.device) storage_->free(std::move(r.device));
@@ -523,7 +525,7 @@ class ledger {
         candidates_.enlist(tensors, t);
         continue;
       }
-      bury(t);
+      free_all_of(t);
       if (r.producer == operator_id::none)
         tensors.recycle(t);
       else if (tensors.useless(r.producer))

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "delta/context.hpp"
-#include "delta/detail/graph.hpp"
+#include "delta/detail/tensors/graph.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {

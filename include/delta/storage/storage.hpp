@@ -1,0 +1,199 @@
+// delta: the Storage concept: where bytes live, how they move, and in what order. A storage
+// includes this header alone, no policy's.
+//
+//   static_assert(delta::explain_storage<my_storage>());
+//
+// lists everything that is missing or wrong in a storage of one's own, in sentences.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "delta/detail/concepts/member_names.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+// ---------------------------------------------------------------------------------------------
+// Semantic rules (a compiler can't check them; test/support/storage_contract.hpp does):
+//  * capacity() is hard: used() <= capacity() at every instant; blocks, workspace and both ends of
+//    copies in flight count, each rounded up by rounded().
+//  * Order between the engines is kept by the storage, per block: an operator begins after the
+//    last writer of what it reads, and after the last reader and writer of what it writes; a copy
+//    out after the last writer; a copy in after its own copy out and after the last reader and
+//    writer of its destination; memory given out again is written only after its last user is
+//    done. The caller therefore never orders anything; it waits only when it needs bytes back.
+//  * A freed block may be handed out again at once; a copy still reading it delays the next writer.
+//  * Nothing moves between begin_operator and end_operator, nor what is held.
+//  * Each engine is serial and first in, first out.
+// ---------------------------------------------------------------------------------------------
+
+/// `allocate(bytes, lifetime)` gives a block, or nullopt when there is no room for it (not an
+/// error: the manager then releases something). `bytes` may be zero.
+template <class S>
+concept allocates_blocks = requires(S& s, bytes n, lifetime l) {
+  { s.allocate(n, l) } -> std::same_as<std::optional<block>>;
+};
+
+/// `free(block&&)` and `free(slab&&)` take memory back.
+template <class S>
+concept frees_blocks = requires(S& s, block&& b) {
+  { s.free(std::move(b)) } -> std::same_as<void>;
+};
+template <class S>
+concept frees_slabs = requires(S& s, slab&& h) {
+  { s.free(std::move(h)) } -> std::same_as<void>;
+};
+
+/// `copy_out(block&)` queues a copy to a fresh slab. The block is moved from only on success;
+/// nullopt means that the host side is full.
+template <class S>
+concept copies_out = requires(S& s, block& b) {
+  { s.copy_out(b) } -> std::same_as<std::optional<transfer>>;
+};
+
+/// `copy_in(slab&&, block&&)` queues a copy of the slab into a block allocated before.
+template <class S>
+concept copies_in = requires(S& s, block&& b, slab&& h) {
+  { s.copy_in(std::move(h), std::move(b)) } -> std::same_as<transfer>;
+};
+
+/// `land(transfer&&)` gives block and slab back, at any time: fences order what follows. The block
+/// of a copy out stays readable throughout.
+template <class S>
+concept lands_transfers = requires(S& s, transfer&& t) {
+  { s.land(std::move(t)) } -> std::same_as<std::pair<block, slab>>;
+};
+
+/// `begin_operator(reads, writes)`: the compute engine waits for what these blocks need.
+template <class S>
+concept begins_operators = requires(S& s, std::span<const block* const> blocks) {
+  { s.begin_operator(blocks, blocks) } -> std::same_as<void>;
+};
+/// `end_operator(cost)`: the operator is queued; gives its stamp. `cost` is what the caller expects
+/// the operator to take: a storage in virtual time advances by it, others ignore it.
+template <class S>
+concept ends_operators = requires(S& s, nanoseconds cost) {
+  { s.end_operator(cost) } -> std::same_as<stamp>;
+};
+
+/// `reached(stamp)` asks, `wait(stamp)` makes the host wait (in virtual time: advances the clock),
+/// `elapsed(stamp)` is an operator's or a copy's measured time: known now, later, or never.
+template <class S>
+concept asks_for_stamps = requires(S& s, stamp p) {
+  { s.reached(p) } -> std::same_as<bool>;
+};
+template <class S>
+concept waits_for_stamps = requires(S& s, stamp p) {
+  { s.wait(p) } -> std::same_as<void>;
+};
+template <class S>
+concept measures_work = requires(S& s, stamp p) {
+  { s.elapsed(p) } -> std::same_as<std::optional<nanoseconds>>;
+};
+
+/// `now()`, `rate(direction)` in bytes per second, `latency(direction)` per copy, and
+/// `backlog(direction)`: how long a copy queued now would wait before it starts.
+template <class S>
+concept tells_time = requires(const S& s) {
+  { s.now() } -> std::same_as<nanoseconds>;
+};
+template <class S>
+concept tells_rates = requires(const S& s, direction d) {
+  { s.rate(d) } -> std::same_as<double>;
+};
+template <class S>
+concept tells_latencies = requires(const S& s, direction d) {
+  { s.latency(d) } -> std::same_as<nanoseconds>;
+};
+template <class S>
+concept tells_backlogs = requires(const S& s, direction d) {
+  { s.backlog(d) } -> std::same_as<nanoseconds>;
+};
+
+/// The two budgets and what is taken of them, and what a request really takes.
+template <class S>
+concept has_a_capacity = requires(const S& s) {
+  { s.capacity() } -> std::same_as<bytes>;
+};
+template <class S>
+concept counts_used_bytes = requires(const S& s) {
+  { s.used() } -> std::same_as<bytes>;
+};
+template <class S>
+concept has_a_host_capacity = requires(const S& s) {
+  { s.host_capacity() } -> std::same_as<bytes>;
+};
+template <class S>
+concept counts_used_host_bytes = requires(const S& s) {
+  { s.host_used() } -> std::same_as<bytes>;
+};
+template <class S>
+concept rounds_requests = requires(const S& s, bytes n) {
+  { s.rounded(n) } -> std::same_as<bytes>;
+};
+
+/// Detected, with defaults in the manager.
+/// `data(const block&)` is the address now (default: none, bytes exist in name only).
+template <class S>
+concept has_addresses = requires(S& s, const block& b) {
+  { s.data(b) } -> std::same_as<std::byte*>;
+};
+/// `hold(const block&)`, `unhold(const block&)`: the block may not move in between.
+template <class S>
+concept holds_blocks = requires(S& s, const block& b) { s.hold(b), s.unhold(b); };
+/// `native_stream()`: what a kernel is launched on (default: null).
+template <class S>
+concept has_a_native_stream = requires(S& s) {
+  { s.native_stream() } -> std::convertible_to<void*>;
+};
+/// `largest_hole()`; `bytes_to_move(n)` for `n` bytes in one piece (nullopt: it can't be done now);
+/// `move_rate()` in bytes per second (0: takes no time); `walk_blocks(f)`: `f(row, size, used)` for
+/// blocks (`row` is the token's index) and holes in address order. Together they let the manager
+/// weigh moving blocks against releasing a window of neighbours where free bytes lie scattered
+/// (default: it does not ask).
+template <class S>
+concept shows_its_holes = requires(S& s, bytes n, void (*f)(std::uint32_t, bytes, bool)) {
+  { s.largest_hole() } -> std::same_as<bytes>;
+  { s.bytes_to_move(n) } -> std::same_as<std::optional<bytes>>;
+  { s.move_rate() } -> std::same_as<double>;
+  s.walk_blocks(f);
+};
+/// `burden(direction)`: ns that the compute engine loses by one of copying that way beside it, from
+/// 0 to 1 (default: 0); `alone(stamp)`: what work on it would have taken without, known when
+/// `elapsed` is (default: that).
+template <class S>
+concept tells_burdens = requires(S& s, const S& asked, direction d, stamp p) {
+  { asked.burden(d) } -> std::same_as<double>;
+  { s.alone(p) } -> std::same_as<std::optional<nanoseconds>>;
+};
+template <class S>
+concept right_data_or_none = has_addresses<S> || !detail::names_data<S>;
+template <class S>
+concept right_hold_and_unhold_or_none =
+    holds_blocks<S> || (!detail::names_hold<S> && !detail::names_unhold<S>);
+template <class S>
+concept right_native_stream_or_none = has_a_native_stream<S> || !detail::names_native_stream<S>;
+template <class S>
+concept right_four_about_holes_or_none = shows_its_holes<S> || !detail::names_holes<S>;
+template <class S>
+concept right_burden_and_alone_or_none = tells_burdens<S> || !detail::names_burdens<S>;
+
+/// Where bytes live. Smallest model: examples/own_storage.cpp; with a Device, arena is one.
+template <class S>
+concept Storage =
+    allocates_blocks<S> && frees_blocks<S> && frees_slabs<S> && copies_out<S> && copies_in<S> &&
+    lands_transfers<S> && begins_operators<S> && ends_operators<S> && asks_for_stamps<S> &&
+    waits_for_stamps<S> && measures_work<S> && tells_time<S> && tells_rates<S> &&
+    tells_latencies<S> && tells_backlogs<S> && has_a_capacity<S> && counts_used_bytes<S> &&
+    has_a_host_capacity<S> && counts_used_host_bytes<S> && rounds_requests<S> &&
+    right_data_or_none<S> && right_hold_and_unhold_or_none<S> && right_native_stream_or_none<S> &&
+    right_four_about_holes_or_none<S> && right_burden_and_alone_or_none<S>;
+
+}  // namespace delta
+
+#include "delta/detail/concepts/explain_storage.hpp"  // the sentences
