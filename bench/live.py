@@ -4,11 +4,12 @@ policies' predictions come true.
 
     python3 bench/live.py [--train PROGRAM] [--out docs/results/live] [--quick] [--wrap "COMMAND"]
 
-A cell is a model, a batch, a number of kernel threads, a budget and a copy rate. Within it the
-policies take turns for several rounds, each round in another order and with an unmanaged run of its
-own, so that a machine whose speed drifts favours none. Writes OUT.json, all that was measured, and
-OUT.md, and prints the latter. Exit code 1: a run gave other bits than the unmanaged one; 2: a run
-failed, or a flag is wrong.
+A cell is a model, a batch, a number of kernel threads, a budget and a copy rate. All of a cell's
+policies, and the unmanaged run, train at the same time and take turns step by step, each round in
+another order: a machine whose speed drifts, or that is shared, favours none, and a ratio compares
+steps that are seconds apart. Writes OUT.json, all that was measured, and OUT.md, and prints the
+latter. Exit code 1: a run gave other bits than the unmanaged one; 2: a run failed, or a flag is
+wrong.
 """
 
 import argparse
@@ -17,15 +18,17 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 
 from replay_results import commit, table
-from training import BUSY, machine, watched_train
+from training import BUSY, busy_times, children_seconds, load_between, machine, stolen_between, train
 
 MODELS = {"resnet50": (64, 128), "resnet20": (64,), "resnext50_32x4d": (32,)}
 POLICIES = ("online", "dtr", "paper", "adaptive", "auto")
 SIMPLE, CHOOSING = ("online", "dtr", "paper"), ("adaptive", "auto")
 RATES = ("memory", "2GB/s")
 IMAGE = 64
+FEWEST_QUIET = 5  # rounds
 WARM_UP = 2  # steps: caches and pages, and a policy that learns knows nothing in the first
 TARGET_BEST = 1.03  # of the best simple policy of the cell
 TARGETS = {60: 1.06, 40: 1.16}  # adaptive over unmanaged, copies as fast as memory
@@ -37,100 +40,123 @@ def say_and_end(line):
 
 
 # --- measuring -----------------------------------------------------------------------------------
-def run_quietly(a, cell, policy, budget_bytes):
-    """A run; where the machine was busy, again, at most a.retries times: the quietest counts."""
-    load = lambda run: max(run["load"]["others"] or 0, run["load"]["stolen"] or 0)
-    runs = [run_once(a, cell, policy, budget_bytes)]
-    while not runs[-1]["failed"] and runs[-1]["load"]["busy"] and len(runs) <= a.retries:
-        runs.append(run_once(a, cell, policy, budget_bytes))
-    return runs[0] if runs[-1]["failed"] else min(runs, key=load)
+class Run:
+    """A delta-train that takes a step when it is told to."""
+
+    def __init__(self, a, cell, policy, budget_bytes):
+        self.policy, self.loads, self.failed = policy, [], False
+        self.report = tempfile.NamedTemporaryFile(suffix=".json")
+        flags = ["--model", cell["model"], "--image", IMAGE, "--batch", cell["batch"], "--lr", 0.005,
+                 "--device", "cpu", "--threads", cell["threads"], "--steps", a.steps,
+                 "--policy", policy, "--turns", "--json", self.report.name]
+        if policy != "unmanaged":
+            flags += ["--budget", budget_bytes]
+            if cell["rate"] != "memory":
+                flags += ["--copy-rate", cell["rate"]]
+        try:
+            self.process = subprocess.Popen(
+                [*a.wrap.split(), a.train, *map(str, flags), *a.flags], stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8")
+        except FileNotFoundError as fault:
+            say_and_end(f"{fault.filename}: not found; expected: --train PROGRAM, a delta-train")
+        self.said = []
+        self.await_its_turn()
+
+    def await_its_turn(self):
+        """Reads on until the program waits, or has ended."""
+        for line in self.process.stderr:
+            if line.endswith(": waits for its turn\n"):
+                return
+            self.said.append(line)
+        code = self.process.wait()
+        if code not in (0, 3):  # too small a budget is a result
+            say_and_end(f"delta-train, exit code {code}: {(self.said or ['no message'])[-1].strip()}")
+        self.failed = code == 3
+
+    def step(self):
+        """One step; and what the machine did meanwhile."""
+        if self.process.returncode is not None:
+            return
+        before = busy_times()
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.await_its_turn()
+        self.loads.append(stolen_between(before, busy_times()))
+
+    def result(self):
+        if self.failed:
+            return {"policy": self.policy, "failed": True}
+        report = json.load(open(self.report.name, encoding="utf-8"))
+        per_step = {key: report[key] / report["steps"]
+                    for key in ("evictions", "offloads", "reloads", "recomputes", "moved_bytes")}
+        return {"policy": self.policy, "failed": False,
+                "seconds": report["seconds_by_step"][WARM_UP:], "stolen": self.loads[WARM_UP:],
+                "step": statistics.median(report["seconds_by_step"][WARM_UP:]), **per_step,
+                "manager_seconds": report["manager_seconds"],
+                "stall_seconds": report["stall_seconds"],
+                "copy_threads": report.get("copy_threads"), "budget_bytes": report["budget_bytes"],
+                "peak_bytes": report["peak_bytes"],
+                "digests": [report[k + "_digest"] for k in ("losses", "parameters", "state")],
+                "outcomes": (report["learned"] or {}).get("outcomes") or []}
 
 
-def run_once(a, cell, policy, budget_bytes):
-    flags = ["--model", cell["model"], "--image", IMAGE, "--batch", cell["batch"], "--lr", 0.005,
-             "--device", "cpu", "--threads", cell["threads"], "--steps", a.steps, "--policy", policy]
-    if policy != "unmanaged":
-        flags += ["--budget", budget_bytes]
-        if cell["rate"] != "memory":
-            flags += ["--copy-rate", cell["rate"]]
-    try:
-        report, load = watched_train(a.train, *flags, *a.flags, wrap=a.wrap.split())
-    except FileNotFoundError as fault:
-        say_and_end(f"{fault.filename}: not found; expected: --train PROGRAM, a delta-train")
-    except subprocess.CalledProcessError as fault:
-        if fault.returncode != 3:  # too small a budget is a result
-            said = fault.stderr.strip().splitlines() or ["no message"]
-            say_and_end(f"delta-train, exit code {fault.returncode}: {said[-1]}")
-        return {"policy": policy, "failed": True}
-    counted = report["seconds_by_step"][WARM_UP:]
-    per_step = {key: report[key] / report["steps"]
-                for key in ("evictions", "offloads", "reloads", "recomputes", "moved_bytes")}
-    return {"policy": policy, "failed": False, "seconds": counted,
-            "step": statistics.median(counted), "load": load, **per_step,
-            "manager_seconds": report["manager_seconds"], "stall_seconds": report["stall_seconds"],
-            "copy_threads": report.get("copy_threads"), "budget_bytes": report["budget_bytes"], "peak_bytes": report["peak_bytes"],
-            "digests": [report[k + "_digest"] for k in ("losses", "parameters", "state")],
-            "outcomes": (report["learned"] or {}).get("outcomes") or []}
+peaks = {}
+
+
+def unmanaged_peak(a, cell):
+    """In bytes, by a run of one step."""
+    key = cell["model"], cell["batch"]
+    if key not in peaks:
+        report = train(a.train, "--model", cell["model"], "--image", IMAGE, "--batch", cell["batch"],
+                       "--device", "cpu", "--steps", 1, "--policy", "unmanaged")
+        peaks[key] = report["peak_bytes"]
+    return peaks[key]
 
 
 def measure(a, cell):
-    """The cell's rounds: each a list of runs, the unmanaged one first."""
-    rounds = []
-    for number in range(a.rounds):
-        first = run_quietly(a, cell, "unmanaged", None)
-        budget = int(first["peak_bytes"] * cell["budget"] / 100)
-        turn = number % len(a.policies)
-        runs = [first]
-        for policy in a.policies[turn:] + a.policies[:turn]:
-            print(f"{cell['model']} {cell['batch']}, {cell['budget']} %, copies {cell['rate']}, "
-                  f"{cell['threads']} threads, round {number + 1}: {policy}", file=sys.stderr)
-            runs.append(run_quietly(a, cell, policy, budget))
-        rounds.append(runs)
-    return rounds
+    """The cell's runs, the unmanaged one first."""
+    print(f"{cell['model']} {cell['batch']}, {cell['budget']} %, copies {cell['rate']}, "
+          f"{cell['threads']} threads", file=sys.stderr)
+    budget = int(unmanaged_peak(a, cell) * cell["budget"] / 100)
+    began, children = busy_times(), children_seconds()
+    runs = [Run(a, cell, policy, budget) for policy in ["unmanaged", *a.policies]]
+    for number in range(a.steps):
+        turn = number % len(runs)
+        for run in runs[turn:] + runs[:turn]:
+            run.step()
+    return [run.result() for run in runs], load_between(began, busy_times(), children)
 
 
 # --- what comes of it ----------------------------------------------------------------------------
-def rows_of(cell, rounds):
+def rows_of(cell, measured):
     """A row per policy. Ratios are those of the same round, the median over rounds."""
-    rows = []
-    for policy in sorted({r["policy"] for r in rounds[0]}, key=("unmanaged", *POLICIES).index):
-        runs = [of_policy(rnd, policy) for rnd in rounds]
-        row = {**cell, "policy": policy, "failed": any(r["failed"] for r in runs)}
+    runs, load = measured
+    rows, first = [], runs[0]
+    for run in runs:
+        row = {**cell, "policy": run["policy"], "failed": run["failed"], "load": load}
         rows.append(row)
         if row["failed"]:
             continue
-        mean = lambda key: statistics.fmean(r[key] for r in runs)
-        seconds = [s for r in runs for s in r["seconds"]]
-        ratios = [step_ratio(rnd, policy, "unmanaged") for rnd in on_quiet(rounds, policy, "unmanaged")]
-        row.update(step=statistics.median(seconds), steps_counted=len(seconds),
-                   ratio=statistics.median(ratios), ratios=ratios,
-                   manager_share=mean("manager_seconds") / mean("step"),
-                   stall_share=mean("stall_seconds") / mean("step"),
-                   moved_mb=mean("moved_bytes") / 1e6,
-                   **{k: mean(k) for k in ("evictions", "offloads", "reloads", "recomputes")},
-                   same_bits=all(r["digests"] == rnd[0]["digests"] for r, rnd in zip(runs, rounds)),
-                   within_budget=all(r["peak_bytes"] <= r["budget_bytes"] for r in runs),
-                   busy=not is_quiet(on_quiet(rounds, policy, "unmanaged")[0], policy, "unmanaged"),
-                   predictions=predictions(runs), runs=runs)
-    add_best(rows, rounds)
+        ratios, quiet = step_ratios(run, first)
+        row.update(step=run["step"], steps_counted=len(run["seconds"]),
+                   ratio=statistics.median(ratios), ratios=ratios, quiet_rounds=quiet,
+                   manager_share=run["manager_seconds"] / run["step"],
+                   stall_share=run["stall_seconds"] / run["step"],
+                   moved_mb=run["moved_bytes"] / 1e6,
+                   **{k: run[k] for k in ("evictions", "offloads", "reloads", "recomputes")},
+                   same_bits=run["digests"] == first["digests"],
+                   within_budget=run["peak_bytes"] <= run["budget_bytes"],
+                   busy=quiet < FEWEST_QUIET, predictions=predictions([run]), run=run)
+    add_best(rows)
     return rows
 
 
-def of_policy(rnd, policy):
-    return next(r for r in rnd if r["policy"] == policy)
-
-
-def step_ratio(rnd, policy, other):
-    return of_policy(rnd, policy)["step"] / of_policy(rnd, other)["step"]
-
-
-def is_quiet(rnd, *policies):
-    return not any(of_policy(rnd, p)["load"]["busy"] for p in policies)
-
-
-def on_quiet(rounds, *policies):
-    """The rounds in which the machine was quiet for these; all, where it never was."""
-    return [rnd for rnd in rounds if is_quiet(rnd, *policies)] or rounds
+def step_ratios(run, other):
+    """Step over step of the same round, of the rounds in which nothing was stolen from either; of
+    all, where these are fewer than FEWEST_QUIET. And how many of those there were."""
+    pairs = list(zip(run["seconds"], other["seconds"], run["stolen"], other["stolen"]))
+    quiet = [p for p in pairs if max(p[2] or 0, p[3] or 0) <= BUSY]
+    return [p[0] / p[1] for p in (quiet if len(quiet) >= FEWEST_QUIET else pairs)], len(quiet)
 
 
 def predictions(runs):
@@ -144,18 +170,16 @@ def predictions(runs):
             "error": statistics.median(abs(p / m - 1) for p, m in told)}
 
 
-def add_best(rows, rounds):
+def add_best(rows):
     """To the choosing policies' rows: the step over that of the best simple one, round by round."""
     simple = [r for r in rows if r["policy"] in SIMPLE and not r["failed"]]
     if not simple:
         return
-    best = min(simple, key=lambda r: r["ratio"])["policy"]
+    best = min(simple, key=lambda r: r["ratio"])
     for row in rows:
         if row["policy"] in CHOOSING and not row["failed"]:
-            row["best"] = best
-            row["over_best"] = statistics.median(
-                step_ratio(rnd, row["policy"], best)
-                for rnd in on_quiet(rounds, row["policy"], best))
+            row["best"] = best["policy"]
+            row["over_best"] = statistics.median(step_ratios(row["run"], best["run"])[0])
 
 
 def name_of(row):
@@ -195,26 +219,27 @@ def row_line(r):
 
 
 def loads(rows):
-    known = [r["load"] for row in rows if not row["failed"] for r in row["runs"]
-             if r["load"]["others"] is not None]
-    if not known:
+    """What else the machine did, in words."""
+    cells = {name_of(row): row["load"] for row in rows}.values()
+    steps = [x for row in rows if not row["failed"] for x in row["run"]["stolen"] if x is not None]
+    if not steps:
         return "What else the machine did is not known: there is no /proc."
-    busy = sum(k["busy"] for k in known)
-    middle = lambda key: statistics.median(k[key] for k in known)
-    return (f"During the runs others had {middle('others'):.1%} of all cores' time (median; at most "
-            f"{max(k['others'] for k in known):.1%}), {middle('stolen'):.1%} was stolen by the "
-            f"machine's host (at most {max(k['stolen'] for k in known):.1%}); the load average was "
-            f"{middle('average'):.1f}. {busy} of {len(known)} runs were on a busy machine: over "
-            f"{BUSY:.0%} of either. Rounds with such a run count only where there are no others; then "
-            f"the row says so.")
+    busy = sum(x > BUSY for x in steps) / len(steps)
+    others = [load["others"] for load in cells if load["others"] is not None]
+    return (f"Others had {statistics.median(others):.1%} of all cores' time (median over cells; at "
+            f"most {max(others):.1%}). The machine's host took {statistics.median(steps):.1%} of it "
+            f"(median over steps; at most {max(steps):.1%}); {busy:.0%} of the steps lost over "
+            f"{BUSY:.0%}: rounds with such a step do not count, unless fewer than {FEWEST_QUIET} are "
+            f"left; then the row says busy, and all count.")
 
 
 def page(result):
     rows = result["rows"]
     text = f"""# Live steps: policies side by side on a machine
 
-Written by `{result['command']}`. {result['commit']} {result['machine']}. {result['rounds']} rounds of
-{result['steps']} steps each, of which the first {WARM_UP} do not count. {loads(rows)}
+Written by `{result['command']}`. {result['commit']} {result['machine']}. All runs of a
+cell take turns step by step: a round is a step of each. {result['steps']} rounds, of which the first
+{WARM_UP} do not count. {loads(rows)}
 
 Step: seconds, the median over all counted steps. Ratio: to the unmanaged step of the same round,
 the median over rounds; likewise over the best of {', '.join(SIMPLE)} in the cell. Manager and stall:
@@ -236,8 +261,8 @@ neighbours show as stolen time or not at all, so compare ratios and repeat what 
             "reloads", "recomputes", "predicted / measured", "same bits"]
     for name in dict.fromkeys(map(name_of, rows)):
         here = [r for r in rows if name_of(r) == name]
-        copiers = {run["copy_threads"] for r in here if not r["failed"] for run in r["runs"]
-                   if r["policy"] != "unmanaged" and run.get("copy_threads") is not None}
+        copiers = {r["run"]["copy_threads"] for r in here if not r["failed"]
+                   and r["policy"] != "unmanaged" and r["run"].get("copy_threads") is not None}
         text += f"\n## {name}\n"
         if copiers:
             words = {0: "the kernels' threads, in between", 2: "a thread per direction"}
@@ -277,11 +302,8 @@ def options():
     parser.add_argument("--threads", type=listed(int), default=[2, 1], help="(default 2,1)")
     parser.add_argument("--policies", type=listed(str, POLICIES), default=list(POLICIES))
     parser.add_argument("--steps", type=int, help="of a run (default 12, with --quick 6)")
-    parser.add_argument("--rounds", type=int, help="(default 3, with --quick 1)")
-    parser.add_argument("--retries", type=int, default=0,
-                        help="repeat a run on a busy machine, at most so often (default 0)")
     parser.add_argument("--quick", action="store_true",
-                        help="resnet50:64 with two threads, copies as fast as they go, one round")
+                        help="resnet50:64 with two threads, copies as fast as they go")
     parser.add_argument("--wrap", default="", help="words before the program: a wrapper's command")
     parser.add_argument("--flags", type=str.split, default=[], help="more flags for delta-train")
     parser.add_argument("--out", help="writes OUT.json and OUT.md")
@@ -291,7 +313,6 @@ def options():
     if a.quick:
         a.models, a.rates, a.threads = [("resnet50", (64,))], ["memory"], [2]
     a.steps = a.steps or (6 if a.quick else 12)
-    a.rounds = a.rounds or (1 if a.quick else 3)
     if a.steps <= WARM_UP:
         parser.error(f"--steps: more than the {WARM_UP} of warm-up")
     if a.append and not a.out:
@@ -307,7 +328,7 @@ def take_over(result, file, cells):
         return
     except json.JSONDecodeError as fault:
         say_and_end(f"--append: {file}, line {fault.lineno}: {fault.msg}")
-    for key in ("commit", "machine", "steps", "rounds"):
+    for key in ("commit", "machine", "steps"):
         if earlier.get(key) != result[key]:
             say_and_end(f"--append: {file} has {key} '{earlier.get(key)}', not '{result[key]}'")
     again = lambda row: any(all(row[key] == cell[key] for key in cell) for cell in cells)
@@ -321,7 +342,7 @@ def main():
              for model, batches in a.models for batch in batches for threads in a.threads
              for rate in a.rates for budget in a.budgets]
     result = {"command": " ".join(["python3 bench/live.py", *sys.argv[1:]]), "commit": commit(),
-              "machine": machine(), "steps": a.steps, "rounds": a.rounds, "rows": []}
+              "machine": machine(), "steps": a.steps, "rows": []}
     if a.append:
         take_over(result, pathlib.Path(a.out).with_suffix(".json"), cells)
     for cell in cells:

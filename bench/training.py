@@ -9,40 +9,26 @@ import resource
 import subprocess
 import tempfile
 
-# Of all cores' time during a run: more of it for others, or taken by the host of a virtual machine,
-# and the run's times are not to be relied on.
+# Of all cores' time during a step: more of it taken by the host of a virtual machine, and the step's
+# time is not to be relied on.
 BUSY = 0.05
 
 
 def train(program, *flags, wrap=()):
-    """Runs delta-train; gives its report. Raises CalledProcessError, with what it said in stderr."""
-    return watched_train(program, *flags, wrap=wrap)[0]
-
-
-def watched_train(program, *flags, wrap=()):
-    """The same, and what the machine did from the first step on. `wrap`: words before the command.
+    """Runs delta-train; gives its report. Raises CalledProcessError, with what it said in stderr.
 
     The report's "seconds_by_step" is there even if the program's reports have none: then it has the
     steps that progress lines tell of, which are all where they are fewer than 16."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         command = [*wrap, program, *map(str, flags), "--json", report.name]
-        before = children_seconds()
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                              encoding="utf-8") as run:
-            # Before the first line a wrapper may wait for a quiet machine, which is over with the last.
-            lines, times = [], []
-            for line in run.stderr:
-                lines.append(line)
-                times.append(busy_times())
-            code = run.wait()
-            load = load_between(*((times[0], times[-1]) if times else (None, None)), before)
-        if code:
-            raise subprocess.CalledProcessError(code, command, stderr="".join(lines))
+        ran = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                             encoding="utf-8", check=True)
         found = json.load(open(report.name, encoding="utf-8"))
     if not found.get("seconds_by_step"):
+        lines = ran.stderr.splitlines()
         told = [re.match(r"(?!unmanaged twin).*: step \d+/\d+, .* (\S+) s$", line) for line in lines]
         found["seconds_by_step"] = [float(m[1]) for m in told if m]
-    return found, load
+    return found
 
 
 def busy_times():
@@ -74,6 +60,13 @@ def load_between(before, after, ours_since):
         load["stolen"] = spent["stolen"] / spent["all"]
         load["busy"] = load["others"] > BUSY or load["stolen"] > BUSY
     return load
+
+
+def stolen_between(before, after):
+    """The part of all cores' time that a virtual machine's host took; None where there is no /proc."""
+    if not before or not after or after["all"] <= before["all"]:
+        return None
+    return (after["stolen"] - before["stolen"]) / (after["all"] - before["all"])
 
 
 def machine():

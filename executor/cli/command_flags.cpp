@@ -88,6 +88,10 @@ void describe(command_line& given) {
   given.flag("--virtual-clock",
              "take times from flops and bytes instead of the clock: the same\n"
              "decisions on every run; needs a budget");
+  given.flag("--turns",
+             "before each step say 'waits for its turn' on standard error and wait for a\n"
+             "line on standard input: runs that take turns can be compared on a machine\n"
+             "whose speed changes (bench/live.py)");
 
   given.group("Output");
   given.value("--json", "FILE", "write the results to FILE, all at once, when done");

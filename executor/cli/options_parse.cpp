@@ -323,6 +323,7 @@ command parse_options(int argc, const char* const* argv, std::span<const policy_
   }
   options.evaluate = given.has("--evaluate");
   options.virtual_clock = given.has("--virtual-clock");
+  options.turns = given.has("--turns");
   read_outputs(given, options);
   return result;
 }

@@ -192,6 +192,15 @@ bool cpu_device::block_until(stamp s) {
   return true;
 }
 
+void cpu_device::stand_still(const std::function<void()>& f) {
+  wait({engine::copy_out, lane_of(direction::out).queued});
+  wait({engine::copy_in, lane_of(direction::in).queued});
+  const auto from = clock::now();
+  f();
+  const std::lock_guard lock{mutex_};
+  start_ += clock::now() - from;
+}
+
 void cpu_device::begin(const fence& after) {
   for (const engine e : {engine::copy_out, engine::copy_in})
     block_until({e, after.point[static_cast<std::size_t>(e)]});

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -78,7 +79,11 @@ class cpu_device {
   /// When it began, by now()'s clock; known for as long.
   [[nodiscard]] std::optional<nanoseconds> began(stamp s) const;
 
-  /// Since the device was made.
+  /// Waits for all copies and calls `f`, during which the clock stands still: what the host does
+  /// then is no time of the program's.
+  void stand_still(const std::function<void()>& f);
+
+  /// Since the device was made, but for the time in which it stood still.
   [[nodiscard]] nanoseconds now() const noexcept { return clock::now() - start_; }
   [[nodiscard]] nanoseconds waited() const noexcept { return waited_; }
   [[nodiscard]] double rate(direction d) const;

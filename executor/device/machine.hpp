@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -56,6 +57,10 @@ class machine {
   virtual void lend(thread_pool&) {}
   /// Threads of the host's that copy, where any do; 0: those that compute.
   [[nodiscard]] virtual std::optional<int> copy_threads() const { return std::nullopt; }
+
+  /// Calls `f`, which is no part of the program: where the machine can, its engines are idle and
+  /// its clock stands still meanwhile.
+  virtual void stand_still(const std::function<void()>& f) { f(); }
 
   /// A moment in a profiler's timeline, where there is a profiler to draw it.
   virtual void mark_moment(const char*) {}

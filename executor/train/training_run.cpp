@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iostream>
 #include <numeric>
 #include <ostream>
 #include <span>
@@ -161,6 +162,13 @@ std::unique_ptr<managed_memory> managed(const run_request& wanted, bool strict,
                     : plain_memory(wanted.policy, storage, strict);
 }
 
+/// Says that the next step waits, and waits for a line; goes on where there is no more input.
+void await_turn(std::ostream& progress, std::string_view title) {
+  progress << title << ": waits for its turn" << std::endl;
+  std::string line;
+  std::getline(std::cin, line);
+}
+
 std::string digest_of(const std::vector<std::vector<std::byte>>& values) {
   digest d;
   for (const auto& v : values) d.add(std::span<const std::byte>(v));
@@ -224,6 +232,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
       s.training.hyper->learning_rate = float(learning_rate(o, epoch));
     }
     batch.set(order.batch(i % per_epoch, std::size_t(o.batch)));
+    if (o.turns) device->stand_still([&] { await_turn(s.progress, wanted.title); });
     const nanoseconds waited = device->waited(), held = device->host_waited();
     const nanoseconds began = storage.now();
     out.losses.push_back(trainee->train(&batch));
@@ -279,7 +288,7 @@ bool same_bits(const run_outcome& a, const run_outcome& b) {
 
 namespace {
 
-std::optional<learned_report> report_of(const lesson& l) {
+std::optional<learned_report> report_of(const learning_report& l) {
   if (l.steps == 0) return std::nullopt;
   learned_report r{.steps = l.steps,
                    .kinds = l.kinds,

@@ -131,6 +131,23 @@ TEST_CASE("two processes, one managed: the same digests; one table of both") {
   CHECK(std::ranges::count(table.out, '\n') == 3);
 }
 
+TEST_CASE("runs that take turns: a line of input for every step, and the same bits") {
+  const temporary_folder folder;
+  const std::string flags = "--batch 4 --image 16 --steps 3 --seed 3 --json ";
+  const auto alone = folder / "alone.json", waits = folder / "waits.json";
+  REQUIRE(run_tool("delta-train", flags + alone.string()).code == 0);
+  // Nothing is on standard input: every wait is over at once.
+  const outcome o = run_tool("delta-train", "--turns " + flags + waits.string());
+  REQUIRE(o.code == 0);
+  int turns = 0;
+  for (auto at = o.err.find("waits for its turn\n"); at != std::string::npos;
+       at = o.err.find("waits for its turn\n", at + 1))
+    ++turns;
+  CHECK(turns == 3);
+  CHECK(nlohmann::json::parse(read_text(waits))["parameters_digest"] ==
+        nlohmann::json::parse(read_text(alone))["parameters_digest"]);
+}
+
 TEST_CASE("a policy that learns says below the table, and in the report, what it learned") {
   const temporary_folder folder;
   const auto json = (folder / "learned.json").string();

@@ -75,6 +75,7 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK_FALSE(o.verify);
   CHECK_FALSE(o.evaluate);
   CHECK_FALSE(o.virtual_clock);
+  CHECK_FALSE(o.turns);
   CHECK(o.copy_rate == 0);
   CHECK_FALSE(o.copy_threads);
   CHECK(o.device == device_choice::automatic);
@@ -111,7 +112,8 @@ TEST_CASE("every flag arrives") {
                                    "paper",          "--strict",
                                    "--verify",       "--virtual-clock",
                                    "--copy-rate",    "2GB/s",
-                                   "--json",         json.string()});
+                                   "--turns",        "--json",
+                                   json.string()});
   CHECK(o.model == "resnet50");
   CHECK(o.data.what == data_choice::kind::mnist);
   CHECK(o.data.directory == "some/where");
@@ -134,6 +136,7 @@ TEST_CASE("every flag arrives") {
   CHECK(o.strict);
   CHECK(o.verify);
   CHECK(o.virtual_clock);
+  CHECK(o.turns);
   CHECK(o.copy_rate == 2e9);
   CHECK(o.json == json);
   CHECK(std::filesystem::is_empty(folder.path()));  // the probe left nothing behind

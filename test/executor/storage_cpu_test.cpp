@@ -1,5 +1,6 @@
 // The storage contract on the CPU's arena, and what the CPU as a device promises beyond it.
 #include <chrono>
+#include <thread>
 
 #include "device/cpu.hpp"
 #include "device/interference.hpp"
@@ -132,6 +133,21 @@ TEST_CASE("cpu device: ends while copies are queued, without waiting for them") 
     m.device.copy(direction::in, m.there, m.here, 1_MiB, fence{}.join(stamp{engine::copy_out, 1}));
   }
   CHECK(std::chrono::steady_clock::now() - begin < 2s);
+}
+
+TEST_CASE("cpu device: its clock stands still, with no copy under way") {
+  pair_of_memories m(1_MiB, {.copy_rate = 1e8});  // 10 ms
+  const stamp out = m.device.copy(direction::out, m.here, m.there, 1_MiB, {});
+  bool done = false;
+  nanoseconds before{};
+  m.device.stand_still([&] {
+    done = m.device.reached(out);
+    before = m.device.now();
+    std::this_thread::sleep_for(std::chrono::milliseconds{200});
+  });
+  CHECK(done);
+  CHECK(m.device.now() - before < std::chrono::milliseconds{150});
+  CHECK(*m.device.elapsed(out) >= std::chrono::milliseconds{10});
 }
 
 TEST_CASE("cpu device: knows its rates from the start") {
