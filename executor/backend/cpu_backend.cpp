@@ -193,6 +193,11 @@ void bind_cpu(graph& g, int threads) {
   }
 }
 
+graph bound_to_cpu(graph&& g, int threads) {
+  bind_cpu(g, threads);
+  return std::move(g);
+}
+
 namespace {
 
 class cpu_backend final : public backend {

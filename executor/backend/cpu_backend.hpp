@@ -15,4 +15,7 @@ inline constexpr std::uint64_t cpu_granularity = 64;
 /// again for another number of threads: results are the same bits, workspaces are not.
 void bind_cpu(graph&, int threads);
 
+/// The same graph, bound.
+[[nodiscard]] graph bound_to_cpu(graph&&, int threads = 1);
+
 }  // namespace delta::executor

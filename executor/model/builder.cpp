@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "backend/cpu_backend.hpp"
 #include "model/autograd.hpp"
 
 namespace delta::executor {
@@ -197,10 +196,9 @@ const std::vector<int>& builder::shape(value_id v) const {
   return graph_.values.at(std::size_t(v)).shape;
 }
 
-graph builder::finish(int threads, const hyper_parameters& hyper) && {
+graph builder::finish(const hyper_parameters& hyper) && {
   *graph_.hyper = hyper;
   if (purpose_ == purpose::training) differentiate(graph_, graph_.loss);
-  bind_cpu(graph_, threads);
   validate(graph_);
   return std::move(graph_);
 }

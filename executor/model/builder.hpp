@@ -47,9 +47,9 @@ class builder {
   /// NHWC extents of a value made so far.
   [[nodiscard]] const std::vector<int>& shape(value_id v) const;
 
-  /// For training, appends the backward pass from the loss; binds the CPU kernels for a pool of
-  /// `threads`; validates. The builder is spent.
-  [[nodiscard]] graph finish(int threads, const hyper_parameters& = {}) &&;
+  /// For training, appends the backward pass from the loss; validates. A backend binds the kernels.
+  /// The builder is spent.
+  [[nodiscard]] graph finish(const hyper_parameters& = {}) &&;
 
  private:
   value_id activation(const std::string& name, std::vector<int> shape);

@@ -16,7 +16,6 @@ struct model_options {
   int channels = 3;  ///< of the image; 1 for MNIST
   int classes = 10;
   purpose what = purpose::training;
-  int threads = 1;     ///< of the pool that will run the graph; workspaces depend on it
   double dropout = 0;  ///< probability, before the last linear layer
   hyper_parameters hyper = {};
 };

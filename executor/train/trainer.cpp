@@ -51,7 +51,6 @@ model_options model_of(const train_options& o, int channels, int classes) {
           .image = o.image,
           .channels = channels,
           .classes = classes,
-          .threads = o.threads,
           .dropout = o.dropout,
           .hyper = {.learning_rate = float(o.lr),
                     .momentum = float(o.momentum),

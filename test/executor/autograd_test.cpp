@@ -37,7 +37,7 @@ graph small_net(const hyper_parameters& hyper = {}) {
   x = b.relu("relu3", b.batch_norm("bn3", b.conv2d("conv4", x, 7, 3, 2, 1)));
   x = b.dropout("dropout", x, 0.25);
   b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 4), labels);
-  return std::move(b).finish(2, hyper);
+  return bound_to_cpu(std::move(b).finish(hyper), 2);
 }
 
 // Three inputs in each of two groups, a group per channel with one and with two outputs each, and
@@ -51,7 +51,7 @@ graph grouped_net(int stride) {
   y = b.batch_norm("bn3", b.conv2d("doubling", y, 8, 3, 1, 1, 4));
   x = b.add("add", y, b.conv2d("downsample", x, 8, 1, stride, 0));
   b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 4), labels);
-  return std::move(b).finish(2);
+  return bound_to_cpu(std::move(b).finish(), 2);
 }
 
 // Graph and oracle with the same inputs and parameters. Gammas and betas move off 1 and 0, so that
@@ -347,7 +347,7 @@ TEST_CASE("a branch that does not reach the loss has no backward") {
   const value_id x = b.conv2d("conv", images, 3, 1, 1, 0);
   b.relu("dead", x);
   b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 3), labels);
-  const graph g = std::move(b).finish(1);
+  const graph g = bound_to_cpu(std::move(b).finish());
   CHECK(count(g, operator_type::relu_backward) == 0);
   CHECK(g.find("conv.output.gradient") != no_value);
   CHECK(count(g, operator_type::sgd_update) == 3);
@@ -360,7 +360,7 @@ TEST_CASE("a value added to itself gets its gradient twice") {
   const value_id x = b.conv2d("conv", images, 3, 1, 1, 0);
   const value_id y = b.global_avg_pool("avg", b.add("twice", x, x));
   b.softmax_cross_entropy("loss", b.linear("fc", y, 3), labels);
-  twin t(std::move(b).finish(1));
+  twin t(bound_to_cpu(std::move(b).finish()));
   const value_id w = t.g.find("conv.weight");
   const auto gradient = t.run.floats("conv.weight.gradient");
   for (std::size_t i = 0; i < gradient.size(); ++i) {
@@ -374,7 +374,7 @@ TEST_CASE("batch norm on the images themselves: the gradient of the images dies 
   const value_id labels = b.labels();
   const value_id y = b.global_avg_pool("avg", b.relu("relu", b.batch_norm("bn", images)));
   b.softmax_cross_entropy("loss", b.linear("fc", y, 3), labels);
-  twin t(std::move(b).finish(1));
+  twin t(bound_to_cpu(std::move(b).finish()));
   const value_id gamma = t.g.find("bn.weight");
   const auto gradient = t.run.floats("bn.weight.gradient");
   for (std::size_t i = 0; i < gradient.size(); ++i) {
@@ -385,5 +385,5 @@ TEST_CASE("batch norm on the images themselves: the gradient of the images dies 
 TEST_CASE("only the loss can be differentiated") {
   builder b(2);
   b.conv2d("conv", b.images(4, 4, 2), 3, 1, 1, 0);
-  CHECK_THROWS_AS(static_cast<void>(std::move(b).finish(1)), std::invalid_argument);
+  CHECK_THROWS_AS(static_cast<void>(std::move(b).finish()), std::invalid_argument);
 }

@@ -123,7 +123,7 @@ result train_on(machine& device, const graph& g, std::string_view policy, bytes 
 }
 
 graph small_net() {
-  return resnet20({.batch = 4, .image = 8});
+  return bound_to_cpu(resnet20({.batch = 4, .image = 8}));
 }
 
 }  // namespace

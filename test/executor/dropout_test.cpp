@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu_backend.hpp"
 #include "delta/storage/arena.hpp"
 #include "device/cpu_machine.hpp"
 #include "interpreter.hpp"
@@ -36,7 +37,7 @@ graph dropping_net(std::uint64_t seed) {
     x = b.dropout("dropout" + n, x, 0.5);
   }
   b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 10), labels);
-  return std::move(b).finish(2, {.seed = seed});
+  return bound_to_cpu(std::move(b).finish({.seed = seed}), 2);
 }
 
 class fixed_batch final : public batch_source {

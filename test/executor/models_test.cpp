@@ -8,6 +8,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "backend/cpu_backend.hpp"
 #include "cli/options.hpp"
 #include "liveness.hpp"
 
@@ -256,7 +257,7 @@ TEST_CASE("the inference graph finds its parameters and statistics by name in th
 }
 
 TEST_CASE("costs: every operator moves bytes, and only updates and bn write in place") {
-  const graph g = resnet50(small());
+  const graph g = bound_to_cpu(resnet50(small()));
   for (const node& n : g.nodes) {
     CAPTURE(n.name);
     CHECK(n.flops > 0);
@@ -273,15 +274,16 @@ TEST_CASE("the liveness peak counts what is alive: a chain by hand") {
   const value_id labels = b.labels();
   for (const char* name : {"a", "b", "c"}) x = b.relu(name, x);
   b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("pool", x), 4), labels);
-  const graph g = std::move(b).finish(1);
+  const graph g = std::move(b).finish();
   // Largest while a relu runs: its input and output, the labels (8), weight and bias (48 + 16).
   CHECK(delta::test::liveness_peak(g, 1) == 2 * 1536 + 8 + 64);
   CHECK(delta::test::liveness_peak(g, 64) == 2 * 1536 + 64 + 2 * 64);
 }
 
 TEST_CASE("an inference step needs less than half of a training step") {
-  const auto training = delta::test::liveness_peak(resnet50(small()), 64);
-  const auto inference = delta::test::liveness_peak(resnet50(small(purpose::inference)), 64);
+  const auto training = delta::test::liveness_peak(bound_to_cpu(resnet50(small())), 64);
+  const auto inference =
+      delta::test::liveness_peak(bound_to_cpu(resnet50(small(purpose::inference))), 64);
   MESSAGE("ResNet-50, batch 2, 64 x 64: training " << training << ", inference " << inference);
   CHECK(2 * inference < training);
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu_backend.hpp"
 #include "interpreter.hpp"
 #include "model/models.hpp"
 
@@ -35,7 +36,6 @@ model_options options_of(const json& c, purpose what = purpose::training) {
   o.channels = c["channels"];
   o.classes = c["classes"];
   o.what = what;
-  o.threads = 2;
   o.hyper.learning_rate = c["learning_rate"];
   o.hyper.decay = c["decay"];
   if (c["optimizer"] == "adam") {
@@ -98,7 +98,7 @@ TEST_CASE("training follows PyTorch") {
   for (const json& c : reference()["cases"]) {
     const std::string model = c["model"];
     CAPTURE(model);
-    const graph g = make_model(model, options_of(c));
+    const graph g = bound_to_cpu(make_model(model, options_of(c)), 2);
     const std::uint64_t seed = c["seed"];
     std::size_t parameters = 0;
     for (const value_id p : g.parameters) parameters += g[p].bytes / sizeof(float);
@@ -122,7 +122,7 @@ TEST_CASE("training follows PyTorch") {
     const double statistic_error = check_all(run, c["final_statistics"], "", tolerance);
 
     // The inference graph, by name from the trained state.
-    const graph inference = make_model(model, options_of(c, purpose::inference));
+    const graph inference = bound_to_cpu(make_model(model, options_of(c, purpose::inference)), 2);
     interpreter infer(inference, seed);
     for (const value& v : inference.values) {
       if (v.persistent()) std::ranges::copy(run.floats(v.name), infer.floats(v.name).begin());
@@ -142,8 +142,7 @@ TEST_CASE("the bits do not depend on the number of threads") {
   o.batch = 4;
   std::vector<float> losses, weights;
   for (const int threads : {1, 2, 3}) {
-    o.threads = threads;
-    const graph g = resnet20(o);
+    const graph g = bound_to_cpu(resnet20(o), threads);
     const sample_batch batch(g, 1);
     interpreter run(g, 1);
     run.step(batch.images, batch.labels);

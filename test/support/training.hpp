@@ -13,6 +13,7 @@
 #include <string_view>
 #include <variant>
 
+#include "backend/cpu_backend.hpp"
 #include "cli/options.hpp"
 #include "delta/error.hpp"
 #include "model/models.hpp"
@@ -91,9 +92,10 @@ inline bool same_bits(const executor::train_report& a, const executor::train_rep
          a.state_digest == b.state_digest;
 }
 
-/// The graph that `train` builds for these options, on synthetic images.
+/// The graph that `train` builds for these options, on synthetic images, on the CPU.
 inline executor::graph graph_of(const executor::train_options& o) {
-  return executor::make_model(o.model, executor::model_of(o, 3, 10));
+  return executor::bound_to_cpu(executor::make_model(o.model, executor::model_of(o, 3, 10)),
+                                o.threads);
 }
 
 /// One line per row of a test's table, for `--success` and for whoever reads the log.
