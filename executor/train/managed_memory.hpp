@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "delta/adaptive.hpp"
+#include "delta/learning_report.hpp"
 #include "delta/manager.hpp"
 #include "model/graph.hpp"
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "delta/adaptive.hpp"
+#include "delta/learning_report.hpp"
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
 #include "device/machine.hpp"

@@ -14,7 +14,7 @@
 #include "backend/backend.hpp"
 #include "cli/options.hpp"
 #include "data/dataset.hpp"
-#include "delta/adaptive.hpp"
+#include "delta/learning_report.hpp"
 #include "delta/observer.hpp"
 #include "delta/trace.hpp"
 #include "delta/units.hpp"

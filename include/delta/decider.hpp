@@ -1,7 +1,8 @@
 // delta: deciders, the Director's rule: how a tensor leaves, and how it comes back.
 //
-// Asked by room.hpp, once per tensor that the Filter has found. An answer that is impossible is put
-// right there (pins, no producer, a full host), so a Decider may be as short as evict_only.
+// Asked by the reclaimer (detail/engine/reclaimer.hpp), once per tensor that the Filter has found.
+// An answer that is impossible is put right there (pins, no producer, a full host), so a Decider
+// may be as short as evict_only.
 #pragma once
 
 #include "delta/concepts.hpp"

@@ -8,6 +8,7 @@
 #include "delta/tensor.hpp"
 #include "delta/timeline.hpp"
 #include "delta/units.hpp"
+#include "delta/version.hpp"
 
 // What a policy sees, and what it must be.
 #include "delta/concepts.hpp"
@@ -28,9 +29,11 @@
 
 // The whole (Algorithm 1), and named compositions.
 #include "delta/adaptive.hpp"
+#include "delta/learning_report.hpp"
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
 #include "delta/rehearsal.hpp"
+#include "delta/step_results.hpp"
 #include "delta/switching.hpp"
 
 // A program as data, to be run again.

@@ -1,9 +1,10 @@
 // delta: heuristics, the Filter's scores. Lower leaves first.
 //
-// The Filter asks one about every candidate, whenever room is lacking (room.hpp). All of them are
-// empty structs that read a context and nothing else. Most give a weight w, which stands for the
-// score 1 / (w s): a heavy tensor leaves early, and one of weight 0 last of all. To write one:
-// docs/writing_a_policy.md, and verify_heuristic in filter.hpp.
+// The Filter asks one about every candidate, whenever room is lacking
+// (detail/engine/reclaimer.hpp). All of them are empty structs that read a context and nothing
+// else. Most give a weight w, which stands for the score 1 / (w s): a heavy tensor leaves early,
+// and one of weight 0 last of all. To write one: docs/writing_a_policy.md, and verify_heuristic in
+// testing/verify_heuristic.hpp.
 #pragma once
 
 #include <algorithm>

@@ -447,10 +447,8 @@ class history {
     const std::uint32_t at = within ? done_ - 1 : done_;
     return at < e.length() ? e.operations[at].start : e.time;
   }
-  // What tells a record's structure from others: the prefix of all of it.
   [[nodiscard]] std::uint64_t key_of(std::uint32_t record) const noexcept {
-    const auto& o = records_[record].step.operations;
-    return o.empty() ? 0 : o.back().prefix;
+    return records_[record].step.structure();
   }
   // The record of that structure that was used last; rather the one given, or where there is none.
   [[nodiscard]] std::uint32_t like(std::uint64_t key, std::uint32_t rather) const noexcept {

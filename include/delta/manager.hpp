@@ -376,7 +376,7 @@ class manager {
   bool inside_ = false, poisoned_ = false;
 };
 
-// Through checks that say in sentences what a wrong type lacks (detail/explain.hpp).
+// Through checks that say in sentences what a wrong type lacks (detail/concepts/explain.hpp).
 template <class H, class D, class P, class S>
 manager(H, D, P, S&) -> manager<detail::checked_heuristic<H>, detail::checked_decider<D>,
                                 detail::checked_prefetcher<P>, detail::checked_storage<S>>;

@@ -1,7 +1,7 @@
 // delta: prefetchers: what comes back early, and what leaves early.
 //
-// Asked by room.hpp after every operator, when nobody waits. All they do is soft: where there is no
-// room it is left undone, and a reload on demand does it later.
+// Asked after every operator (detail/engine/idle_work.hpp), when nobody waits. All they do is soft:
+// where there is no room it is left undone, and a reload on demand does it later.
 #pragma once
 
 #include <algorithm>

@@ -79,6 +79,11 @@ struct step_record {
   [[nodiscard]] std::span<const std::uint32_t> outputs(const operation& o) const noexcept {
     return std::span(lists).subspan(std::size_t{o.first} + o.inputs + o.updates, o.outputs);
   }
+  /// What tells its structure from others': the last operator's prefix, whatever the sizes. 0: it
+  /// has no operators. O(1).
+  [[nodiscard]] std::uint64_t structure() const noexcept {
+    return operations.empty() ? 0 : operations.back().prefix;
+  }
   /// Was it there before the step?
   [[nodiscard]] bool was_there(std::size_t which) const noexcept {
     return storages[which].born == none && !storages[which].created;

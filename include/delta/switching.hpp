@@ -19,6 +19,7 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/detail/engine/roles.hpp"
 #include "delta/detail/victims/scores.hpp"
 #include "delta/manager.hpp"
 
@@ -65,18 +66,12 @@ decltype(auto) with_variant(Tuple& all, std::uint32_t i, F&& f) {
 
 /// The end of an operator, or of a step, for all that follow it: who does not decide looks on.
 template <class Tuple>
-void tell_end_of_operator(Tuple& all, const context& c) {
-  const auto tell = [&](auto& one) {
-    if constexpr (follows_operators<std::remove_cvref_t<decltype(one)>>) one.end_of_operator(c);
-  };
-  std::apply([&](auto&... one) { (tell(one), ...); }, all);
+void tell_all_end_of_operator(Tuple& all, const context& c) {
+  std::apply([&](auto&... one) { (tell_end_of_operator(one, c), ...); }, all);
 }
 template <class Tuple>
-void tell_end_of_step(Tuple& all, const context& c) {
-  const auto tell = [&](auto& one) {
-    if constexpr (follows_steps<std::remove_cvref_t<decltype(one)>>) one.end_of_step(c);
-  };
-  std::apply([&](auto&... one) { (tell(one), ...); }, all);
+void tell_all_end_of_step(Tuple& all, const context& c) {
+  std::apply([&](auto&... one) { (tell_end_of_step(one, c), ...); }, all);
 }
 
 /// Several policies of one type, which differ in their settings: among those of `switching` they
@@ -161,8 +156,8 @@ struct switched_heuristic {
     else
       return c.variant();
   }
-  void end_of_operator(const context& c) { detail::tell_end_of_operator(all, c); }
-  void end_of_step(const context& c) { detail::tell_end_of_step(all, c); }
+  void end_of_operator(const context& c) { detail::tell_all_end_of_operator(all, c); }
+  void end_of_step(const context& c) { detail::tell_all_end_of_step(all, c); }
 };
 
 /// Deciders of which one judges; the defaults are the manager's.
@@ -178,32 +173,19 @@ struct switched_decider {
     return detail::with_variant(all, c.variant(), [&](auto& d) { return d.decide(c, t); });
   }
   restoration restore(const context& c, tensor_id t) {
-    return detail::with_variant(all, c.variant(), [&](auto& d) {
-      if constexpr (chooses_restoration<std::remove_cvref_t<decltype(d)>>)
-        return d.restore(c, t);
-      else
-        return c.reload_cost(t) <= c.recompute_cost(t) ? restoration::reload
-                                                       : restoration::recompute;
-    });
+    return detail::with_variant(all, c.variant(),
+                                [&](auto& d) { return detail::restoration_of(d, c, t); });
   }
   bool rather_wait(const context& c, tensor_id t, double wait) {
-    return detail::with_variant(all, c.variant(), [&](auto& d) {
-      if constexpr (weighs_waiting<std::remove_cvref_t<decltype(d)>>)
-        return d.rather_wait(c, t, wait);
-      else
-        return wait <= c.release_cost(t);
-    });
+    return detail::with_variant(all, c.variant(),
+                                [&](auto& d) { return detail::rather_waits(d, c, t, wait); });
   }
   double release_cost(const context& c, tensor_id t) const {
-    return detail::with_variant(all, c.variant(), [&](const auto& d) -> double {
-      if constexpr (prices_release<std::remove_cvref_t<decltype(d)>>)
-        return d.release_cost(c, t);
-      else
-        return c.release_cost(t);
-    });
+    return detail::with_variant(all, c.variant(),
+                                [&](const auto& d) { return detail::release_cost_of(d, c, t); });
   }
-  void end_of_operator(const context& c) { detail::tell_end_of_operator(all, c); }
-  void end_of_step(const context& c) { detail::tell_end_of_step(all, c); }
+  void end_of_operator(const context& c) { detail::tell_all_end_of_operator(all, c); }
+  void end_of_step(const context& c) { detail::tell_all_end_of_step(all, c); }
 };
 
 /// Prefetchers of which one is asked.
@@ -217,28 +199,18 @@ struct switched_prefetcher {
     return detail::with_variant(all, c.variant(), [&](auto& p) { return p.next(c); });
   }
   tensor_id copy_ahead(const context& c) {
-    return detail::with_variant(all, c.variant(), [&](auto& p) {
-      if constexpr (copies_out_ahead<std::remove_cvref_t<decltype(p)>>)
-        return p.copy_ahead(c);
-      else
-        return tensor_id::none;
-    });
+    return detail::with_variant(all, c.variant(),
+                                [&](auto& p) { return detail::copy_ahead_of(p, c); });
   }
   double early_release_bytes(const context& c) {
-    return detail::with_variant(all, c.variant(), [&](auto& p) -> double {
-      if constexpr (releases_early<std::remove_cvref_t<decltype(p)>>)
-        return p.early_release_bytes(c);
-      else
-        return 0.0;
-    });
+    return detail::with_variant(all, c.variant(),
+                                [&](auto& p) { return detail::early_release_of(p, c); });
   }
   void wasted(const context& c, tensor_id t) {
-    detail::with_variant(all, c.variant(), [&](auto& p) {
-      if constexpr (learns_of_waste<std::remove_cvref_t<decltype(p)>>) p.wasted(c, t);
-    });
+    detail::with_variant(all, c.variant(), [&](auto& p) { detail::tell_of_waste(p, c, t); });
   }
-  void end_of_operator(const context& c) { detail::tell_end_of_operator(all, c); }
-  void end_of_step(const context& c) { detail::tell_end_of_step(all, c); }
+  void end_of_operator(const context& c) { detail::tell_all_end_of_operator(all, c); }
+  void end_of_step(const context& c) { detail::tell_all_end_of_step(all, c); }
 };
 
 /// The policies as one. The first decides until the selector says otherwise. Each role asks the one

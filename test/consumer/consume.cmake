@@ -12,8 +12,10 @@ function(run_step)
 endfunction()
 
 run_step(${CMAKE_COMMAND} --install ${DELTA_BINARY_DIR} --prefix ${work}/prefix)
-file(STRINGS ${DELTA_SOURCE_DIR}/CMakeLists.txt version REGEX "^project\\(delta VERSION ")
-string(REGEX REPLACE "^project\\(delta VERSION ([0-9.]+).*" "\\1" version "${version}")
+file(STRINGS ${DELTA_SOURCE_DIR}/include/delta/version.hpp version
+  REGEX "^#define DELTA_VERSION_(MAJOR|MINOR|PATCH) ")
+list(TRANSFORM version REPLACE "^.* " "")
+list(JOIN version "." version)
 
 foreach(way find_package subdirectory include_path)
   run_step(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${work}/${way} -G ${GENERATOR}

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/learning_report.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "dense_program.hpp"

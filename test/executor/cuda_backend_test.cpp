@@ -12,6 +12,7 @@
 #include "device/cuda_error.hpp"
 #include "operator_cases.hpp"
 #include "seeds.hpp"
+#include "skip.hpp"
 
 using namespace operator_cases;
 using delta::bytes;
@@ -112,8 +113,7 @@ class bench {
 
 bool skipped(const char* what) {
   if (cuda_answers()) return false;
-  std::printf("SKIPPED: %s: %s\n", what,
-              cuda_support().empty() ? "this build has no CUDA" : "there is no GPU");
+  delta::test::skip(what, cuda_support().empty() ? "this build has no CUDA" : "there is no GPU");
   return true;
 }
 
@@ -184,7 +184,7 @@ TEST_CASE("our own kernels with a workspace too small for more than some rows") 
 TEST_CASE("cuDNN's operators") {
   if (skipped("cuDNN's operators")) return;
   if (cuda_support().find("cuDNN") == std::string_view::npos) {
-    std::puts("SKIPPED: cuDNN's operators: this build has no cuDNN");
+    delta::test::skip("cuDNN's operators", "this build has no cuDNN");
     return;
   }
   const auto cuda = make_cuda_backend({});

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "backend/backend.hpp"
+#include "skip.hpp"
 #include "temporary_folder.hpp"
 #include "tool.hpp"
 #include "trace/file.hpp"
@@ -62,7 +63,7 @@ TEST_CASE("bad input: exit code 2, one line, no file") {
 
 TEST_CASE("a GPU that is not there: exit code 2, one line that says what to do, no file") {
   if (cuda_answers()) {
-    std::puts("\nSKIPPED: delta_train_test: what --device cuda says without a GPU: there is one");
+    skip("delta_train_test: what --device cuda says without a GPU", "there is one");
     return;
   }
   const temporary_folder folder;

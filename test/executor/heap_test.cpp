@@ -15,12 +15,13 @@
 #include <streambuf>
 #include <string_view>
 
+#include "skip.hpp"
 #include "training.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || !defined(__GLIBC__)
 
 TEST_CASE("heap between the steps") {
-  std::puts("\nSKIPPED: heap_test: malloc is the sanitizer's here, or not glibc's");
+  delta::test::skip("heap_test", "malloc is the sanitizer's here, or not glibc's");
 }
 
 #else

@@ -14,6 +14,7 @@
 
 #include "data_files.hpp"
 #include "process.hpp"
+#include "skip.hpp"
 #include "temporary_folder.hpp"
 #include "train/digest.hpp"
 
@@ -59,7 +60,7 @@ std::string why_no_labels(const raw& content) {
 std::filesystem::path real_mnist() {
   const char* data = delta::test::environment("DELTA_DATA");
   if (data == nullptr || *data == '\0') {
-    std::puts("SKIPPED: the tests on real MNIST images: DELTA_DATA is not set");
+    delta::test::skip("the tests on real MNIST images", "DELTA_DATA is not set");
     return {};
   }
   return std::filesystem::path(data) / "data" / "mnist";

@@ -8,6 +8,7 @@
 
 #include "process.hpp"
 #include "seeds.hpp"
+#include "skip.hpp"
 #include "training.hpp"
 
 using namespace delta::test;
@@ -18,7 +19,7 @@ TEST_CASE(
   const char* const data = environment("DELTA_DATA");
   const auto folder = std::filesystem::path(data == nullptr ? "" : data) / "data" / "mnist";
   if (data == nullptr || !std::filesystem::exists(folder)) {
-    std::puts("\nSKIPPED: learns_test: DELTA_DATA names no folder with data/mnist");
+    skip("learns_test", "DELTA_DATA names no folder with data/mnist");
     return;
   }
   train_options o = unmanaged({.model = "resnet20", .image = 28, .batch = 64});

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "process.hpp"
+#include "skip.hpp"
 #include "temporary_folder.hpp"
 #include "tool.hpp"
 
@@ -22,7 +23,7 @@ bool has_python(const std::string& code) {
 /// Says so, loudly, where there is no Python.
 bool can_run() {
   if (has_python("")) return true;
-  std::puts("\nSKIPPED: plot_replay_test: there is no python3");
+  skip("plot_replay_test", "there is no python3");
   return false;
 }
 
@@ -105,7 +106,7 @@ TEST_CASE("rows become a PNG and an SVG, the same every time") {
   const auto output = [&](const char* name) { return (folder / name).string(); };
   const outcome o = plot(file.string() + " --output " + output("a.png") + " " + output("a.svg"));
   if (!has_python("import matplotlib")) {
-    std::puts("\nSKIPPED: plot_replay_test: drawing: there is no matplotlib");
+    skip("plot_replay_test: drawing", "there is no matplotlib");
     CHECK(o.code == 2);
     CHECK(o.err ==
           "plot_replay.py: matplotlib is missing; expected: python3-matplotlib, or pip "

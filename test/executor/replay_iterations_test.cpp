@@ -15,6 +15,7 @@
 #include "replay/replay.hpp"
 #include "replay/replay_jobs.hpp"
 #include "replay/replay_named.hpp"
+#include "skip.hpp"
 #include "trace/perturb.hpp"
 #include "trace/repeat.hpp"
 
@@ -138,7 +139,7 @@ TEST_CASE("nothing grows over ten steps") {
   for (const trace& t : {with_results(), with_end()}) check_growth(t, machine_for_part(t, 0.6));
   const char* const data = environment("DELTA_DATA");
   if (data == nullptr || *data == '\0') {
-    std::puts("SKIPPED: ten steps of a real model: DELTA_DATA is not set");
+    skip("ten steps of a real model", "DELTA_DATA is not set");
     return;
   }
   const trace t = read_trace(std::filesystem::path(data) / "traces" / "resnet32.log.gz");

@@ -14,6 +14,7 @@
 #include "data/byte_source.hpp"
 #include "delta/trace.hpp"
 #include "process.hpp"
+#include "skip.hpp"
 #include "temporary_folder.hpp"
 #include "trace/file.hpp"
 
@@ -27,7 +28,7 @@ namespace {
 std::filesystem::path real_traces() {
   const char* const data = environment("DELTA_DATA");
   if (data == nullptr || *data == '\0') {
-    std::puts("SKIPPED: the tests on traces of real models: DELTA_DATA is not set");
+    skip("the tests on traces of real models", "DELTA_DATA is not set");
     return {};
   }
   return std::filesystem::path(data) / "traces";

@@ -18,6 +18,7 @@
 
 #include "process.hpp"
 #include "simrd/simrd.hpp"
+#include "skip.hpp"
 #include "trace/file.hpp"
 
 namespace delta::test {
@@ -39,8 +40,7 @@ inline std::filesystem::path dtr_traces(std::string_view who) {
     auto folder = std::filesystem::path(data) / "traces";
     if (std::filesystem::exists(folder / "simrd_reference.json")) return folder;
   }
-  std::printf("\nSKIPPED: %.*s: DELTA_DATA names no folder with traces/simrd_reference.json\n",
-              static_cast<int>(who.size()), who.data());
+  skip(who, "DELTA_DATA names no folder with traces/simrd_reference.json");
   return {};
 }
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/engine/idle_work.hpp"
 #include "delta/detail/engine/in_place_updates.hpp"
 #include "delta/detail/engine/kernel_launch.hpp"
 #include "delta/detail/engine/restore.hpp"
@@ -388,7 +389,7 @@ class operator_run {
   void leave() {
     for (const tensor_id t : touched_) table_->touch(t, began_);
     restorer_.unlock(touched_);
-    reclaimer_->while_nobody_waits({name_, reads(), updates(), made_});
+    do_idle_work(*reclaimer_, {name_, reads(), updates(), made_});
   }
 
   // The open operator as it is by now.

@@ -14,7 +14,7 @@
 namespace delta::detail {
 
 /// Finds the cheapest window of neighbours. Keeps its buffers, so that in the long run it asks no
-/// heap. Knows neither storage nor policy: room.hpp hands both in as callables. For 3 bytes in one
+/// heap. Knows neither storage nor policy: the reclaimer hands both in as callables. For 3 bytes in one
 /// piece, costs in ns:
 ///
 ///   | hole 1 | x 2, 50 | w 1, stays | y 1, 10 | hole 1 | z 1, 20 |

@@ -35,7 +35,7 @@ enum class permission : std::uint8_t {
 ///           the heuristic does not say what it depends on, or its score reads the staleness
 ///   rows    answers are kept by row, asked again when what they depend on changes, and compared
 ///           by vector instructions
-///   index   a threshold and a tree besides (detail/victim_index.hpp), where candidates times
+///   index   a threshold and a tree besides (victims/index.hpp), where candidates times
 ///           searches per operator are over 1,000: below that it is not worth its upkeep
 ///
 /// docs/results/decisions.md has the figures.

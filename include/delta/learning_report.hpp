@@ -1,0 +1,59 @@
+// delta: what a manager has learned, for reports.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "delta/history.hpp"
+#include "delta/step_results.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+/// What a manager has learned, for reports.
+struct learning_report {
+  std::uint64_t steps = 0;      ///< that ended
+  std::uint64_t kinds = 0;      ///< of them, that are kept
+  std::uint32_t operators = 0;  ///< of the last one
+  bytes peak{};                 ///< the most that the program held in it: what it takes unmanaged
+  std::string_view policy;      ///< what decides in the next one like it; empty: there is no choice
+  double expected = 0;          ///< its time / the operators' time, as rehearsed; 0: it was not
+  double measured = 0;          ///< the same of the last one, as measured
+  std::uint64_t divergences = 0;  ///< steps that turned out to be none that was seen
+  std::size_t memory = 0;         ///< bytes that the history takes
+  /// The policies that there are to choose from, by variant; empty: there is no choice.
+  std::span<const std::string_view> policies{};
+  /// The steps that ended, in order, as far back as the selector keeps them.
+  std::vector<step_outcome> outcomes{};
+};
+
+/// What `m` has learned; nothing where its policy does not. O(kinds + outcomes that are kept).
+template <class Manager>
+[[nodiscard]] learning_report learning_report_of(const Manager& m) {
+  learning_report l;
+  const history& past = m.past();
+  l.steps = past.steps();
+  if (l.steps == 0) return l;
+  l.kinds = past.records();
+  l.operators = past.last().length();
+  l.peak = bytes{past.last().peak};
+  l.measured = past.last().time > 0 ? past.last_took() / past.last().time : 0;
+  l.divergences = past.divergences();
+  l.memory = past.footprint();
+  if constexpr (requires { m.heuristic().selector.results(); }) {
+    l.policies = std::remove_cvref_t<decltype(m.heuristic().selector)>::names;
+    l.policy = l.policies[m.variant()];
+    l.outcomes = m.heuristic().selector.results().outcomes();
+    const step_results& results = m.heuristic().selector.results();
+    const step_record& next = past.follows() ? past.followed() : past.last();
+    if (m.variant() == results.chosen() && next.time > 0)
+      l.expected = results.expected() / next.time;
+  }
+  return l;
+}
+
+}  // namespace delta
