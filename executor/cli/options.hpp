@@ -95,7 +95,7 @@ struct train_options {
   bool virtual_clock = false;        ///< costs from flops and bytes: decisions repeat exactly
   double copy_rate = 0;              ///< bytes per second, each way; 0: as fast as memory copies
   std::optional<int> copy_threads;   ///< cpu: as cpu_options; absent: whichever measures better
-  bool turns = false;  ///< each training step waits for a line on standard input
+  bool turns = false;                ///< each training step waits for a line on standard input
 
   std::filesystem::path json;       ///< empty: none
   std::filesystem::path timeline;   ///< empty: none

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "delta/learning_report.hpp"
 #include "delta/kernel.hpp"
+#include "delta/learning_report.hpp"
 #include "delta/observer.hpp"
 #include "device/machine.hpp"
 #include "model/graph.hpp"

@@ -14,8 +14,8 @@
 namespace delta::detail {
 
 /// Finds the cheapest window of neighbours. Keeps its buffers, so that in the long run it asks no
-/// heap. Knows neither storage nor policy: the reclaimer hands both in as callables. For 3 bytes in one
-/// piece, costs in ns:
+/// heap. Knows neither storage nor policy: the reclaimer hands both in as callables. For 3 bytes in
+/// one piece, costs in ns:
 ///
 ///   | hole 1 | x 2, 50 | w 1, stays | y 1, 10 | hole 1 | z 1, 20 |
 ///   y, the hole and z: 30 ns. x and the hole before it: 50 ns. Nothing across w.
