@@ -1,0 +1,138 @@
+// The presets are what they are called: their parts, pinned; and what tells `paper` from its
+// neighbours.
+#include "delta/presets.hpp"
+
+#include <doctest/doctest.h>
+
+#include <concepts>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "delta/peers/peer_presets.hpp"
+#include "machine.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+namespace {
+
+template <class Policy, class H, class D, class P>
+constexpr bool is_made_of = std::same_as<Policy, policy<H, D, P>>;
+
+static_assert(is_made_of<decltype(unmanaged()), base, never_release, no_prefetch>);
+static_assert(is_made_of<decltype(paper()), base, paper_ratio, fifo_prefetch>);
+static_assert(is_made_of<decltype(recompute_only()), dtr, evict_only, no_prefetch>);
+static_assert(is_made_of<decltype(online()), joint_root, cheaper, no_prefetch>);
+static_assert(is_made_of<decltype(learned()), exposed_cost, least_exposed, timely>);
+static_assert(
+    is_made_of<decltype(vdnn()), convolution_inputs_first, offload_only, convolution_inputs_out>);
+static_assert(is_made_of<decltype(superneurons()), lru, by_layer, reverse_prefetch>);
+static_assert(is_made_of<decltype(capuchin()), planned_first, planned_way, in_triggers>);
+static_assert(is_made_of<decltype(chen()), sqrt_segments, evict_only, no_prefetch>);
+static_assert(is_made_of<decltype(swap_lru()), lru, offload_only, no_prefetch>);
+
+/// A selector that never chooses, to name the types of policies that choose.
+using adaptive_parts = decltype(switching(always{}, online(), learned(), recompute_only()));
+template <class P>
+using heuristics_of_policy = std::remove_cvref_t<decltype(std::declval<P>().heuristic.all)>;
+static_assert(
+    std::same_as<heuristics_of_policy<decltype(adaptive())>, heuristics_of_policy<adaptive_parts>>);
+static_assert(std::same_as<decltype(adaptive().decider), decltype(adaptive_parts::decider)>);
+static_assert(std::same_as<decltype(adaptive().prefetcher), decltype(adaptive_parts::prefetcher)>);
+
+/// Which preset a name stands for, by its type.
+template <class Expected>
+void check_name(std::string_view name, const Expected&) {
+  CAPTURE(name);
+  bool same = false;
+  CHECK(with_preset(name, [&](auto p) { same = std::same_as<decltype(p), Expected>; }));
+  CHECK(same);
+}
+
+}  // namespace
+
+TEST_CASE("a preset's name stands for that preset and no other") {
+  check_name("unmanaged", unmanaged());
+  check_name("paper", paper());
+  check_name("dtr", recompute_only());
+  check_name("online", online());
+  check_name("learned", learned());
+  check_name("adaptive", adaptive());
+  check_name("auto", automatic());
+  CHECK(presets.size() == 7);
+  for (const preset& p : peer_presets) CHECK(with_peer(p.name, [](const auto&) {}));
+  CHECK(!with_peer("online", [](const auto&) { FAIL("called"); }));
+}
+
+TEST_CASE("paper: equation (1), the biggest of the stale ones, not (2), the stalest") {
+  machine it(10, 0);
+  manager m{paper(), it.storage};
+  const tensor_id small = m.run({.outputs = {unit}}, gives(1));
+  const tensor_id big = m.run({.outputs = {unit * 4}}, gives(2));
+  CHECK(it.storage.used() == unit * 5);
+  // Over three quarters of the budget: (1) weighs m s, 1 x 2 against 4 x 1.
+  const tensor_id last = m.run({.outputs = {unit * 3}}, gives(3));
+  CHECK(m.where(big) == residency::evicted);
+  CHECK(m.where(small) == residency::resident);
+  CHECK(m.where(last) == residency::resident);
+  // The stalest one is what lru takes.
+  machine other(10, 0);
+  manager l{lru{}, paper_ratio{}, fifo_prefetch{}, other.storage};
+  const tensor_id stale = l.run({.outputs = {unit}}, gives(1));
+  (void)l.run({.outputs = {unit * 4}}, gives(2));
+  (void)l.run({.outputs = {unit * 3}}, gives(3));
+  CHECK(l.where(stale) == residency::evicted);
+}
+
+TEST_CASE("what came back early and was not used yet leaves after all others") {
+  struct on_request : no_prefetch {
+    const bool* wanted;
+    tensor_id next(const context& c) const noexcept {
+      return *wanted && !c.offloaded().empty() ? c.offloaded().front() : tensor_id::none;
+    }
+  };
+  bool wanted = false;
+  machine it(3, 3);
+  manager m{lru{}, offload_only{}, on_request{{}, &wanted}, it.storage};
+  const tensor_id a = variable_of(m, 1), b = variable_of(m, 2);
+  squeeze(m, 2);  // the stalest goes
+  REQUIRE(m.where(a) == residency::host);
+  wanted = true;
+  m.run<0>({.inputs = {b}}, [](call&) {});
+  wanted = false;
+  REQUIRE(on_device(m.where(a)));
+  REQUIRE(m.counts().prefetches == 1);
+  // It is still the stalest, but nobody has had anything of it.
+  squeeze(m, 2);
+  CHECK(on_device(m.where(a)));
+  CHECK(m.where(b) == residency::host);
+  // Used, it is one like the others; and what is needed goes in the end, fresh or not.
+  m.run<0>({.inputs = {a}}, [](call&) {});
+  squeeze(m, 3);
+  CHECK(m.where(a) == residency::host);
+  CHECK(read(m, a) == 1);
+  CHECK(read(m, b) == 2);
+}
+
+TEST_CASE("free bytes lie apart: the cheaper of moving blocks and releasing neighbours") {
+  // | a, dropped | b | c, dropped | d |: two units are free, and two are wanted in one piece.
+  // Moving one unit takes 64 us; b takes 1 us to make again, or 1 s.
+  for (const bool cheap : {true, false}) {
+    CAPTURE(cheap);
+    machine it(4, 0, copy_rates{.move = 1e6});
+    manager m{lru{}, evict_only{}, no_prefetch{}, it.storage};
+    const nanoseconds cost{cheap ? 1'000 : 1'000'000'000};
+    std::vector<tensor_id> t;
+    for (std::uint64_t i = 0; i < 4; ++i)
+      t.push_back(m.run({.outputs = {unit}, .cost = cost}, gives(i)));
+    m.drop(t[0]), m.drop(t[2]);
+    REQUIRE(it.storage.largest_hole() == unit);
+    const tensor_id two = m.run({.outputs = {unit * 2}}, gives(9));
+    CHECK((it.storage.moves() == 0) == cheap);
+    CHECK((m.counts().evictions > 0) == cheap);
+    CHECK(read(m, two) == 9);
+    CHECK(read(m, t[1]) == 1);
+    CHECK(read(m, t[3]) == 3);
+  }
+}
