@@ -14,13 +14,13 @@ import tempfile
 BUSY = 0.05
 
 
-def train(program, *flags, wrap=()):
+def train(program, *flags):
     """Runs delta-train; gives its report. Raises CalledProcessError, with what it said in stderr.
 
     The report's "seconds_by_step" is there even if the program's reports have none: then it has the
     steps that progress lines tell of, which are all where they are fewer than 16."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
-        command = [*wrap, program, *map(str, flags), "--json", report.name]
+        command = [program, *map(str, flags), "--json", report.name]
         ran = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                              encoding="utf-8", check=True)
         found = json.load(open(report.name, encoding="utf-8"))
@@ -49,16 +49,14 @@ def children_seconds():
 
 
 def load_between(before, after, ours_since):
-    """Parts of all cores' time: what others had, what was stolen; None where there is no /proc. What
-    our run took before its first line and after its last is not told apart, so others' is a little
-    too small, and may come out under nothing."""
-    load = {"average": os.getloadavg()[0], "others": None, "stolen": None, "busy": None}
+    """Parts of all cores' time: what others had, what was stolen; None where there is no /proc. Ours
+    is what children took that have ended since."""
+    load = {"others": None, "stolen": None}
     if before and after and after["all"] > before["all"]:
         spent = {key: after[key] - before[key] for key in after}
         ours = children_seconds() - ours_since
         load["others"] = max(0.0, (spent["busy"] - ours) / spent["all"])
         load["stolen"] = spent["stolen"] / spent["all"]
-        load["busy"] = load["others"] > BUSY or load["stolen"] > BUSY
     return load
 
 

@@ -23,7 +23,7 @@
 
 namespace delta {
 
-/// How a tensor leaves the device (Algorithm 3); `keep`: not now (not judged again in this
+/// How a tensor leaves the device (Algorithm 3); `keep`: not now (not asked about again in this
 /// reservation).
 enum class action : std::uint8_t { evict, offload, keep };
 /// How a tensor on the host comes back (Algorithm 1, lines 4 to 8).
@@ -187,8 +187,7 @@ consteval quantity depends_on() {
 //
 // Semantic rules:
 //  * `decide` is asked about a resident tensor that can leave in at least one way. An action that
-//  is
-//    impossible for it is taken for the other one where that is possible, else for keep.
+//    is impossible for it is taken for the other one where that is possible, else for keep.
 //  * A clean tensor needs no copy: it simply goes, whether evict or offload was chosen.
 //
 // Detected, with a default:

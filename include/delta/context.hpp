@@ -370,8 +370,7 @@ class context {
   };
   /// Sums the costs of the closure, each operator and each reload once: of at most so many records,
   /// until they cost more than `enough`. `keep`: the records that count must say so when they
-  /// change
-  /// (`detail::closure_watch`).
+  /// change (`detail::closure_watch`).
   walked walk(tensor_id t, closure what, std::uint32_t position, bool keep, std::size_t most,
               double enough) const noexcept {
     std::array<operator_id, walk_limit> found;      // in the order of the walk

@@ -65,7 +65,7 @@ class poisoned : public error {
   }
 };
 
-/// Why a tensor could not leave. The first that applies, in the order of `room::why_it_stays`.
+/// Why a tensor could not leave. The first that applies, in the order of `detail::why_it_stays`.
 enum class obstacle : std::uint8_t {
   pinned,         ///< a constant, or pinned by the user
   locked,         ///< in use: an input or output of the operator at hand, or held by a view

@@ -205,7 +205,8 @@ class history {
     r.step = r.again_step = r.before_step = r.quiet_step = 0;
     away_.forget(t);
   }
-  /// Between operators the program did that to a tensor; of a source, `came` first. Amortised O(1).
+  /// Between operators the program did that to a tensor; of a source, `created` first. Amortised
+  /// O(1).
   void changed(step_record::change::kind what, tensor_id t, bytes size, bool pinned) {
     row& r = rows_[index(t)];
     std::uint32_t of = r.local;

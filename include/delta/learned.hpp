@@ -101,8 +101,8 @@ struct least_exposed : exposure {
   /// until then).
   bool rather_wait(const context& c, tensor_id t, double wait) const {
     const forecast f = c.next_use(t);
-    const double reclaimer = c.budget() - c.used() + c.leaving();
-    if (f.what == forecast::kind::known && c.past().growth(f.position) > reclaimer) return false;
+    const double room = c.budget() - c.used() + c.leaving();
+    if (f.what == forecast::kind::known && c.past().growth(f.position) > room) return false;
     return wait <= cost(c, t, f);
   }
   double release_cost(const context& c, tensor_id t) const { return cost(c, t, c.next_use(t)); }
@@ -126,10 +126,10 @@ struct timely : exposure {
     const tensor_id t = past.first_due();
     if (t == tensor_id::none) return t;
     const std::uint32_t at = c.next_use(t).position;
-    const double reclaimer = c.budget() - c.used() - c.bytes(t);
-    if (reclaimer < 0) return tensor_id::none;
+    const double room = c.budget() - c.used() - c.bytes(t);
+    if (room < 0) return tensor_id::none;
     const double coming = past.growth(at) + reserve * past.evicted_before(at);
-    return coming <= reclaimer ? t : tensor_id::none;
+    return coming <= room ? t : tensor_id::none;
   }
   /// While the step's peak is ahead and over the budget: what will not be used before it, and is
   /// dearest to recompute for its size and for how long it will be away. Candidates are ranked once

@@ -23,7 +23,7 @@ struct counters {
   std::uint64_t revivals = 0;                 ///< tensors used while their copy out was under way
   std::uint64_t backward_releases = 0;        ///< releases in the backward pass (repairs P-7)
   std::uint64_t waits = 0;                    ///< times the host waited for a copy to free bytes
-  std::uint64_t decisions = 0;                ///< tensors judged
+  std::uint64_t decisions = 0;                ///< tensors that a Decider was asked about
   std::uint64_t bytes_out = 0, bytes_in = 0;  ///< bytes of all copies, as the storage counts them
   nanoseconds recompute_time{};               ///< as measured, where known
 };

@@ -1,5 +1,4 @@
-// delta: what steps took under each of several policies, by kind of step: what a selector chooses
-// by.
+// delta: step times per policy and kind of step, measured and rehearsed, for selectors.
 #pragma once
 
 #include <algorithm>

@@ -160,7 +160,7 @@ struct switched_heuristic {
   void end_of_step(const context& c) { detail::tell_all_end_of_step(all, c); }
 };
 
-/// Deciders of which one judges; the defaults are the manager's.
+/// Deciders of which one decides; the defaults are those of detail/engine/roles.hpp.
 template <Decider... Ds>
 struct switched_decider {
   static constexpr bool learns = (delta::learns<Ds>() || ...);

@@ -85,7 +85,7 @@ struct tensor {
   std::uint32_t locks = 0;                   ///< operators, plans and views that use it now
   std::uint32_t wanted = 0;                  ///< restores under way that will read it
   mutable double cost = unknown;    ///< of its closure, or a lower bound, where the graph keeps it
-  std::uint64_t passed_over = 0;    ///< reservation in which it must not be judged again
+  std::uint64_t passed_over = 0;    ///< reservation in which it must not be asked about again
   std::uint32_t planned = nowhere;  ///< its row in the plan under way
   std::uint32_t edges = nowhere;    ///< the first of those to its readers (`graph`)
   mutable std::uint32_t mark = 0;   ///< last walk that visited it

@@ -164,8 +164,8 @@ using block = token<struct block_kind>;  ///< bytes on the device
 using slab = token<struct slab_kind>;    ///< bytes on the host, in the budgeted host arena
 
 /// A copy under way. It owns both of its ends, so nobody else can name a block or a slab in motion
-/// (the eight transfer rules; detail/storage_rules.hpp keeps them). `Storage::land` gives both
-/// back.
+/// (the eight transfer rules; detail/storage/storage_rules.hpp keeps them). `Storage::land` gives
+/// both back.
 class transfer {
  public:
   /// For storages: a copy between these two that is over when `done` is reached.

@@ -64,7 +64,7 @@ void check_equal(const due_times& list, const plain_list& expected, dice& roll) 
 
 }  // namespace
 
-TEST_CASE("away_list: bytes due before a position, and what is due first") {
+TEST_CASE("due_times: bytes due before a position, and what is due first") {
   for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
     CAPTURE(seed);
     dice roll(seed);
@@ -115,7 +115,7 @@ TEST_CASE("away_list: bytes due before a position, and what is due first") {
   }
 }
 
-TEST_CASE("away_list: a tensor without bytes changes nothing") {
+TEST_CASE("due_times: a tensor without bytes changes nothing") {
   due_times list;
   list.cover(2);
   list.reset(4, [](tensor_id) { return none; });
@@ -128,7 +128,7 @@ TEST_CASE("away_list: a tensor without bytes changes nothing") {
   CHECK(list.first_due() == tensor_id::none);
 }
 
-TEST_CASE("away_list: what comes and goes takes no more memory") {
+TEST_CASE("due_times: what comes and goes takes no more memory") {
   due_times list;
   list.cover(100);
   const auto unknown = [](tensor_id) { return none; };

@@ -64,8 +64,8 @@ REVEAL(weights_of_table);
 REVEAL(scores_of_table);
 #undef REVEAL
 
-/// Tensors, records and candidates to which everything happens that a ledger does, by its rules
-/// (detail/ledger.hpp); and who may leave, by chance.
+/// Tensors, records and candidates to which everything happens that a residency table does, by its
+/// rules (tensors/residency_table.hpp); and who may leave, by chance.
 struct world {
   explicit world(std::uint64_t seed) : roll(seed), view(g, now) {
     now.clock = nanoseconds{1};

@@ -300,7 +300,7 @@ TEST_CASE("history: the end of a step without operators is none") {
   CHECK(player.past.follows());
 }
 
-TEST_CASE("history: a taught step is followed by one whose operators have no names") {
+TEST_CASE("history: a preloaded step is followed by one whose operators have no names") {
   for (std::uint64_t seed = 1; seed <= seeds(200); ++seed) {
     CAPTURE(seed);
     step_script s = random_script(seed);

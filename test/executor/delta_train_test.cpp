@@ -132,7 +132,8 @@ TEST_CASE("two processes, one managed: the same digests; one table of both") {
   CHECK(std::ranges::count(table.out, '\n') == 3);
 }
 
-TEST_CASE("runs that take turns: a line of input for every step, and the same bits") {
+TEST_CASE(
+    "runs that take turns: a step says that it waits, goes on where there is no input, same bits") {
   const temporary_folder folder;
   const std::string flags = "--batch 4 --image 16 --steps 3 --seed 3 --json ";
   const auto alone = folder / "alone.json", waits = folder / "waits.json";

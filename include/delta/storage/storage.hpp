@@ -49,7 +49,7 @@ concept frees_slabs = requires(S& s, slab&& h) {
   { s.free(std::move(h)) } -> std::same_as<void>;
 };
 
-/// `copy_out(block&)` queues a copy to a fresh slab. The block is moved from only on success;
+/// `copy_out(block&)` queues a copy to a new slab. The block is moved from only on success;
 /// nullopt means that the host side is full.
 template <class S>
 concept copies_out = requires(S& s, block& b) {
@@ -163,9 +163,9 @@ concept shows_its_holes = requires(S& s, bytes n, void (*f)(std::uint32_t, bytes
   { s.move_rate() } -> std::same_as<double>;
   s.walk_blocks(f);
 };
-/// `burden(direction)`: ns that the compute engine loses by one of copying that way beside it, from
-/// 0 to 1 (default: 0); `alone(stamp)`: what work on it would have taken without, known when
-/// `elapsed` is (default: that).
+/// `burden(direction)`: compute time lost per ns of copying that way at the same time, from 0 to 1
+/// (default: 0); `alone(stamp)`: what an operator would have taken without copies beside it, known
+/// when `elapsed` is (default: that).
 template <class S>
 concept tells_burdens = requires(S& s, const S& asked, direction d, stamp p) {
   { asked.burden(d) } -> std::same_as<double>;

@@ -102,7 +102,7 @@ consteval bool explain_heuristic() {
   return true;
 }
 
-/// Of a Decider: judge, and what is detected.
+/// Of a Decider: decide, and what is detected.
 template <class D>
 consteval bool explain_decider() {
   static_assert(decides_action<D>,

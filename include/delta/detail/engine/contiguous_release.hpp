@@ -1,6 +1,6 @@
-// delta: releases neighbours, where free bytes lie scattered and a request needs them in one piece:
-// rather than moving blocks, where that is dearer, and in steps that are known before anything has
-// to move (Coop's contiguous release).
+// delta: releases neighbours where free bytes lie scattered and a request needs them in one piece:
+// when moving blocks would cost more; and, in steps that are known, before anything has to move
+// (Coop's contiguous release).
 #pragma once
 
 #include <algorithm>
@@ -116,7 +116,7 @@ class contiguous_release {
     if (is_cached(r, t)) return 0.0;
     return may_go(r, c, t) ? r.policy().release_cost(c, t) : never;
   }
-  // A score is per byte, whatever the heuristic: of neighbours the sum over bytes is compared.
+  // Scores are taken as costs per byte: of neighbours the sum over their bytes is compared.
   [[nodiscard]] double price(Reclaimer& r, const context& c, tensor_id t) {
     if (is_cached(r, t)) return 0.0;
     if (!may_go(r, c, t)) return never;

@@ -1,5 +1,5 @@
-// delta: what is done after every operator, when nobody waits: the early start, the prefetcher's
-// reloads, copies ahead (repairs P-4, P-10).
+// delta: what is done after every operator, when nobody waits: release before memory is full, the
+// prefetcher's reloads, copies ahead (docs/paper.md, repairs P-4, P-10).
 #pragma once
 
 #include "delta/concepts.hpp"
@@ -20,7 +20,8 @@ template <class S>
     return true;
 }
 
-/// Releases as many bytes as the prefetcher wants early, if that many have no use near.
+/// Releases as many bytes as the prefetcher wants early; fewer, where the Filter finds no more that
+/// nothing waits for.
 template <class Reclaimer>
 void release_early(Reclaimer& r) {
   auto& table = r.table();
@@ -72,7 +73,7 @@ void copy_ahead(Reclaimer& r) {
   }
 }
 
-/// All three, behind the operator `o`. Never throws for lack of memory.
+/// All three, after the operator `o`. Never throws for lack of memory.
 template <class Reclaimer>
 void do_idle_work(Reclaimer& r, const ended_operator& o) {
   using policy_roles = typename Reclaimer::policy_roles;

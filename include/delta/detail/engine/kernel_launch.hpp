@@ -41,9 +41,9 @@ class launcher {
  public:
   launcher(residency_table<storage_type>& l, Reclaimer& r) : table_(&l), reclaimer_(&r) {}
 
-  /// Outputs and workspace of one operator, for which `Room::make` has made room. What is not taken
-  /// goes back. The launcher lends its list, which keeps its capacity: one at a time, so a replay
-  /// must be over before the operator that asked for it allocates.
+  /// Outputs and workspace of one operator, for which `reclaimer::make` has made room. What is not
+  /// taken goes back. The launcher lends its list, which keeps its capacity: one at a time, so a
+  /// replay must be over before the operator that asked for it allocates.
   class allocation {
    public:
     /// `size_of(x)` is the size of the output that `x` of the list stands for. Throws

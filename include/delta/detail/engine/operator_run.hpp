@@ -31,8 +31,8 @@ struct as_given {
   bytes operator()(bytes n) const noexcept { return n; }
 };
 
-/// Takes one operator through versions, restorer, room and launcher, in the order that P-6 asks
-/// for. The manager has checked the ids, and that nobody else is inside.
+/// Takes one operator through versions, restorer, reclaimer and launcher, in the order that P-6
+/// asks for. The manager has checked the ids, and that nobody else is inside.
 template <class Reclaimer>
 class operator_run {
   using storage_type = typename Reclaimer::storage_type;

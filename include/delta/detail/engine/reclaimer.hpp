@@ -1,6 +1,7 @@
-// delta: makes room: the loop of Algorithm 1 (lines 11 to 19) around Filter and Director, with the
-// exit that the paper's has not (repairs P-4). Operators and restores need bytes: `make`, then
-// `obtain` for each block. While nobody waits, idle_work.hpp asks it to let more go.
+// delta: makes room: the loop of Algorithm 1 (lines 11 to 19; docs/paper.md, as are the repairs
+// P-n) around Filter and Decider, with the exit that the paper's has not (P-4). Operators and
+// restores need bytes: `make`, then `obtain` for each block. While nobody waits, idle_work.hpp asks
+// it to let more go.
 #pragma once
 
 #include <algorithm>
@@ -23,9 +24,9 @@
 
 namespace delta::detail {
 
-/// Releases tensors until a reservation fits. Every step of a reservation frees bytes, passes a
-/// candidate over, or ends one of finitely many copies, so it ends. What a policy's answer can't do
-/// is put right here, so that no Decider can lose bytes (P-3).
+/// Releases tensors until a reservation fits. Every step of a reservation frees bytes, starts the
+/// copy of a candidate, passes one over, or ends one of finitely many copies, so it ends. What a
+/// policy's answer can't do is put right here, so that no Decider can lose bytes (P-3).
 template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O>
 class reclaimer {
  public:
@@ -67,7 +68,7 @@ class reclaimer {
     }
   }
 
-  /// The bytes that could be made free with patience; what is locked now is not among them.
+  /// The bytes that would be free after waiting for copies; what is locked now is not among them.
   /// O(candidates).
   [[nodiscard]] bytes reachable() {
     table_->harvest();
@@ -104,8 +105,8 @@ class reclaimer {
     }
   }
 
-  /// Recomputation thrashes: of several policies, does another one decide from now on? At most as
-  /// often in a step as there may be policies. It may recompute each operator as often as the one
+  /// Recomputation thrashes: of several policies, does another one decide from now on? At most 16
+  /// times in a step. It may recompute each operator as often as the one
   /// before it. O(tensors + records).
   bool replace_policy() {
     if constexpr (replaces_variant<H>) {
@@ -164,21 +165,19 @@ class reclaimer {
   /// Remembers the largest need seen: every error names at least that.
   void raise_floor(bytes need) noexcept { floor_ = std::max(floor_, need); }
 
-  // --- for idle work and for releasing neighbours
-  // -------------------------------------------------
+  // --- for idle work and for releasing neighbours -----------------------------------------------
 
   [[nodiscard]] residency_table<S>& table() noexcept { return *table_; }
   [[nodiscard]] policy_roles& policy() noexcept { return roles_; }
-  /// Idle work begins behind that operator, and ends: until then policies see it. What was kept by
-  /// the Decider may be asked about again.
+  /// Idle work begins after that operator, which policies see until `end_idle`. What the Decider
+  /// has kept may be asked about again.
   void begin_idle(const ended_operator& o) noexcept { ++reservation_, ended_ = o; }
   void end_idle() noexcept { ended_ = {}; }
   /// Was it passed over in this reservation?
   [[nodiscard]] bool passed_over(tensor_id t) const noexcept {
     return table_->tensors[t].passed_over == reservation_;
   }
-  /// The Filter's choice of what nothing waits for, away by the Decider's way. False: there is
-  /// none.
+  /// Releases the Filter's choice of what nothing waits for. False: there is none.
   bool release_idle() { return release_one(tier::idle); }
   /// What is cached leaves before anybody is asked, the lowest id first. O(1).
   bool drop_cached() {
@@ -189,7 +188,7 @@ class reclaimer {
   /// Lets one tensor go, by the first way that is open to it, or passes it over.
   void release(const context& c, tensor_id t, action a) {
     tensor& r = table_->tensors[t];
-    // Nobody wants it back: no decision, and not for the Decider to keep.
+    // Nobody wants it back: it goes whatever the Decider says.
     if (c.is_released(t)) return left(c, t), table_->evict(t);
     if (a == action::keep) return void(r.passed_over = reservation_);
     const auto draft = events_.leaving(c, t, roles_.heuristic());
@@ -308,8 +307,8 @@ class reclaimer {
     release(c, t, a);
     return true;
   }
-  /// The host is full and something could leave if it were not: host copies of tensors that are on
-  /// the device, in use, are a convenience. O(tensors).
+  /// The host is full and something could leave if it were not: gives up every host copy of a
+  /// tensor that is not on the host alone. O(tensors).
   bool reclaim_host() {
     bool any = false;
     if (!table_->now.may_offload) return false;

@@ -1,5 +1,6 @@
-// delta: the three roles of a policy as the engine asks them. Every optional member is called here,
-// and here alone is its default. What an answer can't do is put right by the reclaimer.
+// delta: the three roles of a policy as the engine asks them. Every optional member function is
+// called here, and here is its default (those of constants are in concepts.hpp). What an answer
+// can't do is put right by the reclaimer.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace delta::detail {
 
-// --- optional members, or their defaults; also for roles that stand for several (switching.hpp)
-// ---
+// --- optional members, or their defaults; also called by switching.hpp
+// -----------------------------
 
 /// How a tensor on the host comes back. Default: the cheaper way, the queue included.
 template <class D>
@@ -73,8 +74,7 @@ void tell_end_of_step(Role& role, const context& c) {
   if constexpr (follows_steps<Role>) role.end_of_step(c);
 }
 
-// --- a policy at work
-// -----------------------------------------------------------------------------
+// --- a policy at work ----------------------------------------------------------------------------
 
 /// Heuristic (in its filter), Decider and Prefetcher, by value: empty ones take no room.
 template <Heuristic H, Decider D, Prefetcher P>
@@ -84,7 +84,7 @@ class roles {
 
   /// Does any of them ask what the steps before showed?
   static constexpr bool learn = learns<H>() || learns<D>() || learns<P>();
-  /// May steps have deciders of their own?
+  /// Can a selector change the policy between steps?
   static constexpr bool switch_variants = selects_variant<H>;
   static constexpr bool may_release_early = releases_early<P>;
   static constexpr bool may_copy_ahead = copies_out_ahead<P>;

@@ -146,7 +146,7 @@ class storage_rules {
     --device_[b.index()].holds;
   }
 
-  /// What follows is the engines' word; see Storage in concepts.hpp.
+  /// What follows is the engines' word; see storage/storage.hpp.
   [[nodiscard]] bool reached(stamp s) { return engines_.reached(s); }
   void wait(stamp s) { engines_.wait(s); }
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) { return engines_.elapsed(s); }

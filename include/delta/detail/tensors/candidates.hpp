@@ -13,14 +13,12 @@ namespace delta::detail {
 
 /// Resident tensors, in three sets:
 ///
-///   candidates  not pinned both ways: a policy says who leaves. What is locked stays among them
-///   and
-///               is passed over: an operator locks its inputs, and few searches come between
+///   candidates  not pinned both ways: a policy says who leaves. What is locked stays in the set
+///               and is passed over: an operator locks its inputs, and few searches come between
 ///   parked      of these, they that have no way out whatever the others do: nobody is asked about
 ///               them until something happens to them
 ///   cached      dropped by the program, computed again on the way to something else, and kept
-///   while
-///               there is room
+///               while there is room
 ///
 /// Sets of ids: O(1), and no heap but in `cover`, as what unlocks a tensor must not fail.
 class candidate_list {

@@ -87,7 +87,7 @@ TEST_CASE("what is dropped while an operator or a view has it goes at their end"
   CHECK(c.storage.used() == 10_B);
 }
 
-TEST_CASE("taking back what is spare asks nobody") {
+TEST_CASE("taking back what is cached asks nobody") {
   simulated storage{{.capacity = 1000_B}};
   manager m{recompute_only(), storage};
   const tensor_id x = m.variable(10_B);
@@ -109,7 +109,7 @@ TEST_CASE("taking back what is spare asks nobody") {
   CHECK(m.evaluations() == asked);
 }
 
-TEST_CASE("a spare has no host copy") {
+TEST_CASE("what is cached has no host copy") {
   simulated storage{{.capacity = 100_B, .host_capacity = 40_B, .rate_out = 1e9, .rate_in = 1e9}};
   manager m{policy<lru, offload_only, no_prefetch>{}, storage};
   const tensor_id a = m.run({.outputs = {30_B}}, nothing);
