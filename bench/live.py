@@ -263,8 +263,7 @@ and the median of the error. Same bits: losses, parameters and state, by digest.
 
 A quiet machine: nothing else that computes (no build, no second benchmark); on a virtual machine,
 neighbours show as stolen time or not at all, so compare ratios and repeat what is marked as busy.
-Before a run gives up its turn it waits for its copies, which is no part of the step: it flatters
-policies that copy across the end of a step.
+Before a run gives up its turn it waits for its copies, as part of the step.
 `--wrap "nice -n -5"` or `--wrap "taskset -c 0,1"` puts words before the program.
 
 ## Targets

@@ -192,13 +192,15 @@ bool cpu_device::block_until(stamp s) {
   return true;
 }
 
-void cpu_device::stand_still(const std::function<void()>& f) {
+nanoseconds cpu_device::stand_still(const std::function<void()>& f) {
+  const auto asked = clock::now();
   wait({engine::copy_out, lane_of(direction::out).queued});
   wait({engine::copy_in, lane_of(direction::in).queued});
   const auto from = clock::now();
   f();
   const std::lock_guard lock{mutex_};
   start_ += clock::now() - from;
+  return from - asked;
 }
 
 void cpu_device::begin(const fence& after) {

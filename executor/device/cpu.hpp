@@ -80,8 +80,8 @@ class cpu_device {
   [[nodiscard]] std::optional<nanoseconds> began(stamp s) const;
 
   /// Waits for all copies and calls `f`, during which the clock stands still: what the host does
-  /// then is no time of the program's.
-  void stand_still(const std::function<void()>& f);
+  /// then is no time of the program's. How long it waited for them.
+  nanoseconds stand_still(const std::function<void()>& f);
 
   /// Since the device was made, but for the time in which it stood still.
   [[nodiscard]] nanoseconds now() const noexcept { return clock::now() - start_; }

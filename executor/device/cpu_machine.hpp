@@ -47,7 +47,9 @@ class cpu_machine : public machine {
   [[nodiscard]] bool computes_at_once() const override { return true; }
 
   void lend(thread_pool& idle) override { device_.lend(&idle); }
-  void stand_still(const std::function<void()>& f) override { device_.stand_still(f); }
+  nanoseconds stand_still(const std::function<void()>& f) override {
+    return device_.stand_still(f);
+  }
 
   std::byte* map(std::byte* device, bytes n, bool reading) override;
   void unmap(bool writing) override;

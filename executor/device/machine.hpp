@@ -59,8 +59,8 @@ class machine {
   [[nodiscard]] virtual std::optional<int> copy_threads() const { return std::nullopt; }
 
   /// Calls `f`, which is no part of the program: where the machine can, its engines are idle and
-  /// its clock stands still meanwhile.
-  virtual void stand_still(const std::function<void()>& f) { f(); }
+  /// its clock stands still meanwhile. How long it waited until they were idle.
+  virtual nanoseconds stand_still(const std::function<void()>& f) { return f(), nanoseconds{}; }
 
   /// A moment in a profiler's timeline, where there is a profiler to draw it.
   virtual void mark_moment(const char*) {}

@@ -225,6 +225,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   listed_batch batch(*s.data, o.image);
   const std::uint64_t per_epoch = order.whole_batches(std::size_t(o.batch));
   const std::uint64_t report_every = std::max<std::uint64_t>(1, steps / 8);
+  const auto seconds = [](nanoseconds t) { return double(t.count()) * 1e-9; };
   for (std::uint64_t i = 0; i < steps; ++i) {
     const std::uint64_t epoch = i / per_epoch;
     if (i % per_epoch == 0) {
@@ -232,11 +233,14 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
       s.training.hyper->learning_rate = float(learning_rate(o, epoch));
     }
     batch.set(order.batch(i % per_epoch, std::size_t(o.batch)));
-    if (o.turns) device->stand_still([&] { await_turn(s.progress, wanted.title); });
+    if (o.turns) {
+      // What a step leaves to copy is copied before others have their turns, and is its time.
+      const nanoseconds left = device->stand_still([&] { await_turn(s.progress, wanted.title); });
+      if (i > 0) walls.back() += seconds(left), stalls.back() += seconds(left);
+    }
     const nanoseconds waited = device->waited(), held = device->host_waited();
     const nanoseconds began = storage.now();
     out.losses.push_back(trainee->train(&batch));
-    const auto seconds = [](nanoseconds t) { return double(t.count()) * 1e-9; };
     out.last_step = storage.now() - began;
     const nanoseconds host_waited = device->host_waited() - held;
     const step_times t = trainee->times();

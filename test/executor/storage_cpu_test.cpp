@@ -140,13 +140,15 @@ TEST_CASE("cpu device: its clock stands still, with no copy under way") {
   const stamp out = m.device.copy(direction::out, m.here, m.there, 1_MiB, {});
   bool done = false;
   nanoseconds before{};
-  m.device.stand_still([&] {
+  const nanoseconds waited = m.device.stand_still([&] {
     done = m.device.reached(out);
     before = m.device.now();
-    std::this_thread::sleep_for(std::chrono::milliseconds{200});
+    std::this_thread::sleep_for(std::chrono::milliseconds{400});
   });
   CHECK(done);
-  CHECK(m.device.now() - before < std::chrono::milliseconds{150});
+  CHECK(waited > nanoseconds{});
+  CHECK(waited < std::chrono::milliseconds{350});
+  CHECK(m.device.now() - before < std::chrono::milliseconds{350});
   CHECK(*m.device.elapsed(out) >= std::chrono::milliseconds{10});
 }
 
