@@ -7,9 +7,9 @@ policies' predictions come true.
 A cell is a model, a batch, a number of kernel threads, a budget and a copy rate. All of a cell's
 policies, and the unmanaged run, train at the same time and take turns step by step, each round in
 an order of its own: a machine whose speed drifts, or that is shared, favours none, and a ratio
-compares steps that are seconds apart. Writes OUT.json, all that was measured, and OUT.md, and prints the
-latter. Exit code 1: a run gave other bits than the unmanaged one; 2: a run failed, or a flag is
-wrong.
+compares steps that are seconds apart. Writes OUT.json, all that was measured, and OUT.md, and
+prints the latter. Exit code 1: a run gave other bits than the unmanaged one; 2: a run failed, or a
+flag is wrong.
 """
 
 import argparse
@@ -22,7 +22,8 @@ import sys
 import tempfile
 
 from replay_results import commit, table
-from training import BUSY, busy_times, children_seconds, load_between, machine, stolen_between, train
+from training import (BUSY, busy_times, children_seconds, load_between, machine, stolen_between,
+                      train)
 
 MODELS = {"resnet50": (64, 128), "resnet20": (64,), "resnext50_32x4d": (32,)}
 POLICIES = ("online", "dtr", "paper", "adaptive", "auto")
@@ -38,6 +39,10 @@ TARGETS = {60: 1.06, 40: 1.16}  # adaptive over unmanaged, copies as fast as mem
 def say_and_end(line):
     print(f"live.py: {line}", file=sys.stderr)
     sys.exit(2)
+
+
+def not_found(fault):
+    say_and_end(f"{fault.filename}: not found; expected: --train PROGRAM, a delta-train")
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -59,7 +64,7 @@ class Run:
                 [*a.wrap.split(), a.train, *map(str, flags), *a.flags], stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8")
         except FileNotFoundError as fault:
-            say_and_end(f"{fault.filename}: not found; expected: --train PROGRAM, a delta-train")
+            not_found(fault)
         self.said = []
         self.await_its_turn()
 
@@ -113,7 +118,7 @@ def unmanaged_peak(a, cell):
                            "--batch", cell["batch"], "--threads", cell["threads"],
                            "--device", "cpu", "--steps", 1, "--policy", "unmanaged", *a.flags)
         except FileNotFoundError as fault:
-            say_and_end(f"{fault.filename}: not found; expected: --train PROGRAM, a delta-train")
+            not_found(fault)
         except subprocess.CalledProcessError as fault:
             said = fault.stderr.strip().splitlines() or ["no message"]
             say_and_end(f"delta-train, exit code {fault.returncode}: {said[-1]}")
@@ -159,7 +164,7 @@ def rows_of(cell, measured):
                    **{k: run[k] for k in ("evictions", "offloads", "reloads", "recomputes")},
                    same_bits=run["digests"] == first["digests"],
                    within_budget=run["peak_bytes"] <= run["budget_bytes"],
-                   busy=quiet < FEWEST_QUIET, predictions=predictions([run]), run=run)
+                   busy=quiet < FEWEST_QUIET, predictions=predictions(run), run=run)
     add_best(rows)
     return rows
 
@@ -172,9 +177,9 @@ def step_ratios(run, other):
     return [p[0] / p[1] for p in (quiet if len(quiet) >= FEWEST_QUIET else pairs)], len(quiet)
 
 
-def predictions(runs):
+def predictions(run):
     """How far predicted steps were from what they took, behind warm-up; None: nothing predicted."""
-    told = [(o["predicted"], o["measured"]) for r in runs for o in r["outcomes"][WARM_UP:]
+    told = [(o["predicted"], o["measured"]) for o in run["outcomes"][WARM_UP:]
             if o["predicted"] > 0 and o["measured"] > 0]
     if not told:
         return None

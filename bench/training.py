@@ -51,13 +51,12 @@ def children_seconds():
 def load_between(before, after, ours_since):
     """Parts of all cores' time: what others had, what was stolen; None where there is no /proc. Ours
     is what children took that have ended since."""
-    load = {"others": None, "stolen": None}
-    if before and after and after["all"] > before["all"]:
-        spent = {key: after[key] - before[key] for key in after}
-        ours = children_seconds() - ours_since
-        load["others"] = max(0.0, (spent["busy"] - ours) / spent["all"])
-        load["stolen"] = spent["stolen"] / spent["all"]
-    return load
+    stolen = stolen_between(before, after)
+    if stolen is None:
+        return {"others": None, "stolen": None}
+    ours = children_seconds() - ours_since
+    others = (after["busy"] - before["busy"] - ours) / (after["all"] - before["all"])
+    return {"others": max(0.0, others), "stolen": stolen}
 
 
 def stolen_between(before, after):

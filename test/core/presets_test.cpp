@@ -42,38 +42,33 @@ static_assert(
 static_assert(std::same_as<decltype(adaptive().decider), decltype(adaptive_parts::decider)>);
 static_assert(std::same_as<decltype(adaptive().prefetcher), decltype(adaptive_parts::prefetcher)>);
 
-/// Which preset a name stands for, by its type.
-template <class Expected>
-void check_name(std::string_view name, const Expected&) {
+/// What a name stands for, by its type. `find` is with_preset or with_peer.
+template <class Find, class Expected>
+void check_found(const Find& find, std::string_view name, const Expected&) {
   CAPTURE(name);
   bool same = false;
-  CHECK(with_preset(name, [&](auto p) { same = std::same_as<decltype(p), Expected>; }));
-  CHECK(same);
-}
-template <class Expected>
-void check_peer(std::string_view name, const Expected&) {
-  CAPTURE(name);
-  bool same = false;
-  CHECK(with_peer(name, [&](auto p) { same = std::same_as<decltype(p), Expected>; }));
+  CHECK(find(name, [&](auto p) { same = std::same_as<decltype(p), Expected>; }));
   CHECK(same);
 }
 
 }  // namespace
 
 TEST_CASE("a preset's name stands for that preset and no other") {
-  check_name("unmanaged", unmanaged());
-  check_name("paper", paper());
-  check_name("dtr", recompute_only());
-  check_name("online", online());
-  check_name("learned", learned());
-  check_name("adaptive", adaptive());
-  check_name("auto", automatic());
+  const auto preset_by = [](std::string_view name, const auto& f) { return with_preset(name, f); };
+  const auto peer_by = [](std::string_view name, const auto& f) { return with_peer(name, f); };
+  check_found(preset_by, "unmanaged", unmanaged());
+  check_found(preset_by, "paper", paper());
+  check_found(preset_by, "dtr", recompute_only());
+  check_found(preset_by, "online", online());
+  check_found(preset_by, "learned", learned());
+  check_found(preset_by, "adaptive", adaptive());
+  check_found(preset_by, "auto", automatic());
   CHECK(presets.size() == 7);
-  check_peer("vdnn", vdnn());
-  check_peer("superneurons", superneurons());
-  check_peer("capuchin", capuchin());
-  check_peer("chen", chen());
-  check_peer("swap_lru", swap_lru());
+  check_found(peer_by, "vdnn", vdnn());
+  check_found(peer_by, "superneurons", superneurons());
+  check_found(peer_by, "capuchin", capuchin());
+  check_found(peer_by, "chen", chen());
+  check_found(peer_by, "swap_lru", swap_lru());
   CHECK(peer_presets.size() == 5);
   CHECK(!with_peer("online", [](const auto&) { FAIL("called"); }));
 }
