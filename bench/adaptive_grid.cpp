@@ -24,7 +24,7 @@
 #include "delta/presets.hpp"
 #include "replay/bound.hpp"
 #include "replay/on_all_cores.hpp"
-#include "replay/replay.hpp"
+#include "replay/replay_policy.hpp"
 #include "replay/replay_named.hpp"
 #include "simrd/simrd.hpp"
 #include "trace/file.hpp"

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "delta/presets.hpp"
+#include "delta/engine/engine.hpp"
 #include "replay/on_all_cores.hpp"
 #include "replay/replay.hpp"
 #include "trace/file.hpp"
@@ -46,9 +46,8 @@ struct step_row {
 };
 
 /// What each step took and moved; shorter than `steps` where the replay ended early.
-template <class Policy>
 std::vector<step_row> replay_steps(const subject& s, const machine& on, double part, bool places,
-                                   Policy p) {
+                                   std::string_view policy) {
   const auto budget = static_cast<std::uint64_t>(part * static_cast<double>(s.peak.count));
   simulated storage({.capacity = bytes{budget},
                      .host_capacity = s.peak * 4,
@@ -58,7 +57,7 @@ std::vector<step_row> replay_steps(const subject& s, const machine& on, double p
                      .granularity = places ? 512u : 1u,
                      .rate_move = on.move_rate,
                      .places = places});
-  manager m{std::move(p), storage};
+  const auto m = make_manager(policy, over(storage));
   const std::vector<nanoseconds> costs = step_costs(s.program);
   std::vector<step_row> rows;
   nanoseconds time{};
@@ -76,7 +75,7 @@ std::vector<step_row> replay_steps(const subject& s, const machine& on, double p
     if (rows.size() < costs.size() && took > 2.5 * static_cast<double>(costs[rows.size()].count()))
       throw too_late{};
   };
-  replayer play(m, s.program, in_time, end);
+  replayer play(*m, s.program, in_time, end);
   try {
     play.run();
     play.gather_results();
@@ -120,10 +119,7 @@ int run(std::span<char*> words) {
       for (const std::string& name : policies)
         for (const bool places : {true, false})
           jobs.emplace_back([&, places] {
-            std::vector<step_row> rows;
-            with_preset(name, [&](auto p) {
-              rows = replay_steps(s, on, std::stod(budget), places, std::move(p));
-            });
+            const std::vector<step_row> rows = replay_steps(s, on, std::stod(budget), places, name);
             std::ostringstream out;
             out << R"({"trace":")" << s.name << R"(","policy":")" << name << R"(","part":)"
                 << budget << R"(,"rate":)" << on.rate << R"(,"memory":")"

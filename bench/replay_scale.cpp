@@ -28,7 +28,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/option_values.hpp"
-#include "delta/presets.hpp"
+#include "delta/engine/engine.hpp"
 #include "delta/trace.hpp"
 #include "replay/replay.hpp"
 
@@ -156,13 +156,12 @@ struct measured {
 };
 
 /// As executor::replay, looking at the memory before the manager goes.
-template <class Policy>
-measured replay_once(const trace& t, Policy policy, const replay_machine& on) {
+measured replay_once(const trace& t, std::string_view policy, const replay_machine& on) {
   measured r;
   const double began = cpu_seconds();
   simulated storage(storage_for(t, on));
-  manager m{std::move(policy), storage};
-  replayer play(m, t, [] {});
+  const auto m = make_manager(policy, over(storage));
+  replayer play(*m, t, [] {});
   try {
     play.run();
   } catch (const thrash&) {
@@ -174,12 +173,7 @@ measured replay_once(const trace& t, Policy policy, const replay_machine& on) {
   r.held = status("VmRSS");
   r.overhead =
       static_cast<double>(storage.now().count()) / static_cast<double>(total_cost(t).count());
-  r.scores = static_cast<double>(m.evaluations());
-  return r;
-}
-measured replay_once(const trace& t, std::string_view policy, const replay_machine& on) {
-  measured r;
-  with_preset(policy, [&](auto p) { r = replay_once(t, std::move(p), on); });
+  r.scores = static_cast<double>(m->evaluations());
   return r;
 }
 

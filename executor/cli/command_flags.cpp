@@ -118,7 +118,7 @@ command_flags::command_flags(int argc, const char* const* argv) : command_line("
   split(argc, argv);
 }
 
-std::string command_flags::help(std::span<const policy_choice> policies) const {
+std::string command_flags::help(std::span<const preset> policies) const {
   std::string text =
       "delta-train: trains a residual network on a CPU or a GPU under a byte budget.\n"
       "\n"

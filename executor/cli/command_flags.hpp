@@ -15,7 +15,7 @@ class command_flags : public command_line {
   /// Throws usage_error, as split does.
   command_flags(int argc, const char* const* argv);
 
-  [[nodiscard]] std::string help(std::span<const policy_choice>) const;
+  [[nodiscard]] std::string help(std::span<const preset>) const;
 };
 
 }  // namespace delta::executor

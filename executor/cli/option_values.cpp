@@ -6,8 +6,8 @@
 #include "cli/output_file.hpp"
 
 namespace delta::executor {
-std::string policy_lines(std::span<const policy_choice> policies) {
-  return name_lines(policies, [](const policy_choice& policy) { return policy.explanation; });
+std::string policy_lines(std::span<const preset> policies) {
+  return name_lines(policies, [](const preset& policy) { return policy.explanation; });
 }
 
 bool read_real(std::string_view text, double& value) noexcept {

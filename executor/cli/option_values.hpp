@@ -13,16 +13,10 @@
 #include <system_error>
 
 #include "cli/command_line.hpp"
+#include "delta/policy_names.hpp"
 #include "delta/units.hpp"
 
 namespace delta::executor {
-
-/// A name that --policy takes, with one line that explains it. The caller owns the list of
-/// policies, so this header knows none of them.
-struct policy_choice {
-  std::string_view name;
-  std::string_view explanation;
-};
 
 std::string in_quotes(std::string_view text);
 
@@ -47,7 +41,7 @@ std::string name_lines(std::span<const Choice> choices, Explain explain) {
   return text;
 }
 /// One line per policy: its name, what it does.
-std::string policy_lines(std::span<const policy_choice>);
+std::string policy_lines(std::span<const preset>);
 
 std::uint64_t whole(std::string_view flag, std::string_view text, std::uint64_t least,
                     std::uint64_t most);

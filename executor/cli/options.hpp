@@ -133,6 +133,6 @@ struct command {
 /// Reads delta-train's command line. Throws usage_error. Also checks that the files of --json,
 /// --timeline, --decisions and --record can be written: creates a temporary file beside each and
 /// removes it again.
-command parse_options(int argc, const char* const* argv, std::span<const policy_choice> policies);
+command parse_options(int argc, const char* const* argv, std::span<const preset> policies);
 
 }  // namespace delta::executor

@@ -174,10 +174,10 @@ void read_search(const command_flags& given, train_options& options) {
 }
 
 void read_policy(const command_flags& given, train_options& options,
-                 std::span<const policy_choice> policies) {
+                 std::span<const preset> policies) {
   if (given.has("--policy")) {
     options.policy = given.text("--policy");
-    if (std::ranges::find(policies, options.policy, &policy_choice::name) == policies.end()) {
+    if (std::ranges::find(policies, options.policy, &preset::name) == policies.end()) {
       reject("--policy", "unknown policy " + in_quotes(options.policy),
              names_of(policies) + ", or list");
     }
@@ -197,7 +197,7 @@ void read_policy(const command_flags& given, train_options& options,
 }
 
 void read_memory(const command_flags& given, train_options& options,
-                 std::span<const policy_choice> policies) {
+                 std::span<const preset> policies) {
   if (given.has("--budget")) {
     options.budget = budget_of("--budget", given.text("--budget"));
     options.policy = "adaptive";
@@ -288,7 +288,7 @@ void read_outputs(const command_flags& given, train_options& options) {
 
 }  // namespace
 
-command parse_options(int argc, const char* const* argv, std::span<const policy_choice> policies) {
+command parse_options(int argc, const char* const* argv, std::span<const preset> policies) {
   const command_flags given(argc, argv);
 
   command result;

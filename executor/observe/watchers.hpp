@@ -6,6 +6,7 @@
 #include <ostream>
 #include <string>
 
+#include "delta/engine/any_observer.hpp"
 #include "delta/observer.hpp"
 #include "delta/timeline.hpp"
 #include "device/machine.hpp"
@@ -15,8 +16,8 @@ namespace delta::executor {
 
 /// Writes a timeline, the decisions, or both. Beside a timeline, that of a machine's profiler gets
 /// a mark for every decision, with the number that it has in ours: "36 offload layer1.0.conv1". One
-/// type for all of them, as each instantiates every policy's manager.
-struct watchers {
+/// object for all of them.
+struct watchers final : any_observer {
   std::optional<timeline> lanes;
   std::optional<decision_log> log;
 
@@ -26,8 +27,9 @@ struct watchers {
     if (timeline != nullptr) lanes.emplace(*timeline);
     if (decisions != nullptr) log.emplace(*decisions);
   }
-  [[nodiscard]] bool any() const noexcept { return lanes || log; }
-  void on(const event& e) {
+  /// This; null where there is nothing to write.
+  [[nodiscard]] any_observer* if_any() noexcept { return lanes || log ? this : nullptr; }
+  void on(const event& e) override {
     if (log) log->on(e);
     if (!lanes) return;
     const std::uint64_t before = lanes->decisions();

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "delta/trace.hpp"
-#include "replay/replay.hpp"
 #include "replay/replay_report.hpp"
+#include "replay/replay_result.hpp"
 #include "trace/perturb.hpp"
 
 namespace delta::executor {

@@ -1,87 +1,22 @@
-// delta executor: runs a recorded program through a delta::manager in virtual time. The manager and
-// its policies are those that train; only the bytes are missing.
+// delta executor: runs a recorded program through a manager in virtual time, one that is given. The
+// manager and its policies are those that train; only the bytes are missing.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "delta/manager.hpp"
+#include "delta/error.hpp"
+#include "delta/kernel.hpp"
 #include "delta/storage/simulated.hpp"
+#include "delta/tensor.hpp"
 #include "delta/trace.hpp"
 #include "replay/replay_figures.hpp"
+#include "replay/replay_result.hpp"
 
 namespace delta::executor {
-
-/// The machine that a trace is replayed on. How blocks are rounded up and how fast they move within
-/// the device is the trace's to say.
-struct replay_machine {
-  bytes budget{};
-  bytes host_budget{};
-  double rate_out = 12e9;     ///< bytes per second, device to host
-  double rate_in = 12e9;      ///< bytes per second, host to device
-  nanoseconds latency{};      ///< of every copy
-  double thrash_limit = 2.0;  ///< a run that takes more than this times the unmanaged time ends
-  bool limit_steps = false;   ///< so does one of which a step takes more than that times its own
-  double real_rate = 1.0;     ///< what copies reach of the rates that policies are told
-  /// Have blocks places, between which free bytes scatter? Else these are in one piece, as behind a
-  /// table of pages. Absent: yes where the trace says what it was recorded on, as delta's own
-  /// recordings do.
-  std::optional<bool> places{};
-  double burden_out = 0;  ///< as simulated_options
-  double burden_in = 0;
-};
-
-/// `otherwise`, but with the copy rates and the latency of the machine that the trace was recorded
-/// on, as far as they are known.
-[[nodiscard]] inline replay_machine machine_of(const trace& t, replay_machine otherwise = {}) {
-  if (!t.recorded_on) return otherwise;
-  const trace::origin& known = *t.recorded_on;
-  if (known.rate_out > 0) otherwise.rate_out = static_cast<double>(known.rate_out);
-  if (known.rate_in > 0) otherwise.rate_in = static_cast<double>(known.rate_in);
-  otherwise.latency = known.latency.value_or(otherwise.latency);
-  return otherwise;
-}
-
-/// Have blocks places in a replay of the trace on this machine?
-[[nodiscard]] inline bool has_places(const trace& t, const replay_machine& on) {
-  return on.places.value_or(t.recorded_on.has_value());
-}
-
-/// What came of one replay.
-struct replay_result {
-  enum class verdict : std::uint8_t {
-    pass,
-    oom,    ///< an operator's tensors did not come together in the budget
-    thrash  ///< it took too long
-  };
-  verdict result = verdict::pass;
-  nanoseconds time{};       ///< virtual, until the end or until it was given up
-  nanoseconds recompute{};  ///< of that, in replays
-  nanoseconds stall{};      ///< of that, waiting for copies
-  bytes peak{};
-  bytes host_peak{};
-  std::uint64_t evaluations = 0;  ///< answers that the Filter asked its heuristic for
-  std::uint64_t walked = 0;       ///< records visited for costs of closures
-  counters counts;
-  std::string error;  ///< of oom
-  /// By step, the one that was given up last. A trace that has results ends in a step, too, so
-  /// there is one at least.
-  std::vector<step_figures> steps{};
-};
-
-/// What the trace takes without a budget: all operators once, every storage until its last
-/// reference is gone (constants too).
-struct unmanaged_cost {
-  nanoseconds time{};
-  bytes peak{};
-};
-[[nodiscard]] inline unmanaged_cost unmanaged(const trace& t) {
-  return {total_cost(t), unmanaged_peak(t)};
-}
 
 /// Takes no notice of the end of a step.
 struct ignore_steps {
@@ -207,13 +142,12 @@ class replayer {
           .burden_in = on.burden_in};
 }
 
-/// Replays a trace under a policy. An infeasible budget is a result, not an error.
-template <class H, class D, class P, class O = no_observer>
-replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on, O observer = {}) {
-  simulated storage(storage_for(t, on));
+/// Replays a trace by a manager over that storage, both fresh. An infeasible budget is a result,
+/// not an error.
+template <class Manager>
+replay_result replay_by(Manager& m, simulated& storage, const trace& t, const replay_machine& on) {
   replay_result r;
   const double limit = on.thrash_limit * double(total_cost(t).count());
-  manager m{std::move(p), storage, std::move(observer)};
   step_meter meter(m, storage, step_costs(t));
   struct too_late {};
   const auto too_long = [&](nanoseconds time, double most) {

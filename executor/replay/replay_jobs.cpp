@@ -173,7 +173,8 @@ std::vector<replay_row> done(const replay_job& j, const replay_watch& watch) {
     rows = {row_of(j, run_simrd(t, *simulator, j.machine.budget, j.machine.thrash_limit))};
   } else {
     watchers told(watch.timeline, watch.decisions);
-    const replay_result result = replay_named(j.policy, *j.subject, j.machine, &told);
+    const replay_result result =
+        replay_named(j.policy, *j.subject, j.machine, {.observer = told.if_any()});
     rows = j.step != nullptr ? rows_of(j, result) : std::vector{row_of(j, result)};
   }
   for (replay_row& row : rows)

@@ -12,13 +12,12 @@
 
 #include "cli/command_line.hpp"
 #include "cli/format.hpp"
-#include "delta/peers/peer_presets.hpp"
-#include "delta/presets.hpp"
+#include "delta/policy_names.hpp"
 
 namespace delta::executor {
 namespace {
 
-constexpr std::array<policy_choice, 6> simulator_policies{{
+constexpr std::array<preset, 6> simulator_policies{{
     {"simrd:dtr", "DTR's simulator: its cost and its evicted neighbourhood's / (m s)"},
     {"simrd:dtr-eq", "the same, the neighbourhood's cost from classes of a union-find"},
     {"simrd:dtr-local", "its cost / (m s)"},
@@ -26,15 +25,10 @@ constexpr std::array<policy_choice, 6> simulator_policies{{
     {"simrd:lru", "the least recently used"},
     {"simrd:size", "the largest"},
 }};
-// The first of `known`: what a manager carries out.
-constexpr std::size_t managed = presets.size() + peer_presets.size();
 constexpr auto known = [] {
-  std::array<policy_choice, managed + simulator_policies.size()> all;
-  for (std::size_t i = 0; i < presets.size(); ++i)
-    all[i] = {presets[i].name, presets[i].explanation};
-  for (std::size_t i = 0; i < peer_presets.size(); ++i)
-    all[presets.size() + i] = {peer_presets[i].name, peer_presets[i].explanation};
-  std::ranges::copy(simulator_policies, all.begin() + managed);
+  std::array<preset, named_policies.size() + simulator_policies.size()> all;
+  const auto behind = std::ranges::copy(named_policies, all.begin()).out;
+  std::ranges::copy(simulator_policies, behind);
   return all;
 }();
 
@@ -58,7 +52,7 @@ std::vector<std::string_view> parts_of(std::string_view text) {
 }
 
 std::string policy_of(std::string_view name) {
-  if (std::ranges::find(known, name, &policy_choice::name) == known.end())
+  if (std::ranges::find(known, name, &preset::name) == known.end())
     reject("--policy", "unknown policy " + in_quotes(name), names_of(known) + ", or list");
   return std::string(name);
 }
@@ -254,8 +248,8 @@ void check_watch(const replay_options& options, const std::string& flag) {
   only_one(options.traces, "traces");
   only_one(options.policies, "policies");
   only_one(options.budgets, "budgets");
-  const auto watched = std::span(known).first(managed);
-  if (std::ranges::find(watched, options.policies.front(), &policy_choice::name) == watched.end())
+  const std::span watched(named_policies);
+  if (std::ranges::find(watched, options.policies.front(), &preset::name) == watched.end())
     reject(flag, "given with --policy " + options.policies.front(), "with " + names_of(watched));
 }
 
@@ -345,7 +339,7 @@ void read_outputs(const command_line& given, replay_options& options) {
 
 }  // namespace
 
-std::span<const policy_choice> replay_policies() noexcept {
+std::span<const preset> replay_policies() noexcept {
   return known;
 }
 

@@ -16,7 +16,7 @@
 namespace delta::executor {
 
 /// What --policy takes: delta's presets, then the policies of DTR's simulator.
-std::span<const policy_choice> replay_policies() noexcept;
+std::span<const preset> replay_policies() noexcept;
 
 /// A budget for every trace: bytes, or a part of its unmanaged peak.
 struct replay_budget {

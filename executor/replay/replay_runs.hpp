@@ -9,10 +9,10 @@
 
 #include "delta/trace.hpp"
 #include "replay/find_budget.hpp"
-#include "replay/replay.hpp"
 #include "replay/replay_jobs.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
+#include "replay/replay_result.hpp"
 
 namespace delta::executor {
 

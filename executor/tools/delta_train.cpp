@@ -12,6 +12,7 @@
 #include "cli/options.hpp"
 #include "data/data_file.hpp"
 #include "delta/error.hpp"
+#include "delta/policy_names.hpp"
 #include "device/cuda_error.hpp"
 #include "train/budget_training.hpp"
 #include "train/report.hpp"
@@ -95,7 +96,7 @@ int print_reports(const std::vector<std::filesystem::path>& files) {
 
 int main(int argc, char** argv) {
   try {
-    const command wanted = parse_options(argc, argv, known_policies());
+    const command wanted = parse_options(argc, argv, delta::named_policies);
     switch (wanted.what) {
       case command::action::print:
         std::cout << wanted.text;

@@ -13,7 +13,7 @@
 #include "delta/error.hpp"
 #include "delta/trace.hpp"
 #include "replay/budget_report.hpp"
-#include "replay/replay.hpp"
+#include "replay/replay_result.hpp"
 #include "trace/file.hpp"
 #include "trace/steps.hpp"
 #include "train/trainer.hpp"

@@ -1,57 +1,62 @@
 #include "train/feasibility.hpp"
 
 #include <algorithm>
-#include <memory>
+#include <limits>
 #include <set>
 
-#include "delta/presets.hpp"
+#include "delta/engine/engine.hpp"
 #include "delta/storage/simulated.hpp"
+#include "delta/trace.hpp"
+#include "replay/replay_named.hpp"
+#include "trace/recorder.hpp"
 #include "train/session.hpp"
 
 namespace delta::executor {
 namespace {
 
-simulated_options options_of(const trial& t) {
-  const double rate = t.copy_rate > 0 ? t.copy_rate : default_copy_rate;
-  return {.capacity = t.budget,
-          .host_capacity = t.host_budget,
-          .rate_out = rate,
-          .rate_in = rate,
-          .granularity = t.granularity,
-          .rate_move = default_copy_rate};
+constexpr bytes without_limit{std::uint64_t{1} << 62};
+
+/// Steps of a graph in a memory without limits: what they hold, and where `recorder` is not null,
+/// what they ask for.
+bytes_by_class run_unmanaged(const graph& g, int steps, std::uint64_t granularity,
+                             trace_recorder* recorder) {
+  simulated storage({.capacity = without_limit, .granularity = granularity});
+  session s(g, make_manager("unmanaged", over(storage)), {.recorder = recorder});
+  s.create(0);
+  for (int i = 0; i < steps; ++i) s.train(nullptr);
+  return s.peak_by_class();
 }
 
-std::unique_ptr<session> open(const graph& g, const trial& t, simulated& storage) {
-  std::unique_ptr<session> made;
-  with_preset(
-      t.policy, [&](auto p) { made = make_session(g, std::move(p), storage); }, t.strict);
-  return made;
+/// What the trial's steps ask of a memory, as a program to replay.
+trace program_of(const graph& g, const trial& t) {
+  trace_recorder recorder(trace_recorder::costs::stated);
+  run_unmanaged(g, t.steps, t.granularity, &recorder);
+  return recorder.take({.device = "virtual clock",
+                        .rate_move = static_cast<std::uint64_t>(default_copy_rate),
+                        .granularity = t.granularity});
+}
+
+std::optional<counters> try_program(const trace& program, const trial& t) {
+  const double rate = t.copy_rate > 0 ? t.copy_rate : default_copy_rate;
+  const replay_machine on{.budget = t.budget,
+                          .host_budget = t.host_budget,
+                          .rate_out = rate,
+                          .rate_in = rate,
+                          .thrash_limit = std::numeric_limits<double>::infinity(),
+                          .places = true};
+  const replay_result r = replay_named(t.policy, program, on, {.strict = t.strict});
+  if (r.result != replay_result::verdict::pass) return std::nullopt;
+  return r.counts;
 }
 
 }  // namespace
 
 std::optional<counters> rehearse(const graph& g, const trial& t) {
-  simulated storage(options_of(t));
-  try {
-    const auto s = open(g, t, storage);
-    s->create(0);
-    for (int i = 0; i < t.steps; ++i) s->train(nullptr);
-    return s->counts();
-  } catch (const budget_exceeded&) {
-    return std::nullopt;
-  }
+  return try_program(program_of(g, t), t);
 }
 
 bytes_by_class unmanaged_peak(const graph& g, std::uint64_t granularity) {
-  const trial t{.policy = "unmanaged",
-                .budget = bytes{std::uint64_t{1} << 62},
-                .steps = 1,
-                .granularity = granularity};
-  simulated storage(options_of(t));
-  const auto s = open(g, t, storage);
-  s->create(0);
-  s->train(nullptr);
-  return s->peak_by_class();
+  return run_unmanaged(g, 1, granularity, nullptr);
 }
 
 bytes largest_footprint(const graph& g, std::uint64_t granularity) {
@@ -71,9 +76,10 @@ std::optional<bytes> smallest_budget(const graph& g, trial t) {
   const bytes refused = t.budget;
   bytes low = std::max(largest_footprint(g, t.granularity), refused);
   bytes high{unmanaged_peak(g, t.granularity).total};
+  const trace program = program_of(g, t);
   const auto works = [&](bytes budget) {
     t.budget = budget;
-    return rehearse(g, t).has_value();
+    return try_program(program, t).has_value();
   };
   if (low > refused && works(low)) return low;
   if (high <= low || !works(high)) return std::nullopt;

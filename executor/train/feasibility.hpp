@@ -1,6 +1,6 @@
-// delta executor: what a budget would do, asked of the simulated storage: no memory, no kernels.
-// What blocks are rounded to, and the operators' workspaces, are those of the backend that will run
-// them.
+// delta executor: what a budget would do to a graph's training steps: they are recorded as a trace,
+// without memory or kernels, and the trace is replayed in virtual time. What blocks are rounded to,
+// and the operators' workspaces, are those of the backend that will run them.
 #pragma once
 
 #include <cstdint>

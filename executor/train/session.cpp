@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "delta/engine/any_storage.hpp"
 #include "device/host_view.hpp"
 #include "model/initialise.hpp"
 
@@ -42,23 +43,7 @@ session::program::program(const graph& g)
   }
 }
 
-/// Keeps a tensor where it is, for as long as it lives. Acquired on every storage, so that all see
-/// the same requests.
-class session::held {
- public:
-  held(managed_memory& m, tensor_id t, access how) : memory_(&m), data_(m.acquire(t, how)) {}
-  held(const held&) = delete;
-  held& operator=(const held&) = delete;
-  ~held() { memory_->release(); }
-  [[nodiscard]] std::byte* data() const noexcept { return data_; }
-
- private:
-  managed_memory* memory_;
-  std::byte* data_;
-};
-
-session::session(const graph& training, std::unique_ptr<managed_memory> m,
-                 const session_tools& tools)
+session::session(const graph& training, std::unique_ptr<any_manager> m, const session_tools& tools)
     : tools_(tools), memory_(std::move(m)), training_(training) {
   persistent_.resize(training.values.size(), tensor_id::none);
 }
@@ -70,7 +55,7 @@ void session::create(std::uint64_t seed) {
     if (!g[v].persistent()) continue;
     const tensor_id t = variable(g[v]);
     training_.ids[std::size_t(v)] = persistent_[std::size_t(v)] = t;
-    const held there(*memory_, t, access::write);
+    const any_manager::view there = memory_->acquire(t, access::write);
     if (tools_.recorder != nullptr) tools_.recorder->write(t);
     if (tools_.device == nullptr) continue;
     host_view here(*tools_.device, there.data(), bytes{g[v].bytes}, false);
@@ -114,6 +99,7 @@ tensor_id session::variable(const value& v) {
   return t;
 }
 
+// Acquired where there is no device, too, so that every storage sees the same requests.
 /// What a step gives the program.
 void session::look(tensor_id from, std::span<std::byte> to) {
   copy(from, to);
@@ -121,7 +107,7 @@ void session::look(tensor_id from, std::span<std::byte> to) {
 }
 
 void session::copy(tensor_id from, std::span<std::byte> to) {
-  const held there(*memory_, from, access::read);
+  const any_manager::view there = memory_->acquire(from);
   if (tools_.device == nullptr) return;
   const host_view here(*tools_.device, there.data(), bytes{to.size()}, true);
   std::memcpy(to.data(), here.data(), to.size());
@@ -136,7 +122,7 @@ nanoseconds session::feed(program& p, batch_source* batch) {
   nanoseconds filling{};
   for (const value_id v : {g.images, g.labels}) {
     const tensor_id t = p.ids[std::size_t(v)];
-    const held there(*memory_, t, access::write);
+    const any_manager::view there = memory_->acquire(t, access::write);
     if (tools_.recorder != nullptr) tools_.recorder->write(t);
     if (tools_.device == nullptr) continue;
     host_view here(*tools_.device, there.data(), bytes{g[v].bytes}, false);
@@ -170,7 +156,7 @@ void session::execute(program& p) {
                             .traits = p.steps[i].traits,
                             .cost = p.steps[i].cost,
                             .name = n.name.c_str()};
-    memory_->run(op, outputs_, *this, n);
+    memory_->run(op, outputs_, [this, &n](call& c) { compute(n, c); });
     if (tools_.recorder != nullptr) tools_.recorder->run(op, outputs_, cost_to_record());
     for (std::size_t k = 0; k < outputs_.size(); ++k) {
       p.ids[std::size_t(n.outputs[k])] = outputs_[k];
@@ -213,7 +199,10 @@ void session::compute(const node& n, call& c) {
 nanoseconds session::cost_to_record() {
   if (tools_.device == nullptr || tools_.device->computes_at_once() || !tools_.recorder->measures())
     return took_;
-  return memory_->measure_last().value_or(took_);
+  any_storage& storage = memory_->storage();
+  const stamp done = storage.last_operator();
+  storage.wait(done);
+  return storage.elapsed(done).value_or(took_);
 }
 
 void session::let_go(program& p, value_id v) {
@@ -225,7 +214,7 @@ void session::let_go(program& p, value_id v) {
 
 /// Keeps the sum of the program's tensors by class.
 void session::note(const value& v, int sign) {
-  const auto size = std::int64_t(memory_->rounded(bytes{v.bytes}).count) * sign;
+  const auto size = std::int64_t(memory_->storage().rounded(bytes{v.bytes}).count) * sign;
   const auto add = [&](std::uint64_t& to) { to = std::uint64_t(std::int64_t(to) + size); };
   add(held_.total);
   switch (v.what) {
@@ -241,7 +230,7 @@ void session::note(const value& v, int sign) {
 }
 
 void session::note_peak(const node& n) {
-  const std::uint64_t workspace = memory_->rounded(bytes{n.workspace}).count;
+  const std::uint64_t workspace = memory_->storage().rounded(bytes{n.workspace}).count;
   if (held_.total + workspace <= peak_.total) return;
   peak_ = held_;
   peak_.total += workspace;

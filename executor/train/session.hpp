@@ -9,13 +9,13 @@
 #include <span>
 #include <vector>
 
+#include "delta/engine/any_manager.hpp"
 #include "delta/kernel.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/observer.hpp"
 #include "device/machine.hpp"
 #include "model/graph.hpp"
 #include "trace/recorder.hpp"
-#include "train/managed_memory.hpp"
 #include "train/report.hpp"
 
 namespace delta::executor {
@@ -49,10 +49,10 @@ struct session_tools {
 };
 
 /// A model in a memory, whatever the policy and the storage behind it.
-class session final : private kernel_runner {
+class session final {
  public:
-  /// The graph outlives the session, as does what the memory is over.
-  session(const graph& training, std::unique_ptr<managed_memory>, const session_tools&);
+  /// The graph outlives the session.
+  session(const graph& training, std::unique_ptr<any_manager>, const session_tools&);
   session(const session&) = delete;
   session& operator=(const session&) = delete;
   ~session() = default;
@@ -91,7 +91,6 @@ class session final : private kernel_runner {
 
     explicit program(const graph&);
   };
-  class held;
 
   tensor_id variable(const value&);
   void look(tensor_id from, std::span<std::byte> to);
@@ -99,14 +98,14 @@ class session final : private kernel_runner {
   nanoseconds feed(program&, batch_source*);
   void execute(program&);
   void finish(program&);
-  void compute(const node&, call&) override;
+  void compute(const node&, call&);
   [[nodiscard]] nanoseconds cost_to_record();
   void let_go(program&, value_id);
   void note(const value&, int sign);
   void note_peak(const node&);
 
   session_tools tools_;
-  std::unique_ptr<managed_memory> memory_;
+  std::unique_ptr<any_manager> memory_;
   program training_;
   std::vector<std::unique_ptr<program>> inference_;  // kept: an evaluation has many batches
   std::vector<tensor_id> persistent_, inputs_, updates_, outputs_;
@@ -116,12 +115,5 @@ class session final : private kernel_runner {
   step_times times_;
   bytes_by_class held_, peak_;
 };
-
-/// Makes a session of a graph, a policy and a storage. Compiles a manager of its own.
-template <class H, class D, class P, class S, class O = no_observer>
-std::unique_ptr<session> make_session(const graph& g, policy<H, D, P> p, S& storage,
-                                      const session_tools& tools = {}, O observer = {}) {
-  return std::make_unique<session>(g, manage(std::move(p), storage, std::move(observer)), tools);
-}
 
 }  // namespace delta::executor

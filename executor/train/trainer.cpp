@@ -1,7 +1,6 @@
 #include "train/trainer.hpp"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -10,7 +9,6 @@
 #include "backend/choose_backend.hpp"
 #include "cli/format.hpp"
 #include "cli/output_file.hpp"
-#include "delta/presets.hpp"
 #include "trace/file.hpp"
 #include "train/feasibility.hpp"
 #include "train/training_run.hpp"
@@ -34,16 +32,6 @@ constexpr std::uint64_t rehearsed_steps = 64;
 }
 
 }  // namespace
-
-std::span<const policy_choice> known_policies() noexcept {
-  static const auto list = [] {
-    std::array<policy_choice, presets.size()> choices;
-    for (std::size_t i = 0; i < presets.size(); ++i)
-      choices[i] = {presets[i].name, presets[i].explanation};
-    return choices;
-  }();
-  return list;
-}
 
 model_options model_of(const train_options& o, int channels, int classes) {
   const bool adam = o.optimizer == "adam";

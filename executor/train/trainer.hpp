@@ -9,9 +9,6 @@
 
 namespace delta::executor {
 
-/// The policies that `train` knows, for parse_options and `--policy list`.
-std::span<const policy_choice> known_policies() noexcept;
-
 /// What the options say of a model that is trained on images of `channels` channels in `classes`
 /// classes.
 model_options model_of(const train_options&, int channels, int classes);

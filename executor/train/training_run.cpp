@@ -13,10 +13,11 @@
 #include "data/cifar.hpp"
 #include "data/idx.hpp"
 #include "data/synthetic.hpp"
+#include "delta/engine/engine.hpp"
+#include "delta/learning_report.hpp"
 #include "delta/storage/arena.hpp"
 #include "observe/watchers.hpp"
 #include "trace/recorder.hpp"
-#include "train/arena_memory.hpp"
 #include "train/digest.hpp"
 #include "train/feasibility.hpp"
 #include "train/session.hpp"
@@ -155,13 +156,6 @@ arena_options arena_options_of(const training_bench& s, const run_request& wante
   return memory;
 }
 
-/// With an observer only where somebody is told: what watches costs time.
-std::unique_ptr<managed_memory> managed(const run_request& wanted, bool strict,
-                                        arena<machine>& storage, watchers& told) {
-  return told.any() ? observed_memory(wanted.policy, storage, strict, told)
-                    : plain_memory(wanted.policy, storage, strict);
-}
-
 /// Says that the next step waits, and waits for a line; goes on where there is no more input.
 void await_turn(std::ostream& progress, std::string_view title) {
   progress << title << ": waits for its turn" << std::endl;
@@ -209,11 +203,12 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   watchers told(wanted.timeline, wanted.decisions, device.get());
   trace_recorder recorder(o.virtual_clock ? trace_recorder::costs::stated
                                           : trace_recorder::costs::measured);
-  const auto trainee =
-      std::make_unique<session>(s.training, managed(wanted, o.strict, storage, told),
-                                session_tools{.device = device.get(),
-                                              .pool = &s.pool,
-                                              .recorder = wanted.recording ? &recorder : nullptr});
+  const auto trainee = std::make_unique<session>(
+      s.training,
+      make_manager(wanted.policy, over(storage), {.observer = told.if_any(), .strict = o.strict}),
+      session_tools{.device = device.get(),
+                    .pool = &s.pool,
+                    .recorder = wanted.recording ? &recorder : nullptr});
   trainee->create(o.seed);
 
   run_outcome out;

@@ -156,7 +156,7 @@ class kernel {
   }
 
  private:
-  static constexpr std::size_t reclaimer = 32;
+  static constexpr std::size_t inline_bytes = 32;
   // What the stored type can do: one table per type, so a kernel is five words. (A virtual base
   // would put every capture on the heap, or need the same placement by hand.)
   struct face {
@@ -165,7 +165,7 @@ class kernel {
     void (*destroy)(void*) noexcept;
   };
   template <class F>
-  static constexpr bool fits = sizeof(F) <= reclaimer && alignof(F) <= alignof(void*) &&
+  static constexpr bool fits = sizeof(F) <= inline_bytes && alignof(F) <= alignof(void*) &&
                                std::is_nothrow_move_constructible_v<F>;
   template <class F>
   static F* heaped(void* cell) noexcept {
@@ -192,7 +192,7 @@ class kernel {
     face_ = std::exchange(o.face_, nullptr);
   }
 
-  alignas(void*) std::byte cell_[reclaimer];
+  alignas(void*) std::byte cell_[inline_bytes];
   const face* face_ = nullptr;
 };
 

@@ -31,9 +31,6 @@ struct policy {
   [[no_unique_address]] P prefetcher;  ///< what happens while nobody waits
 };
 
-/// What a view may do with the bytes that it holds: look, or make a new version.
-enum class access : std::uint8_t { read, write };
-
 /// Keeps tensors within a storage's byte budget: releases what a Heuristic picks the way a Decider
 /// says, and brings it back when an operator needs it. One manager per device, one thread at a
 /// time. The storage must outlive it.

@@ -75,6 +75,9 @@ struct no_observer {
 /// `on(event)`: called for every event, from within the manager. It must not call the manager
 /// (that throws misuse) nor throw, which would poison it. What it costs, the program waits for.
 ///
+/// Detected: `listens()` -> bool, whether it wants to be told at all (default: yes). Asked before
+/// an event is made, as its scores and costs walk the graph; the answer never changes.
+///
 ///   struct evictions {
 ///     void on(const delta::event& e) { count += e.what == delta::event_kind::evict; }
 ///     int count = 0;

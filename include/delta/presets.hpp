@@ -4,11 +4,10 @@
 //
 //   delta::manager other{my_heuristic{}, delta::cheaper{}, delta::no_prefetch{}, storage};
 //
-// The second is a composition of one's own, without a name. docs/paper.md has a table of the
-// presets: what leaves, and how it comes back.
+// The second is a composition of one's own, without a name. policy_names.hpp lists the names, and
+// docs/paper.md what leaves under each, and how it comes back.
 #pragma once
 
-#include <array>
 #include <string_view>
 #include <utility>
 
@@ -17,29 +16,10 @@
 #include "delta/heuristic.hpp"
 #include "delta/learned.hpp"
 #include "delta/manager.hpp"
+#include "delta/policy_names.hpp"
 #include "delta/prefetcher.hpp"
 
 namespace delta {
-
-/// A preset's name and what it is, in one line: for help texts. The names are with_preset's.
-struct preset {
-  std::string_view name;
-  std::string_view explanation;
-};
-
-/// All of them, the baseline first.
-inline constexpr std::array<preset, 7> presets{{
-    {"unmanaged", "nothing leaves the device; tensors go at their last use (the baseline)"},
-    {"paper",
-     "as published: 1/(m s); evicts when c_r <= c_s; starts at 3/4 of the budget; FIFO prefetch"},
-    {"dtr", "recomputation only, as DTR: cost of the evicted neighbourhood / (m s)"},
-    {"online", "per tensor the cheaper of recomputing and swapping, by measured costs and queues"},
-    {"learned",
-     "by what the step before showed: next uses, what copies hide; copies ahead of time"},
-    {"adaptive",
-     "the fastest of online, learned and dtr: rehearsed on the last step, then measured"},
-    {"auto", "as adaptive, of ten policies"},
-}};
 
 /// Nothing leaves. The program runs as without a manager, within the budget or not at all.
 inline policy<base, never_release, no_prefetch> unmanaged() {

@@ -48,6 +48,9 @@ constexpr bool legal(residency from, residency to) noexcept {
   return legal_transitions[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
+/// What the host does with the bytes of a tensor that it acquires: look, or make a new version.
+enum class access : std::uint8_t { read, write };
+
 /// What may not happen to a tensor, by the user's word (the paper's evict_pinned and
 /// offload_pinned; both: it stays, repairs P-2). A tensor without a producer can't be evicted
 /// whatever its pin is (P-3). See manager::forbid.

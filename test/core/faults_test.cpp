@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "delta/presets.hpp"
 #include "faulty.hpp"
 #include "random_program.hpp"
+#include "tested_policy.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -39,12 +41,13 @@ struct tally {
 };
 
 /// Runs the program; a storage's fault must poison. False: it came to none.
-template <class Policy, class S>
-bool one_fault(const program& p, Policy policy, S& storage, fuse& f, tally& sum,
+template <class S>
+bool one_fault(const program& p, const tested_policy& policy, S& storage, fuse& f, tally& sum,
                manner how = manner::whole) {
   bool blown = false;
   {
-    manager m{std::move(policy), storage};
+    const auto managed = policy.manage(over(storage));
+    any_manager& m = *managed;
     bool thrown = false;
     try {
       run_program(
@@ -71,12 +74,10 @@ bool one_fault(const program& p, Policy policy, S& storage, fuse& f, tally& sum,
   return blown;
 }
 
-template <class F>
-void with_policies(const F& f) {
-  f("online", online());
-  f("paper", paper());
-  f("dtr cheaper lifo", policy<dtr, cheaper, lifo_prefetch>{});
-  f("lru offload", policy<lru, offload_only, no_prefetch>{});
+std::vector<tested_policy> policies() {
+  return {by_name("online"), by_name("paper"),
+          own("dtr cheaper lifo", policy<dtr, cheaper, lifo_prefetch>{}),
+          own("lru offload", policy<lru, offload_only, no_prefetch>{})};
 }
 
 const program_shape small{.operators = 10, .steps = 2};
@@ -88,15 +89,14 @@ void at_every_call(const Attempt& attempt) {
   tally sum;
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     const program p = random_program(seed, small);
-    with_policies([&](const char* name, auto policy) {
+    for (const tested_policy& policy : policies())
       for (std::uint64_t k = 1;; ++k) {
         CAPTURE(seed);
-        CAPTURE(name);
+        CAPTURE(policy.name);
         CAPTURE(k);
         fuse f(k);
         if (!attempt(p, policy, f, sum)) break;
       }
-    });
   }
   CHECK(sum.faults > 1000);
   CHECK(sum.finished == 16);
@@ -105,7 +105,7 @@ void at_every_call(const Attempt& attempt) {
 }  // namespace
 
 TEST_CASE("a storage that fails at its k-th call, for every k") {
-  at_every_call([](const program& p, auto policy, fuse& f, tally& sum) {
+  at_every_call([](const program& p, const tested_policy& policy, fuse& f, tally& sum) {
     faulty_storage storage(f, largest_footprint(p, 64), 1_MiB);
     return one_fault(p, policy, storage, f, sum);
   });
@@ -113,7 +113,7 @@ TEST_CASE("a storage that fails at its k-th call, for every k") {
 
 TEST_CASE(
     "a storage that fails at its k-th call, for every k, while operators are begun and ended") {
-  at_every_call([](const program& p, auto policy, fuse& f, tally& sum) {
+  at_every_call([](const program& p, const tested_policy& policy, fuse& f, tally& sum) {
     const bytes budget = largest_footprint(p, 64) + largest_footprint(p, 64);
     faulty_storage storage(f, budget, 1_MiB);
     return one_fault(p, policy, storage, f, sum, manner::looking);
@@ -121,7 +121,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a device that fails at its k-th call, for every k, under the arena") {
-  at_every_call([](const program& p, auto policy, fuse& f, tally& sum) {
+  at_every_call([](const program& p, const tested_policy& policy, fuse& f, tally& sum) {
     faulty_device device(f);
     arena<faulty_device> storage(device,
                                  {.capacity = largest_footprint(p, 64), .host_capacity = 1_MiB});
@@ -143,9 +143,9 @@ TEST_CASE(
         fuse f(k, true);
         faulty_storage storage(f, largest_footprint(p, 64) + largest_footprint(p, 64), 1_MiB);
         try {
-          manager m{paper(), storage};
+          const auto m = make_manager("paper", over(storage));
           run_program(
-              m, p, run_now{}, [] {}, how);
+              *m, p, run_now{}, [] {}, how);
         } catch (const fault&) {
           ++faults;
         }
@@ -163,17 +163,18 @@ TEST_CASE("a kernel that throws at its k-th run, replays included: the manager g
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     const program p = random_program(seed, small);
     const bytes budget = largest_footprint(p, 64);
-    const auto with = [&](const char* name, auto policy) {
+    for (const tested_policy& policy : policies()) {
       bool failed = true;
       for (std::uint64_t k = 1; failed; ++k) {
         CAPTURE(seed);
-        CAPTURE(name);
+        CAPTURE(policy.name);
         CAPTURE(k);
         fuse f(k);
         immediate device;
         arena<immediate> storage(device, {.capacity = budget + budget, .host_capacity = 1_MiB});
         {
-          manager m{policy, storage};
+          const auto managed = policy.manage(over(storage));
+          any_manager& m = *managed;
           const auto body = [&](auto&&, auto&&, const auto& work) {
             f.burn();
             work();
@@ -193,10 +194,7 @@ TEST_CASE("a kernel that throws at its k-th run, replays included: the manager g
         CHECK(storage.used() == bytes{});
         CHECK(storage.host_used() == bytes{});
       }
-    };
-    with("online", online());
-    with("paper", paper());
-    with("lru offload", policy<lru, offload_only, no_prefetch>{});
+    }
   }
   CHECK(thrown > 100);
 }
@@ -226,7 +224,8 @@ TEST_CASE("a kernel that throws in a replay: the tensor can still be had afterwa
 TEST_CASE("a kernel's exception does not excuse a storage's") {
   fuse f(0);
   faulty_storage storage(f, 1_KiB, 1_KiB);
-  manager m{online(), storage};
+  const auto managed = make_manager("online", over(storage));
+  any_manager& m = *managed;
   // Typed, from a kernel: it leaves no trace.
   CHECK_THROWS_AS(m.run<0>({}, [&](call&) { (void)m.variable(unit); }), misuse);
   CHECK_THROWS_AS(m.run<0>({}, [](call&) { throw fault(); }), fault);
@@ -240,7 +239,8 @@ TEST_CASE("a kernel's exception does not excuse a storage's") {
 TEST_CASE("a kernel that throws on a storage that fails then: poisoned") {
   fuse f(0);
   faulty_storage storage(f, 1_KiB, 1_KiB);
-  manager m{online(), storage};
+  const auto managed = make_manager("online", over(storage));
+  any_manager& m = *managed;
   CHECK_THROWS_AS(m.run<0>({},
                            [&](call&) {
                              f = fuse(1);
@@ -288,7 +288,8 @@ TEST_CASE("policies that throw, although they must not: no hang, no leak, and a 
         arena<immediate> storage(device,
                                  {.capacity = largest_footprint(p, 64), .host_capacity = 1_MiB});
         {
-          manager m{make(&f), storage};
+          const auto managed = make_manager(make(&f), over(storage));
+          any_manager& m = *managed;
           failed = false;
           try {
             run_program(m, p, run_now{}, [] {});
@@ -319,7 +320,8 @@ TEST_CASE("no room: whatever was asked for can be asked for again when there is 
     immediate device;
     arena<immediate> storage(device, {.capacity = budget, .host_capacity = 1_MiB});
     {
-      manager m{online(), storage};
+      const auto managed = make_manager("online", over(storage));
+      any_manager& m = *managed;
       try {
         run_program(m, p, run_now{}, [] {});
       } catch (const budget_exceeded& e) {

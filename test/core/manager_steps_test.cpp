@@ -228,19 +228,3 @@ TEST_CASE("paper, strict: nothing is released in backward") {
     CHECK(read(m, a) == 1);
   }
 }
-
-TEST_CASE("presets are found by name") {
-  for (const preset& p : presets) {
-    int called = 0;
-    CHECK(with_preset(p.name, [&](auto rules) {
-      ++called;
-      machine it(4, 4);
-      manager m{std::move(rules), it.storage};
-      const tensor_id a = m.run({.outputs = {unit}}, gives(1));
-      CHECK(read(m, a) == 1);
-    }));
-    CHECK(called == 1);
-    CHECK(!p.explanation.empty());
-  }
-  CHECK(!with_preset("no such preset", [](auto) { FAIL("called"); }));
-}

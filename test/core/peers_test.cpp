@@ -1,6 +1,7 @@
 // Published rules as presets: on small programs in virtual time it is plain what each must do; on
 // random ones no byte is lost.
 // ctest-labels: slow
+#include "delta/engine/engine.hpp"
 #include "delta/peers/peer_presets.hpp"
 
 #include <doctest/doctest.h>
@@ -273,23 +274,24 @@ TEST_CASE("random programs: within the budget, and no byte is lost") {
     const bytes least = largest_footprint(p, 64);
     for (const std::uint64_t percent : {100u, 140u}) {
       const bytes budget = round_up(bytes{least.count * percent / 100}, 64);
-      with_peers([&](const char* name, auto policy) {
+      for (const preset& peer : peer_presets) {
         CAPTURE(seed);
-        CAPTURE(name);
-        constexpr bool offloading = offloads<decltype(policy.decider)>();
+        CAPTURE(peer.name);
+        const bool offloading = peer.name != "chen";
         immediate device;
         arena<immediate> storage(device,
                                  {.capacity = budget,
                                   .host_capacity = 64_KiB,
                                   .virtual_clock = copy_rates{.out = 2e9, .in = 3e9, .move = 5e8}});
-        manager m{std::move(policy), storage};
+        const auto managed = make_manager(peer.name, over(storage));
+        any_manager& m = *managed;
         try {
           const auto left = run_program(m, p, run_now{}, [&] { CHECK(storage.used() <= budget); });
           CHECK(left == expected);
         } catch (const budget_exceeded& e) {
           CHECK_MESSAGE(!offloading, e.what());
         }
-      });
+      }
     }
   }
 }
@@ -300,15 +302,16 @@ TEST_CASE("repeated programs: the same program again and again, and no byte is l
     const program once = random_program(seed, {.steps = 1});
     const auto names = std::to_array<const char*>({"conv2d", "relu", "addmm", "batch_norm"});
     const bytes least = largest_footprint(once, 64);
-    with_peers([&](const char* name, auto policy) {
+    for (const preset& peer : peer_presets) {
       CAPTURE(seed);
-      CAPTURE(name);
-      constexpr bool offloading = offloads<decltype(policy.decider)>();
+      CAPTURE(peer.name);
+      const bool offloading = peer.name != "chen";
       immediate device;
       arena<immediate> storage(device, {.capacity = round_up(bytes{least.count * 5 / 4}, 64),
                                         .host_capacity = 64_KiB,
                                         .virtual_clock = copy_rates{.out = 2e9, .in = 2e9}});
-      manager m{std::move(policy), storage};
+      const auto managed = make_manager(peer.name, over(storage));
+      any_manager& m = *managed;
       try {
         chain what;
         for (std::size_t i = 0; i < 4 + seed % 29; ++i)
@@ -321,6 +324,6 @@ TEST_CASE("repeated programs: the same program again and again, and no byte is l
       } catch (const budget_exceeded& e) {
         CHECK_MESSAGE(!offloading, e.what());
       }
-    });
+    }
   }
 }

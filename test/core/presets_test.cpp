@@ -69,7 +69,9 @@ TEST_CASE("a preset's name stands for that preset and no other") {
   check_found(peer_by, "capuchin", capuchin());
   check_found(peer_by, "chen", chen());
   check_found(peer_by, "swap_lru", swap_lru());
-  CHECK(peer_presets.size() == 5);
+  check_found(peer_by, "paper-lru", paper_lru());
+  check_found(peer_by, "paper-greedy", paper_greedy());
+  CHECK(peer_presets.size() == 7);
   CHECK(!with_peer("online", [](const auto&) { FAIL("called"); }));
 }
 

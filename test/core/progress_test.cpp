@@ -6,11 +6,13 @@
 #include <cstdlib>
 #include <queue>
 #include <set>
+#include <vector>
 
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
+#include "tested_policy.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -24,11 +26,11 @@ struct verdict {
   bytes smallest{};
 };
 
-template <class Policy>
-verdict attempt(const program& p, Policy policy, bytes budget, bytes host) {
+verdict attempt(const program& p, const tested_policy& policy, bytes budget, bytes host) {
   simulated storage({.capacity = budget, .host_capacity = host, .rate_out = 2e9, .rate_in = 2e9});
   verdict v;
-  manager m{std::move(policy), storage};
+  const auto managed = policy.manage(over(storage));
+  any_manager& m = *managed;
   std::uint64_t before = 0, live = 0, records = 0;
   try {
     run_program(m, p, run_now{}, [&] {
@@ -49,34 +51,33 @@ verdict attempt(const program& p, Policy policy, bytes budget, bytes host) {
   return v;
 }
 
-/// Runs `f` with each policy that may offload.
-template <class F>
-void with_offloading_policies(const F& f) {
-  f("online", online());
-  f("paper", paper());
-  f("lru offload", policy<lru, offload_only, no_prefetch>{});
-  f("learned", learned());
-  f("adaptive", adaptive());
-  f("greedy cheaper lifo", policy<greedy, cheaper, lifo_prefetch>{});
-  f("msps paper", policy<msps, paper_ratio, no_prefetch>{});
-  f("dtr cheaper fifo", policy<dtr, cheaper, fifo_prefetch>{});
+/// Every policy that may offload: the named ones, and some whose parts are mixed.
+std::vector<tested_policy> offloading_policies() {
+  std::vector<tested_policy> all{
+      own("lru offload", policy<lru, offload_only, no_prefetch>{}),
+      own("greedy cheaper lifo", policy<greedy, cheaper, lifo_prefetch>{}),
+      own("msps paper", policy<msps, paper_ratio, no_prefetch>{}),
+      own("dtr cheaper fifo", policy<dtr, cheaper, fifo_prefetch>{})};
+  for (const char* name : {"online", "paper", "learned", "adaptive"}) all.push_back(by_name(name));
+  return all;
 }
 
 }  // namespace
 
 TEST_CASE("with host memory, every policy that may offload passes once the largest operator fits") {
+  const auto policies = offloading_policies();
   for (std::uint64_t seed = 1; seed <= seeds(1000); ++seed) {
     const program p = random_program(seed);
     const bytes least = largest_footprint(p);
     for (const bytes budget : {least, least + bytes{least.count / 3}, least + least})
-      with_offloading_policies([&](const char* name, auto policy) {
+      for (const tested_policy& policy : policies) {
         const verdict v = attempt(p, policy, budget, 1_MiB);
         CAPTURE(seed);
-        CAPTURE(name);
+        CAPTURE(policy.name);
         CAPTURE(budget.count);
         INFO(v.error);
         CHECK(v.passed);
-      });
+      }
   }
 }
 
@@ -84,7 +85,7 @@ TEST_CASE("below the largest operator's footprint the error names just that") {
   for (std::uint64_t seed = 1; seed <= seeds(200); ++seed) {
     const program p = random_program(seed);
     const bytes least = largest_footprint(p);
-    const verdict v = attempt(p, online(), bytes{least.count - 1}, 1_MiB);
+    const verdict v = attempt(p, by_name("online"), bytes{least.count - 1}, 1_MiB);
     CAPTURE(seed);
     CHECK(!v.passed);
     CHECK(v.smallest == least);
@@ -96,7 +97,7 @@ TEST_CASE("recomputation alone ends: it passes, or throws within a bounded numbe
     const program p = random_program(seed);
     const bytes least = largest_footprint(p);
     for (const std::uint64_t percent : {100u, 130u, 200u, 400u}) {
-      const verdict v = attempt(p, recompute_only(), bytes{least.count * percent / 100}, bytes{});
+      const verdict v = attempt(p, by_name("dtr"), bytes{least.count * percent / 100}, bytes{});
       CAPTURE(seed);
       if (v.passed) continue;
       CHECK(v.decisions <= v.allowed);
@@ -170,7 +171,7 @@ TEST_CASE("recomputation alone passes wherever brute force finds a schedule") {
     for (const auto n : p.variables) fixed += n;
     for (std::uint64_t budget = least.count; budget <= least.count + fixed + 24; budget += 6) {
       const bool possible = schedule_exists(p, bytes{budget});
-      const verdict v = attempt(p, recompute_only(), bytes{budget}, bytes{});
+      const verdict v = attempt(p, by_name("dtr"), bytes{budget}, bytes{});
       CAPTURE(seed);
       CAPTURE(budget);
       INFO(v.error);

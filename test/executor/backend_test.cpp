@@ -17,9 +17,9 @@
 
 #include "backend/choose_backend.hpp"
 #include "backend/cpu_backend.hpp"
+#include "delta/engine/engine.hpp"
 #include "device/cpu_machine.hpp"
 #include "model/models.hpp"
-#include "train/arena_memory.hpp"
 #include "train/session.hpp"
 
 using namespace delta::executor;
@@ -112,7 +112,7 @@ result train_on(machine& device, const graph& g, std::string_view policy, bytes 
                 trace_recorder* recorder = nullptr) {
   delta::arena<machine> storage(device, {.capacity = budget, .host_capacity = budget});
   thread_pool pool(g.threads);
-  session s(g, plain_memory(policy, storage, false),
+  session s(g, make_manager(policy, over(storage)),
             {.device = &device, .pool = &pool, .recorder = recorder});
   s.create(1);
   fixed_images images(g);

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "delta/presets.hpp"
+#include "delta/engine/engine.hpp"
 #include "device/cuda_device.hpp"
 #include "fake_cuda.hpp"
 #include "random_program.hpp"
@@ -62,8 +62,7 @@ struct total {
 
 /// One program under one policy. Gives the violations; all else is checked here, unless a wait is
 /// missing: then the data may be wrong.
-template <class Policy>
-std::vector<std::string> race(std::uint64_t seed, const Policy& policy, wait_reason ignored,
+std::vector<std::string> race(std::uint64_t seed, std::string_view preset, wait_reason ignored,
                               total& sum) {
   const bool again = seed % 2 != 0;  // what learns needs to see a step twice
   const program_shape shape{.operators = again ? 16 : 24,
@@ -83,7 +82,8 @@ std::vector<std::string> race(std::uint64_t seed, const Policy& policy, wait_rea
                      }});
     arena<executor::machine> storage(gpu, {.capacity = budget, .host_capacity = 32_KiB});
     {
-      manager m{policy, storage};
+      const auto managed = make_manager(preset, over(storage));
+      any_manager& m = *managed;
       try {
         const auto left = run_program(
             m, p, launch_late{&cuda, reinterpret_cast<fake_cuda::stream*>(compute)},
@@ -111,12 +111,10 @@ std::vector<std::string> race(std::uint64_t seed, const Policy& policy, wait_rea
 total races(std::string_view preset) {
   total sum;
   const std::uint64_t count = seeds(10'000) / presets.size() + 1;
-  CHECK(with_preset(preset, [&](const auto& policy) {
-    for (std::uint64_t seed = 1; seed <= count; ++seed) {
-      CAPTURE(seed);
-      for (const auto& text : race(seed, policy, wait_reason::none, sum)) FAIL_CHECK(text);
-    }
-  }));
+  for (std::uint64_t seed = 1; seed <= count; ++seed) {
+    CAPTURE(seed);
+    for (const auto& text : race(seed, preset, wait_reason::none, sum)) FAIL_CHECK(text);
+  }
   MESSAGE(preset, ": ", sum.passed, " passed, ", sum.failed, " do not fit; ", sum.evictions,
           " evictions, ", sum.offloads, " offloads, ", sum.recomputes, " recomputations, ",
           sum.moves, " moves, ", sum.waits, " waits");
@@ -161,9 +159,7 @@ TEST_CASE("cuda races: without any one of the waits something is touched too ear
     std::vector<std::string> found;
     std::uint64_t seed = 0;
     total sum;
-    with_preset("paper", [&](const auto& policy) {
-      while (found.empty() && ++seed <= 5000) found = race(seed, policy, ignored, sum);
-    });
+    while (found.empty() && ++seed <= 5000) found = race(seed, "paper", ignored, sum);
     CHECK_FALSE(found.empty());
     if (!found.empty()) MESSAGE(name, " ignored, seed ", seed, ": ", found.front());
   }

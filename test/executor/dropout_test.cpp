@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "backend/cpu_backend.hpp"
+#include "delta/engine/engine.hpp"
 #include "delta/storage/arena.hpp"
 #include "device/cpu_machine.hpp"
 #include "interpreter.hpp"
 #include "model/builder.hpp"
 #include "model/models.hpp"
-#include "train/arena_memory.hpp"
 #include "train/feasibility.hpp"
 #include "train/session.hpp"
 #include "training.hpp"
@@ -69,7 +69,7 @@ trace run(const graph& g, std::string_view policy, delta::bytes budget) {
                                          .granularity = cpu_granularity,
                                          .virtual_clock = rates});
   thread_pool pool(g.threads);
-  session trainee(g, plain_memory(policy, storage, false), {.device = &device, .pool = &pool});
+  session trainee(g, make_manager(policy, over(storage)), {.device = &device, .pool = &pool});
   trainee.create(1);
   fixed_batch batch(g);
   trace t;

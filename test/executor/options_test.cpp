@@ -16,7 +16,7 @@ using delta::bytes;
 
 namespace {
 
-constexpr std::array<policy_choice, 3> policies{{{"unmanaged", "keeps everything"},
+constexpr std::array<delta::preset, 3> policies{{{"unmanaged", "keeps everything"},
                                                  {"paper", "the paper's algorithm"},
                                                  {"online", "the cheaper way out"}}};
 

@@ -83,7 +83,7 @@ replayed_run replay_again(const trace& t, const train_options& o) {
   std::ostringstream text;
   watchers told(nullptr, &text);
   replayed_run run;
-  run.result = replay_named(o.policy, t, on, &told);
+  run.result = replay_named(o.policy, t, on, {.observer = &told});
   run.decisions = text.str();
   return run;
 }

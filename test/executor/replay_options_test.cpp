@@ -44,7 +44,8 @@ std::string refusal(std::vector<std::string> words) {
 }
 
 const std::string policies =
-    "unmanaged, paper, dtr, online, learned, adaptive, auto, vdnn, superneurons, capuchin, chen, "
+    "unmanaged, paper, dtr, online, learned, adaptive, auto, paper-lru, paper-greedy, vdnn, "
+    "superneurons, capuchin, chen, "
     "swap_lru, simrd:dtr, simrd:dtr-eq, simrd:dtr-local, simrd:msps, simrd:lru, simrd:size, or "
     "list";
 const std::string budgets =
@@ -141,7 +142,7 @@ TEST_CASE("a budget in bytes: rounded down") {
 TEST_CASE("help and the list of policies") {
   const std::string help = parse({"--help"}).text;
   const std::string list = parse({"--policy", "list"}).text;
-  for (const policy_choice& policy : replay_policies()) {
+  for (const delta::preset& policy : replay_policies()) {
     CHECK(list.find("  " + std::string(policy.name) + " ") != std::string::npos);
     CHECK(help.find("  " + std::string(policy.name) + " ") != std::string::npos);
     CHECK(policy.name.starts_with("simrd:") == simrd_policy_named(policy.name).has_value());
@@ -269,7 +270,8 @@ TEST_CASE("a timeline and a log of decisions are those of one replay of a preset
     CHECK(with({"--policy", "simrd:dtr"}) ==
           flag +
               ": given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online, "
-              "learned, adaptive, auto, vdnn, superneurons, capuchin, chen, swap_lru");
+              "learned, adaptive, auto, paper-lru, paper-greedy, vdnn, superneurons, capuchin, "
+              "chen, swap_lru");
     CHECK(with({"--json", file}) == flag + ": names the file of --json; allowed: another file");
     CHECK(refusal({"--policy", "paper", "--find-budget", flag, file}) ==
           flag + ": given with --find-budget; allowed: " + one);

@@ -1,6 +1,6 @@
 // Replaying a trace through the manager in virtual time: what it costs without a budget, and that
 // every verdict is what it says.
-#include "replay/replay.hpp"
+#include "replay/replay_policy.hpp"
 
 #include <doctest/doctest.h>
 

@@ -10,7 +10,7 @@
 
 #include "delta/presets.hpp"
 #include "observe/decision_log.hpp"
-#include "replay/replay.hpp"
+#include "replay/replay_policy.hpp"
 #include "simrd_reference.hpp"
 #include "training.hpp"
 #include "undeclared.hpp"

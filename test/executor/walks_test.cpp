@@ -10,8 +10,8 @@
 
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
-#include "replay/replay.hpp"
 #include "replay/replay_named.hpp"
+#include "replay/replay_policy.hpp"
 #include "simrd_reference.hpp"
 
 using namespace delta;

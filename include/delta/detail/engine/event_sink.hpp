@@ -9,6 +9,7 @@
 //   flush                              a point at which more times may be known
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -31,6 +32,15 @@ class event_sink {
   static constexpr bool listens = !std::is_same_v<O, no_observer>;
   // A draft when nobody listens: empty, so that nothing of it is left in the code.
   struct nothing {};
+  // May be nobody, as is known at run time only.
+  [[nodiscard]] bool listening() const {
+    if constexpr (requires(const O& o) {
+                    { o.listens() } -> std::same_as<bool>;
+                  })
+      return observer_.listens();
+    else
+      return true;
+  }
 
  public:
   /// What is known of a decision before it is carried out.
@@ -48,35 +58,41 @@ class event_sink {
   template <Heuristic H>
   [[nodiscard, gnu::always_inline]] draft leaving(const context& c, tensor_id t,
                                                   const H& heuristic) const {
-    if constexpr (listens)
+    if constexpr (listens) {
+      if (!listening()) return {};
       return {.tensor = t,
               .label = table_->tensors[t].label,
               .size = table_->tensors[t].size,
               .score = score_of(heuristic, c, t),
               .cost = c.recompute_cost(t),
               .alternative = c.exposed_swap_cost(t)};
-    else
+    } else {
       return {};
+    }
   }
   /// A tensor on the host that comes back.
   [[nodiscard, gnu::always_inline]] draft returning(const context& c, tensor_id t) const {
-    if constexpr (listens)
+    if constexpr (listens) {
+      if (!listening()) return {};
       return {.tensor = t,
               .label = table_->tensors[t].label,
               .size = table_->tensors[t].size,
               .cost = c.reload_cost(t),
               .alternative = c.recompute_cost(t)};
-    else
+    } else {
       return {};
+    }
   }
   /// A decision that was carried out. Of a tensor that left, `cost` is what the way chosen costs.
   [[gnu::always_inline]] void tell(event_kind what, const char* operation, const draft& s = {}) {
-    if constexpr (listens) tell_now(what, operation, s);
+    if constexpr (listens)
+      if (listening()) tell_now(what, operation, s);
   }
   /// A copy that was queued; told once its times are known. Not `fresh`: it was told of before.
   [[gnu::always_inline]] void copy(event_kind what, const char* operation, tensor_id t, stamp done,
                                    bool fresh = true) {
     if constexpr (listens) {
+      if (!listening()) return;
       if (fresh) remember(what, operation, t, done);
       tell_what_is_known();
     }
@@ -85,13 +101,15 @@ class event_sink {
   [[gnu::always_inline]] void work(event_kind what, const char* operation,
                                    std::span<const tensor_id> made, stamp done) {
     if constexpr (listens) {
+      if (!listening()) return;
       remember(what, operation, made.empty() ? tensor_id::none : made.front(), done);
       tell_what_is_known();
     }
   }
   /// Tells of work whose times are known by now, in the order in which it was queued per engine.
   [[gnu::always_inline]] void flush() {
-    if constexpr (listens) tell_what_is_known();
+    if constexpr (listens)
+      if (listening()) tell_what_is_known();
   }
 
  private:

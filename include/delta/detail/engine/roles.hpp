@@ -13,8 +13,7 @@
 
 namespace delta::detail {
 
-// --- optional members, or their defaults; also called by switching.hpp
-// -----------------------------
+// --- optional members, or their defaults; also called by switching.hpp ---------------------------
 
 /// How a tensor on the host comes back. Default: the cheaper way, the queue included.
 template <class D>

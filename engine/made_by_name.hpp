@@ -1,0 +1,24 @@
+// delta engine: the policies in three groups, each compiled in a unit of its own. A manager takes
+// seconds to compile; so the units are about equally long.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "delta/engine/engine.hpp"
+
+namespace delta::detail {
+
+/// A manager of the policy of that name; null: the group has none of that name, and the storage is
+/// still the caller's.
+std::unique_ptr<any_manager> make_plain(std::string_view policy,
+                                        std::unique_ptr<any_storage>& storage,
+                                        const manager_options& options);
+std::unique_ptr<any_manager> make_choosing(std::string_view policy,
+                                           std::unique_ptr<any_storage>& storage,
+                                           const manager_options& options);
+std::unique_ptr<any_manager> make_peer(std::string_view policy,
+                                       std::unique_ptr<any_storage>& storage,
+                                       const manager_options& options);
+
+}  // namespace delta::detail

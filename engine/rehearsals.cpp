@@ -1,0 +1,10 @@
+#include "rehearsals.hpp"
+
+namespace delta {
+
+template double rehearse(const coming_step&, decltype(detail::learned_or_not::make(always{})),
+                         std::uint32_t, double);
+template double rehearse(const coming_step&, decltype(detail::ten_policies::make(always{})),
+                         std::uint32_t, double);
+
+}  // namespace delta

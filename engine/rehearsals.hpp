@@ -1,0 +1,19 @@
+// delta engine: the rehearsals of the adaptive policies, each a manager of its own in virtual time,
+// are compiled in rehearsals.cpp and nowhere else.
+#pragma once
+
+#include <cstdint>
+
+#include "delta/adaptive.hpp"
+#include "delta/rehearsal.hpp"
+#include "delta/switching.hpp"
+
+namespace delta {
+
+extern template double rehearse(const coming_step&,
+                                decltype(detail::learned_or_not::make(always{})), std::uint32_t,
+                                double);
+extern template double rehearse(const coming_step&, decltype(detail::ten_policies::make(always{})),
+                                std::uint32_t, double);
+
+}  // namespace delta

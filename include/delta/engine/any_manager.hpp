@@ -1,0 +1,148 @@
+// delta: a manager of whatever policy and storage, behind virtual functions: what a program holds
+// that chooses its policy at run time, or does not want to compile it.
+//
+//   const auto manager = delta::make_manager("adaptive", delta::over(storage));  // engine.hpp
+//   const delta::tensor_id w = manager->variable(1_MiB, "weights");
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "delta/kernel.hpp"
+#include "delta/observer.hpp"
+#include "delta/tensor.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+class any_storage;
+struct learning_report;
+
+/// delta::manager as an interface. Every function means what the manager's function of that name
+/// does (manager.hpp), has its complexity, and throws what that throws; a call costs some
+/// nanoseconds more.
+class any_manager {
+ public:
+  any_manager() = default;
+  any_manager(const any_manager&) = delete;
+  any_manager& operator=(const any_manager&) = delete;
+  virtual ~any_manager() = default;
+
+  // --- tensors ----------------------------------------------------------------------------------
+
+  virtual tensor_id constant(bytes size, const char* label) = 0;
+  tensor_id constant(bytes size) { return constant(size, "constant"); }
+  virtual tensor_id variable(bytes size, const char* label) = 0;
+  tensor_id variable(bytes size) { return variable(size, "variable"); }
+  virtual tensor_id share(tensor_id) = 0;
+  virtual void drop(tensor_id) = 0;
+  virtual void forbid(tensor_id, pin ways) = 0;
+
+  /// The bytes of a tensor, resident and in place while the view lives.
+  class view {
+   public:
+    view(view&& o) noexcept
+        : owner_(std::exchange(o.owner_, nullptr)), slot_(o.slot_), data_(o.data_) {}
+    view& operator=(view&&) = delete;
+    ~view() {
+      if (owner_ != nullptr) owner_->unlock(slot_);
+    }
+    /// Null where the storage keeps no bytes.
+    [[nodiscard]] std::byte* data() const noexcept { return data_.data(); }
+    [[nodiscard]] bytes size() const noexcept { return bytes{data_.size()}; }
+
+   private:
+    friend class any_manager;
+    view(any_manager* m, std::pair<std::size_t, std::span<std::byte>> held) noexcept
+        : owner_(m), slot_(held.first), data_(held.second) {}
+    any_manager* owner_;
+    std::size_t slot_;
+    std::span<std::byte> data_;
+  };
+  [[nodiscard]] view acquire(tensor_id t, access how = access::read) {
+    return {this, lock(t, how)};
+  }
+
+  // --- operators --------------------------------------------------------------------------------
+
+  /// `ids` receives the outputs: one id per output.
+  virtual void run(const operation_span&, std::span<tensor_id> ids, kernel body) = 0;
+  /// An operator with N outputs, and one with one.
+  template <std::size_t N>
+  std::array<tensor_id, N> run(const operation& op, kernel body) {
+    std::array<tensor_id, N> made{};
+    run(static_cast<operation_span>(op), made, std::move(body));
+    return made;
+  }
+  tensor_id run(const operation& op, kernel body) { return run<1>(op, std::move(body))[0]; }
+
+  /// An operator between begin and end, given up if it is destroyed without `end`.
+  class open_operator {
+   public:
+    open_operator(open_operator&& o) noexcept : owner_(std::exchange(o.owner_, nullptr)) {}
+    open_operator& operator=(open_operator&&) = delete;
+    ~open_operator() {
+      if (owner_ != nullptr) owner_->abort();
+    }
+    void make_room(bytes need) { owner_->make_room(need); }
+    std::size_t allocate(bytes size) { return owner_->allocate(size); }
+    void workspace(bytes size) { owner_->workspace(size); }
+    [[nodiscard]] call arguments() { return owner_->arguments(); }
+    void end(std::span<tensor_id> ids, kernel replay) {
+      owner_->end(ids, std::move(replay));
+      owner_ = nullptr;
+    }
+    tensor_id end(kernel replay) {
+      tensor_id made{};
+      end(std::span(&made, 1), std::move(replay));
+      return made;
+    }
+
+   private:
+    friend class any_manager;
+    explicit open_operator(any_manager* m) noexcept : owner_(m) {}
+    any_manager* owner_;
+  };
+  [[nodiscard]] open_operator begin(const operation_span& op) {
+    open(op);
+    return open_operator(this);
+  }
+  [[nodiscard]] open_operator begin(const operation& op) {
+    return begin(static_cast<operation_span>(op));
+  }
+  virtual void make_room(bytes need) = 0;
+
+  // --- marks ------------------------------------------------------------------------------------
+
+  virtual void backward() = 0;
+  virtual void end_of_step() = 0;
+
+  // --- what happened ----------------------------------------------------------------------------
+
+  [[nodiscard]] virtual const counters& counts() const = 0;
+  [[nodiscard]] virtual std::uint64_t evaluations() const = 0;
+  [[nodiscard]] virtual std::uint64_t walked() const = 0;
+  [[nodiscard]] virtual std::size_t live_tensors() const = 0;
+  [[nodiscard]] virtual std::size_t live_records() const = 0;
+  [[nodiscard]] virtual residency where(tensor_id) const = 0;
+  /// What the policy has learned (learning_report.hpp); nothing where it does not learn.
+  [[nodiscard]] virtual learning_report learned() const = 0;
+  /// What the manager is over.
+  [[nodiscard]] virtual any_storage& storage() = 0;
+
+ private:
+  virtual std::pair<std::size_t, std::span<std::byte>> lock(tensor_id, access) = 0;
+  virtual void unlock(std::size_t slot) noexcept = 0;
+  virtual void open(const operation_span&) = 0;
+  virtual std::size_t allocate(bytes) = 0;
+  virtual void workspace(bytes) = 0;
+  virtual call arguments() = 0;
+  virtual void end(std::span<tensor_id> ids, kernel replay) = 0;
+  virtual void abort() noexcept = 0;
+};
+
+}  // namespace delta

@@ -1,0 +1,33 @@
+// delta: an observer that is chosen at run time, or absent: for delta::engine, whose managers are
+// compiled once.
+#pragma once
+
+#include "delta/observer.hpp"
+
+namespace delta {
+
+/// An Observer behind a virtual function. The rules are the concept's: `on` neither throws nor
+/// calls the manager.
+class any_observer {
+ public:
+  virtual void on(const event&) = 0;
+
+ protected:
+  any_observer() = default;
+  any_observer(const any_observer&) = default;
+  any_observer& operator=(const any_observer&) = default;
+  ~any_observer() = default;
+};
+
+/// The model of Observer that hands events to one of those, or to nobody: then no event is made,
+/// and what is left is a test of a pointer wherever one would have been.
+struct maybe_observed {
+  any_observer* observer = nullptr;  ///< outlives the manager; null: nobody
+
+  [[nodiscard]] bool listens() const noexcept { return observer != nullptr; }
+  void on(const event& e) const { observer->on(e); }
+};
+
+static_assert(Observer<maybe_observed>);
+
+}  // namespace delta

@@ -1,0 +1,201 @@
+// delta: a Storage behind virtual functions, so that one compiled manager serves every storage. A
+// call costs some nanoseconds more than the storage's own.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "delta/storage/storage.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+/// The Storage concept's members, and what is detected of a storage, as virtual functions: meaning,
+/// rules and errors are those of storage/storage.hpp. What a storage does not have answers with the
+/// default that a manager would take.
+class any_storage {
+ public:
+  any_storage() = default;
+  any_storage(const any_storage&) = delete;
+  any_storage& operator=(const any_storage&) = delete;
+  virtual ~any_storage() = default;
+
+  // Memory.
+  virtual std::optional<block> allocate(bytes, lifetime) = 0;
+  virtual void free(block&&) = 0;
+  virtual void free(slab&&) = 0;
+  [[nodiscard]] virtual bytes capacity() const = 0;
+  [[nodiscard]] virtual bytes used() const = 0;
+  [[nodiscard]] virtual bytes host_capacity() const = 0;
+  [[nodiscard]] virtual bytes host_used() const = 0;
+  [[nodiscard]] virtual bytes rounded(bytes) const = 0;
+
+  // Copies and operators.
+  virtual std::optional<transfer> copy_out(block&) = 0;
+  virtual transfer copy_in(slab&&, block&&) = 0;
+  virtual std::pair<block, slab> land(transfer&&) = 0;
+  virtual void begin_operator(std::span<const block* const> reads,
+                              std::span<const block* const> writes) = 0;
+  virtual stamp end_operator(nanoseconds cost) = 0;
+
+  // Time.
+  virtual bool reached(stamp) = 0;
+  virtual void wait(stamp) = 0;
+  virtual std::optional<nanoseconds> elapsed(stamp) = 0;
+  virtual std::optional<nanoseconds> began(stamp) = 0;
+  virtual std::optional<nanoseconds> alone(stamp) = 0;
+  [[nodiscard]] virtual nanoseconds now() const = 0;
+  [[nodiscard]] virtual double rate(direction) const = 0;
+  [[nodiscard]] virtual nanoseconds latency(direction) const = 0;
+  [[nodiscard]] virtual nanoseconds backlog(direction) const = 0;
+  [[nodiscard]] virtual double burden(direction) const = 0;
+
+  // Addresses and places.
+  virtual std::byte* data(const block&) = 0;
+  virtual void hold(const block&) = 0;
+  virtual void unhold(const block&) = 0;
+  virtual void* native_stream() = 0;
+  virtual bytes largest_hole() = 0;
+  virtual std::optional<bytes> bytes_to_move(bytes) = 0;
+  virtual double move_rate() = 0;
+  /// `f(row, size, used)` for blocks and holes in address order.
+  template <class F>
+  void walk_blocks(F&& f) {
+    using callable = std::remove_reference_t<F>;
+    walk([](void* to, std::uint32_t row, bytes size,
+            bool used) { (*static_cast<callable*>(to))(row, size, used); },
+         const_cast<void*>(static_cast<const void*>(&f)));
+  }
+
+  /// The stamp of the operator that ended last; point 0: none has.
+  [[nodiscard]] virtual stamp last_operator() const = 0;
+
+ private:
+  virtual void walk(void (*f)(void*, std::uint32_t, bytes, bool), void* to) = 0;
+};
+
+static_assert(Storage<any_storage>);
+
+namespace detail {
+
+/// The one over that storage, which it does not own.
+template <Storage S>
+class storage_of final : public any_storage {
+ public:
+  explicit storage_of(S& storage) noexcept : storage_(&storage) {}
+
+  std::optional<block> allocate(bytes n, lifetime l) override { return storage_->allocate(n, l); }
+  void free(block&& b) override { storage_->free(std::move(b)); }
+  void free(slab&& h) override { storage_->free(std::move(h)); }
+  [[nodiscard]] bytes capacity() const override { return asked().capacity(); }
+  [[nodiscard]] bytes used() const override { return asked().used(); }
+  [[nodiscard]] bytes host_capacity() const override { return asked().host_capacity(); }
+  [[nodiscard]] bytes host_used() const override { return asked().host_used(); }
+  [[nodiscard]] bytes rounded(bytes n) const override { return asked().rounded(n); }
+
+  std::optional<transfer> copy_out(block& b) override { return storage_->copy_out(b); }
+  transfer copy_in(slab&& h, block&& b) override {
+    return storage_->copy_in(std::move(h), std::move(b));
+  }
+  std::pair<block, slab> land(transfer&& t) override { return storage_->land(std::move(t)); }
+  void begin_operator(std::span<const block* const> reads,
+                      std::span<const block* const> writes) override {
+    storage_->begin_operator(reads, writes);
+  }
+  stamp end_operator(nanoseconds cost) override { return last_ = storage_->end_operator(cost); }
+
+  bool reached(stamp s) override { return storage_->reached(s); }
+  void wait(stamp s) override { storage_->wait(s); }
+  std::optional<nanoseconds> elapsed(stamp s) override { return storage_->elapsed(s); }
+  std::optional<nanoseconds> began(stamp s) override {
+    if constexpr (requires {
+                    { storage_->began(s) } -> std::same_as<std::optional<nanoseconds>>;
+                  })
+      return storage_->began(s);
+    else
+      return std::nullopt;
+  }
+  std::optional<nanoseconds> alone(stamp s) override {
+    if constexpr (tells_burdens<S>)
+      return storage_->alone(s);
+    else
+      return storage_->elapsed(s);
+  }
+  [[nodiscard]] nanoseconds now() const override { return asked().now(); }
+  [[nodiscard]] double rate(direction d) const override { return asked().rate(d); }
+  [[nodiscard]] nanoseconds latency(direction d) const override { return asked().latency(d); }
+  [[nodiscard]] nanoseconds backlog(direction d) const override { return asked().backlog(d); }
+  [[nodiscard]] double burden(direction d) const override {
+    if constexpr (tells_burdens<S>)
+      return asked().burden(d);
+    else
+      return 0;
+  }
+
+  std::byte* data(const block& b) override {
+    if constexpr (has_addresses<S>)
+      return storage_->data(b);
+    else
+      return nullptr;
+  }
+  void hold(const block& b) override {
+    if constexpr (holds_blocks<S>) storage_->hold(b);
+  }
+  void unhold(const block& b) override {
+    if constexpr (holds_blocks<S>) storage_->unhold(b);
+  }
+  void* native_stream() override {
+    if constexpr (has_a_native_stream<S>)
+      return storage_->native_stream();
+    else
+      return nullptr;
+  }
+  // Where a storage does not show its holes there is nothing to weigh: free bytes count as one.
+  bytes largest_hole() override {
+    if constexpr (shows_its_holes<S>)
+      return storage_->largest_hole();
+    else
+      return capacity() - used();
+  }
+  std::optional<bytes> bytes_to_move(bytes n) override {
+    if constexpr (shows_its_holes<S>)
+      return storage_->bytes_to_move(n);
+    else
+      return std::nullopt;
+  }
+  double move_rate() override {
+    if constexpr (shows_its_holes<S>)
+      return storage_->move_rate();
+    else
+      return 0;
+  }
+  [[nodiscard]] stamp last_operator() const override { return last_; }
+
+ private:
+  void walk(void (*f)(void*, std::uint32_t, bytes, bool), void* to) override {
+    if constexpr (shows_its_holes<S>)
+      storage_->walk_blocks(
+          [&](std::uint32_t row, bytes size, bool used) { f(to, row, size, used); });
+  }
+  [[nodiscard]] const S& asked() const noexcept { return *storage_; }
+
+  S* storage_;
+  stamp last_{engine::compute, 0};
+};
+
+}  // namespace detail
+
+/// A storage as any_storage; it outlives what is returned. Compiles what the storage's functions
+/// take, once per storage type.
+template <Storage S>
+[[nodiscard]] std::unique_ptr<any_storage> over(S& storage) {
+  return std::make_unique<detail::storage_of<S>>(storage);
+}
+
+}  // namespace delta

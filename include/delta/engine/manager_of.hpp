@@ -1,0 +1,97 @@
+// delta: makes an any_manager of a policy that is a type: of a heuristic of one's own, say. Needs
+// the headers alone, and compiles a manager; the policies that have names are compiled already
+// (engine.hpp).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/engine/any_manager.hpp"
+#include "delta/engine/any_observer.hpp"
+#include "delta/engine/any_storage.hpp"
+#include "delta/learning_report.hpp"
+#include "delta/manager.hpp"
+
+namespace delta {
+
+namespace detail {
+
+/// The one of that policy.
+template <Heuristic H, Decider D, Prefetcher P>
+class manager_of final : public any_manager {
+ public:
+  manager_of(policy<H, D, P> p, std::unique_ptr<any_storage> storage, any_observer* told)
+      : storage_(std::move(storage)), manager_(std::move(p), *storage_, maybe_observed{told}) {}
+
+  using any_manager::constant;
+  using any_manager::run;
+  using any_manager::variable;
+  tensor_id constant(bytes size, const char* label) override {
+    return manager_.constant(size, label);
+  }
+  tensor_id variable(bytes size, const char* label) override {
+    return manager_.variable(size, label);
+  }
+  tensor_id share(tensor_id t) override { return manager_.share(t); }
+  void drop(tensor_id t) override { manager_.drop(t); }
+  void forbid(tensor_id t, pin ways) override { manager_.forbid(t, ways); }
+  void run(const operation_span& op, std::span<tensor_id> ids, kernel body) override {
+    manager_.run(op, ids, std::move(body));
+  }
+  void make_room(bytes need) override { manager_.make_room(need); }
+  void backward() override { manager_.backward(); }
+  void end_of_step() override { manager_.end_of_step(); }
+
+  [[nodiscard]] const counters& counts() const override { return manager_.counts(); }
+  [[nodiscard]] std::uint64_t evaluations() const override { return manager_.evaluations(); }
+  [[nodiscard]] std::uint64_t walked() const override { return manager_.walked(); }
+  [[nodiscard]] std::size_t live_tensors() const override { return manager_.live_tensors(); }
+  [[nodiscard]] std::size_t live_records() const override { return manager_.live_records(); }
+  [[nodiscard]] residency where(tensor_id t) const override { return manager_.where(t); }
+  [[nodiscard]] learning_report learned() const override { return learning_report_of(manager_); }
+  [[nodiscard]] any_storage& storage() override { return *storage_; }
+
+ private:
+  using typed = manager<H, D, P, any_storage, maybe_observed>;
+
+  std::pair<std::size_t, std::span<std::byte>> lock(tensor_id t, access how) override {
+    std::size_t slot = 0;
+    while (slot < views_.size() && views_[slot]) ++slot;
+    if (slot == views_.size()) views_.emplace_back();
+    const auto& v = views_[slot].emplace(manager_.acquire(t, how));
+    return {slot, {v.data(), static_cast<std::size_t>(v.size().count)}};
+  }
+  void unlock(std::size_t slot) noexcept override { views_[slot].reset(); }
+  void open(const operation_span& op) override { open_.emplace(manager_.begin(op)); }
+  std::size_t allocate(bytes n) override { return open_->allocate(n); }
+  void workspace(bytes n) override { open_->workspace(n); }
+  call arguments() override { return open_->arguments(); }
+  void end(std::span<tensor_id> ids, kernel replay) override {
+    open_->end(ids, std::move(replay));
+    open_.reset();
+  }
+  void abort() noexcept override { open_.reset(); }
+
+  std::unique_ptr<any_storage> storage_;
+  typed manager_;
+  // Both go before the manager. Few views live at once: the first free place is found at once.
+  std::vector<std::optional<typename typed::view>> views_;
+  std::optional<typename typed::open_operator> open_;
+};
+
+}  // namespace detail
+
+/// A manager of that policy over a storage, which it owns (any_storage.hpp: `over`); the observer
+/// outlives it, null: nobody is told. Throws std::bad_alloc.
+template <Heuristic H, Decider D, Prefetcher P>
+[[nodiscard]] std::unique_ptr<any_manager> make_manager(policy<H, D, P> p,
+                                                        std::unique_ptr<any_storage> storage,
+                                                        any_observer* told = nullptr) {
+  return std::make_unique<detail::manager_of<H, D, P>>(std::move(p), std::move(storage), told);
+}
+
+}  // namespace delta
