@@ -10,8 +10,9 @@ usage: ./run.sh COMMAND
 
   demo [--short]     train ResNet-20 and ResNet-50 under 40 % of the memory that they take
                      otherwise, compare bit for bit, and print a table (--short: fewer steps)
-  test               build everything and run every test; tests on real images run when
-                     DELTA_DATA names a folder with data/mnist, and say so when it does not
+  test [--all]       build and run the tests, but for those that take long (--all: these, too, and
+                     the benchmarks are built); tests on real images run when DELTA_DATA names a
+                     folder with data/mnist, and say so when it does not
   bench [FLAG...]    build and run the benchmarks; flags go to Google Benchmark. Without flags the
                      tables of docs/results/decisions.md are made anew, with flags those go to
                      build/bench-results; TORCH_PYTHON may name a Python that has PyTorch
@@ -120,11 +121,17 @@ demo() {
 }
 
 run_tests() {
+  local targets=(quick_tests) labels=(-LE slow)
+  case "${1:-}" in
+    "") ;;
+    --all) targets=() labels=() ;;
+    *) die "test: unknown flag '$1'; allowed: --all" ;;
+  esac
   setup
-  build
+  build "${targets[@]}"
   say "testing"
   local status=0
-  ctest --preset release || status=$?
+  ctest --preset release "${labels[@]}" || status=$?
   # ctest shows what a test prints only when it fails; what was skipped should be seen.
   grep -h '^SKIPPED' build/release/Testing/Temporary/LastTest.log || true
   return "$status"
@@ -159,7 +166,7 @@ command=${1:-help}
 [ $# -eq 0 ] || shift
 case "$command" in
   demo) demo "$@" ;;
-  test) run_tests ;;
+  test) run_tests "$@" ;;
   bench) bench "$@" ;;
   setup) setup "$@" ;;
   help | -h | --help) usage ;;

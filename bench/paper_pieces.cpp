@@ -13,8 +13,8 @@
 
 #include "delta/presets.hpp"
 #include "delta/trace.hpp"
-#include "replay/replay_policy.hpp"
 #include "replay/replay_options.hpp"
+#include "replay/replay_policy.hpp"
 #include "replay/replay_runs.hpp"
 #include "trace/file.hpp"
 

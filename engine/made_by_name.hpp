@@ -1,5 +1,5 @@
-// delta engine: the policies in three groups, each compiled in a unit of its own. A manager takes
-// seconds to compile; so the units are about equally long.
+// delta engine: the policies in three groups, each compiled in a unit of its own: a manager takes
+// seconds to compile.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@
 
 namespace delta::executor {
 
-/// `replay` of replay.hpp under the preset or the peer of that name (policy_names.hpp). Throws
+/// `replay` of replay_policy.hpp under the preset or the peer of that name (policy_names.hpp). Throws
 /// unknown_policy.
 [[nodiscard]] replay_result replay_named(std::string_view policy, const trace& t,
                                          const replay_machine& on,

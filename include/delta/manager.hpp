@@ -283,7 +283,7 @@ class manager {
   }
 
   /// The steps that were seen so far; empty where no role of the policy declares `learns`.
-  [[nodiscard]] const history& past() const noexcept { return table_.past; }
+  [[nodiscard]] const history& past() const noexcept { return table_.steps.past(); }
   /// The policy's heuristic, and of several policies (switching.hpp) the one that decides.
   [[nodiscard]] const H& heuristic() const noexcept { return reclaimer_.heuristic(); }
   [[nodiscard]] std::uint32_t variant() const noexcept { return table_.now.variant; }
@@ -291,12 +291,11 @@ class manager {
   /// operators are told apart by what they touch alone, not by their names. `variant`: which of
   /// several policies decides in it; `here`: by the record's storages, those from outside the step
   /// that are here already, and expected in it; `next`: the step behind it, if that is another one.
-  /// Between steps only. O(step).
+  /// Where no role of the policy learns, only `variant` counts. Between steps only. O(step).
   void preload(const step_record& step, std::uint32_t variant = 0,
                std::span<const tensor_id> here = {}, const step_record* next = nullptr) {
     guarded(open::refused, [&] {
-      table_.steps.mark();
-      table_.past.preload(step, here, next);
+      table_.steps.preload(step, here, next);
       reclaimer_.decide_by(variant);
     });
   }

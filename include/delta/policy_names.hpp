@@ -19,8 +19,7 @@ struct preset {
 inline constexpr std::array<preset, 7> presets{{
     {"unmanaged", "nothing leaves the device; tensors go at their last use (the baseline)"},
     {"paper",
-     "1/(m s), c_r <= c_s, FIFO as published; departs: releases in backward, too; replays by a "
-     "plan"},
+     "1/(m s), c_r <= c_s, FIFO as published, but may release in backward and replays by a plan"},
     {"dtr", "recomputation only, as DTR: cost of the evicted neighbourhood / (m s)"},
     {"online", "per tensor the cheaper of recomputing and swapping, by measured costs and queues"},
     {"learned",

@@ -20,10 +20,11 @@ list(JOIN version "." version)
 foreach(way find_package subdirectory include_path)
   run_step(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${work}/${way} -G ${GENERATOR}
     -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${work}/prefix -DCONSUME=${way}
-    -DDELTA_SOURCE_DIR=${DELTA_SOURCE_DIR} -DDELTA_VERSION=${version})
+    -DDELTA_SOURCE_DIR=${DELTA_SOURCE_DIR} -DDELTA_VERSION=${version}
+    -DENGINE=${ENGINE})
   run_step(${CMAKE_COMMAND} --build ${work}/${way})
   run_step(${work}/${way}/consumer)
-  if(way STREQUAL "find_package")
+  if(way STREQUAL "find_package" AND ENGINE)
     run_step(${work}/${way}/by_name paper)
   endif()
   message(STATUS "consumed by ${way}: builds and runs")

@@ -32,6 +32,7 @@ class late : public simulated {
       if (l == s) return std::nullopt;
     return simulated::elapsed(s);
   }
+  std::optional<nanoseconds> alone(stamp s) { return elapsed(s); }
 
  private:
   std::deque<stamp> last_;
@@ -79,6 +80,34 @@ TEST_CASE("times that come late are learned, those that never come are the step'
     const step_record& seen = manager.past().last();
     REQUIRE(seen.length() == length);
     for (int i = 0; i < length; ++i) CHECK(seen.operations[std::size_t(i)].cost == 100 + i);
+  }
+}
+
+// The next step's record is shorter than the places of the times that are still to come.
+TEST_CASE("times that come after the end of a step that nobody has marked are nobody's") {
+  late storage{{.capacity = 10'000_B, .host_capacity = 10'000_B}};
+  delta::manager manager{learned(), storage};
+  const tensor_id x = manager.variable(10_B, "x");
+  constexpr int length = 12, steps = 4;
+  const auto nothing = [](call&) {};
+  for (int step = 0; step < steps; ++step) {
+    tensor_id last = x;
+    for (int i = 0; i < length; ++i) {
+      const tensor_id made = manager.run({.inputs = {last},
+                                          .outputs = {100_B},
+                                          .cost = nanoseconds{1000 * step + 100 + i},
+                                          .name = i == 0 ? "first" : "next"},
+                                         nothing);
+      if (last != x) manager.drop(last);
+      last = made;
+    }
+    manager.drop(last);
+    REQUIRE(manager.past().steps() == std::uint64_t(step));
+    if (step == 0) continue;
+    const step_record& seen = manager.past().last();
+    REQUIRE(seen.length() == length);
+    for (int i = 0; i < length; ++i)
+      CHECK(seen.operations[std::size_t(i)].cost == 1000 * (step - 1) + 100 + i);
   }
 }
 

@@ -1,11 +1,12 @@
-// delta: a manager of whatever policy and storage, behind virtual functions: what a program holds
-// that chooses its policy at run time, or does not want to compile it.
+// delta: one interface, of virtual functions, to managers of any policy and any storage: to choose
+// the policy at run time, or not to compile the templates.
 //
 //   const auto manager = delta::make_manager("adaptive", delta::over(storage));  // engine.hpp
 //   const delta::tensor_id w = manager->variable(1_MiB, "weights");
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,8 +24,12 @@ class any_storage;
 struct learning_report;
 
 /// delta::manager as an interface. Every function means what the manager's function of that name
-/// does (manager.hpp), has its complexity, and throws what that throws; a call costs some
-/// nanoseconds more.
+/// does (manager.hpp), has its complexity, and throws what that throws. A call costs some
+/// nanoseconds more, and `run` and `end` a call of the heap where the kernel has more than 32
+/// bytes.
+///
+/// What lies behind it has no members here for what a policy keeps (`past`, `heuristic`), nor for
+/// rehearsals (`preload`, `stage`): those are the template's.
 class any_manager {
  public:
   any_manager() = default;
@@ -42,11 +47,14 @@ class any_manager {
   virtual void drop(tensor_id) = 0;
   virtual void forbid(tensor_id, pin ways) = 0;
 
-  /// The bytes of a tensor, resident and in place while the view lives.
+  /// The bytes of a tensor, resident and in place while the view lives. It must not outlive the
+  /// manager; moved from, it can only be destroyed.
   class view {
    public:
     view(view&& o) noexcept
-        : owner_(std::exchange(o.owner_, nullptr)), slot_(o.slot_), data_(o.data_) {}
+        : owner_(std::exchange(o.owner_, nullptr)),
+          slot_(o.slot_),
+          data_(std::exchange(o.data_, {})) {}
     view& operator=(view&&) = delete;
     ~view() {
       if (owner_ != nullptr) owner_->unlock(slot_);
@@ -69,18 +77,21 @@ class any_manager {
 
   // --- operators --------------------------------------------------------------------------------
 
-  /// `ids` receives the outputs: one id per output.
-  virtual void run(const operation_span&, std::span<tensor_id> ids, kernel body) = 0;
-  /// An operator with N outputs, and one with one.
+  /// Runs an operator; `ids` receives the outputs: one id per output. Where there is no room for
+  /// it, `body` is left as it was, and the same call may be tried again.
+  virtual void run(const operation_span&, std::span<tensor_id> ids, kernel&& body) = 0;
+  /// Runs an operator with N outputs; without N, with one.
   template <std::size_t N>
-  std::array<tensor_id, N> run(const operation& op, kernel body) {
+  std::array<tensor_id, N> run(const operation& op, kernel&& body) {
     std::array<tensor_id, N> made{};
     run(static_cast<operation_span>(op), made, std::move(body));
     return made;
   }
-  tensor_id run(const operation& op, kernel body) { return run<1>(op, std::move(body))[0]; }
+  tensor_id run(const operation& op, kernel&& body) { return run<1>(op, std::move(body))[0]; }
 
-  /// An operator between begin and end, given up if it is destroyed without `end`.
+  /// An operator between begin and end, given up if it is destroyed without `end`. It must not
+  /// outlive the manager; after `end`, or moved from, it can only be destroyed. While it lives the
+  /// manager refuses the calls that manager.hpp names.
   class open_operator {
    public:
     open_operator(open_operator&& o) noexcept : owner_(std::exchange(o.owner_, nullptr)) {}
@@ -92,11 +103,11 @@ class any_manager {
     std::size_t allocate(bytes size) { return owner_->allocate(size); }
     void workspace(bytes size) { owner_->workspace(size); }
     [[nodiscard]] call arguments() { return owner_->arguments(); }
-    void end(std::span<tensor_id> ids, kernel replay) {
+    void end(std::span<tensor_id> ids, kernel&& replay) {
       owner_->end(ids, std::move(replay));
       owner_ = nullptr;
     }
-    tensor_id end(kernel replay) {
+    tensor_id end(kernel&& replay) {
       tensor_id made{};
       end(std::span(&made, 1), std::move(replay));
       return made;
@@ -107,12 +118,14 @@ class any_manager {
     explicit open_operator(any_manager* m) noexcept : owner_(m) {}
     any_manager* owner_;
   };
-  [[nodiscard]] open_operator begin(const operation_span& op) {
-    open(op);
-    return open_operator(this);
-  }
   [[nodiscard]] open_operator begin(const operation& op) {
     return begin(static_cast<operation_span>(op));
+  }
+  // A template, so that a braced list can only mean an `operation`.
+  template <std::same_as<operation_span> Op>
+  [[nodiscard]] open_operator begin(const Op& op) {
+    open(op);
+    return open_operator(this);
   }
   virtual void make_room(bytes need) = 0;
 
@@ -129,9 +142,9 @@ class any_manager {
   [[nodiscard]] virtual std::size_t live_tensors() const = 0;
   [[nodiscard]] virtual std::size_t live_records() const = 0;
   [[nodiscard]] virtual residency where(tensor_id) const = 0;
-  /// What the policy has learned (learning_report.hpp); nothing where it does not learn.
+  /// What the policy has learned; nothing where it does not learn. Include learning_report.hpp.
   [[nodiscard]] virtual learning_report learned() const = 0;
-  /// What the manager is over.
+  /// The storage as the manager uses it.
   [[nodiscard]] virtual any_storage& storage() = 0;
 
  private:
@@ -141,7 +154,7 @@ class any_manager {
   virtual std::size_t allocate(bytes) = 0;
   virtual void workspace(bytes) = 0;
   virtual call arguments() = 0;
-  virtual void end(std::span<tensor_id> ids, kernel replay) = 0;
+  virtual void end(std::span<tensor_id> ids, kernel&& replay) = 0;
   virtual void abort() noexcept = 0;
 };
 

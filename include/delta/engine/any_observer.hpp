@@ -19,8 +19,8 @@ class any_observer {
   ~any_observer() = default;
 };
 
-/// The model of Observer that hands events to one of those, or to nobody: then no event is made,
-/// and what is left is a test of a pointer wherever one would have been.
+/// Hands events to an any_observer. Without one no event is made, and each place where one would
+/// have been costs a test of a pointer.
 struct maybe_observed {
   any_observer* observer = nullptr;  ///< outlives the manager; null: nobody
 

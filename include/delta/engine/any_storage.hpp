@@ -16,9 +16,9 @@
 
 namespace delta {
 
-/// The Storage concept's members, and what is detected of a storage, as virtual functions: meaning,
-/// rules and errors are those of storage/storage.hpp. What a storage does not have answers with the
-/// default that a manager would take.
+/// The Storage concept's members and its optional ones as virtual functions: meaning, rules and
+/// errors are those of storage/storage.hpp. An optional member that a storage does not have answers
+/// with the default that a manager would take.
 class any_storage {
  public:
   any_storage() = default;
@@ -73,7 +73,7 @@ class any_storage {
          const_cast<void*>(static_cast<const void*>(&f)));
   }
 
-  /// The stamp of the operator that ended last; point 0: none has.
+  /// The stamp of the operator that ended last, of those that were ended here; point 0: none was.
   [[nodiscard]] virtual stamp last_operator() const = 0;
 
  private:
@@ -84,7 +84,7 @@ static_assert(Storage<any_storage>);
 
 namespace detail {
 
-/// The one over that storage, which it does not own.
+/// The adaptor for `S`; it does not own the storage.
 template <Storage S>
 class storage_of final : public any_storage {
  public:
@@ -156,12 +156,12 @@ class storage_of final : public any_storage {
     else
       return nullptr;
   }
-  // Where a storage does not show its holes there is nothing to weigh: free bytes count as one.
+  // A storage that does not show its holes is treated as if all free bytes were one hole.
   bytes largest_hole() override {
     if constexpr (shows_its_holes<S>)
       return storage_->largest_hole();
     else
-      return capacity() - used();
+      return saturating_sub(capacity(), used());
   }
   std::optional<bytes> bytes_to_move(bytes n) override {
     if constexpr (shows_its_holes<S>)
@@ -191,8 +191,7 @@ class storage_of final : public any_storage {
 
 }  // namespace detail
 
-/// A storage as any_storage; it outlives what is returned. Compiles what the storage's functions
-/// take, once per storage type.
+/// A storage as any_storage. The storage itself is not owned, and must outlive what is returned.
 template <Storage S>
 [[nodiscard]] std::unique_ptr<any_storage> over(S& storage) {
   return std::make_unique<detail::storage_of<S>>(storage);

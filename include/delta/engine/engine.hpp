@@ -4,8 +4,11 @@
 //   const auto manager = delta::make_manager("adaptive", delta::over(storage));
 //   const delta::tensor_id w = manager->variable(1_MiB, "weights");
 //
-// The policies are those of presets.hpp and peers/peer_presets.hpp; what they decide is the same to
-// the last bit as that of the templates, which stay the way for policies of one's own.
+// The policies are those of presets.hpp and peers/peer_presets.hpp; policy_names.hpp lists them.
+// What they decide is the same as that of the templates to the last bit, if both are compiled with
+// the same floating-point flags. For a policy of your own use the templates, or manager_of.hpp. A
+// program that includes both should compile them with the library's flags: inline functions are
+// shared between the two.
 #pragma once
 
 #include <memory>
@@ -22,7 +25,7 @@ namespace delta {
 
 class simulated;
 
-/// The name stands for no policy (policy_names.hpp lists them).
+/// The name stands for no policy. It is told before anything is made, so it is no delta::error.
 class unknown_policy : public std::invalid_argument {
  public:
   explicit unknown_policy(std::string_view name)
@@ -36,16 +39,18 @@ class unknown_policy : public std::invalid_argument {
 /// How a manager is made, beside its policy.
 struct manager_options {
   any_observer* observer = nullptr;  ///< told of every event, outlives the manager; null: nobody
-  bool strict = false;               ///< for "paper" alone: see presets.hpp
+  /// "paper" keeps the paper's Assumption 2: nothing leaves in the backward pass. Others ignore it.
+  bool strict = false;
 };
 
-/// A manager of the policy of that name, over a storage that it owns. Throws unknown_policy,
+/// A manager of the policy of that name. It owns what `over` has returned, not the storage behind
+/// it, which must outlive it. Throws unknown_policy, misuse where there is no storage,
 /// std::bad_alloc.
 [[nodiscard]] std::unique_ptr<any_manager> make_manager(std::string_view policy,
                                                         std::unique_ptr<any_storage> storage,
                                                         const manager_options& options = {});
 
-/// As over<simulated>, but compiled once.
+/// The same as the template `over`, compiled once in the library.
 [[nodiscard]] std::unique_ptr<any_storage> over(simulated&);
 
 }  // namespace delta

@@ -1,6 +1,6 @@
-// delta: makes an any_manager of a policy that is a type: of a heuristic of one's own, say. Needs
-// the headers alone, and compiles a manager; the policies that have names are compiled already
-// (engine.hpp).
+// delta: makes an any_manager of a policy that is a type: of a heuristic of one's own, say. It does
+// not need the library delta::engine, but compiles a manager where it is used; the policies that
+// have names are compiled already (engine.hpp).
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "delta/engine/any_manager.hpp"
 #include "delta/engine/any_observer.hpp"
 #include "delta/engine/any_storage.hpp"
+#include "delta/error.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/manager.hpp"
 
@@ -20,12 +21,13 @@ namespace delta {
 
 namespace detail {
 
-/// The one of that policy.
+/// Implements any_manager by a manager<H, D, P>.
 template <Heuristic H, Decider D, Prefetcher P>
 class manager_of final : public any_manager {
  public:
   manager_of(policy<H, D, P> p, std::unique_ptr<any_storage> storage, any_observer* told)
-      : storage_(std::move(storage)), manager_(std::move(p), *storage_, maybe_observed{told}) {}
+      : storage_(storage ? std::move(storage) : throw misuse("make_manager: there is no storage")),
+        manager_(std::move(p), *storage_, maybe_observed{told}) {}
 
   using any_manager::constant;
   using any_manager::run;
@@ -39,7 +41,7 @@ class manager_of final : public any_manager {
   tensor_id share(tensor_id t) override { return manager_.share(t); }
   void drop(tensor_id t) override { manager_.drop(t); }
   void forbid(tensor_id t, pin ways) override { manager_.forbid(t, ways); }
-  void run(const operation_span& op, std::span<tensor_id> ids, kernel body) override {
+  void run(const operation_span& op, std::span<tensor_id> ids, kernel&& body) override {
     manager_.run(op, ids, std::move(body));
   }
   void make_room(bytes need) override { manager_.make_room(need); }
@@ -62,15 +64,20 @@ class manager_of final : public any_manager {
     std::size_t slot = 0;
     while (slot < views_.size() && views_[slot]) ++slot;
     if (slot == views_.size()) views_.emplace_back();
-    const auto& v = views_[slot].emplace(manager_.acquire(t, how));
-    return {slot, {v.data(), static_cast<std::size_t>(v.size().count)}};
+    try {
+      const auto& v = views_[slot].emplace(manager_.acquire(t, how));
+      return {slot, {v.data(), static_cast<std::size_t>(v.size().count)}};
+    } catch (...) {
+      views_[slot].reset();
+      throw;
+    }
   }
   void unlock(std::size_t slot) noexcept override { views_[slot].reset(); }
   void open(const operation_span& op) override { open_.emplace(manager_.begin(op)); }
   std::size_t allocate(bytes n) override { return open_->allocate(n); }
   void workspace(bytes n) override { open_->workspace(n); }
   call arguments() override { return open_->arguments(); }
-  void end(std::span<tensor_id> ids, kernel replay) override {
+  void end(std::span<tensor_id> ids, kernel&& replay) override {
     open_->end(ids, std::move(replay));
     open_.reset();
   }
@@ -78,15 +85,17 @@ class manager_of final : public any_manager {
 
   std::unique_ptr<any_storage> storage_;
   typed manager_;
-  // Both go before the manager. Few views live at once: the first free place is found at once.
+  // Declared behind the manager, so destroyed before it. Few views live at once: the first free
+  // place is searched for.
   std::vector<std::optional<typename typed::view>> views_;
   std::optional<typename typed::open_operator> open_;
 };
 
 }  // namespace detail
 
-/// A manager of that policy over a storage, which it owns (any_storage.hpp: `over`); the observer
-/// outlives it, null: nobody is told. Throws std::bad_alloc.
+/// A manager of that policy. It owns what `over` has returned (any_storage.hpp), not the storage
+/// behind it; that outlives it, as does the observer (null: nobody is told). Throws misuse where
+/// there is no storage, std::bad_alloc.
 template <Heuristic H, Decider D, Prefetcher P>
 [[nodiscard]] std::unique_ptr<any_manager> make_manager(policy<H, D, P> p,
                                                         std::unique_ptr<any_storage> storage,

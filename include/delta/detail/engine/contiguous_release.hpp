@@ -60,7 +60,7 @@ class contiguous_release {
   bool release(Reclaimer& r, bytes need, bytes piece) {
     if constexpr (shows_its_holes<storage_type>) {
       auto& table = r.table();
-      if (piece.count == 0 || !table.learns || !table.past.follows()) return false;
+      if (piece.count == 0 || !table.steps.past().follows()) return false;
       auto& s = table.storage();
       const bytes size = s.rounded(piece);
       if (s.largest_hole() >= size || table.free_bytes() + table.leaving() >= need) return false;

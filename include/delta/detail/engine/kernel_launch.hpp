@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "delta/concepts.hpp"
+#include "delta/detail/history/pending_times.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
 #include "delta/kernel.hpp"
@@ -206,31 +207,22 @@ class launcher {
       if (const auto took = table_->cost_of(done))
         r.cost = first ? *took : r.cost + *took;
       else
-        pending_.push_back({o, r.sequence, done, first, false});
+        pending_.add(done, {o, r.sequence, first, false});
       first = false;
     }
   }
   /// Takes note of operators whose time is known by now, so that c_r is a measured cost (P-12).
-  /// Oldest first; a storage that never knows keeps the prior. A record may have gone, or be
-  /// another's by now: its number tells. Amortised O(1) per operator.
+  /// A storage that never knows keeps the prior. A record may have gone, or be another's by now:
+  /// its number tells. Amortised O(1) per operator.
   void learn_costs() {
-    poll_times(pending_, [&](const unmeasured& u, nanoseconds took) {
+    const auto cost_of = [&](stamp s) { return table_->cost_of(s); };
+    pending_.poll(cost_of, [&](const unmeasured& u, nanoseconds took) {
       if (u.again) table_->counts.recompute_time += took;
       const operator_record& r = table_->tensors[u.op];
       if (r.in_use && r.sequence == u.sequence)
         table_->set_cost(u.op, u.first ? took : r.cost + took);
     });
-    learn_times();
-  }
-  /// The history's operator at `position` took that long, which may be known later only. `first` of
-  /// several pieces.
-  void time(std::uint32_t position, stamp done, bool first) {
-    untimed_.push_back({position, done, first});
-  }
-  /// The history begins a step, and counts anew.
-  void forget_times() {
-    learn_times();
-    untimed_.clear();
+    table_->steps.poll_times(cost_of);
   }
   /// At the end of a step: all records go.
   void forget_costs() {
@@ -259,7 +251,7 @@ class launcher {
       table_->set_cost(o, *took);
       table_->counts.recompute_time += *took;
     } else {
-      pending_.push_back({o, r.sequence, done, true, true});
+      pending_.add(done, {o, r.sequence, true, true});
     }
     if (r.replays < std::numeric_limits<std::uint16_t>::max()) ++r.replays;
     ++table_->counts.recomputes;
@@ -271,33 +263,10 @@ class launcher {
   }
 
  private:
-  // The same for the steps that are learned, in which every operator has a place.
-  void learn_times() {
-    poll_times(untimed_, [&](const untimed& u, nanoseconds took) {
-      table_->past.measured(u.position, static_cast<double>(took.count()), u.first);
-    });
-  }
-  // Tells of those at the front whose times are known by now, and takes them away; so it does with
-  // the oldest of too many.
-  template <class List, class Tell>
-  void poll_times(List& list, const Tell& tell) {
-    std::size_t known = 0;
-    for (; known < list.size(); ++known) {
-      const auto took = table_->cost_of(list[known].done);
-      // Times come in order, as the engine is serial: the rest are not known either.
-      if (!took && list.size() - known < patience) break;
-      if (took) tell(list[known], *took);
-    }
-    list.erase(list.begin(), list.begin() + std::ptrdiff_t(known));
-  }
-  // How many operators may wait for their times before the oldest is given up: a storage need not
-  // ever know them, and the list must not grow. A GPU may be as many behind the host.
-  static constexpr std::size_t patience = 1024;
   // Work of a record whose time is not known yet.
   struct unmeasured {
     operator_id op;
     std::uint64_t sequence;
-    stamp done;
     bool first;  ///< of several pieces of work
     bool again;  ///< a replay
   };
@@ -307,13 +276,7 @@ class launcher {
   std::vector<block> blocks_;  // lent to the allocation at hand
   std::vector<const block*> reads_, writes_;
   std::vector<std::byte*> pointers_;
-  std::vector<unmeasured> pending_;
-  struct untimed {
-    std::uint32_t position;
-    stamp done;
-    bool first;
-  };
-  std::vector<untimed> untimed_;
+  pending_times<unmeasured> pending_;
   bool kernel_failed_ = false;
 };
 

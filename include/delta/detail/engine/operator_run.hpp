@@ -116,12 +116,7 @@ class operator_run {
     table_->follow_clock();
     table_->touch(t, table_->now.clock);
     reclaimer_->events().flush();
-    if (table_->learns) {
-      using change = step_record::change::kind;
-      const tensor& r = table_->tensors[t];
-      table_->past.changed(writes ? change::written : change::read, t, r.footprint,
-                           r.pinned == pin::both);
-    }
+    table_->steps.acquired(t, table_->tensors[t], writes ? access::write : access::read);
   }
   /// Ends what `acquire` began. O(1), unless it was dropped meanwhile.
   void unlock(tensor_id t) {
@@ -211,7 +206,7 @@ class operator_run {
     if (bracket_) close_bracket({});
     unhold();
     // The number was taken by `gathering`, which `stay` has let go.
-    note_abort();
+    table_->steps.abort();
     --table_->now.now;
     finish();
   }
@@ -235,9 +230,8 @@ class operator_run {
     }
     table_->close_step();
     launcher_.forget_costs();
-    if (table_->learns) {
+    if (table_->steps.enabled()) {
       table_->steps.mark();
-      launcher_.forget_times();
       table_->follow_clock();
       end_recording();
     }
@@ -291,7 +285,7 @@ class operator_run {
     void give_up() {
       // `bring` locks all or none.
       if (locked_) owner_->restorer_.unlock(owner_->touched_);
-      owner_->note_abort();
+      owner_->table_->steps.abort();
       --owner_->table_->now.now;
     }
     operator_run* owner_;
@@ -328,61 +322,33 @@ class operator_run {
     made_ = ids;
     reclaimer_->events().work(event_kind::run, name, ids, done);
   }
-  // What is recorded of an operator, where a policy learns.
+  // A policy that learns is told of the operator; and of the end of a step that nobody has marked.
   void note_beginning(const char* name) {
-    if (!table_->learns) return;
-    graph& g = table_->tensors;
-    if (table_->steps.begins(name, touched_,
-                             [&](tensor_id t) { return g[t].producer == operator_id::none; })) {
+    step_recorder& steps = table_->steps;
+    if (!steps.enabled()) return;
+    if (steps.begins_step(name, touched_, table_->tensors)) {
       end_recording();
       reclaimer_->end_of_step();
       begin_timing();
     }
-    table_->past.starts(began_);
-    table_->past.begin(
-        name, touched_, inputs_, [&](tensor_id t) { return g[t].footprint; },
-        [&](tensor_id t) { return g[t].pinned == pin::both; });
+    steps.begin(name, touched_, inputs_, began_, table_->tensors);
   }
-  // The history's step ends, with what the program holds then.
+  // The step ends, with the times that are known by now.
   void end_recording() {
-    const graph& g = table_->tensors;
-    table_->past.end_of_step(table_->now.clock, [&](const auto& visit) {
-      for (std::uint32_t i = 0; i < g.tensor_slots(); ++i) {
-        const auto t = static_cast<tensor_id>(i);
-        if (g[t].in_use && g[t].references > 0) visit(t, g[t].footprint, g[t].pinned == pin::both);
-      }
-    });
+    table_->steps.forget_times([&](stamp s) { return table_->cost_of(s); });
+    table_->steps.end_of_step(table_->now.clock, table_->tensors);
   }
   // What a selector takes to rehearse is not the next step's time.
   void begin_timing() {
-    if (!table_->learns) return;
+    if (!table_->steps.enabled()) return;
     table_->follow_clock();
-    table_->past.resumes(table_->now.clock);
-  }
-  void note_abort() noexcept {
-    if (table_->learns) table_->past.abort_operator();
+    table_->steps.resume(table_->now.clock);
   }
   void note_end(std::span<const tensor_id> ids, bytes workspace, trait traits, nanoseconds prior,
                 std::span<const stamp> pieces) {
-    if (!table_->learns) return;
-    nanoseconds cost{};
-    bool known = true;
-    for (const stamp s : pieces)
-      if (const auto took = table_->cost_of(s))
-        cost += *took;
-      else
-        known = false;
-    graph& g = table_->tensors;
-    const std::uint32_t position = table_->past.operators();
-    if (!known) cost = prior;
-    // Until its time is known: what the program said, else what it took in the step before.
-    const bool guess = !known && prior.count() == 0;
-    table_->past.end(ids, table_->storage().rounded(workspace), traits,
-                     guess ? -1.0 : static_cast<double>(cost.count()),
-                     [&](tensor_id t) { return g[t].footprint; });
-    bool first = true;
-    if (!known)
-      for (const stamp s : pieces) launcher_.time(position, s, std::exchange(first, false));
+    if (!table_->steps.enabled()) return;
+    table_->steps.end(ids, table_->storage().rounded(workspace), traits, prior, pieces,
+                      table_->tensors, [&](stamp s) { return table_->cost_of(s); });
   }
   // The operator has come to its end. Touched before they are unlocked: an input that was dropped
   // meanwhile goes with its lock.

@@ -39,7 +39,7 @@ class reclaimer {
       : table_(&l), roles_(std::move(h), std::move(d), std::move(p)), events_(l, std::move(o)) {
     l.now.may_evict = evicts<D>();
     l.now.may_offload = offloads<D>();
-    l.learns = policy_roles::learn;
+    l.steps.enable(policy_roles::learn);
     l.tensors.keeps = roles_.costs_to_keep(0);
   }
 
@@ -135,7 +135,7 @@ class reclaimer {
   [[nodiscard]] context view() const {
     context c(table_->tensors, table_->now);
     c.set_offloaded(table_->offloaded());
-    c.set_past(table_->past, table_->candidates().all());
+    c.set_past(table_->steps.past(), table_->candidates().all());
     c.set_ended(ended_);
     return c;
   }

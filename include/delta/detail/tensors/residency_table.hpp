@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +14,10 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
-#include "delta/detail/history/step_detector.hpp"
+#include "delta/detail/history/step_recorder.hpp"
 #include "delta/detail/tensors/candidates.hpp"
 #include "delta/detail/tensors/closure_costs.hpp"
+#include "delta/detail/tensors/copies.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/observer.hpp"
 
@@ -35,9 +35,7 @@ class residency_table {
   conditions now;       ///< what policies see; the storage's part as of the last
                         ///< `refresh_conditions`
   counters counts;      ///< what was done
-  history past;         ///< the steps that were seen
-  step_detector steps;  ///< where they begin, if the program does not say so
-  bool learns = false;  ///< somebody asks for that
+  step_recorder steps;  ///< is told what happens, where a policy learns
 
   [[nodiscard]] Storage& storage() noexcept { return *storage_; }
   [[nodiscard]] const Storage& storage() const noexcept { return *storage_; }
@@ -50,12 +48,12 @@ class residency_table {
   /// Bytes of all copies under way. O(copies).
   [[nodiscard]] bytes in_flight() const noexcept {
     bytes sum{};
-    for (const flight& f : flights_) sum += tensors[f.tensor].footprint;
+    for (const auto& c : copies_.claims()) sum += tensors[c.tensor].footprint;
     return sum;
   }
   /// Bytes of constants: they are part of every operator's need.
   [[nodiscard]] bytes constants() const noexcept { return constants_; }
-  [[nodiscard]] bool copying() const noexcept { return !flights_.empty(); }
+  [[nodiscard]] bool copying() const noexcept { return !copies_.claims().empty(); }
   /// What a policy may choose from, and what is set aside.
   [[nodiscard]] const candidate_list& candidates() const noexcept { return candidates_; }
   [[nodiscard]] candidate_list& candidates() noexcept { return candidates_; }
@@ -110,13 +108,7 @@ class residency_table {
     candidates_.cover(tensors.tensor_slots() + 1);
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
-    if (learns) {
-      past.created(t, r.footprint);
-      if (persistent)
-        past.changed(step_record::change::kind::created, t, r.footprint, pinned == pin::both);
-      else
-        steps.made(r.footprint);
-    }
+    steps.created(t, r.footprint, persistent, pinned == pin::both);
     own(t, std::move(b));
     r.label = label;
     r.persistent = persistent;
@@ -149,7 +141,7 @@ class residency_table {
     if (early) {
       ++counts.prefetches;
       r.fresh = true;
-      flights_.push_back({t, std::move(moving)});
+      copies_.add(t, std::move(moving));
     } else {
       land(t, std::move(moving));
     }
@@ -182,7 +174,7 @@ class residency_table {
     ++counts.offloads;
     if (!std::exchange(r.copying, false)) counts.bytes_out += r.footprint.count;
     leaving_ += r.footprint;
-    flights_.push_back({t, std::move(*moving)});
+    copies_.add(t, std::move(*moving));
     become(t, residency::offloading);
     return done;
   }
@@ -202,11 +194,8 @@ class residency_table {
   /// Gives up a host copy: stale after an update, or host room is needed.
   void forget_host_copy(tensor_id t) {
     if (!tensors[t].host) return;
-    if (std::exchange(tensors[t].copying, false)) {
-      const auto at = std::ranges::find(copying_, t, &copy_under_way::tensor);
-      forsake(at->done, tensors[t].footprint);
-      copying_.erase(at);
-    }
+    if (std::exchange(tensors[t].copying, false))
+      forsake(copies_.take_copy(t), tensors[t].footprint);
     storage_->free(std::move(tensors[t].host));
     tensors.reweigh(t);
   }
@@ -216,52 +205,29 @@ class residency_table {
   /// Takes note of copies that are done: frees the blocks of those that went out. O(copies under
   /// way).
   void harvest() {
-    for (std::size_t i = 0; i < flights_.size();)
-      if (storage_->reached(flights_[i].moving.done()))
-        arrive(i);
-      else
-        ++i;
-    std::erase_if(copying_, [&](const copy_under_way& c) {
-      if (!storage_->reached(c.done)) return false;
-      tensors[c.tensor].copying = false;
-      tensors.reweigh(c.tensor);
-      return true;
+    const auto reached = [&](stamp done) { return storage_->reached(done); };
+    copies_.take_done(reached, [&](copies_under_way::claim&& c) { arrive(std::move(c)); });
+    copies_.take_done_copies(reached, [&](tensor_id t) {
+      tensors[t].copying = false;
+      tensors.reweigh(t);
     });
-    std::erase_if(forsaken_, [&](const forsaken& f) { return storage_->reached(f.done); });
+    copies_.forget_forsaken(reached);
   }
   /// All copies under way, those out first, each engine's in the order in which they were queued.
   /// Where the steps are learned also those that nobody uses: they take their time. O(copies log
   /// copies).
   [[nodiscard]] std::span<const queued_copy> queued_copies() {
-    sorted_.clear();
-    const auto add = [&](tensor_id t, stamp done, bytes n) {
-      const bool out = done.where == engine::copy_out;
-      sorted_.push_back({done, {t, n, out ? direction::out : direction::in}});
-    };
-    for (const flight& f : flights_) add(f.tensor, f.moving.done(), tensors[f.tensor].footprint);
-    for (const copy_under_way& c : copying_) add(c.tensor, c.done, tensors[c.tensor].footprint);
-    for (const forsaken& f : forsaken_) add(tensor_id::none, f.done, f.size);
-    std::ranges::sort(sorted_, {}, [](const auto& c) {
-      return std::pair(c.second.way == direction::in, c.first.point);
-    });
-    queued_.clear();
-    for (const auto& c : sorted_) queued_.push_back(c.second);
-    return queued_;
+    return copies_.queued([&](tensor_id t) { return tensors[t].footprint; });
   }
   /// The device's memory in address order, where the storage shows it and has places; else empty.
   /// Valid until the next call. O(blocks + copies).
   [[nodiscard]] std::span<const memory_stretch> layout() {
     layout_.clear();
     if constexpr (shows_its_holes<Storage>) {
-      // Who is on its way has left its block to the copy.
-      const auto traveller = [&](std::uint32_t row) {
-        const auto at = std::ranges::find(
-            flights_, row, [](const flight& f) { return f.moving.device().index(); });
-        return at == flights_.end() ? tensor_id::none : at->tensor;
-      };
       storage_->walk_blocks([&](std::uint32_t row, bytes size, bool used) {
         tensor_id t = used ? owner(row) : tensor_id::none;
-        if (used && t == tensor_id::none) t = traveller(row);
+        // Who is on its way has left its block to the copy.
+        if (used && t == tensor_id::none) t = copies_.owner(row);
         layout_.push_back({t, size});
       });
     }
@@ -269,27 +235,17 @@ class residency_table {
   }
   /// Waits for the oldest copy out under way, or with none for the oldest copy in. False: none.
   bool wait_for_copy() {
-    if (flights_.empty()) return false;
-    auto oldest = std::find_if(flights_.begin(), flights_.end(), [](const flight& f) {
-      return f.moving.done().where == engine::copy_out;
+    auto oldest = copies_.take_oldest([&](stamp done) {
+      ++counts.waits;
+      storage_->wait(done);
     });
-    if (oldest == flights_.end()) oldest = flights_.begin();
-    ++counts.waits;
-    storage_->wait(oldest->moving.done());
-    arrive(static_cast<std::size_t>(oldest - flights_.begin()));
-    return true;
+    if (oldest) arrive(std::move(*oldest));
+    return oldest.has_value();
   }
   /// Waits for the copies of tensors that are in use already: until then their blocks can't be
-  /// moved together with others. False: there were none since the last call. (One that ended after
-  /// the blocks were looked at counts: it may be what was in the way.)
+  /// moved together with others. False: there were none since the last call.
   bool wait_for_landings() {
-    bool any = false;
-    for (stamp& s : landings_)
-      if (const stamp last = std::exchange(s, stamp{}); last.point != 0) {
-        storage_->wait(last);
-        any = true;
-      }
-    return any;
+    return copies_.wait_for_landings([&](stamp done) { storage_->wait(done); });
   }
   /// The tensor is needed: ends its copy's claim on it. One on its way out stays, and is clean: the
   /// copy goes on, and its slab is a valid copy once it is over. Never waits.
@@ -352,11 +308,7 @@ class residency_table {
   /// Whoever still locks it frees it when he unlocks.
   void drop(tensor_id t) {
     if (--tensors[t].references > 0) return;
-    if (learns) {
-      if (!past.dies_before(t, past.position())) closures_.dropped(tensors, t);
-      past.dropped(t, tensors[t].footprint, tensors[t].pinned == pin::both);
-      if (!tensors[t].persistent) steps.dropped(tensors[t].footprint);
-    }
+    if (steps.dropped(t, tensors[t])) closures_.dropped(tensors, t);
     tensors.reweigh(t);
     if (tensors[t].locks == 0) free_if_useless(t);
   }
@@ -403,21 +355,12 @@ class residency_table {
   }
 
  private:
-  // A copy that still has a claim on its tensor: out, or in early.
-  struct flight {
-    tensor_id tensor;
-    transfer moving;
-  };
-
   void become(tensor_id t, residency to) {
     tensor& r = tensors[t];
     // The one state, and the table of repairs P-21.
     assert(legal(r.where, to));
     const residency from = std::exchange(r.where, to);
-    if (learns && (to == residency::host || to == residency::evicted))
-      past.moved_out(t, r.footprint, to == residency::host);
-    else if (learns)
-      past.moved_in(t);
+    steps.moved(t, r.footprint, to);
     if (place(from) != place(to)) closures_.tensor_changed(tensors, t, on_device(from));
     to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
   }
@@ -448,30 +391,25 @@ class residency_table {
   void end_flight(tensor_id t, bool kept = true) {
     const residency where = tensors[t].where;
     if (where != residency::offloading && where != residency::reloading) return;
-    const auto at = std::find_if(flights_.begin(), flights_.end(),
-                                 [&](const flight& f) { return f.tensor == t; });
-    if (at == flights_.end()) return;
-    transfer moving = std::move(at->moving);
-    flights_.erase(at);
+    auto moving = copies_.take(t);
+    if (!moving) return;
     if (where == residency::offloading) leaving_ -= tensors[t].footprint;
-    land(t, std::move(moving), kept);
+    land(t, std::move(*moving), kept);
   }
-  // The storage is given the transfer back early. Until the copy is over its block can't be moved:
-  // `landings_` remembers the last per direction, for wait_for_landings.
+  // The storage is given the transfer back early.
   void land(tensor_id t, transfer&& moving, bool kept = true) {
     take_back(t, std::move(moving), kept);
     become(t, residency::resident);
   }
   void take_back(tensor_id t, transfer&& moving, bool kept = true) {
     const stamp done = moving.done();
-    stamp& last = landings_[done.where == engine::copy_in];
-    if (done.point > last.point) last = done;
+    copies_.note_landing(done);
     auto [b, s] = storage_->land(std::move(moving));
     own(t, std::move(b));
     tensors[t].host = std::move(s);
     // Last, as it may throw: the bytes are somebody's by now.
     if (kept && done.where == engine::copy_out && !storage_->reached(done)) {
-      copying_.push_back({t, done});
+      copies_.add_copy(t, done);
       tensors[t].copying = true;
     } else {
       forsake(done, tensors[t].footprint);
@@ -479,26 +417,22 @@ class residency_table {
   }
   // Nobody waits for that copy any more.
   void forsake(stamp done, bytes size) {
-    if (learns) forsaken_.push_back({done, size});
+    if (steps.enabled()) copies_.forsake(done, size);
   }
   // A copy ahead becomes one after which the block goes.
   transfer resume(tensor_id t) {
-    const auto at = std::ranges::find(copying_, t, &copy_under_way::tensor);
-    const stamp done = at->done;
-    copying_.erase(at);
+    const stamp done = copies_.take_copy(t);
     return {std::move(tensors[t].device), std::move(tensors[t].host), done};
   }
   // A copy that is over: in, the tensor is here; out, its block goes, and it joins the queue.
-  void arrive(std::size_t i) {
-    flight f = std::move(flights_[i]);
-    flights_.erase(flights_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (tensors[f.tensor].where == residency::reloading) return land(f.tensor, std::move(f.moving));
-    auto [b, s] = storage_->land(std::move(f.moving));
-    leaving_ -= tensors[f.tensor].footprint;
+  void arrive(copies_under_way::claim&& c) {
+    if (tensors[c.tensor].where == residency::reloading) return land(c.tensor, std::move(c.moving));
+    auto [b, s] = storage_->land(std::move(c.moving));
+    leaving_ -= tensors[c.tensor].footprint;
     storage_->free(std::move(b));
-    tensors[f.tensor].host = std::move(s);
-    become(f.tensor, residency::host);
-    offloaded_.push_back(f.tensor);
+    tensors[c.tensor].host = std::move(s);
+    become(c.tensor, residency::host);
+    offloaded_.push_back(c.tensor);
   }
   /// Frees whatever an unreferenced tensor still has. Never throws, as destructors come here.
   void free_all_of(tensor_id t) {
@@ -547,25 +481,8 @@ class residency_table {
   std::vector<tensor_id> offloaded_, orphans_;
   std::vector<tensor_id> owners_;  // by row of the storage's table; checked when asked
   std::vector<operator_id> broken_;
-  // In the order in which they were queued: few at a time, so they are searched.
-  std::vector<flight> flights_;
-  // Of resident tensors: copies out whose host end is not valid yet. Few, too.
-  struct copy_under_way {
-    tensor_id tensor;
-    stamp done;
-  };
-  std::vector<copy_under_way> copying_;
-  // Copies under way that have no tensor any more, or none that waits for them: the queue is as
-  // long by them, and a rehearsal's must be.
-  struct forsaken {
-    stamp done;
-    bytes size;
-  };
-  std::vector<forsaken> forsaken_;
-  std::vector<std::pair<stamp, queued_copy>> sorted_;
-  std::vector<queued_copy> queued_;
+  copies_under_way copies_;
   std::vector<memory_stretch> layout_;
-  std::array<stamp, 2> landings_{};  // of the last copies that landed before their end
   bytes leaving_{}, constants_{};
 };
 

@@ -1,0 +1,291 @@
+// delta: which record of an earlier step the step under way agrees with, and operator by operator,
+// which place in it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "delta/detail/history/kept_steps.hpp"
+#include "delta/step.hpp"
+
+namespace delta::detail {
+
+/// Follows a record through the step under way: what its operators and storages are called there.
+/// `now` is always the step under way. `refile()` is called in the midst of a function where what
+/// the record foretells for other tensors has changed; after `follow` the caller does it.
+///
+/// Where an operator does not agree, another record with the same beginning is taken up. Without
+/// one, the step may have up to `most_differing` operators in a row more, or less, than the record;
+/// beyond that, no record is followed.
+class step_matcher {
+ public:
+  static constexpr std::uint32_t none = step_record::none;
+  static constexpr std::uint32_t most_differing = 8;
+
+  kept_steps kept;  ///< what there is to follow
+
+  // --- what is followed -------------------------------------------------------------------------
+
+  [[nodiscard]] bool follows() const noexcept { return followed_ != none; }
+  /// The record's number, itself, and that of the step behind it.
+  [[nodiscard]] std::uint32_t number() const noexcept { return followed_; }
+  [[nodiscard]] const step_record& followed() const noexcept { return kept[followed_].step; }
+  [[nodiscard]] const step_record& behind() const noexcept { return kept[after_].step; }
+  /// Operators of the record so far, the one at hand included.
+  [[nodiscard]] std::uint32_t done() const noexcept { return done_; }
+  /// Which storage of the record a storage of the step is; none.
+  [[nodiscard]] std::uint32_t twin(std::uint32_t storage) const noexcept {
+    return storage < twins_.size() ? twins_[storage] : none;
+  }
+  /// The first use of a storage of the record that is still to come; none. Amortised O(1).
+  [[nodiscard]] std::uint32_t next_use(std::uint32_t storage) const noexcept {
+    const step_record& e = followed();
+    const step_record::storage& s = e.storages[storage];
+    std::uint32_t& at = cursors_[storage];
+    while (at < s.uses && e.uses[s.first_use + at] < done_) ++at;
+    return at < s.uses ? e.uses[s.first_use + at] : none;
+  }
+  /// ns of operators from now to the beginning of that one; beyond the record's length, of the step
+  /// behind it. O(1).
+  [[nodiscard]] double time_until(std::uint32_t position) const noexcept {
+    const step_record &e = followed(), &next = behind();
+    const double at = position < e.length() ? e.operations[position].start
+                      : position - e.length() < next.length()
+                          ? e.time + next.operations[position - e.length()].start
+                          : e.time + next.time;
+    return std::max(0.0, (at - elapsed()) * time_scale_);
+  }
+  /// What an operator of the step took in the record, in ns; 0 where that does not have it.
+  [[nodiscard]] double cost_of(std::uint32_t here) const noexcept {
+    const bool has = follows() && matches_[here] != none;
+    return has ? followed().operations[matches_[here]].cost : 0.0;
+  }
+  /// How the step's sizes and times compare with the record's.
+  [[nodiscard]] double size_scale() const noexcept { return size_scale_; }
+  [[nodiscard]] double time_scale() const noexcept { return time_scale_; }
+  /// An operator has begun, and not ended.
+  [[nodiscard]] bool running() const noexcept { return running_; }
+
+  /// Another number with every record that is taken, and every step.
+  [[nodiscard]] std::uint64_t forecasts() const noexcept { return forecasts_; }
+  /// How often a step stopped agreeing and another record was taken, or none.
+  [[nodiscard]] std::uint64_t switches() const noexcept { return switches_; }
+  [[nodiscard]] std::uint64_t divergences() const noexcept { return divergences_; }
+  [[nodiscard]] std::size_t footprint() const noexcept {
+    return kept.footprint() +
+           sizeof(none) * (cursors_.capacity() + twins_.capacity() + matches_.capacity());
+  }
+
+  // --- the step under way -----------------------------------------------------------------------
+
+  /// Follows that record from its operator `done` on; none: no record.
+  void follow(std::uint32_t record, std::uint32_t done) {
+    followed_ = record;
+    ++forecasts_;
+    after_ = follows() ? kept.like(kept[record].after, record) : none;
+    done_ = done;
+    shifted_ = inexact_ = false;
+    extra_ = 0;
+    time_scale_ = size_scale_ = 1;
+    measured_ = recorded_ = 0;
+    std::ranges::fill(twins_, none);
+    cursors_.assign(follows() ? followed().storages.size() : 0, 0);
+  }
+  /// The last operator of `now` begins. O(what it touches), where it agrees.
+  template <class Refile>
+  void begin(const step_record& now, std::uint64_t prefix, const Refile& refile) {
+    before_it_ = {followed_, done_, extra_, shifted_};
+    matches_.push_back(none);
+    running_ = true;
+    match(now, prefix, refile);
+  }
+  /// It was given up, and with it the storages from that number on. (A record that was taken for it
+  /// stays, as that begins as the step did so far.)
+  template <class Refile>
+  void abort(std::uint32_t storages, const Refile& refile) {
+    running_ = false;
+    matches_.pop_back();
+    if (twins_.size() > storages) twins_.resize(storages);
+    if (!follows() || followed_ != before_it_.followed) return;
+    // Uses that were passed are to come again.
+    for (std::uint32_t i = before_it_.done; i < done_; ++i)
+      for (const std::uint32_t s : followed().touched(followed().operations[i])) cursors_[s] = 0;
+    done_ = before_it_.done, extra_ = before_it_.extra, shifted_ = before_it_.shifted;
+    refile();
+  }
+  /// It ends: from here on it is not under way.
+  void end() noexcept { running_ = false; }
+  /// It has ended: did it make as much, and as large, as the record says?
+  template <class Refile>
+  void compare(const step_record& now, const Refile& refile) {
+    const std::uint32_t here = now.length() - 1;
+    if (!follows() || matches_[here] == none) return;
+    const step_record& e = followed();
+    const step_record::operation &mine = now.operations[here],
+                                 &theirs = e.operations[matches_[here]];
+    if (mine.outputs != theirs.outputs) {
+      if (change_record_after(now, refile)) return;
+      return diverge(refile);
+    }
+    const auto a = now.outputs(mine), b = e.outputs(theirs);
+    for (std::size_t i = 0; i < a.size(); ++i) expect(a[i], b[i]);
+    if (mine.exact == theirs.exact && !shifted_) return;
+    if (!inexact_ && !shifted_ && change_record_to_same_sizes(now, refile)) {
+      matches_[here] = here;
+      done_ = here + 1;
+      return;
+    }
+    inexact_ = true;
+    if (theirs.live > 0)
+      size_scale_ = static_cast<double>(mine.live) / static_cast<double>(theirs.live);
+    measured_ += mine.cost, recorded_ += theirs.cost;
+    if (recorded_ > 0 && measured_ > 0) time_scale_ = measured_ / recorded_;
+  }
+  /// The step has ended; `follow` says what the next one is expected to be.
+  void end_of_step() noexcept { twins_.clear(), matches_.clear(); }
+
+ private:
+  void expect(std::uint32_t storage, std::uint32_t twin) {
+    if (storage >= twins_.size()) twins_.resize(storage + std::size_t{1}, none);
+    twins_[storage] = twin;
+  }
+  // ns of the followed record's operators before now; the one at hand is not over.
+  [[nodiscard]] double elapsed() const noexcept {
+    const step_record& e = followed();
+    const bool within = running_ && matches_.back() != none;
+    const std::uint32_t at = within ? done_ - 1 : done_;
+    return at < e.length() ? e.operations[at].start : e.time;
+  }
+  // The operator at hand against what comes next: in the record, in another one with the same
+  // beginning, or a little further on.
+  template <class Refile>
+  void match(const step_record& now, std::uint64_t prefix, const Refile& refile) {
+    const std::uint32_t here = now.length() - 1;
+    if (follows() && agrees(now, done_)) return take(now, done_, refile);
+    if (!follows() && here > 0) return;
+    if (change_record_to_same_keys(now, prefix, refile)) return take(now, here, refile);
+    if (!follows()) return;
+    shifted_ = true;
+    for (std::uint32_t i = 1; i <= most_differing; ++i)
+      if (agrees(now, done_ + i)) return take(now, done_ + i, refile);
+    if (++extra_ > most_differing) diverge(refile);
+  }
+  // Could the operator at hand be number `at` of the record? The same kind, and it touches the
+  // same, as far as that is known: what only this step has may stand for anything.
+  [[nodiscard]] bool agrees(const step_record& now, std::uint32_t at) const noexcept {
+    const step_record& e = followed();
+    if (at >= e.length()) return false;
+    const step_record::operation &mine = now.operations.back(), &theirs = e.operations[at];
+    if (!shifted_) return mine.key == theirs.key;
+    if (mine.kind != theirs.kind) return false;
+    const auto a = now.touched(mine), b = e.touched(theirs);
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (twin(a[i]) != none && twin(a[i]) != b[i]) return false;
+    return true;
+  }
+  template <class Refile>
+  void take(const step_record& now, std::uint32_t at, const Refile& refile) {
+    const step_record& e = followed();
+    const auto a = now.touched(now.operations.back()), b = e.touched(e.operations[at]);
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (twin(a[i]) == none) expect(a[i], b[i]);
+    matches_.back() = at;
+    const bool skipped = at > done_;
+    done_ = at + 1;
+    extra_ = 0;
+    if (skipped) refile();  // what was due there is overdue
+  }
+  // Another record that begins as this step does: up to the operator at hand, by what it touches;
+  // or up to its end, with the same sizes, all outputs included.
+  template <class Refile>
+  bool change_record_to_same_keys(const step_record& now, std::uint64_t prefix,
+                                  const Refile& refile) {
+    const std::uint32_t here = now.length() - 1;
+    return change_record(
+        now,
+        [&](const auto& o) {
+          return (here == 0 || o[here - 1].prefix == prefix) &&
+                 o[here].key == now.operations[here].key;
+        },
+        refile);
+  }
+  template <class Refile>
+  bool change_record_to_same_sizes(const step_record& now, const Refile& refile) {
+    const std::uint32_t here = now.length() - 1;
+    return change_record(
+        now, [&](const auto& o) { return o[here].exact == now.operations[here].exact; }, refile);
+  }
+  // Of several the one with the same sizes so far, then the one used last.
+  template <class Same, class Refile>
+  bool change_record(const step_record& now, const Same& same, const Refile& refile) {
+    const std::uint32_t here = now.length() - 1;
+    std::uint32_t best = none;
+    const auto rank = [&](std::uint32_t i) {
+      const auto& o = kept[i].step.operations;
+      return std::pair(here > 0 && o[here - 1].exact == now.operations[here - 1].exact,
+                       kept[i].used);
+    };
+    for (std::uint32_t i = 0; i < kept.size(); ++i) {
+      const auto& o = kept[i].step.operations;
+      if (i == followed_ || o.size() <= here) continue;
+      if (same(o) && (best == none || rank(i) > rank(best))) best = i;
+    }
+    if (best == none) return false;
+    take_up(now, best, here, refile);
+    return true;
+  }
+  // The outputs differ in number: a record that agrees with that, too.
+  template <class Refile>
+  bool change_record_after(const step_record& now, const Refile& refile) {
+    const std::uint32_t here = now.length() - 1;
+    for (std::uint32_t i = 0; i < kept.size(); ++i) {
+      const auto& o = kept[i].step.operations;
+      if (o.size() <= here || o[here].prefix != now.operations[here].prefix) continue;
+      take_up(now, i, here + 1, refile);
+      matches_[here] = here;
+      return true;
+    }
+    return false;
+  }
+  // A record that began as this step did, of which `done` operators are over.
+  template <class Refile>
+  void take_up(const step_record& now, std::uint32_t record, std::uint32_t done,
+               const Refile& refile) {
+    follow(record, done);
+    ++switches_;
+    // Numbered alike so far; what the operator at hand touches first follows with its match.
+    const auto known_so_far =
+        static_cast<std::uint32_t>(std::min(now.storages.size(), followed().storages.size()));
+    for (std::uint32_t l = 0; l < known_so_far; ++l) expect(l, l);
+    refile();
+  }
+  template <class Refile>
+  void diverge(const Refile& refile) {
+    follow(none, 0);
+    refile();
+    ++divergences_;
+  }
+
+  std::vector<std::uint32_t> twins_;            // by storage of the step: the record's, or none
+  std::vector<std::uint32_t> matches_;          // by operator of the step: likewise
+  mutable std::vector<std::uint32_t> cursors_;  // by storage of the record: its next use
+  std::uint32_t followed_ = none;
+  std::uint32_t after_ = none;  // the record of the step that comes after the followed one
+  std::uint32_t done_ = 0;
+  std::uint32_t extra_ = 0;  // operators in a row that the record does not have
+  bool running_ = false;
+  bool shifted_ = false;  // the step has more or fewer operators: numbers differ
+  bool inexact_ = false;  // sizes differ
+  // As it was before the operator at hand began.
+  struct {
+    std::uint32_t followed = none, done = 0, extra = 0;
+    bool shifted = false;
+  } before_it_;
+  double time_scale_ = 1, size_scale_ = 1, measured_ = 0, recorded_ = 0;
+  std::uint64_t forecasts_ = 0, switches_ = 0, divergences_ = 0;
+};
+
+}  // namespace delta::detail

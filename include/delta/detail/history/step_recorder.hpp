@@ -1,0 +1,163 @@
+// delta: the door to learning. The engine tells the recorder what happens; policies read what came
+// of it, the history. The engine itself learns from it only where steps begin that nobody marks,
+// and whether a tensor was dropped as foretold.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "delta/detail/history/pending_times.hpp"
+#include "delta/detail/history/step_detector.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/history.hpp"
+#include "delta/kernel.hpp"
+#include "delta/step.hpp"
+#include "delta/tensor.hpp"
+#include "delta/units.hpp"
+
+namespace delta::detail {
+
+/// Writes the history where a policy learns; elsewhere what is told is not looked at, and the
+/// history stays empty.
+class step_recorder {
+ public:
+  /// Does a policy learn? Said once, before anything else.
+  void enable(bool learns) noexcept { learns_ = learns; }
+  [[nodiscard]] bool enabled() const noexcept { return learns_; }
+  /// What was recorded.
+  [[nodiscard]] const history& past() const noexcept { return past_; }
+
+  // --- tensors ----------------------------------------------------------------------------------
+
+  /// A tensor appears: a source, or what an operator has made. Amortised O(1).
+  void created(tensor_id t, bytes size, bool source, bool pinned) {
+    if (!learns_) return;
+    past_.created(t, size);
+    if (source)
+      past_.changed(step_record::change::kind::created, t, size, pinned);
+    else
+      detector_.made(size);
+  }
+  /// The program has dropped it. True: the record that is followed did not say that it would by
+  /// now.
+  bool dropped(tensor_id t, const tensor& r) {
+    if (!learns_) return false;
+    const bool news = !past_.dies_before(t, past_.position());
+    past_.dropped(t, r.footprint, r.pinned == pin::both);
+    if (!r.persistent) detector_.dropped(r.footprint);
+    return news;
+  }
+  /// Its bytes are somewhere else from now on. O(log step).
+  void moved(tensor_id t, bytes size, residency to) {
+    if (!learns_) return;
+    if (to == residency::host || to == residency::evicted)
+      past_.moved_out(t, size, to == residency::host);
+    else
+      past_.moved_in(t);
+  }
+  /// The host has acquired it.
+  void acquired(tensor_id t, const tensor& r, access how) {
+    using change = step_record::change::kind;
+    if (learns_)
+      past_.changed(how == access::write ? change::written : change::read, t, r.footprint,
+                    r.pinned == pin::both);
+  }
+
+  // --- operators --------------------------------------------------------------------------------
+
+  /// An operator is about to begin: does a step begin with it that the program has not marked? Then
+  /// the engine ends the one before. O(touched).
+  [[nodiscard]] bool begins_step(std::string_view name, std::span<const tensor_id> touched,
+                                 const graph& g) {
+    return learns_ && detector_.begins(name, touched, [&](tensor_id t) {
+      return g[t].producer == operator_id::none;
+    });
+  }
+  /// It begins, at `clock`. O(touched).
+  void begin(std::string_view name, std::span<const tensor_id> touched, std::size_t inputs,
+             nanoseconds clock, const graph& g) {
+    if (!learns_) return;
+    past_.starts(clock);
+    past_.begin(
+        name, touched, inputs, [&](tensor_id t) { return g[t].footprint; },
+        [&](tensor_id t) { return g[t].pinned == pin::both; });
+  }
+  /// It was given up. O(storages of the step).
+  void abort() noexcept {
+    if (learns_) past_.abort_operator();
+  }
+  /// It has made these. Its time is the sum over `pieces`, where `cost_of` knows all of them by
+  /// now; else until then `prior`, what the program said, or what it took in the step before.
+  /// `workspace` is rounded.
+  template <class CostOf>
+  void end(std::span<const tensor_id> made, bytes workspace, trait traits, nanoseconds prior,
+           std::span<const stamp> pieces, const graph& g, const CostOf& cost_of) {
+    if (!learns_) return;
+    nanoseconds cost{};
+    bool known = true;
+    for (const stamp s : pieces)
+      if (const auto took = cost_of(s))
+        cost += *took;
+      else
+        known = false;
+    const std::uint32_t position = past_.operators();
+    if (!known) cost = prior;
+    const bool guess = !known && prior.count() == 0;
+    past_.end(made, workspace, traits, guess ? -1.0 : static_cast<double>(cost.count()),
+              [&](tensor_id t) { return g[t].footprint; });
+    bool first = true;
+    if (!known)
+      for (const stamp s : pieces) untimed_.add(s, {position, std::exchange(first, false)});
+  }
+  /// Takes note of times that are known by now.
+  template <class CostOf>
+  void poll_times(const CostOf& cost_of) {
+    untimed_.poll(cost_of, [&](const piece& p, nanoseconds took) {
+      past_.measured(p.position, static_cast<double>(took.count()), p.first);
+    });
+  }
+
+  // --- steps ------------------------------------------------------------------------------------
+
+  /// The program says where its steps end: the detector need not look for it.
+  void mark() noexcept { detector_.mark(); }
+  /// Before a step ends: takes note of the times that are known by now, and waits for no others, as
+  /// the next step counts its operators anew.
+  template <class CostOf>
+  void forget_times(const CostOf& cost_of) {
+    poll_times(cost_of);
+    untimed_.clear();
+  }
+  /// The step ends, with what the program holds then. O(step + tensors).
+  void end_of_step(nanoseconds clock, const graph& g) {
+    if (!learns_) return;
+    past_.end_of_step(clock, [&](const auto& visit) {
+      for (std::uint32_t i = 0; i < g.tensor_slots(); ++i) {
+        const auto t = static_cast<tensor_id>(i);
+        if (g[t].in_use && g[t].references > 0) visit(t, g[t].footprint, g[t].pinned == pin::both);
+      }
+    });
+  }
+  /// The next step's time begins: what was done since the end of the last counts to no step.
+  void resume(nanoseconds clock) noexcept { past_.resumes(clock); }
+  /// As history::preload. Nothing, where no policy learns.
+  void preload(const step_record& step, std::span<const tensor_id> here, const step_record* next) {
+    if (!learns_) return;
+    detector_.mark();
+    past_.preload(step, here, next);
+  }
+
+ private:
+  struct piece {
+    std::uint32_t position;  ///< of the step's operator
+    bool first;              ///< of several pieces of it
+  };
+  history past_;
+  step_detector detector_;
+  pending_times<piece> untimed_;
+  bool learns_ = false;
+};
+
+}  // namespace delta::detail
