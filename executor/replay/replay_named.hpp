@@ -9,8 +9,8 @@
 
 namespace delta::executor {
 
-/// `replay` of replay_policy.hpp under the preset or the peer of that name (policy_names.hpp). Throws
-/// unknown_policy.
+/// `replay` of replay_policy.hpp under the preset or the peer of that name (policy_names.hpp).
+/// Throws unknown_policy.
 [[nodiscard]] replay_result replay_named(std::string_view policy, const trace& t,
                                          const replay_machine& on,
                                          const manager_options& options = {});

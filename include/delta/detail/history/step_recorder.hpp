@@ -3,6 +3,7 @@
 // and whether a tensor was dropped as foretold.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -10,7 +11,6 @@
 
 #include "delta/detail/history/pending_times.hpp"
 #include "delta/detail/history/step_detector.hpp"
-#include "delta/detail/tensors/graph.hpp"
 #include "delta/history.hpp"
 #include "delta/kernel.hpp"
 #include "delta/step.hpp"
@@ -20,7 +20,7 @@
 namespace delta::detail {
 
 /// Writes the history where a policy learns; elsewhere what is told is not looked at, and the
-/// history stays empty.
+/// history stays empty. Where `tensors` is handed over, `tensors[t]` is the tensor's record.
 class step_recorder {
  public:
   /// Does a policy learn? Said once, before anything else.
@@ -69,20 +69,22 @@ class step_recorder {
 
   /// An operator is about to begin: does a step begin with it that the program has not marked? Then
   /// the engine ends the one before. O(touched).
+  template <class Tensors>
   [[nodiscard]] bool begins_step(std::string_view name, std::span<const tensor_id> touched,
-                                 const graph& g) {
+                                 const Tensors& tensors) {
     return learns_ && detector_.begins(name, touched, [&](tensor_id t) {
-      return g[t].producer == operator_id::none;
+      return tensors[t].producer == operator_id::none;
     });
   }
   /// It begins, at `clock`. O(touched).
+  template <class Tensors>
   void begin(std::string_view name, std::span<const tensor_id> touched, std::size_t inputs,
-             nanoseconds clock, const graph& g) {
+             nanoseconds clock, const Tensors& tensors) {
     if (!learns_) return;
     past_.starts(clock);
     past_.begin(
-        name, touched, inputs, [&](tensor_id t) { return g[t].footprint; },
-        [&](tensor_id t) { return g[t].pinned == pin::both; });
+        name, touched, inputs, [&](tensor_id t) { return tensors[t].footprint; },
+        [&](tensor_id t) { return tensors[t].pinned == pin::both; });
   }
   /// It was given up. O(storages of the step).
   void abort() noexcept {
@@ -91,9 +93,9 @@ class step_recorder {
   /// It has made these. Its time is the sum over `pieces`, where `cost_of` knows all of them by
   /// now; else until then `prior`, what the program said, or what it took in the step before.
   /// `workspace` is rounded.
-  template <class CostOf>
+  template <class Tensors, class CostOf>
   void end(std::span<const tensor_id> made, bytes workspace, trait traits, nanoseconds prior,
-           std::span<const stamp> pieces, const graph& g, const CostOf& cost_of) {
+           std::span<const stamp> pieces, const Tensors& tensors, const CostOf& cost_of) {
     if (!learns_) return;
     nanoseconds cost{};
     bool known = true;
@@ -106,7 +108,7 @@ class step_recorder {
     if (!known) cost = prior;
     const bool guess = !known && prior.count() == 0;
     past_.end(made, workspace, traits, guess ? -1.0 : static_cast<double>(cost.count()),
-              [&](tensor_id t) { return g[t].footprint; });
+              [&](tensor_id t) { return tensors[t].footprint; });
     bool first = true;
     if (!known)
       for (const stamp s : pieces) untimed_.add(s, {position, std::exchange(first, false)});
@@ -131,12 +133,14 @@ class step_recorder {
     untimed_.clear();
   }
   /// The step ends, with what the program holds then. O(step + tensors).
-  void end_of_step(nanoseconds clock, const graph& g) {
+  template <class Tensors>
+  void end_of_step(nanoseconds clock, const Tensors& tensors) {
     if (!learns_) return;
     past_.end_of_step(clock, [&](const auto& visit) {
-      for (std::uint32_t i = 0; i < g.tensor_slots(); ++i) {
+      for (std::uint32_t i = 0; i < tensors.tensor_slots(); ++i) {
         const auto t = static_cast<tensor_id>(i);
-        if (g[t].in_use && g[t].references > 0) visit(t, g[t].footprint, g[t].pinned == pin::both);
+        if (tensors[t].in_use && tensors[t].references > 0)
+          visit(t, tensors[t].footprint, tensors[t].pinned == pin::both);
       }
     });
   }
