@@ -1,9 +1,7 @@
 // delta engine: the presets that choose among several policies.
-#include <utility>
-
-#include "delta/adaptive.hpp"
-#include "delta/engine/manager_of.hpp"
+#include "delta/presets.hpp"
 #include "made_by_name.hpp"
+#include "make_found.hpp"
 #include "rehearsals.hpp"
 
 namespace delta::detail {
@@ -11,12 +9,7 @@ namespace delta::detail {
 std::unique_ptr<any_manager> make_choosing(std::string_view policy,
                                            std::unique_ptr<any_storage>& storage,
                                            const manager_options& options) {
-  const auto make = [&](auto p) {
-    return make_manager(std::move(p), std::move(storage), options.observer);
-  };
-  if (policy == "adaptive") return make(adaptive());
-  if (policy == "auto") return make(automatic());
-  return nullptr;
+  return make_found([&](auto f) { with_choosing_preset(policy, f); }, storage, options.observer);
 }
 
 }  // namespace delta::detail

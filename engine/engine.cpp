@@ -1,3 +1,4 @@
+// delta engine: finds the group that a policy is in.
 #include "delta/engine/engine.hpp"
 
 #include <utility>

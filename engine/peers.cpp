@@ -1,20 +1,14 @@
-// delta engine: what others published.
-#include <utility>
-
-#include "delta/engine/manager_of.hpp"
+// delta engine: the published policies of others, and the paper with its other Filters.
 #include "delta/peers/peer_presets.hpp"
 #include "made_by_name.hpp"
+#include "make_found.hpp"
 
 namespace delta::detail {
 
 std::unique_ptr<any_manager> make_peer(std::string_view policy,
                                        std::unique_ptr<any_storage>& storage,
                                        const manager_options& options) {
-  std::unique_ptr<any_manager> made;
-  with_peer(policy, [&](auto p) {
-    made = make_manager(std::move(p), std::move(storage), options.observer);
-  });
-  return made;
+  return make_found([&](auto f) { with_peer(policy, f); }, storage, options.observer);
 }
 
 }  // namespace delta::detail

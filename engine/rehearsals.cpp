@@ -1,3 +1,4 @@
+// delta engine: the rehearsals that rehearsals.hpp declares.
 #include "rehearsals.hpp"
 
 namespace delta {

@@ -99,13 +99,13 @@ tensor_id session::variable(const value& v) {
   return t;
 }
 
-// Acquired where there is no device, too, so that every storage sees the same requests.
 /// What a step gives the program.
 void session::look(tensor_id from, std::span<std::byte> to) {
   copy(from, to);
   if (tools_.recorder != nullptr) tools_.recorder->read(from);
 }
 
+// Acquired where there is no device, too, so that every storage sees the same requests.
 void session::copy(tensor_id from, std::span<std::byte> to) {
   const any_manager::view there = memory_->acquire(from);
   if (tools_.device == nullptr) return;

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <string_view>
-#include <utility>
 
 #include "delta/adaptive.hpp"
 #include "delta/decider.hpp"
@@ -45,18 +44,34 @@ inline policy<exposed_cost, least_exposed, timely> learned() {
   return {};
 }
 
+namespace detail {
+
+/// The presets that decide by one rule; as with_preset. Apart from the others, so that
+/// delta::engine compiles each half in a unit of its own.
+template <class F>
+bool with_plain_preset(std::string_view name, F& f, bool strict) {
+  if (name == "unmanaged") return f(unmanaged()), true;
+  if (name == "paper") return f(paper(strict)), true;
+  if (name == "dtr") return f(recompute_only()), true;
+  if (name == "online") return f(online()), true;
+  if (name == "learned") return f(learned()), true;
+  return false;
+}
+/// The presets that choose among several policies.
+template <class F>
+bool with_choosing_preset(std::string_view name, F& f) {
+  if (name == "adaptive") return f(adaptive()), true;
+  if (name == "auto") return f(automatic()), true;
+  return false;
+}
+
+}  // namespace detail
+
 /// Calls `f` with the preset of that name; false when there is none. `f` is generic, as each preset
 /// is a type of its own; `strict` is for "paper" alone. Throws what `f` throws.
 template <class F>
 bool with_preset(std::string_view name, F&& f, bool strict = false) {
-  if (name == "unmanaged") return std::forward<F>(f)(unmanaged()), true;
-  if (name == "paper") return std::forward<F>(f)(paper(strict)), true;
-  if (name == "dtr") return std::forward<F>(f)(recompute_only()), true;
-  if (name == "online") return std::forward<F>(f)(online()), true;
-  if (name == "learned") return std::forward<F>(f)(learned()), true;
-  if (name == "adaptive") return std::forward<F>(f)(adaptive()), true;
-  if (name == "auto") return std::forward<F>(f)(automatic()), true;
-  return false;
+  return detail::with_plain_preset(name, f, strict) || detail::with_choosing_preset(name, f);
 }
 
 }  // namespace delta

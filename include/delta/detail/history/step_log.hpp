@@ -23,17 +23,18 @@ class step_log {
 
   /// What is known of a tensor, by its id. Steps are counted from 1.
   struct row {
-    std::uint32_t step = 0;   ///< in which it was touched last
+    std::uint32_t step = 0;   ///< the step that touched it last
     std::uint32_t local = 0;  ///< its number in that step
-    std::uint32_t before_step =
-        0;                         ///< where this is the step under way, `before` was its number in
-    std::uint32_t before = 0;      ///< the step before
-    std::uint32_t again_step = 0;  ///< where this is the step under way, `again` is its first use
-    std::uint32_t again = none;    ///< in it, as foretold when the step before ended
-    std::uint32_t quiet_step = 0;  ///< where this is the step under way, `quiet` is its place in
-    std::uint32_t quiet = 0;       ///< the list of those not touched yet
-    std::uint64_t gone_under = 0;  ///< it was dropped while these forecasts held, by which it was
-    std::uint32_t gone_as = none;  ///< that storage of the followed record
+    // Each of these holds in the step whose number stands before it.
+    std::uint32_t before_step = 0;
+    std::uint32_t before = 0;  ///< its number in the step before
+    std::uint32_t again_step = 0;
+    std::uint32_t again = none;  ///< its first use, as foretold when the step before ended
+    std::uint32_t quiet_step = 0;
+    std::uint32_t quiet = 0;  ///< its place in `quiet_`, the tensors that are not touched yet
+    // Of a tensor that was dropped: its storage in the followed record, while these forecasts hold.
+    std::uint64_t gone_under = 0;
+    std::uint32_t gone_as = none;
   };
 
   [[nodiscard]] const step_record& record() const noexcept { return record_; }
