@@ -3,14 +3,14 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <string_view>
-#include <utility>
 
+#include "delta/conditions.hpp"
+#include "delta/detail/tensors/closure_walk.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/detail/tensors/id_set.hpp"
 #include "delta/history.hpp"
@@ -21,55 +21,6 @@ namespace delta {
 
 /// What can't be done costs this much: infinity, which compares as one would wish.
 inline constexpr double never = std::numeric_limits<double>::infinity();
-
-/// The state of the machine, refreshed by the manager before it asks a policy
-/// (`residency_table::refresh_conditions`).
-struct conditions {
-  tick now = 0;             ///< the operator at hand, or the last one
-  nanoseconds clock{};      ///< the storage's, but at least 1 ns passes with every operator
-  bool backward = false;    ///< between manager::backward() and end_of_step()
-  bool may_evict = true;    ///< the decider's traits
-  bool may_offload = true;  ///< likewise
-  bytes budget{}, used{};   ///< used: both ends of copies in flight, but not what is cached
-  bytes leaving{};          ///< of used: blocks that are free when their copy out is done
-  bytes host_free{};        ///< of the host budget, in however many pieces
-  nanoseconds ahead{};      ///< by which `clock` is ahead of the storage's
-  bytes coming_need{};      ///< what the last operator had to allocate: a guess at the next one's
-  std::array<double, 2> rate{1, 1};  ///< bytes per second, by direction
-  std::array<double, 2> latency{};   ///< ns per copy
-  std::array<double, 2> backlog{};   ///< ns until a copy queued now would start
-  std::array<double, 2> burden{};    ///< ns that compute loses by one of copying beside it
-  std::uint32_t variant = 0;         ///< of several policies the one that decides (switching.hpp)
-  std::uint32_t recompute_cap = 0;   ///< replays of one operator per step (repairs P-26)
-};
-
-/// A copy under way; `tensor` is none where nobody will use what it copies.
-struct queued_copy {
-  tensor_id tensor = tensor_id::none;
-  bytes size{};
-  direction way = direction::out;
-};
-
-/// A stretch of the device's memory, of those that tile it: a tensor's bytes, or with
-/// tensor_id::none bytes that are free, or of no tensor.
-struct memory_stretch {
-  tensor_id tensor = tensor_id::none;
-  bytes size{};
-};
-
-/// An operator of the program that has just ended. Of its tensors those may have gone that the
-/// program has dropped meanwhile: what is a candidate may be asked about.
-struct ended_operator {
-  std::string_view name;
-  std::span<const tensor_id> inputs, updates, outputs;
-};
-
-/// How closely the costs of closures are told (`context::set_question`). Who compares many tensors
-/// need not know them exactly: a lower bound parts most from the best.
-struct question {
-  tensor_id deepen = tensor_id::none;  ///< of this one four times as many records as before
-  bool bounded = false;                ///< told: some answer since was a lower bound
-};
 
 /// Read-only view of the tensors for heuristics, deciders and prefetchers. Cheap to make and to
 /// copy; valid during the call that it is given to. A policy may ask about the tensor that it is
@@ -118,27 +69,9 @@ class context {
   /// itself may never use it. Follows 16 records at most, and says yes where there are more.
   /// O(readers).
   [[nodiscard]] bool recomputes_others(tensor_id t) const noexcept {
-    std::array<operator_id, 16> found;  // of these an output is missing
-    std::size_t count = 0;
-    const auto add_readers = [&](tensor_id from) {
-      for (const operator_id o : graph_->readers(from)) {
-        const std::span<const operator_id> known = std::span(found).first(count);
-        if (std::ranges::find(known, o) != known.end() ||
-            std::ranges::none_of(graph_->outputs(o), [&](tensor_id out) { return missing(out); }))
-          continue;
-        if (count == found.size()) return false;
-        found[count++] = o;
-      }
-      return true;
-    };
-    if (!add_readers(t)) return true;
-    for (std::size_t i = 0; i < count; ++i)
-      for (const tensor_id out : graph_->outputs(found[i])) {
-        if (!missing(out)) continue;
-        const bool used = at(out).references > 0 && next_use(out).what != forecast::kind::never;
-        if (used || !add_readers(out)) return true;
-      }
-    return false;
+    return detail::recomputes_others(*graph_, t, [&](tensor_id out) {
+      return at(out).references > 0 && next_use(out).what != forecast::kind::never;
+    });
   }
   /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the descendants whose
   /// bytes are gone (Kirisame et al. 2020). One limit of 1,024 records for both. O(closure).
@@ -163,7 +96,7 @@ class context {
   /// What bringing it back from the host costs from now, in ns, the wait for the copy-in queue
   /// included; infinite without a host copy.
   [[nodiscard]] double reload_cost(tensor_id t) const noexcept {
-    return at(t).host ? backlog(direction::in) + copy_cost(t, direction::in) : never;
+    return at(t).host ? detail::closure_walk::reload(at(t), *conditions_) : never;
   }
   /// What getting it back would cost if it left the cheaper way, in ns; 0 if nobody wants it back.
   /// The way by recomputing counts where a producer is there, whether or not a pin or the decider
@@ -300,155 +233,15 @@ class context {
   }
 
  private:
-  // Bounds the time of a question, and its table to four kilobytes of stack.
-  static constexpr std::size_t walk_limit = 1024;
-  static constexpr std::uint8_t first_reach = 1, deepest = 5;
-  static_assert(walk_limit == std::size_t{1} << (2 * deepest));
-  static constexpr std::uint32_t no_position = step_record::none;
+  static constexpr std::uint32_t no_position = detail::closure_walk::no_position;
 
   static double count(delta::bytes b) noexcept { return static_cast<double>(b.count); }
   const tensor& at(tensor_id t) const noexcept { return (*graph_)[t]; }
 
-  // Nowhere: evicted or dead.
-  [[nodiscard]] bool missing(tensor_id t) const noexcept {
-    return !on_device(at(t).where) && at(t).where != residency::host;
-  }
-  /// Does a plan reload this host ancestor rather than recompute it?
-  [[nodiscard]] bool reloads(tensor_id t) const noexcept {
-    const tensor& r = at(t);
-    if (r.producer == operator_id::none) return true;
-    const operator_record& o = (*graph_)[r.producer];
-    return static_cast<double>(o.cost.count()) >= reload_cost(t) ||
-           std::ranges::any_of(graph_->inputs(r.producer),
-                               [&](tensor_id i) { return !on_device(at(i).where); });
-  }
-
-  // Gone by the operator at `position`: by the program, which has dropped it or will have.
-  [[nodiscard]] bool dropped_by(tensor_id t, std::uint32_t position) const noexcept {
-    const tensor& r = at(t);
-    return position != no_position && r.producer != operator_id::none &&
-           (r.references == 0 || past_->dies_before(t, position));
-  }
-
-  /// The cost of a closure, as far as it is asked for; kept where the graph does so. Of one that
-  /// meets a tensor on the host a lower bound is kept: its price changes with the queue.
-  double closure_cost(tensor_id t, closure what, std::uint32_t position,
-                      double enough) const noexcept {
-    const tensor& r = at(t);
-    const bool keep = graph_->keeps == what;
-    std::size_t most = walk_limit;
-    if (keep) {
-      if (what == closure::later) {
-        graph_->forecasts_are(past_->forecasts());
-        if (graph_->kept_for(t) != position)
-          r.cost = tensor::unknown, graph_->keep_for(t, position);
-      }
-      const bool known = r.cost >= 0;
-      if (known && (r.reach == tensor::all_of_it || r.cost > enough)) return r.cost;
-      if (question_ != nullptr) {
-        if (known && question_->deepen != t) return question_->bounded = true, r.cost;
-        // Four records tell most of what is short.
-        r.reach = known ? std::min(static_cast<std::uint8_t>(r.reach + 1), deepest) : first_reach;
-        most = std::size_t{1} << (2 * r.reach);
-      }
-    }
-    const walked w = walk(t, what, position, keep, most, enough);
-    if (keep) {
-      const bool exact = w.complete && !w.through_host;
-      r.cost = w.records;
-      if (exact)
-        r.reach = tensor::all_of_it;
-      else if (question_ == nullptr)
-        r.reach = w.complete ? deepest : first_reach;
-    }
-    if (!w.complete && question_ != nullptr && w.records <= enough) question_->bounded = true;
-    return w.records + w.reloads;
-  }
-  struct walked {
-    double records = 0, reloads = 0;  // what was computed again for its host ancestors among these
-    bool complete = true, through_host = false;
-  };
-  /// Sums the costs of the closure, each operator and each reload once: of at most so many records,
-  /// until they cost more than `enough`. `keep`: the records that count must say so when they
-  /// change (`detail::closure_watch`).
-  walked walk(tensor_id t, closure what, std::uint32_t position, bool keep, std::size_t most,
-              double enough) const noexcept {
-    std::array<operator_id, walk_limit> found;      // in the order of the walk
-    std::array<std::uint32_t, walk_limit> sharing;  // of each: by how many its cost is shared
-    std::size_t count = 0;
-    std::uint32_t share = 1;
-    const std::uint32_t mark = graph_->next_mark();
-    walked sum;
-    const auto add = [&](operator_id o, double& to) {
-      // At the limit the walk goes on over what it has found, and finds nothing more.
-      if (o == operator_id::none) return;
-      const operator_record& r = (*graph_)[o];
-      if (r.mark == mark) return;
-      if (count == most || sum.records > enough) {
-        // The longest walk is as good as it gets.
-        if (most < walk_limit || count < most) sum.complete = false;
-        return;
-      }
-      r.mark = mark;
-      sharing[count] = share;
-      found[count++] = o;
-      to += static_cast<double>(r.cost.count()) / share;
-    };
-    const auto visit = [&](operator_id o) { add(o, sum.records); };
-    visit(at(t).producer);
-    for (std::size_t i = 0; i < count && sum.complete; ++i)
-      for (const tensor_id in : graph_->inputs(found[i])) {
-        const tensor& r = at(in);
-        const bool dropped = what == closure::later && dropped_by(in, position);
-        if (dropped || missing(in)) {
-          // Not multiplied along a chain: whoever shares the end of it shares all of it.
-          share = dropped ? std::max(sharing[i], past_->uses_of(in)) : sharing[i];
-          visit(r.producer);
-          share = 1;
-          continue;
-        }
-        // A tensor on the host has two prices, and `reloads` says which: its operator, like what is
-        // missing, or one copy. The copy is marked on the tensor, as it is no record.
-        if (r.where != residency::host) continue;
-        sum.through_host = true;
-        // Whether it is reloaded depends on what its producer reads.
-        if (keep && r.producer != operator_id::none) (*graph_)[r.producer].swept_down = false;
-        if (!reloads(in))
-          add(r.producer, sum.reloads);
-        else if (std::exchange(r.mark, mark) != mark)
-          sum.reloads += reload_cost(in);
-      }
-    const bool exact = sum.complete && !sum.through_host;
-    if (keep)
-      for (std::size_t i = 0; i < count; ++i) {
-        const operator_record& r = (*graph_)[found[i]];
-        r.swept_down = false;
-        if (exact || what == closure::neighbourhood) r.grown_down = false;
-      }
-    if (what == closure::neighbourhood) {
-      const std::size_t ancestors = count;
-      // The ancestors are not expanded downwards: their other descendants are not t's.
-      std::size_t i = count;
-      for (const operator_id c : graph_->readers(t)) visit_missing_outputs(c, visit);
-      for (; i < count && sum.complete; ++i)
-        for (const tensor_id out : graph_->outputs(found[i]))
-          if (missing(out))
-            for (const operator_id c : graph_->readers(out)) visit_missing_outputs(c, visit);
-      if (keep)
-        for (i = ancestors; i < count; ++i)
-          (*graph_)[found[i]].swept_up = (*graph_)[found[i]].grown_up = false;
-    }
-    graph_->note_walk(count);
-    return sum;
-  }
-  // A reader counts when some output of it is gone that somebody may ask for: the program, or who
-  // computes what the program holds from it.
-  template <class Visit>
-  void visit_missing_outputs(operator_id c, const Visit& visit) const noexcept {
-    if (std::ranges::any_of(graph_->outputs(c), [&](tensor_id o) {
-          return missing(o) && (at(o).references > 0 || at(o).edges != tensor::nowhere);
-        }))
-      visit(c);
+  [[nodiscard]] double closure_cost(tensor_id t, closure what, std::uint32_t position,
+                                    double enough) const noexcept {
+    return detail::closure_cost(*graph_, *conditions_, *past_, question_, t, what, position,
+                                enough);
   }
   const graph* graph_;
   const conditions* conditions_;

@@ -70,7 +70,7 @@ class manager {
   /// Gives every block and slab back to the storage, copies under way included; does not wait for
   /// them. Views and open operators must be gone.
   ~manager() {
-    run_.let_go();
+    run_.opened().let_go();
     table_.release_all();
   }
 
@@ -207,7 +207,7 @@ class manager {
     ~open_operator() {
       if (owner_ == nullptr) return;
       try {
-        owner_->guarded(open::allowed, [&] { owner_->run_.abort(); });
+        owner_->guarded(open::allowed, [&] { owner_->run_.opened().abort(); });
       } catch (...) {  // NOLINT(bugprone-empty-catch): the manager is poisoned, and says so later
       }
     }
@@ -218,25 +218,26 @@ class manager {
     /// One more output, of `size` bytes; gives its place in the order of the outputs. Makes room by
     /// itself. Throws as `run` does; the operator is still open then, without that output.
     std::size_t allocate(bytes size) {
-      return owner_->guarded(open::allowed, [&] { return owner_->run_.add_output(size); });
+      return owner_->guarded(open::allowed, [&] { return owner_->run_.opened().add_output(size); });
     }
     /// Scratch until the end; counts in the budget. At most once (else misuse). Throws as allocate
     /// does.
     void workspace(bytes size) {
-      owner_->guarded(open::allowed, [&] { owner_->run_.add_workspace(size); });
+      owner_->guarded(open::allowed, [&] { owner_->run_.opened().add_workspace(size); });
     }
     /// The addresses of inputs, outputs so far, updates and workspace, as a replay will get them.
     /// Valid until the next call of this; the addresses until the end.
-    [[nodiscard]] call arguments() { return owner_->run_.view(); }
+    [[nodiscard]] call arguments() { return owner_->run_.opened().view(); }
 
     /// Ends it. `ids` receives the outputs (one id per output, else misuse, and it is still open);
     /// `replay`, called as `replay(call&)`, makes them again: the same bits, in the same order.
     /// Where nothing is ever replayed it is not kept.
     template <class F>
     void end(std::span<tensor_id> ids, F&& replay) {
-      if (ids.size() != owner_->run_.outputs()) throw misuse("end: one id per output is needed");
+      if (ids.size() != owner_->run_.opened().outputs())
+        throw misuse("end: one id per output is needed");
       manager& m = *owner_;
-      m.guarded(open::allowed, [&] { m.run_.close(ids, std::forward<F>(replay)); });
+      m.guarded(open::allowed, [&] { m.run_.opened().close(ids, std::forward<F>(replay)); });
       owner_ = nullptr;
     }
     /// Ends an operator with one output.
@@ -261,13 +262,13 @@ class manager {
   template <std::same_as<operation_span> Op>
   [[nodiscard]] open_operator begin(const Op& op) {
     check(op);
-    guarded(open::refused, [&] { run_.open(op); });
+    guarded(open::refused, [&] { run_.opened().open(op); });
     return open_operator(*this);
   }
   /// Releases tensors until `need` bytes are free: what an allocator calls that has run out. Not in
   /// one piece, and not reserved: the next to allocate has them. Throws as `run` does.
   void make_room(bytes need) {
-    guarded(open::allowed, [&] { run_.make_room(need); });
+    guarded(open::allowed, [&] { run_.opened().make_room(need); });
   }
 
   // --- marks ------------------------------------------------------------------------------------
@@ -303,7 +304,7 @@ class manager {
   /// they are there. Of a manager that has none, over a storage in virtual time.
   /// Takes time by its clock. Throws budget_exceeded where they do not fit. O(tensors).
   void stage(const standing& s) {
-    guarded(open::refused, [&] { detail::stage<S>(table_).set(s); });
+    guarded(open::refused, [&] { detail::stage(table_).set(s); });
   }
 
   // --- what happened ----------------------------------------------------------------------------
@@ -347,7 +348,7 @@ class manager {
   auto guarded(open while_open, F&& body) {
     if (poisoned_) throw poisoned();
     if (inside_) throw misuse("the manager was called from within a kernel or a policy");
-    if (while_open == open::refused && run_.is_open())
+    if (while_open == open::refused && run_.opened().is_open())
       throw misuse("an operator is open: only its own members, make_room, drop, share and forbid");
     inside_ = true;
     struct leave {
@@ -366,7 +367,7 @@ class manager {
   }
 
   using reclaimer = detail::reclaimer<H, D, P, S, O>;
-  detail::residency_table<S> table_;
+  typename reclaimer::table_type table_;
   reclaimer reclaimer_;
   detail::operator_run<reclaimer> run_;
   bool inside_ = false, poisoned_ = false;

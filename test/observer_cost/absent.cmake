@@ -7,11 +7,11 @@ file(REMOVE_RECURSE ${FOLDER})
 file(COPY ${INCLUDE}/ DESTINATION ${FOLDER}/silent)
 
 set(cut 0)
-foreach(header reclaimer idle_work operator_run kernel_launch)
+foreach(header reclaimer idle_work operator_run operator_frame kernel_launch)
   set(file ${FOLDER}/silent/delta/detail/engine/${header}.hpp)
   file(READ ${file} text)
   foreach(statement "const auto draft = [^;]*;"
-                    "(reclaimer_->events\\(\\)|r.events\\(\\)|events_)\\.(work|copy|flush|tell)\\([^;]*;")
+                    "(reclaimer_?(->|\\.)events\\(\\)|r.events\\(\\)|events_)\\.(work|copy|flush|tell)\\([^;]*;")
     string(REGEX REPLACE "${statement}" "/*cut*/" text "${text}")
   endforeach()
   string(REGEX MATCHALL "/\\*cut\\*/" found "${text}")

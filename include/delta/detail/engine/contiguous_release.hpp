@@ -58,7 +58,7 @@ class contiguous_release {
   /// time, a hole is large enough, copies under way will do, or there is no such window.
   /// O(blocks), as many answers of the heuristic.
   bool release(Reclaimer& r, bytes need, bytes piece) {
-    if constexpr (shows_its_holes<storage_type>) {
+    if constexpr (Reclaimer::recorder::enabled && shows_its_holes<storage_type>) {
       auto& table = r.table();
       if (piece.count == 0 || !table.steps.past().follows()) return false;
       auto& s = table.storage();

@@ -27,7 +27,7 @@ namespace delta::detail {
 /// Makes events and hands them to the observer. Decisions are told at once; work is remembered
 /// until its times are known, as an engine may run behind the host. The callers' statements are
 /// plain calls, without an `if constexpr` each: test/observer_cost holds that to the byte.
-template <class S, Observer O>
+template <class Table, Observer O>
 class event_sink {
   static constexpr bool listens = !std::is_same_v<O, no_observer>;
   // A draft when nobody listens: empty, so that nothing of it is left in the code.
@@ -46,7 +46,7 @@ class event_sink {
   /// What is known of a decision before it is carried out.
   using draft = std::conditional_t<listens, event, nothing>;
 
-  event_sink(residency_table<S>& l, O o) : table_(&l), observer_(std::move(o)) {}
+  event_sink(Table& table, O o) : table_(&table), observer_(std::move(o)) {}
   /// The observer, for manager::observer.
   [[nodiscard]] O& observer() noexcept { return observer_; }
 
@@ -144,7 +144,7 @@ class event_sink {
   // Where the times will never be known (reached, but no elapsed) it is told with the time at which
   // it was queued and no length. Kept in order, so each engine's events come in theirs. O(untold).
   void tell_what_is_known() {
-    S& storage = table_->storage();
+    auto& storage = table_->storage();
     std::size_t kept = 0;
     for (untold& u : untold_) {
       const auto took = storage.elapsed(u.done);
@@ -169,7 +169,7 @@ class event_sink {
     return {table_->storage().used(), table_->in_flight(), table_->storage().host_used()};
   }
 
-  residency_table<S>* table_;
+  Table* table_;
   [[no_unique_address]] O observer_;
   [[no_unique_address]] std::conditional_t<listens, std::vector<untold>, nothing> untold_;
 };

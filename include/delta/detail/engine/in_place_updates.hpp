@@ -23,8 +23,8 @@ namespace delta::detail {
 template <class Reclaimer>
 class versions {
  public:
-  versions(residency_table<typename Reclaimer::storage_type>& l, restorer<Reclaimer>& r)
-      : table_(&l), restorer_(&r) {}
+  versions(typename Reclaimer::table_type& table, restorer<Reclaimer>& r)
+      : table_(&table), restorer_(&r) {}
 
   /// Before an update: what is evicted and depends on the old version comes back, one after the
   /// other, and while this lives nothing that depends on it is evicted. Bringing one of them back
@@ -90,7 +90,7 @@ class versions {
   }
 
  private:
-  residency_table<typename Reclaimer::storage_type>* table_;
+  typename Reclaimer::table_type* table_;
   restorer<Reclaimer>* restorer_;
   std::vector<tensor_id> dependents_;   // of the update at hand: those to be unpinned first
   std::vector<tensor_id> kept_pinned_;  // of those, they that the program has pinned

@@ -37,10 +37,11 @@ struct workload {
 /// calls: in the long run no heap is used, which matters where operators take microseconds.
 template <class Reclaimer>
 class launcher {
+  using table_type = typename Reclaimer::table_type;
   using storage_type = typename Reclaimer::storage_type;
 
  public:
-  launcher(residency_table<storage_type>& l, Reclaimer& r) : table_(&l), reclaimer_(&r) {}
+  launcher(table_type& table, Reclaimer& r) : table_(&table), reclaimer_(&r) {}
 
   /// Outputs and workspace of one operator, for which `reclaimer::make` has made room. What is not
   /// taken goes back. The launcher lends its list, which keeps its capacity: one at a time, so a
@@ -271,7 +272,7 @@ class launcher {
     bool again;  ///< a replay
   };
 
-  residency_table<storage_type>* table_;
+  table_type* table_;
   Reclaimer* reclaimer_;
   std::vector<block> blocks_;  // lent to the allocation at hand
   std::vector<const block*> reads_, writes_;

@@ -33,14 +33,17 @@ class reclaimer {
   using storage_type = S;
   using decider_type = D;
   using policy_roles = roles<H, D, P>;
+  using recorder = std::conditional_t<policy_roles::learn, step_recorder, no_recorder>;
+  using table_type = residency_table<S, recorder>;
   static constexpr bool asks_for_bounds = filter<H>::asks_for_bounds;
 
-  reclaimer(residency_table<S>& l, H h, D d, P p, O o)
-      : table_(&l), roles_(std::move(h), std::move(d), std::move(p)), events_(l, std::move(o)) {
-    l.now.may_evict = evicts<D>();
-    l.now.may_offload = offloads<D>();
-    l.steps.enable(policy_roles::learn);
-    l.tensors.keeps = roles_.costs_to_keep(0);
+  reclaimer(table_type& table, H h, D d, P p, O o)
+      : table_(&table),
+        roles_(std::move(h), std::move(d), std::move(p)),
+        events_(table, std::move(o)) {
+    table.now.may_evict = evicts<D>();
+    table.now.may_offload = offloads<D>();
+    table.tensors.keeps = roles_.costs_to_keep(0);
   }
 
   /// Makes `need` bytes free. `piece`: the largest block among them; in a step that is known, what
@@ -167,7 +170,7 @@ class reclaimer {
 
   // --- for idle work and for releasing neighbours -----------------------------------------------
 
-  [[nodiscard]] residency_table<S>& table() noexcept { return *table_; }
+  [[nodiscard]] table_type& table() noexcept { return *table_; }
   [[nodiscard]] policy_roles& policy() noexcept { return roles_; }
   /// Idle work begins after that operator, which policies see until `end_idle`. What the Decider
   /// has kept may be asked about again.
@@ -353,9 +356,9 @@ class reclaimer {
     return nothing;
   }
 
-  residency_table<S>* table_;
+  table_type* table_;
   policy_roles roles_;
-  [[no_unique_address]] event_sink<S, O> events_;
+  [[no_unique_address]] event_sink<table_type, O> events_;
   contiguous_release<reclaimer> neighbours_;
   std::vector<operator_id> walk_;
   ended_operator ended_;  // while nobody waits

@@ -37,16 +37,16 @@ namespace delta::detail {
 
 /// The report of an error about `need` more bytes for `operation`. `floor`: the largest need seen
 /// so far, which no smaller budget can meet. O(tensors), and no heap.
-template <class S>
-[[nodiscard]] memory_report shortage_of(residency_table<S>& table, const context& c,
-                                        std::uint64_t reservation, bytes need, bytes floor,
-                                        const char* operation) {
+template <class Table>
+[[nodiscard]] memory_report shortage_of(Table& table, const context& c, std::uint64_t reservation,
+                                        bytes need, bytes floor, const char* operation) {
   memory_report r;
   r.requested = need;
   r.capacity = table.storage().capacity();
   r.used = table.storage().used();
   r.largest_hole = table.free_bytes();
-  if constexpr (shows_its_holes<S>) r.largest_hole = table.storage().largest_hole();
+  if constexpr (shows_its_holes<typename Table::storage_type>)
+    r.largest_hole = table.storage().largest_hole();
   r.host_capacity = table.storage().host_capacity();
   r.host_used = table.storage().host_used();
   r.operation = operation;

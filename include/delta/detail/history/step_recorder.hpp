@@ -19,13 +19,11 @@
 
 namespace delta::detail {
 
-/// Writes the history where a policy learns; elsewhere what is told is not looked at, and the
-/// history stays empty. Where `tensors` is handed over, `tensors[t]` is the tensor's record.
+/// Writes the history, where a policy learns. Where `tensors` is handed over, `tensors[t]` is the
+/// tensor's record.
 class step_recorder {
  public:
-  /// Does a policy learn? Said once, before anything else.
-  void enable(bool learns) noexcept { learns_ = learns; }
-  [[nodiscard]] bool enabled() const noexcept { return learns_; }
+  static constexpr bool enabled = true;
   /// What was recorded.
   [[nodiscard]] const history& past() const noexcept { return past_; }
 
@@ -33,7 +31,6 @@ class step_recorder {
 
   /// A tensor appears: a source, or what an operator has made. Amortised O(1).
   void created(tensor_id t, bytes size, bool source, bool pinned) {
-    if (!learns_) return;
     past_.created(t, size);
     if (source)
       past_.changed(step_record::change::kind::created, t, size, pinned);
@@ -43,7 +40,6 @@ class step_recorder {
   /// The program has dropped it. True: the record that is followed did not say that it would by
   /// now.
   bool dropped(tensor_id t, const tensor& r) {
-    if (!learns_) return false;
     const bool news = !past_.dies_before(t, past_.position());
     past_.dropped(t, r.footprint, r.pinned == pin::both);
     if (!r.persistent) detector_.dropped(r.footprint);
@@ -51,7 +47,6 @@ class step_recorder {
   }
   /// Its bytes are somewhere else from now on. O(log step).
   void moved(tensor_id t, bytes size, residency to) {
-    if (!learns_) return;
     if (to == residency::host || to == residency::evicted)
       past_.moved_out(t, size, to == residency::host);
     else
@@ -60,9 +55,8 @@ class step_recorder {
   /// The host has acquired it.
   void acquired(tensor_id t, const tensor& r, access how) {
     using change = step_record::change::kind;
-    if (learns_)
-      past_.changed(how == access::write ? change::written : change::read, t, r.footprint,
-                    r.pinned == pin::both);
+    past_.changed(how == access::write ? change::written : change::read, t, r.footprint,
+                  r.pinned == pin::both);
   }
 
   // --- operators --------------------------------------------------------------------------------
@@ -72,31 +66,26 @@ class step_recorder {
   template <class Tensors>
   [[nodiscard]] bool begins_step(std::string_view name, std::span<const tensor_id> touched,
                                  const Tensors& tensors) {
-    return learns_ && detector_.begins(name, touched, [&](tensor_id t) {
-      return tensors[t].producer == operator_id::none;
-    });
+    return detector_.begins(name, touched,
+                            [&](tensor_id t) { return tensors[t].producer == operator_id::none; });
   }
   /// It begins, at `clock`. O(touched).
   template <class Tensors>
   void begin(std::string_view name, std::span<const tensor_id> touched, std::size_t inputs,
              nanoseconds clock, const Tensors& tensors) {
-    if (!learns_) return;
     past_.starts(clock);
     past_.begin(
         name, touched, inputs, [&](tensor_id t) { return tensors[t].footprint; },
         [&](tensor_id t) { return tensors[t].pinned == pin::both; });
   }
   /// It was given up. O(storages of the step).
-  void abort() noexcept {
-    if (learns_) past_.abort_operator();
-  }
+  void abort() noexcept { past_.abort_operator(); }
   /// It has made these. Its time is the sum over `pieces`, where `cost_of` knows all of them by
   /// now; else until then `prior`, what the program said, or what it took in the step before.
   /// `workspace` is rounded.
   template <class Tensors, class CostOf>
   void end(std::span<const tensor_id> made, bytes workspace, trait traits, nanoseconds prior,
            std::span<const stamp> pieces, const Tensors& tensors, const CostOf& cost_of) {
-    if (!learns_) return;
     nanoseconds cost{};
     bool known = true;
     for (const stamp s : pieces)
@@ -135,7 +124,6 @@ class step_recorder {
   /// The step ends, with what the program holds then. O(step + tensors).
   template <class Tensors>
   void end_of_step(nanoseconds clock, const Tensors& tensors) {
-    if (!learns_) return;
     past_.end_of_step(clock, [&](const auto& visit) {
       for (std::uint32_t i = 0; i < tensors.tensor_slots(); ++i) {
         const auto t = static_cast<tensor_id>(i);
@@ -146,9 +134,8 @@ class step_recorder {
   }
   /// The next step's time begins: what was done since the end of the last counts to no step.
   void resume(nanoseconds clock) noexcept { past_.resumes(clock); }
-  /// As history::preload. Nothing, where no policy learns.
+  /// As history::preload.
   void preload(const step_record& step, std::span<const tensor_id> here, const step_record* next) {
-    if (!learns_) return;
     detector_.mark();
     past_.preload(step, here, next);
   }
@@ -161,7 +148,26 @@ class step_recorder {
   history past_;
   step_detector detector_;
   pending_times<piece> untimed_;
-  bool learns_ = false;
+};
+
+/// The same door where no policy learns: what is told is not looked at, nothing is kept, and
+/// nothing of it is left in the code.
+class no_recorder {
+ public:
+  static constexpr bool enabled = false;
+  [[nodiscard]] static const history& past() noexcept { return empty; }
+
+  void created(tensor_id, bytes, bool, bool) const noexcept {}
+  bool dropped(tensor_id, const tensor&) const noexcept { return false; }
+  void moved(tensor_id, bytes, residency) const noexcept {}
+  void acquired(tensor_id, const tensor&, access) const noexcept {}
+  void abort() const noexcept {}
+  template <class CostOf>
+  void poll_times(const CostOf&) const noexcept {}
+  void preload(const step_record&, std::span<const tensor_id>, const step_record*) const noexcept {}
+
+ private:
+  static inline const history empty{};
 };
 
 }  // namespace delta::detail

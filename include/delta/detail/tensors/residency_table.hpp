@@ -25,17 +25,19 @@ namespace delta::detail {
 
 /// Tensors, records, and their bytes in a storage. Every change of residency passes through here,
 /// so the lists below, the counts and the storage agree. Only a storage that throws can break that:
-/// the manager is poisoned then.
-template <class Storage>
+/// the manager is poisoned then. `Recorder` is told of it: `step_recorder`, or `no_recorder` where
+/// no policy learns.
+template <class Storage, class Recorder>
 class residency_table {
  public:
+  using storage_type = Storage;
+
   explicit residency_table(Storage& s) : storage_(&s) {}
 
-  graph tensors;        ///< the records
-  conditions now;       ///< what policies see; the storage's part as of the last
-                        ///< `refresh_conditions`
-  counters counts;      ///< what was done
-  step_recorder steps;  ///< is told what happens, where a policy learns
+  graph tensors;    ///< the records
+  conditions now;   ///< what policies see; the storage's part as of the last `refresh_conditions`
+  counters counts;  ///< what was done
+  [[no_unique_address]] Recorder steps;  ///< is told what happens
 
   [[nodiscard]] Storage& storage() noexcept { return *storage_; }
   [[nodiscard]] const Storage& storage() const noexcept { return *storage_; }
@@ -417,7 +419,7 @@ class residency_table {
   }
   // Nobody waits for that copy any more.
   void forsake(stamp done, bytes size) {
-    if (steps.enabled()) copies_.forsake(done, size);
+    if constexpr (Recorder::enabled) copies_.forsake(done, size);
   }
   // A copy ahead becomes one after which the block goes.
   transfer resume(tensor_id t) {

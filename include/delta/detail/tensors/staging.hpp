@@ -41,10 +41,10 @@ namespace detail {
 
 /// Brings an empty residency table over a storage in virtual time to that state. Takes time. Throws
 /// budget_exceeded where it does not fit, std::bad_alloc. O(tensors + stretches).
-template <class Storage>
+template <class Table>
 class stage {
  public:
-  explicit stage(residency_table<Storage>& l) : table_(&l), storage_(&l.storage()) {}
+  explicit stage(Table& table) : table_(&table), storage_(&table.storage()) {}
   stage(const stage&) = delete;
   stage& operator=(const stage&) = delete;
   ~stage() {
@@ -218,8 +218,8 @@ class stage {
     tensor_id tensor;
     block place;
   };
-  residency_table<Storage>* table_;
-  Storage* storage_;
+  Table* table_;
+  typename Table::storage_type* storage_;
   std::vector<reserved> reserved_;  // by tensor
   std::vector<block> holes_;
   std::vector<slab> outside_;

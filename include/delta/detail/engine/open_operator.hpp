@@ -1,0 +1,193 @@
+// delta: an operator between begin and end, whose outputs are allocated one by one while the
+// program runs it itself.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/detail/engine/operator_frame.hpp"
+#include "delta/error.hpp"
+#include "delta/kernel.hpp"
+
+namespace delta::detail {
+
+/// The open operator, of which there is at most one. The storage's bracket is closed while memory
+/// is allocated and opened again behind it: nothing is allocated or released within a bracket. A
+/// block whose address the caller has seen is held where it is; until then it may be moved like any
+/// other.
+template <class Reclaimer>
+class open_operator {
+  using frame_type = operator_frame<Reclaimer>;
+
+ public:
+  explicit open_operator(frame_type& f) : frame_(&f) {}
+
+  [[nodiscard]] bool is_open() const noexcept { return open_; }
+  [[nodiscard]] std::size_t outputs() const noexcept { return outputs_.size(); }
+
+  /// Begins: inputs together, tick taken, bracket open. If what is allocated already does not fit,
+  /// nothing is open afterwards.
+  void open(const operation_span& op) {
+    sizes_.clear(), outputs_.clear(), pieces_.clear();
+    typename frame_type::gathering inputs(*frame_, op, {});
+    traits_ = op.traits, cost_ = op.cost, workspace_ = {};
+    open_bracket();
+    // From here on `finish` lets the inputs go.
+    inputs.stay();
+    open_ = true;
+    try {
+      for (const bytes size : op.outputs) add_output(size);
+      if (op.workspace.count > 0) add_workspace(op.workspace);
+    } catch (const error&) {
+      abort();
+      throw;
+    }
+  }
+  /// Room for `need` more bytes, within the open operator or outside.
+  void make_room(bytes need) {
+    pausing([&] { frame_->reclaimer.make(need, open_ ? frame_->name() : "make_room"); });
+  }
+  /// One more output; its place in the order of the outputs.
+  std::size_t add_output(bytes size) {
+    pausing([&] {
+      sizes_.reserve(sizes_.size() + 1);
+      outputs_.reserve(outputs_.size() + 1);
+      outputs_.push_back(obtain(size));
+      sizes_.push_back(size);
+    });
+    return sizes_.size() - 1;
+  }
+  /// Scratch: at most one, as a replay allocates it in one piece.
+  void add_workspace(bytes size) {
+    if (scratch_) throw misuse("an operator has one workspace");
+    pausing([&] { scratch_ = obtain(size), workspace_ = size; });
+  }
+  /// Everything by address. What is shown for the first time is held from now on.
+  [[nodiscard]] call view() {
+    const auto touched = frame_->touched();
+    for (; seen_inputs_ < touched.size(); ++seen_inputs_)
+      frame_->kernels.hold(frame_->table.tensors[touched[seen_inputs_]].device);
+    for (; seen_outputs_ < outputs_.size(); ++seen_outputs_)
+      frame_->kernels.hold(outputs_[seen_outputs_]);
+    if (scratch_ && !std::exchange(seen_scratch_, true)) frame_->kernels.hold(scratch_);
+    return frame_->kernels.view(as_it_is());
+  }
+
+  /// Ends it: its outputs become tensors, made by `body` when they are needed again. The record
+  /// gets the stamps of all pieces: its cost is their sum.
+  template <class F>
+  void close(std::span<tensor_id> ids, F&& body) {
+    const workload w = as_it_is();
+    // What may throw while the operator can still be given up comes first.
+    kernel stored;
+    if (frame_->kernels.worth_recording(w.inputs, w.updates, ids.size(), traits_))
+      stored = kernel(std::forward<F>(body));
+    pieces_.reserve(pieces_.size() + 1);
+    close_bracket(cost_);
+    unhold();
+    frame_->table.now.coming_need = held_bytes();
+    frame_->admit(sizes_, outputs_, ids, frame_->name());
+    if (stored)
+      frame_->kernels.record(w, ids, std::move(stored), workspace_, traits_, frame_->name(), cost_,
+                             pieces_);
+    frame_->note_end(ids, workspace_, traits_, cost_, pieces_);
+    finish();
+  }
+  /// Gives it up: no outputs, and no number. What it updated in place is as it was left, and
+  /// nothing depends on the old version any more.
+  void abort() {
+    if (bracket_) close_bracket({});
+    unhold();
+    // `gathering`, which `stay` has let go, had taken the number.
+    frame_->take_number_back();
+    finish();
+  }
+  /// Frees what an operator that never ended holds. For the end of the manager, where it must not
+  /// throw: the blocks go back even if the storage fails.
+  void let_go() noexcept {
+    if (!open_) return;
+    try {
+      if (bracket_) close_bracket({});
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the bracket is closed, all the same
+    }
+    unhold();
+    release_made();
+  }
+
+ private:
+  [[nodiscard]] workload as_it_is() noexcept {
+    return {frame_->reads(), frame_->updates(), outputs_, &scratch_, frame_->table.now.now};
+  }
+  // One block. The largest need is raised first, so that an error names it.
+  block obtain(bytes size) {
+    const bytes rounded = frame_->table.storage().rounded(size);
+    frame_->reclaimer.raise_floor(frame_->footprint() + held_bytes() + rounded);
+    frame_->reclaimer.make(rounded, frame_->name(), size);
+    return frame_->reclaimer.obtain(size, lifetime::transient);
+  }
+  [[nodiscard]] bytes held_bytes() const {
+    bytes all = scratch_ ? frame_->table.storage().rounded(workspace_) : bytes{};
+    for (const bytes size : sizes_) all += frame_->table.storage().rounded(size);
+    return all;
+  }
+  // Closes the bracket, if there is one, for as long as `f` takes. After a typed error it is open
+  // again, as the operator is; after any other the manager is poisoned.
+  template <class F>
+  void pausing(const F& f) {
+    if (!open_) return f();
+    pieces_.reserve(pieces_.size() + 1);
+    close_bracket({});
+    try {
+      f();
+    } catch (const error&) {
+      open_bracket();
+      throw;
+    }
+    open_bracket();
+  }
+  void open_bracket() {
+    frame_->kernels.open(as_it_is());
+    bracket_ = true;
+  }
+  void close_bracket(nanoseconds cost) {
+    bracket_ = false;
+    pieces_.push_back(frame_->kernels.close(cost));
+  }
+  // In the order of `view`, backwards; each only as far as it was shown.
+  void unhold() {
+    const auto touched = frame_->touched();
+    for (; seen_inputs_ > 0; --seen_inputs_)
+      frame_->kernels.unhold(frame_->table.tensors[touched[seen_inputs_ - 1]].device);
+    for (; seen_outputs_ > 0; --seen_outputs_) frame_->kernels.unhold(outputs_[seen_outputs_ - 1]);
+    if (std::exchange(seen_scratch_, false)) frame_->kernels.unhold(scratch_);
+  }
+  void finish() {
+    open_ = false;
+    // After an end only the workspace is left; after an abort the outputs, too.
+    release_made();
+    frame_->leave();
+  }
+  // What no tensor has taken: everything after an abort, the scratch after a close.
+  void release_made() noexcept {
+    for (block& b : outputs_)
+      if (b) frame_->table.storage().free(std::move(b));
+    if (scratch_) frame_->table.storage().free(std::move(scratch_));
+    outputs_.clear();
+  }
+
+  frame_type* frame_;
+  bool open_ = false, bracket_ = false;  // begun; and its bracket is not closed for the moment
+  std::vector<bytes> sizes_;
+  std::vector<block> outputs_;
+  block scratch_;
+  bytes workspace_{};
+  std::size_t seen_inputs_ = 0, seen_outputs_ = 0;  // whose addresses the caller has
+  bool seen_scratch_ = false;
+  std::vector<stamp> pieces_;  // of the brackets so far, in order
+  trait traits_ = trait::pure;
+  nanoseconds cost_{};
+};
+
+}  // namespace delta::detail

@@ -1,0 +1,175 @@
+// delta: what every operator begins and ends with, whether it runs as a whole or is begun and
+// ended: its inputs together, its outputs made tensors, its end told to whoever learns or listens.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/detail/engine/idle_work.hpp"
+#include "delta/detail/engine/in_place_updates.hpp"
+#include "delta/detail/engine/kernel_launch.hpp"
+#include "delta/detail/engine/restore.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
+#include "delta/error.hpp"
+#include "delta/kernel.hpp"
+
+namespace delta::detail {
+
+/// The operator at hand: what it reads and updates, and what it was called with. There is one at a
+/// time. Its parts are public, as `operator_run` and `open_operator` work with them.
+template <class Reclaimer>
+class operator_frame {
+  using recorder = typename Reclaimer::recorder;
+
+ public:
+  using table_type = typename Reclaimer::table_type;
+
+  operator_frame(table_type& t, Reclaimer& r)
+      : table(t), reclaimer(r), kernels(t, r), restore(t, r, kernels), updated(t, restore) {}
+  operator_frame(const operator_frame&) = delete;
+  operator_frame& operator=(const operator_frame&) = delete;
+
+  table_type& table;
+  Reclaimer& reclaimer;
+  launcher<Reclaimer> kernels;
+  restorer<Reclaimer> restore;
+  versions<Reclaimer> updated;
+
+  /// What an operator reads and updates, together on the device, locked, in its new version, and
+  /// its number taken. One that does not come to its end gives its number back: a program that
+  /// frees something and tries again draws the same random numbers.
+  class gathering {
+   public:
+    gathering(operator_frame& f, const operation_span& op, bytes need) : frame_(&f) {
+      f.kernels.learn_costs();
+      f.name_ = op.name;
+      f.made_ = {};
+      f.inputs_ = op.inputs.size();
+      f.touched_.assign(op.inputs.begin(), op.inputs.end());
+      f.touched_.insert(f.touched_.end(), op.updates.begin(), op.updates.end());
+      // The next operator's need is guessed to be this one's (P-8). What an open one allocates
+      // shows at its end.
+      f.table.now.coming_need = need;
+      // With less than this no order of doing things would help, so errors name it.
+      f.reclaimer.raise_floor(need + f.footprint());
+      f.began_ = f.table.advance();
+      f.record_beginning(op.name);
+      try {
+        // Lives until the old versions are severed: bringing the inputs may take any room.
+        typename versions<Reclaimer>::protection dependents(f.updated, op.updates, op.name);
+        f.restore.bring(f.touched_, need, op.name);
+        locked_ = true;
+        f.updated.renew(f.updates());
+      } catch (...) {
+        give_up();
+        throw;
+      }
+    }
+    gathering(const gathering&) = delete;
+    gathering& operator=(const gathering&) = delete;
+    ~gathering() {
+      if (frame_ != nullptr) give_up();
+    }
+    void end() { std::exchange(frame_, nullptr)->leave(); }
+    /// The inputs stay together beyond this object: `leave` lets them go.
+    void stay() noexcept { frame_ = nullptr; }
+
+   private:
+    void give_up() {
+      // `bring` locks all or none.
+      if (locked_) frame_->restore.unlock(frame_->touched_);
+      frame_->take_number_back();
+    }
+    operator_frame* frame_;
+    bool locked_ = false;
+  };
+
+  [[nodiscard]] const char* name() const noexcept { return name_; }
+  /// What it reads, then what it updates: views of one list, as all of it is brought together.
+  [[nodiscard]] std::span<const tensor_id> touched() const noexcept { return touched_; }
+  [[nodiscard]] std::span<const tensor_id> reads() const noexcept {
+    return touched().first(inputs_);
+  }
+  [[nodiscard]] std::span<const tensor_id> updates() const noexcept {
+    return touched().subspan(inputs_);
+  }
+  /// Bytes of what the operator touches, each tensor once, and of the constants: no budget below
+  /// that can hold it. Quadratic, as lists are short.
+  [[nodiscard]] bytes footprint() const {
+    bytes all = table.constants();
+    for (std::size_t i = 0; i < touched_.size(); ++i) {
+      const auto here = touched_.begin() + std::ptrdiff_t(i);
+      const tensor& r = table.tensors[*here];
+      if (r.pinned != pin::both && std::find(touched_.begin(), here, *here) == here)
+        all += r.footprint;
+    }
+    return all;
+  }
+
+  /// The operator was given up: its number goes to the next one.
+  void take_number_back() {
+    table.steps.abort();
+    --table.now.now;
+  }
+  /// The blocks become tensors with one reference each.
+  void admit(std::span<const bytes> sizes, std::span<block> made, std::span<tensor_id> ids,
+             const char* label) {
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      ids[i] = table.admit(sizes[i], std::move(made[i]), false, pin::none, label);
+  }
+  /// It has made `ids`: told to whoever learns, and to the observer.
+  void note_end(std::span<const tensor_id> ids, bytes workspace, trait traits, nanoseconds prior,
+                std::span<const stamp> pieces) {
+    if constexpr (recorder::enabled)
+      table.steps.end(ids, table.storage().rounded(workspace), traits, prior, pieces, table.tensors,
+                      [&](stamp s) { return table.cost_of(s); });
+    ++table.counts.operators;
+    made_ = ids;
+    reclaimer.events().work(event_kind::run, name_, ids, pieces.back());
+  }
+  /// It has come to its end. Touched before they are unlocked: an input that was dropped meanwhile
+  /// goes with its lock.
+  void leave() {
+    for (const tensor_id t : touched_) table.touch(t, began_);
+    restore.unlock(touched_);
+    do_idle_work(reclaimer, {name_, reads(), updates(), made_});
+  }
+
+  /// The step ends, with the times that are known by now.
+  void end_recording() {
+    table.steps.forget_times([&](stamp s) { return table.cost_of(s); });
+    table.steps.end_of_step(table.now.clock, table.tensors);
+  }
+  /// The next step begins: what a selector took to rehearse it is not its time.
+  void begin_timing() {
+    if constexpr (recorder::enabled) {
+      table.follow_clock();
+      table.steps.resume(table.now.clock);
+    }
+  }
+
+ private:
+  // A policy that learns is told of the operator; and of the end of a step that nobody has marked.
+  void record_beginning(const char* name) {
+    if constexpr (recorder::enabled) {
+      if (table.steps.begins_step(name, touched_, table.tensors)) {
+        end_recording();
+        reclaimer.end_of_step();
+        begin_timing();
+      }
+      table.steps.begin(name, touched_, inputs_, began_, table.tensors);
+    }
+  }
+
+  std::vector<tensor_id> touched_;   // inputs, then updates
+  std::span<const tensor_id> made_;  // the outputs, once it has ended; the caller's list
+  const char* name_ = "";
+  std::size_t inputs_ = 0;
+  nanoseconds began_{};  // by `conditions::clock`
+};
+
+}  // namespace delta::detail

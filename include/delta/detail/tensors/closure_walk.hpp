@@ -1,0 +1,231 @@
+// delta: what computing a tensor again costs: a walk over the operators that would have to run, and
+// when a cost that is kept may be told in its place.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "delta/conditions.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/history.hpp"
+#include "delta/tensor.hpp"
+#include "delta/units.hpp"
+
+namespace delta::detail {
+
+/// The bytes of a tensor are nowhere: evicted, or gone with the tensor.
+[[nodiscard]] inline bool missing(const tensor& r) noexcept {
+  return !on_device(r.where) && r.where != residency::host;
+}
+
+/// Sums the costs of a closure, each operator and each reload once. For one walk; O(records). It
+/// leaves marks in the records and in tensors on the host, so two can't walk at once.
+class closure_walk {
+ public:
+  /// Bounds the time of a question, and the table of a walk to eight kilobytes of stack.
+  static constexpr std::size_t limit = 1024;
+  static constexpr std::uint32_t no_position = step_record::none;
+
+  struct sums {
+    double records = 0;  ///< ns of the operators that the closure needs
+    double reloads = 0;  ///< ns of its ancestors on the host: one copy each, or their operators
+    bool complete = true, through_host = false;
+  };
+
+  closure_walk(const graph& g, const conditions& c, const history& past) noexcept
+      : graph_(&g), conditions_(&c), past_(&past) {}
+
+  /// Of at most `most` records, until they cost more than `enough` ns. `position`: for
+  /// `closure::later`, the operator of the step by which it is asked. `keep`: the records that
+  /// count must say so when they change (`closure_watch`).
+  sums sum(tensor_id t, closure what, std::uint32_t position, bool keep, std::size_t most,
+           double enough) noexcept {
+    what_ = what, position_ = position, most_ = most, enough_ = enough;
+    mark_ = graph_->next_mark();
+    add(at(t).producer, sums_.records);
+    expand_up(keep);
+    const bool exact = sums_.complete && !sums_.through_host;
+    if (keep)
+      for (const operator_id o : std::span(found_).first(count_)) {
+        const operator_record& r = (*graph_)[o];
+        r.swept_down = false;
+        if (exact || what == closure::neighbourhood) r.grown_down = false;
+      }
+    if (what == closure::neighbourhood) expand_down(t, keep);
+    graph_->note_walk(count_);
+    return sums_;
+  }
+
+  /// One copy in from the host, in ns, the wait for the queue included.
+  [[nodiscard]] static double reload(const tensor& r, const conditions& c) noexcept {
+    constexpr auto in = static_cast<std::size_t>(direction::in);
+    // The two summands of a copy are added first, as whoever asks for one copy adds them.
+    return c.backlog[in] +
+           (c.latency[in] + 1e9 * static_cast<double>(r.footprint.count) / c.rate[in]);
+  }
+
+ private:
+  [[nodiscard]] const tensor& at(tensor_id t) const noexcept { return (*graph_)[t]; }
+
+  void add(operator_id o, double& to) noexcept {
+    // At the limit the walk goes on over what it has found, and finds nothing more.
+    if (o == operator_id::none) return;
+    const operator_record& r = (*graph_)[o];
+    if (r.mark == mark_) return;
+    if (count_ == most_ || sums_.records > enough_) {
+      // The longest walk is as good as it gets.
+      if (most_ < limit || count_ < most_) sums_.complete = false;
+      return;
+    }
+    r.mark = mark_;
+    sharing_[count_] = share_;
+    found_[count_++] = o;
+    to += static_cast<double>(r.cost.count()) / share_;
+  }
+
+  // From what was found to what made its missing inputs, and on.
+  void expand_up(bool keep) noexcept {
+    for (std::size_t i = 0; i < count_ && sums_.complete; ++i)
+      for (const tensor_id in : graph_->inputs(found_[i])) {
+        const tensor& r = at(in);
+        const bool dropped = what_ == closure::later && dropped_by(in);
+        if (dropped || missing(r)) {
+          // Not multiplied along a chain: whoever shares the end of it shares all of it.
+          share_ = dropped ? std::max(sharing_[i], past_->uses_of(in)) : sharing_[i];
+          add(r.producer, sums_.records);
+          share_ = 1;
+        } else if (r.where == residency::host) {
+          add_from_host(r, keep);
+        }
+      }
+  }
+  // A tensor on the host has two prices, and `reloads` says which: its operator, like what is
+  // missing, or one copy. The copy is marked on the tensor, as it is no record.
+  void add_from_host(const tensor& r, bool keep) noexcept {
+    sums_.through_host = true;
+    // Whether it is reloaded depends on what its producer reads.
+    if (keep && r.producer != operator_id::none) (*graph_)[r.producer].swept_down = false;
+    if (!reloads(r))
+      add(r.producer, sums_.reloads);
+    else if (std::exchange(r.mark, mark_) != mark_)
+      sums_.reloads += reload(r, *conditions_);
+  }
+  // From `t` to what was computed from it and is missing, and on. The ancestors are not expanded
+  // downwards: their other descendants are not t's.
+  void expand_down(tensor_id t, bool keep) noexcept {
+    const std::size_t ancestors = count_;
+    for (const operator_id c : graph_->readers(t)) add_reader(c);
+    for (std::size_t i = ancestors; i < count_ && sums_.complete; ++i)
+      for (const tensor_id out : graph_->outputs(found_[i]))
+        if (missing(at(out)))
+          for (const operator_id c : graph_->readers(out)) add_reader(c);
+    if (keep)
+      for (std::size_t i = ancestors; i < count_; ++i)
+        (*graph_)[found_[i]].swept_up = (*graph_)[found_[i]].grown_up = false;
+  }
+  // A reader counts when some output of it is gone that somebody may ask for: the program, or who
+  // computes what the program holds from it.
+  void add_reader(operator_id c) noexcept {
+    if (std::ranges::any_of(graph_->outputs(c), [&](tensor_id o) {
+          return missing(at(o)) && (at(o).references > 0 || at(o).edges != tensor::nowhere);
+        }))
+      add(c, sums_.records);
+  }
+
+  // Does a plan reload this host ancestor rather than recompute it?
+  [[nodiscard]] bool reloads(const tensor& r) const noexcept {
+    if (r.producer == operator_id::none) return true;
+    const operator_record& o = (*graph_)[r.producer];
+    return (r.host && static_cast<double>(o.cost.count()) >= reload(r, *conditions_)) ||
+           std::ranges::any_of(graph_->inputs(r.producer),
+                               [&](tensor_id i) { return !on_device(at(i).where); });
+  }
+  // Gone by the operator at `position`: by the program, which has dropped it or will have.
+  [[nodiscard]] bool dropped_by(tensor_id t) const noexcept {
+    const tensor& r = at(t);
+    return position_ != no_position && r.producer != operator_id::none &&
+           (r.references == 0 || past_->dies_before(t, position_));
+  }
+
+  const graph* graph_;
+  const conditions* conditions_;
+  const history* past_;
+  std::array<operator_id, limit> found_;      // in the order of the walk
+  std::array<std::uint32_t, limit> sharing_;  // of each: by how many its cost is shared
+  std::size_t count_ = 0, most_ = 0;
+  std::uint32_t share_ = 1, mark_ = 0, position_ = no_position;
+  closure what_ = closure::ancestors;
+  double enough_ = 0;
+  sums sums_;
+};
+
+/// What a closure costs, in ns, as far as it is asked for: told from what is kept with the tensor
+/// where the graph keeps it, else by a walk. Of a closure that meets a tensor on the host a lower
+/// bound is kept: its price changes with the queue. `q`: lower bounds will do; null: they won't.
+/// O(closure), or what of it costs `enough`.
+[[nodiscard]] inline double closure_cost(const graph& g, const conditions& c, const history& past,
+                                         question* q, tensor_id t, closure what,
+                                         std::uint32_t position, double enough) noexcept {
+  // Of a rough answer's records: four at first, which tell most of what is short; four times as
+  // many whenever it is asked more closely.
+  constexpr std::uint8_t first_reach = 1, deepest = 5;
+  static_assert(closure_walk::limit == std::size_t{1} << (2 * deepest));
+  const tensor& r = g[t];
+  const bool keep = g.keeps == what;
+  std::size_t most = closure_walk::limit;
+  if (keep) {
+    if (what == closure::later) {
+      g.forecasts_are(past.forecasts());
+      if (g.kept_for(t) != position) r.cost = tensor::unknown, g.keep_for(t, position);
+    }
+    const bool known = r.cost >= 0;
+    if (known && (r.reach == tensor::all_of_it || r.cost > enough)) return r.cost;
+    if (q != nullptr) {
+      if (known && q->deepen != t) return q->bounded = true, r.cost;
+      r.reach = known ? std::min(static_cast<std::uint8_t>(r.reach + 1), deepest) : first_reach;
+      most = std::size_t{1} << (2 * r.reach);
+    }
+  }
+  closure_walk walk(g, c, past);
+  const closure_walk::sums w = walk.sum(t, what, position, keep, most, enough);
+  if (keep) {
+    r.cost = w.records;
+    if (w.complete && !w.through_host)
+      r.reach = tensor::all_of_it;
+    else if (q == nullptr)
+      r.reach = w.complete ? deepest : first_reach;
+  }
+  if (!w.complete && q != nullptr && w.records <= enough) q->bounded = true;
+  return w.records + w.reloads;
+}
+
+/// Is anything to be recomputed from `t`: missing, made from it directly or through what is missing
+/// too, and `wanted(tensor_id)`? Follows 16 records at most, and says yes where there are more.
+/// O(readers).
+template <class Wanted>
+[[nodiscard]] bool recomputes_others(const graph& g, tensor_id t, const Wanted& wanted) noexcept {
+  std::array<operator_id, 16> found;  // of these an output is missing
+  std::size_t count = 0;
+  const auto gone = [&](tensor_id out) { return missing(g[out]); };
+  const auto add_readers = [&](tensor_id from) {
+    for (const operator_id o : g.readers(from)) {
+      const std::span<const operator_id> known = std::span(found).first(count);
+      if (std::ranges::find(known, o) != known.end() || std::ranges::none_of(g.outputs(o), gone))
+        continue;
+      if (count == found.size()) return false;
+      found[count++] = o;
+    }
+    return true;
+  };
+  if (!add_readers(t)) return true;
+  for (std::size_t i = 0; i < count; ++i)
+    for (const tensor_id out : g.outputs(found[i]))
+      if (gone(out) && (wanted(out) || !add_readers(out))) return true;
+  return false;
+}
+
+}  // namespace delta::detail
