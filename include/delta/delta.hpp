@@ -12,6 +12,7 @@
 
 // What a policy sees, and what it must be.
 #include "delta/concepts.hpp"
+#include "delta/conditions.hpp"
 #include "delta/context.hpp"
 #include "delta/history.hpp"
 #include "delta/step.hpp"
@@ -24,6 +25,7 @@
 
 // Where bytes are: in virtual time, in one region of a device.
 #include "delta/storage/arena.hpp"
+#include "delta/storage/device.hpp"
 #include "delta/storage/simulated.hpp"
 #include "delta/storage/storage.hpp"
 

@@ -16,6 +16,7 @@
 #include "delta/context.hpp"
 #include "delta/detail/engine/contiguous_release.hpp"
 #include "delta/detail/engine/event_sink.hpp"
+#include "delta/detail/engine/last_resorts.hpp"
 #include "delta/detail/engine/roles.hpp"
 #include "delta/detail/engine/shortage_report.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
@@ -292,8 +293,8 @@ class reclaimer {
   bool release_any() {
     if (drop_cached() || release_one(tier::idle)) return true;
     if (table_->copying()) return wait(), true;
-    return release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host() ||
-           give_up_a_source();
+    return release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host(*table_) ||
+           give_up_a_source(*table_, walk_);
   }
   /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
   /// Another copy out would only queue behind them.
@@ -309,51 +310,6 @@ class reclaimer {
     if (a == action::keep || (a == action::offload && !c.is_clean(t))) return false;
     release(c, t, a);
     return true;
-  }
-  /// The host is full and something could leave if it were not: gives up every host copy of a
-  /// tensor that is not on the host alone. O(tensors).
-  bool reclaim_host() {
-    bool any = false;
-    if (!table_->now.may_offload) return false;
-    for (std::uint32_t i = 0; i < table_->tensors.tensor_slots(); ++i)
-      if (const auto t = static_cast<tensor_id>(i);
-          table_->tensors[t].host && table_->tensors[t].where != residency::host) {
-        table_->forget_host_copy(t);
-        any = true;
-      }
-    return any;
-  }
-  /// The last resort: a tensor that the program has dropped, kept because something can only be
-  /// recomputed from it, goes when all that hangs on it has its bytes: then nothing is lost but the
-  /// chance to evict those.
-  bool give_up_a_source() {
-    const candidate_list& list = table_->candidates();
-    auto lowest =
-        tensor_id::none;  // of both sets: who is parked depends on how victims are searched
-    for (const id_set* s : {&list.all(), &list.parked()})
-      for (const tensor_id t : *s) {
-        const tensor& r = table_->tensors[t];
-        const bool needed = r.references > 0 || r.locks > 0 || r.wanted > 0;
-        if (needed || r.producer != operator_id::none) continue;
-        if (!nothing_hangs_on(t)) continue;
-        lowest = std::min(lowest, t);
-        break;
-      }
-    if (lowest == tensor_id::none) return false;
-    table_->forget_records_around(lowest);
-    return true;
-  }
-
-  bool nothing_hangs_on(tensor_id t) {
-    const graph& g = table_->tensors;
-    bool nothing = true;
-    g.for_each_dependent(
-        t, walk_, [&](tensor_id d) { nothing = nothing && g[d].where != residency::evicted; });
-    // A consumer's output that is dropped but locked belongs to a restore under way.
-    for (const operator_id o : g.readers(t))
-      for (const tensor_id out : g.outputs(o))
-        nothing = nothing && (g[out].references > 0 || g[out].locks == 0);
-    return nothing;
   }
 
   table_type* table_;

@@ -1,0 +1,78 @@
+// delta: what all ways of restoring have in common: locks on lists, a reload on demand, and what
+// becomes of outputs that a replay has made for nobody.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "delta/detail/engine/kernel_launch.hpp"
+#include "delta/error.hpp"
+#include "delta/observer.hpp"
+#include "delta/tensor.hpp"
+#include "delta/units.hpp"
+
+namespace delta::detail {
+
+/// The table, the reclaimer and the launcher as a restore uses them.
+template <class Reclaimer>
+class restore_means {
+ public:
+  using table_type = typename Reclaimer::table_type;
+
+  restore_means(table_type& t, Reclaimer& r, launcher<Reclaimer>& k)
+      : table(t), reclaimer(r), kernels(k) {}
+  restore_means(const restore_means&) = delete;
+  restore_means& operator=(const restore_means&) = delete;
+
+  table_type& table;
+  Reclaimer& reclaimer;
+  launcher<Reclaimer>& kernels;
+  /// Of the last plan: what it needed beyond what could be made free.
+  bytes shortage{};
+
+  /// Each tensor once per mention. O(list).
+  void lock(std::span<const tensor_id> list) {
+    for (const tensor_id t : list) table.lock(t);
+  }
+  void unlock(std::span<const tensor_id> list) {
+    for (const tensor_id t : list) table.unlock(t);
+  }
+  /// Of one that was claimed: what was offloading or reloading has become resident.
+  [[nodiscard]] bool missing(tensor_id t) const {
+    return table.tensors[t].where != residency::resident;
+  }
+  [[nodiscard]] auto rounded() const {
+    return [this](bytes n) { return table.storage().rounded(n); };
+  }
+  /// Brings it back from the host. It can be used at once, as the storage orders the operator
+  /// behind the copy. Throws budget_exceeded.
+  void reload(tensor_id t, const char* operation) {
+    const bytes size = table.tensors[t].size;
+    reclaimer.make(table.tensors[t].footprint, operation, size);
+    reclaimer.bring_back(t, reclaimer.obtain(size, reclaimer.lifetime_of(t)), event_kind::reload);
+  }
+  /// A replay brought back more than anybody waits for: what the program has dropped is set aside.
+  /// O(outputs).
+  void drop_unneeded(operator_id o) {
+    // A copy of the list, as setting aside may recycle the record itself.
+    const auto made = table.tensors.outputs(o);
+    made_.assign(made.begin(), made.end());
+    for (const tensor_id t : made_)
+      if (const tensor& r = table.tensors[t];
+          r.in_use && r.references == 0 && r.locks == 0 && r.wanted == 0)
+        table.cache(t);
+  }
+  /// The report of a restore that failed: with as much more as its plan lacked, it would have gone.
+  /// Less may do, too; but nothing less is known to.
+  [[nodiscard]] memory_report report(bytes need, const char* operation) {
+    memory_report r = reclaimer.report(need, operation);
+    r.smallest_budget = std::max(r.smallest_budget, r.capacity + shortage);
+    return r;
+  }
+
+ private:
+  std::vector<tensor_id> made_;  // kept for its memory
+};
+
+}  // namespace delta::detail
