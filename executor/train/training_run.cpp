@@ -163,6 +163,95 @@ void await_turn(std::ostream& progress, std::string_view title) {
   std::getline(std::cin, line);
 }
 
+/// What each step took, and what of that was waiting or the manager's own.
+class step_times_taken {
+ public:
+  step_times_taken(machine& device, const arena<machine>& storage, std::uint64_t steps)
+      : device_(&device), storage_(&storage) {
+    for (auto* v : {&walls_, &stalls_, &own_, &waits_}) v->reserve(steps);
+  }
+  /// Before a step, and after it.
+  void begin() {
+    waited_ = device_->waited(), held_ = device_->host_waited(), began_ = storage_->now();
+  }
+  void end(const step_times& t) {
+    last_ = storage_->now() - began_;
+    const nanoseconds host_waited = device_->host_waited() - held_;
+    walls_.push_back(seconds(t.wall));
+    stalls_.push_back(seconds(device_->waited() - waited_));
+    waits_.push_back(seconds(host_waited));
+    own_.push_back(seconds(t.wall - t.kernels - host_waited));
+  }
+  /// What was left to copy behind the last step is its time, too.
+  void add_to_last(nanoseconds left) {
+    if (walls_.empty()) return;
+    walls_.back() += seconds(left), stalls_.back() += seconds(left);
+  }
+  [[nodiscard]] double last_wall() const { return walls_.back(); }
+  void report(run_outcome& out) const {
+    out.last_step = last_;
+    out.step_seconds = usual(walls_);
+    out.seconds_by_step = walls_;
+    out.stall_seconds = mean(stalls_);
+    out.manager_seconds = mean(own_);
+    out.host_wait_seconds = mean(waits_);
+  }
+
+ private:
+  static double seconds(nanoseconds t) { return double(t.count()) * 1e-9; }
+
+  machine* device_;
+  const arena<machine>* storage_;
+  std::vector<double> walls_, stalls_, own_, waits_;
+  nanoseconds waited_{}, held_{}, began_{}, last_{};
+};
+
+/// The steps of a run, with what is said on the way.
+void take_steps(training_bench& s, const run_request& wanted, session& trainee, machine& device,
+                step_times_taken& times, run_outcome& out) {
+  const train_options& o = s.options;
+  const std::uint64_t steps = wanted.steps;
+  out.losses.reserve(steps);
+  epoch_order order(s.data->training(), o.seed);
+  listed_batch batch(*s.data, o.image);
+  const std::uint64_t per_epoch = order.whole_batches(std::size_t(o.batch));
+  const std::uint64_t report_every = std::max<std::uint64_t>(1, steps / 8);
+  for (std::uint64_t i = 0; i < steps; ++i) {
+    const std::uint64_t epoch = i / per_epoch;
+    if (i % per_epoch == 0) {
+      order.shuffle(epoch);
+      s.training.hyper->learning_rate = float(learning_rate(o, epoch));
+    }
+    batch.set(order.batch(i % per_epoch, std::size_t(o.batch)));
+    // What a step leaves to copy is copied before others have their turns.
+    if (o.turns)
+      times.add_to_last(device.stand_still([&] { await_turn(s.progress, wanted.title); }));
+    times.begin();
+    out.losses.push_back(trainee.train(&batch));
+    times.end(trainee.times());
+    const bool last = i + 1 == steps;
+    if (i == 0 || (i + 1) % report_every == 0 || last)
+      s.progress << wanted.title << ": step " << i + 1 << "/" << steps << ", loss "
+                 << out.losses.back() << ", " << times.last_wall() << " s" << std::endl;
+    if (last) out.learned = trainee.learned();  // evaluations are other steps
+    if (o.evaluate && wanted.evaluations && ((i + 1) % per_epoch == 0 || last)) {
+      out.accuracies.push_back(evaluate(s, trainee, batch));
+      s.progress << wanted.title << ": accuracy " << out.accuracies.back() << " after step "
+                 << i + 1 << std::endl;
+    }
+  }
+}
+
+/// The values that a run has come to.
+void read_results(const graph& g, session& trainee, run_outcome& out) {
+  const auto keep = [&](const std::vector<value_id>& values, auto& to) {
+    for (const value_id v : values) trainee.read(v, to.emplace_back(g[v].bytes));
+  };
+  keep(g.parameters, out.parameters);
+  keep(g.optimizer_states, out.state);
+  keep(g.running_statistics, out.state);
+}
+
 std::string digest_of(const std::vector<std::vector<std::byte>>& values) {
   digest d;
   for (const auto& v : values) d.add(std::span<const std::byte>(v));
@@ -194,7 +283,6 @@ run_request unmanaged_run(const training_bench& s, std::uint64_t steps, std::str
 
 run_outcome train_once(training_bench& s, const run_request& wanted) {
   const train_options& o = s.options;
-  const std::uint64_t steps = wanted.steps;
   check_against_device(wanted.policy == "unmanaged" ? "an unmanaged run" : "--budget",
                        wanted.budget, *s.on);
   const std::unique_ptr<machine> device = s.on->open();
@@ -212,52 +300,10 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   trainee->create(o.seed);
 
   run_outcome out;
-  out.losses.reserve(steps);
   out.timed_alone = !wanted.recording || device->computes_at_once();
-  std::vector<double> walls, stalls, own, waits;
-  for (auto* v : {&walls, &stalls, &own, &waits}) v->reserve(steps);
-  epoch_order order(s.data->training(), o.seed);
-  listed_batch batch(*s.data, o.image);
-  const std::uint64_t per_epoch = order.whole_batches(std::size_t(o.batch));
-  const std::uint64_t report_every = std::max<std::uint64_t>(1, steps / 8);
-  const auto seconds = [](nanoseconds t) { return double(t.count()) * 1e-9; };
-  for (std::uint64_t i = 0; i < steps; ++i) {
-    const std::uint64_t epoch = i / per_epoch;
-    if (i % per_epoch == 0) {
-      order.shuffle(epoch);
-      s.training.hyper->learning_rate = float(learning_rate(o, epoch));
-    }
-    batch.set(order.batch(i % per_epoch, std::size_t(o.batch)));
-    if (o.turns) {
-      // What a step leaves to copy is copied before others have their turns, and is its time.
-      const nanoseconds left = device->stand_still([&] { await_turn(s.progress, wanted.title); });
-      if (i > 0) walls.back() += seconds(left), stalls.back() += seconds(left);
-    }
-    const nanoseconds waited = device->waited(), held = device->host_waited();
-    const nanoseconds began = storage.now();
-    out.losses.push_back(trainee->train(&batch));
-    out.last_step = storage.now() - began;
-    const nanoseconds host_waited = device->host_waited() - held;
-    const step_times t = trainee->times();
-    walls.push_back(seconds(t.wall));
-    stalls.push_back(seconds(device->waited() - waited));
-    waits.push_back(seconds(host_waited));
-    own.push_back(seconds(t.wall - t.kernels - host_waited));
-    if (i == 0 || (i + 1) % report_every == 0 || i + 1 == steps)
-      s.progress << wanted.title << ": step " << i + 1 << "/" << steps << ", loss "
-                 << out.losses.back() << ", " << walls.back() << " s" << std::endl;
-    if (i + 1 == steps) out.learned = trainee->learned();  // evaluations are other steps
-    if (o.evaluate && wanted.evaluations && ((i + 1) % per_epoch == 0 || i + 1 == steps)) {
-      out.accuracies.push_back(evaluate(s, *trainee, batch));
-      s.progress << wanted.title << ": accuracy " << out.accuracies.back() << " after step "
-                 << i + 1 << std::endl;
-    }
-  }
-  out.step_seconds = usual(walls);
-  out.seconds_by_step = walls;
-  out.stall_seconds = mean(stalls);
-  out.manager_seconds = mean(own);
-  out.host_wait_seconds = mean(waits);
+  step_times_taken times(*device, storage, wanted.steps);
+  take_steps(s, wanted, *trainee, *device, times, out);
+  times.report(out);
   out.counts = trainee->counts();
   out.peak = storage.peak();
   out.host_peak = storage.host_peak();
@@ -269,13 +315,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   // What is read from here on is for the report: no part of the program, nor of its decisions.
   told.log.reset();
   if (wanted.recording) out.recorded = recorder.take(origin_of(storage, s));
-  const graph& g = s.training;
-  const auto keep = [&](const std::vector<value_id>& values, auto& to) {
-    for (const value_id v : values) trainee->read(v, to.emplace_back(g[v].bytes));
-  };
-  keep(g.parameters, out.parameters);
-  keep(g.optimizer_states, out.state);
-  keep(g.running_statistics, out.state);
+  read_results(s.training, *trainee, out);
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "delta/detail/engine/exact_search.hpp"
 #include "delta/detail/engine/restore_plan.hpp"
 
 using namespace delta;

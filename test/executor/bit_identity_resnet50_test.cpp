@@ -1,4 +1,4 @@
-// ctest-labels: slow
+// ctest-labels: slow;long
 // A budget changes no bit: ResNet-50 on 64x64 images, 128 of them a step, where activations are
 // most of the memory. All cells, or every other one (all_cells).
 #include "bit_identity.hpp"

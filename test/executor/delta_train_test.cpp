@@ -1,5 +1,6 @@
 // delta-train as a process: exit codes, one line per error, nothing half-written, and the same
 // digests from two processes of which one is managed.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <algorithm>

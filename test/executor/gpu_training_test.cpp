@@ -1,5 +1,6 @@
 // A model trained by the GPU's operators, run on the host (support/gpu_host_engine.hpp): the losses
 // are the CPU's but for rounding, and under a budget, with operators that run again, the same bits.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // Every kernel, forward and backward, against a reference in double precision: outputs directly,
 // gradients by numerical differences of the reference. Shapes are small and odd on purpose.
-// ctest-labels: slow
+// ctest-labels: slow;long
 #include <doctest/doctest.h>
 
 #include <array>

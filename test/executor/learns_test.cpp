@@ -1,4 +1,4 @@
-// ctest-labels: slow
+// ctest-labels: slow;long
 // ResNet-20 under 40 % of its memory learns MNIST's digits, and learns them as it does without a
 // budget: the same losses and accuracies to the last bit. One epoch, or three (all_cells).
 #include <doctest/doctest.h>

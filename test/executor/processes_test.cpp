@@ -1,4 +1,5 @@
 // Two processes, one managed and one not, print the same digests.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 

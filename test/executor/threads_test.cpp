@@ -1,4 +1,5 @@
 // The number of threads changes no bit, managed or not.
+// ctest-labels: long_sanitized
 #include "bit_identity.hpp"
 
 using namespace delta::test;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "delta/context.hpp"
+#include "delta/detail/engine/exact_search.hpp"
 #include "delta/detail/engine/restore_means.hpp"
 #include "delta/detail/engine/restore_plan.hpp"
 #include "delta/detail/tensors/graph.hpp"
