@@ -7,10 +7,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "delta/engine/manager_of.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "random_program.hpp"
@@ -384,72 +387,114 @@ struct findings {
   void expect(bool right) { ++asked, wrong += !right; }
 };
 
+// All three roles of a policy are spied upon at once, and chosen at run time, so that managers,
+// which are dear to compile, are compiled once for all of it; but what a decider promises is part
+// of its type.
+
 /// Asks everything twice, and checks that the question makes sense.
-template <Heuristic H>
-struct heuristic_spy {
-  findings* found;
-  H inner{};
+class heuristic_spy {
+ public:
+  template <Heuristic H>
+  heuristic_spy(findings& found, H inner)
+      : found_(&found), score_([&found, inner](const context& c, tensor_id t) {
+          if constexpr (weighs_tensor<H>) found.expect(inner.weight(c, t) >= 0);
+          return score_of(inner, c, t);
+        }) {}
   double score(const context& c, tensor_id t) const {
-    const double s = score_of(inner, c, t), again = score_of(inner, c, t);
-    found->expect(s == again && !std::isnan(s));
-    found->expect(c.where(t) == residency::resident && c.bytes(t) > 0);
-    if constexpr (weighs_tensor<H>) found->expect(inner.weight(c, t) >= 0);
+    const double s = score_(c, t), again = score_(c, t);
+    found_->expect(s == again && !std::isnan(s));
+    found_->expect(c.where(t) == residency::resident && c.bytes(t) > 0);
     return s;
   }
+
+ private:
+  findings* found_;
+  std::function<double(const context&, tensor_id)> score_;
 };
-template <Decider D>
-struct decider_spy {
-  static constexpr bool evicts = delta::evicts<D>();
-  static constexpr bool offloads = delta::offloads<D>();
-  findings* found;
-  D inner{};
+template <bool Evicts, bool Offloads>
+class decider_spy {
+ public:
+  static constexpr bool evicts = Evicts;
+  static constexpr bool offloads = Offloads;
+  template <Decider D>
+  decider_spy(findings& found, D inner)
+      : found_(&found),
+        decide_([inner](const context& c, tensor_id t) mutable { return inner.decide(c, t); }),
+        restore_([inner](const context& c, tensor_id t) mutable {
+          return detail::restoration_of(inner, c, t);
+        }) {}
   action decide(const context& c, tensor_id t) {
-    found->expect(c.where(t) == residency::resident);
-    found->expect(c.is_released(t) || c.is_clean(t) || c.can_evict(t) || c.can_offload(t));
-    const action a = inner.decide(c, t);
-    found->expect(a == inner.decide(c, t));
-    found->expect((a != action::evict || evicts) && (a != action::offload || offloads));
+    found_->expect(c.where(t) == residency::resident);
+    found_->expect(c.is_released(t) || c.is_clean(t) || c.can_evict(t) || c.can_offload(t));
+    const action a = decide_(c, t);
+    found_->expect(a == decide_(c, t));
+    found_->expect((a != action::evict || evicts) && (a != action::offload || offloads));
     return a;
   }
-  restoration restore(const context& c, tensor_id t)
-    requires chooses_restoration<D>
-  {
-    found->expect(c.where(t) == residency::host && c.can_recompute(t));
-    return inner.restore(c, t);
+  restoration restore(const context& c, tensor_id t) {
+    found_->expect(c.where(t) == residency::host && c.can_recompute(t));
+    return restore_(c, t);
   }
+
+ private:
+  findings* found_;
+  std::function<action(const context&, tensor_id)> decide_;
+  std::function<restoration(const context&, tensor_id)> restore_;
 };
-template <Prefetcher P>
-struct prefetcher_spy {
-  findings* found;
-  P inner{};
+template <Decider D>
+decider_spy(findings&, D) -> decider_spy<evicts<D>(), offloads<D>()>;
+/// What a prefetcher has that is detected is called, or stands for its default.
+class prefetcher_spy {
+ public:
+  template <Prefetcher P>
+  prefetcher_spy(findings& found, P inner)
+      : found_(&found), of_(std::make_shared<held<P>>(inner)) {}
   tensor_id next(const context& c) {
-    const tensor_id t = inner.next(c);
+    const tensor_id t = of_->next(c);
     const auto list = c.offloaded();
-    found->expect(t == tensor_id::none || std::find(list.begin(), list.end(), t) != list.end());
-    for (const tensor_id x : list) found->expect(c.where(x) == residency::host);
+    found_->expect(t == tensor_id::none || std::find(list.begin(), list.end(), t) != list.end());
+    for (const tensor_id x : list) found_->expect(c.where(x) == residency::host);
     return t;
   }
-  double early_release_bytes(const context& c) const
-    requires releases_early<P>
-  {
-    const double n = inner.early_release_bytes(c);
-    found->expect(n >= 0 && n <= c.budget());
+  double early_release_bytes(const context& c) const {
+    const double n = of_->early_release_bytes(c);
+    found_->expect(n >= 0 && n <= c.budget());
     return n;
   }
-  void wasted(const context& c, tensor_id t)
-    requires learns_of_waste<P>
-  {
-    inner.wasted(c, t);
-  }
-  void end_of_operator(const context& c)
-    requires follows_operators<P>
-  {
-    inner.end_of_operator(c);
-  }
+  void wasted(const context& c, tensor_id t) { of_->wasted(c, t); }
+  void end_of_operator(const context& c) { of_->end_of_operator(c); }
+
+ private:
+  struct face {
+    virtual ~face() = default;
+    virtual tensor_id next(const context&) = 0;
+    virtual double early_release_bytes(const context&) = 0;
+    virtual void wasted(const context&, tensor_id) = 0;
+    virtual void end_of_operator(const context&) = 0;
+  };
+  template <class P>
+  struct held final : face {
+    explicit held(P p) : inner(p) {}
+    tensor_id next(const context& c) override { return inner.next(c); }
+    double early_release_bytes(const context& c) override {
+      return detail::early_release_of(inner, c);
+    }
+    void wasted(const context& c, tensor_id t) override { detail::tell_of_waste(inner, c, t); }
+    void end_of_operator(const context& c) override { detail::tell_end_of_operator(inner, c); }
+    P inner;
+  };
+  findings* found_;
+  std::shared_ptr<face> of_;
 };
 
-template <class H, class D, class P>
-void observe(H h, D d, P p) {
+/// What was found of the three roles of a policy.
+struct all_findings {
+  findings heuristic, decider, prefetcher;
+};
+/// Plays random programs, each under a policy of its own: prefetchers have a state.
+template <Heuristic H, Decider D, Prefetcher P>
+all_findings observe(H h, D d, P p) {
+  all_findings found;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     CAPTURE(seed);
     const program it = random_program(seed);
@@ -457,21 +502,26 @@ void observe(H h, D d, P p) {
                        .host_capacity = 600_B,
                        .rate_out = 2e9,
                        .rate_in = 2e9});
-    manager m{h, d, p, storage};
+    const auto m =
+        make_manager(policy{heuristic_spy(found.heuristic, h), decider_spy(found.decider, d),
+                            prefetcher_spy(found.prefetcher, p)},
+                     over(storage));
     try {
-      run_program(m, it, run_now{}, [] {});
+      run_program(*m, it, run_now{}, [] {});
     } catch (const budget_exceeded&) {
     }
   }
+  // Whichever the test is about.
+  CHECK(found.heuristic.wrong == 0);
+  CHECK(found.decider.wrong == 0);
+  CHECK(found.prefetcher.wrong == 0);
+  return found;
 }
 
 }  // namespace
 
 TEST_CASE_TEMPLATE_DEFINE("heuristics answer alike when asked twice, with numbers", H, heuristics) {
-  findings f;
-  observe(heuristic_spy<H>{&f}, cheaper{}, lifo_prefetch{});
-  CHECK(f.asked > 0);
-  CHECK(f.wrong == 0);
+  CHECK(observe(H{}, cheaper{}, lifo_prefetch{}).heuristic.asked > 0);
 }
 TEST_CASE_TEMPLATE_INVOKE(heuristics, base, lru, greedy, dtr, msps, joint, joint_root);
 
@@ -494,17 +544,12 @@ TEST_CASE_TEMPLATE_DEFINE("weights do not depend on the time", H, weights) {
 TEST_CASE_TEMPLATE_INVOKE(weights, base, lru, dtr, joint, joint_root);
 
 TEST_CASE_TEMPLATE_DEFINE("deciders are asked what makes sense, and keep their word", D, deciders) {
-  findings f;
-  observe(lru{}, decider_spy<D>{&f}, lifo_prefetch{});
+  const findings f = observe(lru{}, D{}, lifo_prefetch{}).decider;
   CHECK((f.asked > 0 || (!evicts<D>() && !offloads<D>())));
-  CHECK(f.wrong == 0);
 }
 TEST_CASE_TEMPLATE_INVOKE(deciders, paper_ratio, cheaper, evict_only, offload_only, never_release);
 
 TEST_CASE_TEMPLATE_DEFINE("prefetchers name what is on the host", P, prefetchers) {
-  findings f;
-  observe(lru{}, offload_only{}, prefetcher_spy<P>{&f});
-  CHECK(f.asked > 0);
-  CHECK(f.wrong == 0);
+  CHECK(observe(lru{}, offload_only{}, P{}).prefetcher.asked > 0);
 }
 TEST_CASE_TEMPLATE_INVOKE(prefetchers, no_prefetch, fifo_prefetch, lifo_prefetch);

@@ -1,11 +1,16 @@
 // The learned policy where the right answer is obvious, each of its roles beside others, and copies
 // out that free nothing yet: bytes stay within the budget and results the same, whoever asks.
+// Managers are made by name, or behind any_manager; but where a step's record is looked at.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "delta/learning_report.hpp"
 #include "delta/presets.hpp"
 #include "delta/rehearsal.hpp"
 #include "delta/storage/simulated.hpp"
@@ -13,6 +18,7 @@
 #include "machine.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
+#include "tested_policy.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -52,14 +58,37 @@ struct training {
   }
 };
 
-/// Copies out what the test names, once.
+/// Copies out what the test names, once; and notes how much is remembered of the steps before,
+/// which is nothing, as it does not say that it learns.
 struct cleans_this {
   tensor_id* which;
-  tensor_id next(const context&) const noexcept { return tensor_id::none; }
+  std::size_t* remembered;
+  tensor_id next(const context& c) const noexcept {
+    *remembered = std::max(*remembered, c.past().footprint() + c.past().records());
+    return tensor_id::none;
+  }
   tensor_id copy_ahead(const context&) const noexcept {
     return std::exchange(*which, tensor_id::none);
   }
 };
+/// What it is told, and what it has noted.
+struct cleaning {
+  tensor_id which = tensor_id::none;
+  std::size_t remembered = 0;
+};
+std::unique_ptr<any_manager> make_cleaning(cleaning& told, std::unique_ptr<any_storage> storage) {
+  return make_manager(
+      policy<lru, obedient, cleans_this>{{}, {&says_offload}, {&told.which, &told.remembered}},
+      std::move(storage));
+}
+
+/// Each role that learns beside others that do not; one by one, as each is a manager to compile.
+const tested_policy exposed_cost_alone =
+    own("exposed cost alone", policy<exposed_cost, cheaper, no_prefetch>{});
+const tested_policy least_exposed_alone =
+    own("least exposed alone", policy<joint, least_exposed, lifo_prefetch>{});
+const tested_policy timely_with_online =
+    own("timely with online", policy<joint, cheaper, timely>{});
 
 }  // namespace
 
@@ -126,16 +155,16 @@ TEST_CASE("learned: the first step is as good as without learning") {
     program p = random_program(seed, {.steps = 1});
     // Not ended: what a program reads behind a step's end is another step.
     for (auto& o : p.ops) o.step = false;
-    const auto took = [&](auto policy) {
+    const auto took = [&](const char* policy) {
       simulated storage({.capacity = bytes{largest_footprint(p).count * 5 / 4},
                          .host_capacity = 1_MiB,
                          .rate_out = 2e9,
                          .rate_in = 2e9});
-      manager m{std::move(policy), storage};
-      run_program(m, p, run_now{}, [] {});
-      return m.counts();
+      const auto m = make_manager(policy, over(storage));
+      run_program(*m, p, run_now{}, [] {});
+      return m->counts();
     };
-    const counters adapting = took(adaptive()), plain = took(online());
+    const counters adapting = took("adaptive"), plain = took("online");
     CHECK(adapting.evictions == plain.evictions);
     CHECK(adapting.offloads == plain.offloads);
     CHECK(adapting.reloads == plain.reloads);
@@ -152,10 +181,11 @@ TEST_CASE("a tensor whose copy ahead is under way has to wait for it; one whose 
                        .rate_out = 1e9,
                        .rate_in = 1e9,
                        .granularity = 64});
-    auto which = tensor_id::none;
-    manager m{lru{}, obedient{&says_offload}, cleans_this{&which}, storage};
+    cleaning told;
+    const auto managed = make_cleaning(told, delta::over(storage));
+    any_manager& m = *managed;
     const tensor_id a = m.run({.outputs = {unit}, .cost = nanoseconds{10}}, nothing);
-    which = a;
+    told.which = a;
     m.run<0>({.cost = nanoseconds{10}}, nothing);
     CHECK(m.counts().copies_ahead == 1);
     CHECK(m.where(a) == residency::resident);
@@ -173,17 +203,19 @@ TEST_CASE("a tensor whose copy ahead is under way has to wait for it; one whose 
     CHECK(storage.now() - now == nanoseconds{over ? 0 : 54});
     (void)m.acquire(a);
     CHECK(m.where(a) == residency::resident);
+    CHECK(told.remembered == 0);
   }
 }
 
 TEST_CASE("a copy ahead that is of no use any more: updated, dropped, forbidden, used") {
   machine it(4, 4, copy_rates{.out = 1e6, .in = 1e9});
-  auto which = tensor_id::none;
-  manager m{lru{}, obedient{&says_offload}, cleans_this{&which}, it.storage};
+  cleaning told;
+  const auto managed = make_cleaning(told, over(it.storage));
+  any_manager& m = *managed;
   const tensor_id v = variable_of(m, 3), w = variable_of(m, 4);
   const auto clean = [&](tensor_id t) {
     const std::uint64_t before = m.counts().copies_ahead;
-    which = t;
+    told.which = t;
     m.run<0>({}, nothing);
     CHECK(m.counts().copies_ahead == before + 1);
   };
@@ -209,22 +241,25 @@ TEST_CASE("a copy ahead that is of no use any more: updated, dropped, forbidden,
 }
 
 TEST_CASE("where nobody learns nothing is recorded") {
-  const auto play = [](auto policy) {
+  const auto play = [](const tested_policy& policy) {
+    CAPTURE(policy.name);
     simulated storage({.capacity = 4_KiB, .host_capacity = 1_MiB});
-    manager m{std::move(policy), storage};
-    run_program(m, repeated(random_program(1, {.steps = 1}), 3), run_now{}, [] {});
-    CHECK(m.past().steps() == (m.past().records() > 0 ? 3 : 0));
-    CHECK((m.past().footprint() > 0) == (m.past().records() > 0));
-    return m.past().records();
+    const auto m = policy.manage(over(storage));
+    run_program(*m, repeated(random_program(1, {.steps = 1}), 3), run_now{}, [] {});
+    const learning_report l = m->learned();
+    CHECK(l.steps == (l.kinds > 0 ? 3 : 0));
+    CHECK((l.memory > 0) == (l.kinds > 0));
+    return l.kinds;
   };
-  CHECK(play(online()) == 0);
-  CHECK(play(paper()) == 0);
-  CHECK(play(recompute_only()) == 0);
-  CHECK(play(learned()) > 0);
-  CHECK(play(adaptive()) > 0);
-  CHECK(play(policy<exposed_cost, cheaper, no_prefetch>{}) > 0);
-  CHECK(play(policy<joint, least_exposed, no_prefetch>{}) > 0);
-  CHECK(play(policy<joint, cheaper, timely>{}) > 0);
+  for (const char* name : {"online", "paper", "dtr"}) CHECK(play(by_name(name)) == 0);
+  for (const char* name : {"learned", "adaptive"}) CHECK(play(by_name(name)) > 0);
+  for (const tested_policy& policy : {exposed_cost_alone, least_exposed_alone, timely_with_online})
+    CHECK(play(policy) > 0);
+  // A report says nothing of what holds nothing; what a policy sees tells that no byte is kept.
+  cleaning told;
+  play({"one that does not learn",
+        [&](std::unique_ptr<any_storage> s) { return make_cleaning(told, std::move(s)); }});
+  CHECK(told.remembered == 0);
 }
 
 namespace {
@@ -246,8 +281,7 @@ struct reckless {
 };
 
 /// Steps of a program again and again, some of them of another one: what it computes stays.
-template <class Policy>
-counters play(std::uint64_t seed, const program& p, const Policy& policy, bytes host) {
+counters play(std::uint64_t seed, const program& p, const tested_policy& policy, bytes host) {
   immediate device;
   const bytes budget = round_up(bytes{largest_footprint(p, 64).count * (10 + seed % 8) / 10}, 64);
   arena<immediate> storage(
@@ -255,14 +289,14 @@ counters play(std::uint64_t seed, const program& p, const Policy& policy, bytes 
       {.capacity = budget,
        .host_capacity = host,
        .virtual_clock = copy_rates{.out = 2e9, .in = 3e9, .move = 5e8, .latency = nanoseconds{7}}});
-  manager m{policy, storage};
-  const auto left = run_program(m, p, run_now{}, [&] {
+  const auto m = policy.manage(over(storage));
+  const auto left = run_program(*m, p, run_now{}, [&] {
     REQUIRE(storage.used() <= budget);
     REQUIRE(storage.host_used() <= host);
     REQUIRE(storage.check_invariants() == "");
   });
   REQUIRE(left == evaluate(p));
-  return m.counts();
+  return m->counts();
 }
 
 }  // namespace
@@ -278,21 +312,21 @@ TEST_CASE("budgets and results are kept by each learned role beside others, on r
                                                      .largest = seed % 4 == 0 ? 16384u : 200u,
                                                      .updates_made = seed % 3 == 0}),
                                4);
-    const auto with = [&](const char* name, const auto& policy) {
-      CAPTURE(name);
+    const auto with = [&](const tested_policy& policy) {
+      CAPTURE(policy.name);
       const counters n = play(seed, p, policy, 1_MiB);
       sum.copies_ahead += n.copies_ahead;
       sum.prefetches += n.prefetches;
       sum.clean_drops += n.clean_drops;
       sum.recomputes += n.recomputes;
     };
-    with("learned", learned());
-    with("exposed cost alone", policy<exposed_cost, cheaper, no_prefetch>{});
-    with("least exposed alone", policy<joint, least_exposed, lifo_prefetch>{});
-    with("timely alone", policy<lru, offload_only, timely>{});
-    with("timely with online", policy<joint, cheaper, timely>{});
-    with("reckless", policy<exposed_cost, least_exposed, reckless>{{}, {}, {&roll}});
-    with("reckless with lru", policy<lru, cheaper, reckless>{{}, {}, {&roll}});
+    with(by_name("learned"));
+    with(exposed_cost_alone);
+    with(least_exposed_alone);
+    with(timely_with_online);
+    with(own("timely alone", policy<lru, offload_only, timely>{}));
+    with(own("reckless", policy<exposed_cost, least_exposed, reckless>{{}, {}, {&roll}}));
+    with(own("reckless with lru", policy<lru, cheaper, reckless>{{}, {}, {&roll}}));
   }
   CHECK(sum.copies_ahead > 0);
   CHECK(sum.prefetches > 0);
@@ -310,12 +344,12 @@ TEST_CASE(
                        .host_capacity = 200_B,
                        .rate_out = 2e9,
                        .rate_in = 2e9});
-    manager m{dtr{}, evict_only{}, reckless{&roll}, storage};
+    const auto m = make_manager(policy<dtr, evict_only, reckless>{{}, {}, {&roll}}, over(storage));
     try {
-      run_program(m, p, run_now{}, [&] { REQUIRE(storage.check_invariants() == ""); });
+      run_program(*m, p, run_now{}, [&] { REQUIRE(storage.check_invariants() == ""); });
     } catch (const budget_exceeded&) {
     }
-    CHECK(m.counts().copies_ahead == 0);
+    CHECK(m->counts().copies_ahead == 0);
     CHECK(storage.host_used() == 0_B);
   }
 }

@@ -2,20 +2,30 @@
 // ctest-labels: slow
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "delta/adaptive.hpp"
+#include "delta/learning_report.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "dice.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
+#include "tested_policy.hpp"
 
 using namespace delta;
 using namespace delta::test;
+
+// The default's rehearsals are compiled in delta::engine.
+extern template double delta::rehearse(const coming_step&,
+                                       decltype(delta::detail::learned_or_not::make(always{})),
+                                       std::uint32_t, double);
 
 namespace {
 
@@ -24,6 +34,7 @@ const auto nothing = [](call&) {};
 /// Who was asked what, by policy.
 struct calls {
   int scores = 0, judged = 0, restored = 0, waited = 0, next = 0, clean = 0, ahead = 0, ends = 0;
+  std::size_t remembered = 0;  ///< of the steps before, when one has ended
 };
 struct scoring {
   calls* of;
@@ -31,7 +42,10 @@ struct scoring {
     ++of->scores;
     return -c.staleness(t);
   }
-  void end_of_step(const context&) { ++of->ends; }
+  void end_of_step(const context& c) {
+    ++of->ends;
+    of->remembered = std::max(of->remembered, c.past().records() + c.past().footprint());
+  }
 };
 struct judging {
   calls* of;
@@ -85,6 +99,8 @@ program heavy(std::uint64_t seed) {
   return p;
 }
 
+const tested_policy online_of_two = own("online of two", switching(always{}, online(), learned()));
+
 simulated_options machine_for(const program& p, double share) {
   const double least = double(largest_footprint(p).count);
   return {.capacity = bytes{std::uint64_t(least * share)},
@@ -101,10 +117,12 @@ TEST_CASE("switching: the one that is chosen is asked, and only between steps an
   std::uint32_t which = 1;
   int asked = 0;
   simulated storage({.capacity = 100_B, .host_capacity = 400_B, .rate_out = 1e9, .rate_in = 1e9});
-  manager m{switching(told{&which, &asked},
-                      policy<scoring, judging, naming>{{&first}, {&first}, {&first}},
-                      policy<scoring, judging_all, naming_all>{{&second}, {&second}, {&second}}),
-            storage};
+  const auto managed = make_manager(
+      switching(told{&which, &asked},
+                policy<scoring, judging, naming>{{&first}, {&first}, {&first}},
+                policy<scoring, judging_all, naming_all>{{&second}, {&second}, {&second}}),
+      over(storage));
+  any_manager& m = *managed;
   const auto step = [&] {
     const tensor_id a = m.run({.outputs = {60_B}, .cost = nanoseconds{5}}, nothing);
     const tensor_id b = m.run({.outputs = {60_B}, .cost = nanoseconds{5}}, nothing);
@@ -132,48 +150,41 @@ TEST_CASE("switching: the one that is chosen is asked, and only between steps an
   step();
   CHECK(second.judged == last.judged);
   CHECK(first.judged > before.judged);
-  CHECK(m.past().records() == 0);
+  CHECK(first.remembered == 0);  // nobody learns
 }
 
 TEST_CASE("switching: always the same one decides as that one alone") {
   for (std::uint64_t seed = 1; seed <= seeds(60); ++seed) {
     CAPTURE(seed);
     const program p = repeated(random_program(seed, {.steps = 1}), 3);
-    const auto run = [&](auto policy) {
+    const auto run = [&](const tested_policy& policy) {
       simulated storage(machine_for(p, 1.2));
-      manager m{std::move(policy), storage};
-      run_program(m, p, run_now{}, [] {});
-      const counters& n = m.counts();
+      const auto m = policy.manage(over(storage));
+      run_program(*m, p, run_now{}, [] {});
+      const counters& n = m->counts();
       return std::array{
           n.evictions,  n.offloads,    n.reloads,   n.recomputes,
           n.prefetches, n.clean_drops, n.decisions, std::uint64_t(storage.now().count())};
     };
-    CHECK(run(switching(always{}, online(), learned())) == run(online()));
-    CHECK(run(switching(always{}, learned(), online())) == run(learned()));
-    CHECK(run(switching(always{}, policy<lru, cheaper, lifo_prefetch>{}, online())) ==
-          run(policy<lru, cheaper, lifo_prefetch>{}));
+    const policy<lru, cheaper, lifo_prefetch> third;
+    CHECK(run(online_of_two) == run(by_name("online")));
+    CHECK(run(own("learned of two", switching(always{}, learned(), online()))) ==
+          run(by_name("learned")));
+    CHECK(run(own("another of two", switching(always{}, third, online()))) ==
+          run(own("another", third)));
   }
 }
 
 namespace {
 
-/// The most recently used leaves first: what a restore has just made is gone again.
+/// The most recently used leaves first: what a restore has just made is gone again. It says that it
+/// learns, so that steps are recorded: without a record there is nothing to rehearse.
 struct newest_first {
+  static constexpr bool learns = true;
   static constexpr quantity depends_on = quantity::staleness;
   double score(const context& c, tensor_id t) const noexcept { return c.staleness(t); }
 };
 using hopeless = policy<newest_first, evict_only, no_prefetch>;
-
-/// The first always; where it thrashes, the other one.
-struct with_a_spare {
-  int* replaced;
-  std::uint32_t choose(const context&) const { return 0; }
-  std::uint32_t instead(const context& c) const {
-    ++*replaced;
-    CHECK(*replaced <= 2);  // the second time there is nobody else
-    return c.variant() == 0 ? 1 : c.variant();
-  }
-};
 
 /// `rehearsing` of these two.
 struct hopeless_first {
@@ -184,26 +195,63 @@ struct hopeless_first {
   }
 };
 
+/// Who says which of the two, as told: one type, so that the manager is compiled once for all.
+enum class chooses : std::uint8_t {
+  first,     ///< always, and names nobody else
+  a_spare,   ///< the first always; where it thrashes, the other one
+  rehearsed  ///< `rehearsing` does
+};
+struct any_selector {
+  static constexpr auto names = hopeless_first::names;
+  chooses how;
+  int replaced = 0;  ///< times that another was asked for in the step under way
+  rehearsing<hopeless_first> rehearser{};
+
+  std::uint32_t choose(const context& c) {
+    return how == chooses::rehearsed ? rehearser.choose(c) : 0;
+  }
+  std::uint32_t instead(const context& c) {
+    ++replaced;
+    if (how == chooses::first) return c.variant();
+    if (how == chooses::rehearsed) return rehearser.instead(c);
+    CHECK(replaced <= 2);  // the second time there is nobody else
+    return c.variant() == 0 ? 1 : c.variant();
+  }
+  // For reports.
+  [[nodiscard]] const step_results& results() const noexcept { return rehearser.results(); }
+};
+/// The test looks at what the manager's selector knows.
+struct shown_selector {
+  static constexpr auto names = any_selector::names;
+  any_selector* to;
+  std::uint32_t choose(const context& c) const { return to->choose(c); }
+  std::uint32_t instead(const context& c) const { return to->instead(c); }
+  [[nodiscard]] const step_results& results() const noexcept { return to->results(); }
+};
+
 enum class ending : std::uint8_t { passes, thrashes, does_not_fit };
 
-template <class Policy>
-ending end_of(const program& p, Policy policy) {
+ending end_of(const program& p, any_selector&& selector) {
   const bytes least = largest_footprint(p);
   simulated storage({.capacity = least, .host_capacity = least, .rate_out = 2e9, .rate_in = 2e9});
-  manager m{std::move(policy), storage};
+  const auto m = make_manager(hopeless_first::make(shown_selector{&selector}), over(storage));
+  ending result = ending::passes;
   try {
-    run_program(m, p, run_now{}, [&] { CHECK(storage.check_invariants() == ""); });
+    run_program(*m, p, run_now{}, [&] { CHECK(storage.check_invariants() == ""); });
   } catch (const thrash&) {
-    return ending::thrashes;
+    result = ending::thrashes;
   } catch (const budget_exceeded&) {
-    return ending::does_not_fit;
+    result = ending::does_not_fit;
   }
-  if constexpr (requires { m.heuristic().selector.results(); }) {
+  if (selector.how == chooses::a_spare) CHECK(selector.replaced > 0);
+  if (selector.how == chooses::rehearsed && result == ending::passes) {
     // It has thrashed once, and is not tried again.
-    if (m.past().steps() > 1) CHECK(m.variant() == 1);
-    if (m.past().steps() > 0) CHECK(m.heuristic().selector.results().thrashes(0));
+    const learning_report l = m->learned();
+    CHECK(l.steps == 3);
+    CHECK(l.policy == "online");
+    CHECK(selector.results().thrashes(0));
   }
-  return ending::passes;
+  return result;
 }
 
 }  // namespace
@@ -213,14 +261,10 @@ TEST_CASE("switching: a policy under which recomputation thrashes gives way to a
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     CAPTURE(seed);
     const program p = random_program(seed, {.operators = 40, .steps = 1});
-    if (end_of(p, hopeless_first::make(always{})) != ending::thrashes) continue;
+    if (end_of(p, {chooses::first}) != ending::thrashes) continue;
     ++thrashing;
-    int replaced = 0;
-    saved += end_of(p, hopeless_first::make(with_a_spare{&replaced})) == ending::passes;
-    CHECK(replaced > 0);
-    saved_by_rehearsing +=
-        end_of(repeated(p, 3), hopeless_first::make(rehearsing<hopeless_first>{})) ==
-        ending::passes;
+    saved += end_of(p, {chooses::a_spare}) == ending::passes;
+    saved_by_rehearsing += end_of(repeated(p, 3), {chooses::rehearsed}) == ending::passes;
   }
   MESSAGE(thrashing << " thrash, " << saved << " of them pass with another one to take over, "
                     << saved_by_rehearsing << " three times with one that rehearses");
@@ -295,24 +339,24 @@ TEST_CASE("rehearse: about what the next step takes, and what is chosen is seldo
     CAPTURE(seed);
     const program p = heavy(seed);
     const simulated_options on = machine_for(p, 1.3);
-    // What each takes in its fourth step.
-    const auto fourth = [&](auto policy) {
+    // What each takes in its fourth step, over its operators' time, which is the same for all.
+    const auto fourth = [&](const tested_policy& policy) {
       simulated storage(on);
-      manager m{std::move(policy), storage};
-      run_program(m, repeated(p, 4), run_now{}, [] {});
-      const double rehearsed = rehearse(m.past().last(), learned(), 0, on);
-      return std::pair(m.past().last_took(), rehearsed);
+      const auto m = policy.manage(over(storage));
+      run_program(*m, repeated(p, 4), run_now{}, [] {});
+      return m->learned().measured;
     };
-    const auto [taught, rehearsed] = fourth(learned());
-    const double chosen = fourth(adaptive()).first;
+    const auto [taught, rehearsed] = [&] {
+      simulated storage(on);
+      manager m{learned(), storage};
+      run_program(m, repeated(p, 4), run_now{}, [] {});
+      const step_record& last = m.past().last();
+      return std::pair(m.past().last_took() / last.time,
+                       rehearse(last, learned(), 0, on) / last.time);
+    }();
+    const double chosen = fourth(by_name("adaptive")), untaught = fourth(online_of_two);
     ++all;
     close += rehearsed > 0.9 * taught && rehearsed < 1.1 * taught;
-    const double untaught = [&] {
-      simulated storage(on);
-      manager m{switching(always{}, online(), learned()), storage};
-      run_program(m, repeated(p, 4), run_now{}, [] {});
-      return m.past().last_took();
-    }();
     worse += chosen > 1.05 * std::min(taught, untaught);
   }
   MESSAGE(close << " of " << all << " rehearsals within a tenth; " << worse << " choices worse");
