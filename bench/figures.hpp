@@ -52,9 +52,10 @@ struct page {
   /// Files beside it, of the same run: they carry the page's digests.
   std::span<const std::string_view> beside;
   bool needs_traces = true;
+  bool quick = true;  ///< under a sanitizer, too: seconds, not minutes
   recomputed (*compute)(trace_folder&) = nullptr;
 };
-/// All that are held against what is computed anew. Of all together: some two seconds.
+/// All that are held against what is computed anew. Of all together: some three seconds.
 std::span<const page> pages() noexcept;
 
 /// The line of a page that has the digest of the cells that are computed anew.

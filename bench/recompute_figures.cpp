@@ -19,7 +19,11 @@
 
 #include "adaptive_rows.hpp"
 #include "cli/format.hpp"
+#include "delta/engine/engine.hpp"
 #include "delta/policy_names.hpp"
+#include "delta/storage/simulated.hpp"
+#include "dense_machine.hpp"
+#include "dense_program.hpp"
 #include "placed_steps.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_runs.hpp"
@@ -375,6 +379,59 @@ recomputed scale_page(trace_folder&) {
   return r;
 }
 
+// --- deciding.md: steps of a densely connected network
+// --------------------------------------------
+
+/// One budget of a policy.
+void add_dense(recomputed& found, bytes peak, const char* policy, int part) {
+  simulated storage(dense_machine(peak, part));
+  const auto m = make_manager(policy, over(storage));
+  test::dense_program program(*m, dense_slowness);
+  for (int i = 0; i < dense_first_steps; ++i) (void)program.step();
+  const std::uint64_t answers_before = m->evaluations(), walked_before = m->walked();
+  const counters counts = m->counts();
+  const nanoseconds began = storage.now();
+  std::size_t operators = 0;
+  for (int i = 0; i < dense_steps; ++i) operators += program.step();
+  const std::uint64_t answers = m->evaluations() - answers_before;
+  const std::uint64_t walked = m->walked() - walked_before;
+  const nanoseconds took = storage.now() - began;
+  const auto per = [](auto sum, auto of) {
+    return static_cast<double>(sum) / static_cast<double>(of);
+  };
+  const auto cell_of = [&](const char* table, const char* column, std::size_t right, double value,
+                           int decimals) {
+    found.cells.push_back({.table = table,
+                           .row = {in_backticks(policy)},
+                           .column = column,
+                           .right = right,
+                           .printed = format_fixed(value, decimals)});
+  };
+  constexpr const char* answered = "| policy | all fits |";
+  // The page has two digits of it.
+  const double asked = per(answers, operators);
+  if (part == 45) cell_of(answered, "answers an operator", 0, asked, asked < 1 ? 2 : 1);
+  cell_of(answered, part == 45 ? "45 % of the memory" : "12 %", part == 45 ? 2 : 1,
+          per(walked, answers), 1);
+  cell_of("| virtual us an operator |", part == 45 ? "45 %" : "12 %", 0,
+          per(took.count(), operators) / 1000, 2);
+  const counters now = difference(m->counts(), counts);
+  add(found.exact, {answers, walked, count_of(took), now.evictions, now.offloads, now.reloads,
+                    now.recomputes, now.bytes_out, now.bytes_in});
+}
+
+recomputed deciding_page(trace_folder&) {
+  recomputed r;
+  simulated ample({.capacity = bytes{std::uint64_t{1} << 40}});
+  const auto unmanaged = make_manager("unmanaged", over(ample));
+  test::dense_program program(*unmanaged);
+  for (int i = 0; i < 2; ++i) (void)program.step();
+  for (const char* policy : {"dtr", "online"})
+    for (const int part : {45, 12}) add_dense(r, ample.peak(), policy, part);
+  add_dense(r, ample.peak(), "learned", 45);
+  return r;
+}
+
 }  // namespace
 
 const subject& trace_folder::operator[](const std::string& name) {
@@ -390,19 +447,27 @@ std::span<const page> pages() noexcept {
   static constexpr std::array<std::string_view, 2> adaptive_files{"adaptive.svg", "adaptive.png"};
   static constexpr std::string_view replays = "python3 bench/replay_results.py";
   static constexpr std::array all{
-      page{"replay", replays, replay_files, true, replay_page},
-      page{"simrd", replays, {}, true, simrd_page},
-      page{"adaptive", "python3 bench/adaptive.py build/release", adaptive_files, true,
+      page{"replay", replays, replay_files, true, false, replay_page},
+      page{"simrd", replays, {}, true, true, simrd_page},
+      page{"adaptive", "python3 bench/adaptive.py build/release", adaptive_files, true, false,
            adaptive_page},
       page{"placement",
            "python3 bench/placement.py, with the flags that the page names,",
            {},
            true,
+           false,
            placement_page},
+      page{"deciding",
+           "dense_bench, with `figures` for the digest,",
+           {},
+           false,
+           false,
+           deciding_page},
       page{"replay_scale",
            "build/release/bin/replay_scale, with `figures` for the digest,",
            {},
            false,
+           true,
            scale_page}};
   return all;
 }

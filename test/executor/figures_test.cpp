@@ -21,6 +21,13 @@ namespace {
 
 constexpr std::string_view recomputed_cells = "recomputed cells", all_rows = "all rows";
 
+// Sanitizers make replays fifty times as slow, and other tests of replays run under them.
+#ifdef DELTA_SANITIZED
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
 std::filesystem::path results() {
   return std::filesystem::path(DELTA_SOURCE_DIR) / "docs" / "results";
 }
@@ -56,11 +63,11 @@ TEST_CASE("docs/results: the figures of virtual time are those of today's polici
   const auto folder = std::filesystem::path(data != nullptr ? data : "") / "traces";
   const bool has_traces = data != nullptr && std::filesystem::exists(folder / "unet.log.gz");
   if (!has_traces)
-    skip("figures_test, but for replay_scale.md",
-         "DELTA_DATA names no folder with DTR's traces (docs/traces.md says how to get them)");
+    skip("figures_test, but for deciding.md and replay_scale.md",
+         "DELTA_DATA names no folder with DTR's traces (docs/data.md says how to get them)");
   bench::trace_folder traces(folder);
   for (const bench::page& p : bench::pages()) {
-    if (p.needs_traces && !has_traces) continue;
+    if ((p.needs_traces && !has_traces) || (sanitized && !p.quick)) continue;
     const result_page text = beside(std::string(p.name) + ".md");
     const bench::recomputed now = p.compute(traces);
     REQUIRE(now.cells.size() >= 10);
