@@ -18,6 +18,7 @@ import subprocess
 import sys
 
 import plot_replay
+from digests import Missing, append_to, recomputed_line, rows_line
 from replay_results import ROOT, TRACES, commit, table
 
 PLAIN = ("12 GB/s", "25 GB/s")
@@ -53,16 +54,21 @@ def say_and_end(line):
 
 
 def rows_of(arguments):
+    """The rows, and the text of the JSON file with all of them in order."""
     if arguments.rows:
         text = pathlib.Path(arguments.rows).read_text(encoding="utf-8")
     else:
         files = [arguments.data / "traces" / f"{name}.log.gz" for name in TRACES]
         text = subprocess.run([arguments.build / "bin" / "adaptive_grid", *files], check=True,
                               stdout=subprocess.PIPE, encoding="utf-8").stdout
+    lines = text.splitlines()
     try:
-        return [json.loads(line) for line in text.splitlines()]
+        rows = [json.loads(line) for line in lines]
     except json.JSONDecodeError as fault:
         say_and_end(f"a row that is no JSON: {fault}")
+    order = sorted(range(len(rows)), key=lambda i: [
+        rows[i][k] for k in ("table", "setting", "trace", "ratio", "policy")])
+    return rows, "[\n" + ",\n".join(lines[i] for i in order) + "\n]\n"
 
 
 class Grid:
@@ -247,11 +253,13 @@ def lowest_table(grid):
     return table(["trace", "lowest part of the peak", "target", ""], lines)
 
 
-def figure(grid, out):
+def figure(grid, out, lines):
+    """Draws it. `lines`: the digests, which the drawings carry."""
     if plot_replay.matplotlib is None:
         print("adaptive.py: no matplotlib, so no figure", file=sys.stderr)
         return
     pyplot = plot_replay.pyplot
+    plot_replay.matplotlib.rcParams.update({"svg.hashsalt": "delta"})  # the same bytes every time
     chosen = ("adaptive", "auto", "online", "dtr", "paper", "vdnn", "superneurons", "capuchin",
               "chen", "swap_lru")
     present = [p for p in chosen if any(k[4] == p for k in grid.of if k[0] == "grid")]
@@ -284,16 +292,19 @@ def figure(grid, out):
                 axes.set_xlabel("budget / unmanaged peak")
     handles, labels = panels[0][0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9)
-    for kind in ("svg", "png"):
-        fig.savefig(f"{out}.{kind}", dpi=110)
+    plot_replay.save(fig, out.with_suffix(".svg"))
+    append_to(out.with_suffix(".svg"), lines)
+    fig.savefig(out.with_suffix(".png"), dpi=110,
+                metadata={"Software": None, "Description": " ".join(lines)})
 
 
-def page(grid, command):
+def page(grid, command, lines):
     plain, missed = target_table(grid, PLAIN, TARGETS, (0.3, 0.5, 0.7))
     fast, missed_fast = target_table(grid, ("fast, 25 GB/s", "fast, 50 GB/s"), FAST,
                                      (0.3, 0.4, 0.5, 0.6, 0.7))
     misses = missed + missed_fast
     return f"""# The adaptive policy on recorded traces
+{chr(10).join(lines)}
 
 Written by `{command}`. {commit()} Virtual time, so that every figure repeats exactly; DTR's five traces; steps one behind the other; budgets are parts of the unmanaged
 peak; free bytes in one piece (`--memory pages`). Overheads are time / unmanaged time at their worst
@@ -362,17 +373,19 @@ def main():
     parser.add_argument("--out", type=pathlib.Path,
                         default=ROOT / "docs" / "results" / "adaptive")
     arguments = parser.parse_args()
-    if arguments.data is None and not arguments.rows:
+    if arguments.data is None:
         say_and_end("no traces; give --data or set DELTA_DATA")
-    rows = rows_of(arguments)
+    rows, text = rows_of(arguments)
     grid = Grid(rows)
-    arguments.out.with_suffix(".json").write_text(
-        "[\n" + ",\n".join(json.dumps(r) for r in sorted(rows, key=lambda r: (
-            r["table"], r["setting"], r["trace"], r["ratio"], r["policy"]))) + "\n]\n",
-        encoding="utf-8")
-    figure(grid, arguments.out)
+    try:
+        lines = [recomputed_line(arguments.build, arguments.data / "traces", "adaptive"),
+                 rows_line(text)]
+    except (Missing, subprocess.CalledProcessError) as problem:
+        say_and_end(str(problem))
+    arguments.out.with_suffix(".json").write_text(text, encoding="utf-8")
+    figure(grid, arguments.out, lines)
     arguments.out.with_suffix(".md").write_text(
-        page(grid, "python3 bench/adaptive.py build/release"), encoding="utf-8")
+        page(grid, "python3 bench/adaptive.py build/release", lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@
 #include "delta/error.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
+#include "dense_machine.hpp"
 #include "dense_program.hpp"
 #include "processor_time.hpp"
 
@@ -29,20 +30,17 @@ namespace {
 using namespace delta;
 using delta::test::dense_program;
 
-constexpr int first_steps = 6;
-
 template <class Make>
 void steps(benchmark::State& state, const Make& make, int part) {
   static const bytes peak = delta::test::dense_peak();
-  simulated storage({.capacity = bytes{peak.count * static_cast<std::uint64_t>(part) / 100},
-                     .host_capacity = peak * 4});
+  simulated storage(bench::dense_machine(peak, part));
   manager m{make(), storage};
-  // So fast that copies seldom pay: closures get long.
-  dense_program program(m, 1);
+  dense_program program(m, bench::dense_slowness);
   try {
     double operators = 0;
     double began = bench::processor_ns();
-    for (int i = 0; i < first_steps; ++i) operators += static_cast<double>(program.step());
+    for (int i = 0; i < bench::dense_first_steps; ++i)
+      operators += static_cast<double>(program.step());
     state.counters["first_ns"] = (bench::processor_ns() - began) / operators;
 
     const auto counts = m.counts();
@@ -77,7 +75,7 @@ void add(const std::string& name, Make make) {
         (name + "/" + std::to_string(part)).c_str(),
         [make, part](benchmark::State& state) { steps(state, make, part); })
         ->Unit(benchmark::kMillisecond)
-        ->Iterations(6);
+        ->Iterations(bench::dense_steps);
   }
 }
 

@@ -5,7 +5,8 @@
 
 Runs placement_grid over the traces at several copy rates, in virtual time. FILE: rows that an
 earlier commit's placement_grid printed for the same traces and rates, to compare with; a row is a
-line of JSON. Prints the table; exit code 2 and one line on stderr for what can't be read.
+line of JSON. In the page lines of other traces stay as they are, and without FILE so do the columns
+"before". Prints the table; exit code 2 and one line on stderr for what can't be read.
 """
 
 import argparse
@@ -14,6 +15,9 @@ import pathlib
 import statistics
 import subprocess
 import sys
+
+from digests import Missing, put, recomputed_line
+from replay_results import commit
 
 RATES = ("6e9", "12e9", "25e9")
 FAILED = 2.5  # what a replay that fails counts for
@@ -52,17 +56,29 @@ def summary(rows):
     return result
 
 
-def markdown(now, before):
+def lines_of(page):
+    """The lines of the table in the page, by trace and policy, each as its cells."""
+    table = page.split("<!-- table -->\n", 1)[-1].split("<!-- end of table -->", 1)[0]
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {(line[0], line[1]): line for line in cells}
+
+
+def markdown(now, before, old):
+    """`old`: what lines_of gave for the page as it is, or nothing."""
     number = lambda x, f: "-" if x is None else format(x, f)
     out = ["| trace | policy | pages | places | before | MB moved at 0.4 | before | failed | before |",
            "|---|---|---|---|---|---|---|---|---|"]
-    for key in sorted(now):
-        pages, places, moved, failed = now[key]
-        _, places_was, moved_was, failed_was = before.get(key, (None, None, None, None))
-        out.append(f"| {key[0]} | {key[1]} | {pages:.3f} | {places:.3f} | {number(places_was, '.3f')} | "
-                   f"{number(moved, '.0f')} | {number(moved_was, '.0f')} | {failed} | "
-                   f"{number(failed_was, 'd')} |")
-    return "\n".join(out) + "\n"
+    for key in sorted({*now, *old}):
+        line = list(old.get(key, [*key, *["-"] * 7]))
+        if key in now:
+            pages, places, moved, failed = now[key]
+            line[2], line[3] = f"{pages:.3f}", f"{places:.3f}"
+            line[5], line[7] = number(moved, ".0f"), str(failed)
+        if key in before:
+            _, places, moved, failed = before[key]
+            line[4], line[6], line[8] = f"{places:.3f}", number(moved, ".0f"), str(failed)
+        out.append("| " + " | ".join(line) + " |")
+    return "\n".join(out)
 
 
 def main():
@@ -70,20 +86,22 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("traces", nargs="+", type=pathlib.Path)
     parser.add_argument("--before", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path, help="replaces the table in this page")
+    parser.add_argument("--out", type=pathlib.Path, help="replaces the table in this page; the "
+                        "first trace's folder has DTR's traces")
     a = parser.parse_args()
     try:
+        page = a.out.read_text(encoding="utf-8") if a.out else ""
         before = {}
         if a.before:
             lines = a.before.read_text(encoding="utf-8").splitlines()
             before = summary([json.loads(line) for line in lines])
-        table = markdown(summary(rows_of(a.build / "bin" / "placement_grid", a.traces)), before)
+        digest = recomputed_line(a.build, a.traces[0].parent, "placement") if a.out else ""
+        table = markdown(summary(rows_of(a.build / "bin" / "placement_grid", a.traces)), before,
+                         lines_of(page) if a.out else {})
         if a.out:
-            page = a.out.read_text(encoding="utf-8")
-            first, last = "<!-- table -->\n", "<!-- end of table -->"
-            head, rest = page.split(first)
-            a.out.write_text(head + first + table + last + rest.split(last)[1], encoding="utf-8")
-    except (OSError, ValueError, subprocess.CalledProcessError) as problem:
+            page = put(a.out, put(a.out, page, "table", table), "commit", commit())
+            a.out.write_text(put(a.out, page, "digests", digest), encoding="utf-8")
+    except (Missing, OSError, ValueError, subprocess.CalledProcessError) as problem:
         print(f"placement.py: {problem}", file=sys.stderr)
         sys.exit(2)
     print(table)

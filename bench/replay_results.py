@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
-"""Makes the tables of docs/results/replay.md and its figure anew, from DTR's traces.
+"""Makes docs/results/replay.md, its figure, and the manager's table in simrd.md anew.
 
     python3 bench/replay_results.py [--build build/release] [--data DIR]
 
-Runs delta-replay and paper_pieces, and replaces what stands between the comments
-`<!-- NAME -->` and `<!-- end of NAME -->` in docs/results/replay.md. The rows are not kept. Needs
-matplotlib for the figure; a build with benchmarks; DIR/traces (default: $DELTA_DATA).
+Runs delta-replay and paper_pieces on DTR's traces, and replaces what stands between the comments
+`<!-- NAME -->` and `<!-- end of NAME -->` in both pages. The rows are not kept, only their digest.
+Needs matplotlib for the figure; a build with benchmarks; DIR/traces (default: $DELTA_DATA).
 """
 
 import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
+
+from digests import Missing, append_to, put, recomputed_line, rows_line
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -23,6 +27,7 @@ POLICIES = ("dtr", "online", "paper", "simrd:dtr")
 RATIOS = [n / 20 for n in range(2, 21)]
 IN_TABLES = [n / 10 for n in range(2, 9)]
 CAUSES = (0.3, 0.5, 0.7, 1.0)
+BESIDE_SIMRD = [n / 10 for n in range(9, 0, -1)]
 
 
 def say_and_end(line):
@@ -31,7 +36,8 @@ def say_and_end(line):
 
 
 def replays(build, data):
-    """The rows, by trace, policy and ratio; the figure is drawn from them too."""
+    """The rows, by trace, policy and ratio, and the line with their digest. The figure is drawn
+    from them, too."""
     files = [data / "traces" / f"{name}.log.gz" for name in TRACES]
     with tempfile.TemporaryDirectory() as folder:
         rows = pathlib.Path(folder) / "rows.json"
@@ -41,8 +47,8 @@ def replays(build, data):
                         "--json", rows], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([sys.executable, ROOT / "bench" / "plot_replay.py", rows, "--output",
                         RESULTS / "replay.svg"], check=True)
-        found = json.loads(rows.read_text(encoding="utf-8"))
-    return {(r["trace"], r["policy"], r["ratio"]): r for r in found}
+        text = rows.read_text(encoding="utf-8")
+    return {(r["trace"], r["policy"], r["ratio"]): r for r in json.loads(text)}, rows_line(text)
 
 
 def table(head, rows):
@@ -113,13 +119,33 @@ def commit():
     return f"Commit {name}{', with changes not committed' if changed else ''}."
 
 
-def put(text, name, content):
-    """Replaces what stands between the comments of that name."""
-    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-    if begin not in text or end not in text:
-        say_and_end(f"docs/results/replay.md: no '{begin.strip()}' and '{end}'")
-    head, rest = text.split(begin, 1)
-    return head + begin + content + "\n" + end + rest.split(end, 1)[1]
+def beside_simrd(rows):
+    """The preset `dtr` and DTR's simulator side by side, and by how much they differ."""
+    cells = lambda ratio: [verdict(rows[trace, policy, ratio]) for trace in TRACES
+                           for policy in ("dtr", "simrd:dtr")]
+    head = ["ratio", *(name for trace in TRACES for name in (trace, "DTR"))]
+    pairs = [[rows[trace, policy, ratio] for policy in ("dtr", "simrd:dtr")]
+             for trace in TRACES for ratio in (*BESIDE_SIMRD, 1.0)]
+    both = [(ours, theirs) for ours, theirs in pairs if theirs["result"] == "pass"]
+    lost = sum(ours["result"] != "pass" for ours, _ in both)
+    more = [(ours["recompute_ns"] - theirs["recompute_ns"]) / ours["unmanaged_time_ns"]
+            for ours, theirs in both if ours["result"] == "pass"]
+    passes = "It passes wherever DTR's simulator does" if lost == 0 else \
+        f"It fails in {lost} cells in which DTR's simulator passes; elsewhere it does"
+    sentence = (f"{passes}, and recomputes for {-statistics.fmean(more):.3f} of the unmanaged time "
+                f"less on average, at worst for {max(more):.3f} more ({len(both)} cells, those of a "
+                "ratio of 1 included).")
+    return (table(head, [[str(ratio), *cells(ratio)] for ratio in BESIDE_SIMRD]) + "\n\n" +
+            textwrap.fill(sentence, 100))
+
+
+def write(name, blocks):
+    """Replaces these blocks of the page docs/results/NAME."""
+    page = RESULTS / name
+    text = page.read_text(encoding="utf-8")
+    for block, content in blocks.items():
+        text = put(f"docs/results/{name}", text, block, content)
+    page.write_text(text, encoding="utf-8")
 
 
 def main():
@@ -133,16 +159,18 @@ def main():
     if not (a.build / "bin" / "paper_pieces").exists():
         say_and_end(f"--build: no {a.build}/bin/paper_pieces; expected: a build with benchmarks")
     try:
-        rows = replays(a.build, a.data)
-        blocks = {"commit": commit(), "overheads": overheads(rows), "against": against(rows),
-                  "causes": causes(rows), "pieces": pieces(a.build, a.data)}
+        rows, all_rows = replays(a.build, a.data)
+        lines = {page: recomputed_line(a.build, a.data / "traces", page) + "\n" + all_rows
+                 for page in ("replay", "simrd")}
+        write("replay.md", {"commit": commit(), "overheads": overheads(rows),
+                            "against": against(rows), "causes": causes(rows),
+                            "pieces": pieces(a.build, a.data), "digests": lines["replay"]})
+        write("simrd.md", {"manager": beside_simrd(rows), "digests": lines["simrd"]})
+        append_to(RESULTS / "replay.svg", [lines["replay"]])
     except subprocess.CalledProcessError as error:
         say_and_end(f"{pathlib.Path(error.cmd[0]).name} failed, exit code {error.returncode}")
-    page = RESULTS / "replay.md"
-    text = page.read_text(encoding="utf-8")
-    for name, content in blocks.items():
-        text = put(text, name, content)
-    page.write_text(text, encoding="utf-8")
+    except (Missing, OSError) as problem:
+        say_and_end(str(problem))
 
 
 if __name__ == "__main__":

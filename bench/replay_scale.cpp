@@ -31,6 +31,7 @@
 #include "delta/engine/engine.hpp"
 #include "delta/trace.hpp"
 #include "replay/replay.hpp"
+#include "residual_network.hpp"
 
 namespace {
 
@@ -39,93 +40,12 @@ using namespace delta::executor;
 
 constexpr unsigned time_limit = 120;  // seconds for a row
 
-/// Writes a trace of residual networks, forward and backward: every layer reads the one before it
-/// and a weight, every fourth also the one four before; its way back reads the layer's input and
-/// the gradient. Sizes and times are those of four kinds of layers in turn.
-class network {
- public:
-  /// `depth` layers per step, 2 x depth x steps operators; layers use `weights` weights in turn.
-  network(std::uint32_t depth, std::uint32_t steps, std::uint32_t weights) : weights_(weights) {
-    reserve(depth, steps);
-    t_.names = {"forward", "backward"};
-    for (std::uint32_t w = 0; w < weights; ++w) source(trace::kind::constant, bytes{1 << 16});
-    for (std::uint32_t s = 0; s < steps; ++s) step(depth);
-  }
-  trace take() { return std::move(t_); }
-
- private:
-  void reserve(std::size_t depth, std::size_t steps) {
-    const std::size_t operators = 2 * depth * steps;
-    t_.tensors.reserve(weights_ + operators + steps);
-    t_.operations.reserve(operators);
-    t_.lists.reserve(4 * operators);
-    t_.events.reserve(weights_ + 2 * operators + 4 * steps);
-  }
-  std::uint32_t tensor(bytes size, std::uint32_t producer) {
-    t_.tensors.push_back({.size = size, .producer = producer});
-    return static_cast<std::uint32_t>(t_.tensors.size() - 1);
-  }
-  std::uint32_t source(trace::kind what, bytes size) {
-    const std::uint32_t made = tensor(size, trace::none);
-    t_.events.push_back({what, made});
-    return made;
-  }
-  void drop(std::uint32_t tensor) { t_.events.push_back({trace::kind::drop, tensor}); }
-
-  std::uint32_t run(std::uint32_t name, std::uint32_t layer,
-                    std::initializer_list<std::uint32_t> inputs) {
-    constexpr std::uint64_t sizes[] = {4 << 20, 1 << 20, 4 << 20, 2 << 20};
-    constexpr std::int64_t costs[] = {900'000, 60'000, 400'000, 1'500'000};
-    const auto number = static_cast<std::uint32_t>(t_.operations.size());
-    const std::uint32_t made = tensor(bytes{sizes[layer % 4]}, number);
-    trace::operation o;
-    o.name = name;
-    o.cost = nanoseconds{costs[layer % 4]};
-    o.first = static_cast<std::uint32_t>(t_.lists.size());
-    o.inputs = static_cast<std::uint32_t>(inputs.size());
-    o.outputs = 1;
-    t_.lists.insert(t_.lists.end(), inputs);
-    t_.lists.push_back(made);
-    t_.operations.push_back(o);
-    t_.events.push_back({trace::kind::run, number});
-    return made;
-  }
-  void step(std::uint32_t depth) {
-    std::vector<std::uint32_t> x{source(trace::kind::variable, bytes{4 << 20})};
-    for (std::uint32_t i = 0; i < depth; ++i) {
-      const std::uint32_t weight = i % weights_;
-      x.push_back(i % 4 == 3 ? run(0, i, {x[i], weight, x[i - 3]}) : run(0, i, {x[i], weight}));
-    }
-    t_.events.push_back({trace::kind::backward, 0});
-    std::uint32_t gradient = x[depth];
-    for (std::uint32_t i = depth; i-- > 0;) {
-      const std::uint32_t next = run(1, i, {x[i], gradient});
-      drop(gradient);
-      if (i + 1 < depth) drop(x[i + 1]);
-      gradient = next;
-    }
-    drop(gradient);
-    if (depth > 0) drop(x[0]);
-    t_.events.push_back({trace::kind::end_of_step, 0});
-  }
-
-  std::uint32_t weights_;
-  trace t_;
-};
-
 struct row {
   std::string_view shape;
   std::uint32_t operators;
   std::string_view policy;
   std::uint32_t percent;  ///< of the unmanaged peak
 };
-
-trace trace_of(const row& r) {
-  constexpr std::uint32_t layers = 100, few = 16;
-  if (r.shape == "steps") return network(layers, r.operators / (2 * layers), layers).take();
-  const std::uint32_t depth = r.operators / 2;
-  return network(depth, 1, r.shape == "one step" ? depth : few).take();
-}
 
 /// A line of /proc/self/status, in bytes.
 double status(const std::string& key) {
@@ -186,13 +106,9 @@ void print_name(const row& r) {
 /// Prints the row. Memory is the first run's; the time is the least of several, where one takes
 /// less than a second.
 void measure(const row& r) {
-  const trace t = trace_of(r);
+  const trace t = bench::residual_trace(r.shape, r.operators);
   check(t);
-  const bytes peak = unmanaged_peak(t);
-  const replay_machine machine{.budget = bytes{peak.count / 100 * r.percent},
-                               .host_budget = peak * 4,
-                               .latency = nanoseconds{10'000},
-                               .places = true};
+  const replay_machine machine = bench::scale_machine(t, r.percent);
   const double before = reset_peak();
   const measured first = replay_once(t, r.policy, machine);
   const double most = status("VmHWM");

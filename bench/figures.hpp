@@ -1,0 +1,64 @@
+// delta benchmark: for each page of docs/results whose figures are virtual time, some of its cells
+// computed anew. A page that is stale has others, or another digest.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "subject.hpp"
+#include "train/digest.hpp"
+
+namespace delta::bench {
+
+/// A number or a word of a page's table, as it has to stand there.
+struct cell {
+  std::string table;             ///< how the line of its headings begins
+  std::vector<std::string> row;  ///< the first cells of its line
+  std::string column;            ///< its heading, or that of one to the left
+  std::size_t right = 0;         ///< so many columns to the right of that one
+  std::size_t word = 0;          ///< which of the words in the cell, from 0
+  std::string printed;
+};
+
+/// What a page must agree with.
+struct recomputed {
+  std::vector<cell> cells;
+  std::vector<std::string> rows;  ///< lines of the JSON file beside the page
+  executor::digest exact;         ///< of what the cells round: ns, counts and bytes
+};
+
+/// DTR's traces, each read when it is asked for first.
+class trace_folder {
+ public:
+  explicit trace_folder(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  /// Of FOLDER/NAME.log.gz. Throws as read_trace.
+  const subject& operator[](const std::string& name);
+
+ private:
+  std::filesystem::path folder_;
+  std::map<std::string, subject> read_;
+};
+
+/// A page, docs/results/NAME.md.
+struct page {
+  std::string_view name;
+  std::string_view command;  ///< makes it anew
+  /// Files beside it, of the same run: they carry the page's digests.
+  std::span<const std::string_view> beside;
+  bool needs_traces = true;
+  bool quick = true;  ///< under a sanitizer, too: seconds, not minutes
+  recomputed (*compute)(trace_folder&) = nullptr;
+};
+/// All that are held against what is computed anew. Of all together: some three seconds.
+std::span<const page> pages() noexcept;
+
+/// The line of a page that has the digest of the cells that are computed anew.
+std::string digest_line(const executor::digest&);
+
+}  // namespace delta::bench

@@ -1,0 +1,17 @@
+// delta benchmark: a recorded step, its name and its unmanaged peak.
+#pragma once
+
+#include <string>
+
+#include "delta/trace.hpp"
+#include "delta/units.hpp"
+
+namespace delta::bench {
+
+struct subject {
+  std::string name;
+  trace step;
+  bytes peak{};
+};
+
+}  // namespace delta::bench
