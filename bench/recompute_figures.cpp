@@ -422,13 +422,10 @@ void add_dense(recomputed& found, bytes peak, const char* policy, int part) {
 
 recomputed deciding_page(trace_folder&) {
   recomputed r;
-  simulated ample({.capacity = bytes{std::uint64_t{1} << 40}});
-  const auto unmanaged = make_manager("unmanaged", over(ample));
-  test::dense_program program(*unmanaged);
-  for (int i = 0; i < 2; ++i) (void)program.step();
+  const bytes peak = test::dense_peak();
   for (const char* policy : {"dtr", "online"})
-    for (const int part : {45, 12}) add_dense(r, ample.peak(), policy, part);
-  add_dense(r, ample.peak(), "learned", 45);
+    for (const int part : {45, 12}) add_dense(r, peak, policy, part);
+  add_dense(r, peak, "learned", 45);
   return r;
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "delta/storage/simulated.hpp"
@@ -21,9 +22,9 @@ using namespace delta::test;
 namespace {
 
 /// What was decided: "offload a", in order.
-struct decisions {
+struct decisions final : any_observer {
   std::vector<std::string> told;
-  void on(const event& e) {
+  void on(const event& e) override {
     const char* const what = e.what == event_kind::evict        ? "evict "
                              : e.what == event_kind::offload    ? "offload "
                              : e.what == event_kind::clean_drop ? "drop "
@@ -45,8 +46,7 @@ struct chain {
 };
 
 /// One step of it. `backward` operators have names of their own.
-template <class Manager>
-void step(Manager& m, const chain& what, bool marked = true) {
+void step(any_manager& m, const chain& what, bool marked = true) {
   std::vector<tensor_id> made;
   const bytes size = what.size;
   // What each output holds, where the storage has bytes: made from the input's.
@@ -87,17 +87,16 @@ void step(Manager& m, const chain& what, bool marked = true) {
 }
 
 /// What is decided in each of `steps` steps.
-template <class Policy>
-std::vector<sentences> follow(Policy p, const chain& what, bytes budget, int steps,
+std::vector<sentences> follow(const char* peer, const chain& what, bytes budget, int steps,
                               double rate = 1e9) {
   simulated storage(
       {.capacity = budget, .host_capacity = 64_KiB, .rate_out = rate, .rate_in = rate});
-  manager m{std::move(p), storage, decisions{}};
+  decisions decided;
+  const auto m = make_manager(peer, over(storage), {.observer = &decided});
   std::vector<sentences> result;
   for (int i = 0; i < steps; ++i) {
-    step(m, what);
-    result.push_back(std::move(m.observer().told));
-    m.observer().told.clear();
+    step(*m, what);
+    result.push_back(std::exchange(decided.told, {}));
   }
   return result;
 }
@@ -121,7 +120,7 @@ TEST_CASE("kinds of operators, by their names") {
 
 TEST_CASE("vdnn: inputs of convolutions leave at once, and come back in reverse order") {
   const chain what{{"data", "conv", "relu", "conv", "relu"}};
-  const auto said = follow(vdnn(), what, plenty, 2);
+  const auto said = follow("vdnn", what, plenty, 2);
   // What `data` and `relu` made was read by a convolution; the last has no other reader.
   for (const sentences& s : said)
     CHECK(s == sentences{"offload data", "offload relu", "prefetch relu", "prefetch data"});
@@ -129,7 +128,9 @@ TEST_CASE("vdnn: inputs of convolutions leave at once, and come back in reverse 
 
 TEST_CASE("vdnn: what the forward pass needs again stays; without the mark nothing comes early") {
   simulated storage({.capacity = plenty, .host_capacity = plenty, .rate_out = 1e9, .rate_in = 1e9});
-  manager m{vdnn(), storage, decisions{}};
+  decisions decided;
+  const auto managed = make_manager("vdnn", over(storage), {.observer = &decided});
+  any_manager& m = *managed;
   for (int i = 0; i < 2; ++i) {
     const tensor_id x =
         m.run({.outputs = {100_B}, .cost = nanoseconds{1000}, .name = "data"}, [](call&) {});
@@ -144,21 +145,21 @@ TEST_CASE("vdnn: what the forward pass needs again stays; without the mark nothi
     for (const tensor_id t : {x, y, z}) m.drop(t);
     m.end_of_step();
     // The first step does not know yet that the addition will read it.
-    CHECK(m.observer().told.empty() == (i > 0));
-    m.observer().told.clear();
+    CHECK(decided.told.empty() == (i > 0));
+    decided.told.clear();
   }
 }
 
 TEST_CASE("vdnn: what no convolution reads goes to the host when memory is short") {
-  const auto said = follow(vdnn(), {{"relu", "relu", "relu", "relu"}}, 250_B, 1);
+  const auto said = follow("vdnn", {{"relu", "relu", "relu", "relu"}}, 250_B, 1);
   CHECK(said[0].front() == "offload relu");
   for (const std::string& s : said[0]) CHECK(!s.starts_with("evict"));
 }
 
 TEST_CASE("superneurons: convolutions and products to the host, the rest is recomputed") {
   const chain what{{"data", "conv", "relu", "addmm", "relu", "relu"}};
-  CHECK(follow(superneurons(), what, plenty, 1)[0].empty());
-  const sentences said = follow(superneurons(), what, 250_B, 1)[0];
+  CHECK(follow("superneurons", what, plenty, 1)[0].empty());
+  const sentences said = follow("superneurons", what, 250_B, 1)[0];
   REQUIRE(said.size() > 4);
   CHECK(sentences(said.begin(), said.begin() + 4) ==
         sentences{"evict data", "offload conv", "evict relu", "offload addmm"});
@@ -172,7 +173,7 @@ TEST_CASE("superneurons: convolutions and products to the host, the rest is reco
 TEST_CASE("reverse_prefetch: in backward, last offloaded first, what left before it began") {
   const chain what{{"conv", "conv", "conv", "conv", "conv", "relu"}};
   sentences back;
-  const auto said = follow(superneurons(), what, 310_B, 1);
+  const auto said = follow("superneurons", what, 310_B, 1);
   for (const std::string& s : said[0])
     if (s.starts_with("prefetch") || s.starts_with("reload")) back.push_back(s);
   CHECK(back == sentences(back.size(), "prefetch conv"));
@@ -182,7 +183,7 @@ TEST_CASE("reverse_prefetch: in backward, last offloaded first, what left before
 TEST_CASE("capuchin: the first step swaps on demand, the next ones swap what is hidden") {
   // Ten times 100 bytes, of which five fit. A copy takes a tenth of an operator.
   const chain what{std::vector<const char*>(10, "relu")};
-  const auto said = follow(capuchin(), what, 550_B, 3);
+  const auto said = follow("capuchin", what, 550_B, 3);
   const auto count = [](const sentences& s, const std::string& what_of) {
     return std::ranges::count(s, what_of + " relu");
   };
@@ -198,7 +199,7 @@ TEST_CASE("capuchin: the first step swaps on demand, the next ones swap what is 
 
 TEST_CASE("capuchin: where copies can't be hidden it recomputes, most bytes per second first") {
   const chain what{std::vector<const char*>(10, "relu")};
-  const auto said = follow(capuchin(), what, 750_B, 2, 1e6);  // a copy takes 100 operators
+  const auto said = follow("capuchin", what, 750_B, 2, 1e6);  // a copy takes 100 operators
   CHECK(std::ranges::count(said[0], "evict relu") == 0);
   CHECK(std::ranges::count(said[1], "evict relu") >= 3);
   CHECK(std::ranges::count(said[1], "offload relu") == 0);
@@ -207,7 +208,7 @@ TEST_CASE("capuchin: where copies can't be hidden it recomputes, most bytes per 
 TEST_CASE("capuchin: one late copy, and its in-trigger is earlier from then on") {
   // A copy takes 0.99 of an operator: one operator ahead is just enough.
   const chain what{std::vector<const char*>(12, "relu")};
-  const auto said = follow(capuchin(), what, 1150_B, 6, 100.0 / 990e-9);
+  const auto said = follow("capuchin", what, 1150_B, 6, 100.0 / 990e-9);
   for (std::size_t i = 1; i < said.size(); ++i)
     CHECK(said[i] == sentences{"offload relu", "prefetch relu"});
 }
@@ -215,7 +216,7 @@ TEST_CASE("capuchin: one late copy, and its in-trigger is earlier from then on")
 TEST_CASE("chen: from the second step on every sqrt(n)-th operator's outputs stay") {
   // Nine operators whose outputs the way back needs: the third, the sixth and the ninth stay.
   const chain what{{"a", "b", "c", "d", "e", "f", "g", "h", "i"}};
-  const auto said = follow(chen(), what, 550_B, 3);
+  const auto said = follow("chen", what, 550_B, 3);
   for (std::size_t i : {1u, 2u}) {
     CHECK(!said[i].empty());
     for (const std::string& s : said[i])
@@ -231,40 +232,28 @@ TEST_CASE("chen: from the second step on every sqrt(n)-th operator's outputs sta
 
 TEST_CASE("swap_lru: the oldest goes to the host, and comes back on demand") {
   const chain what{{"a", "b", "c", "d"}};
-  CHECK(follow(swap_lru(), what, 250_B, 1)[0] ==
+  CHECK(follow("swap_lru", what, 250_B, 1)[0] ==
         sentences{"offload a", "offload b", "reload b", "reload a"});
 }
 
-namespace {
-
-template <class F>
-void with_peers(const F& f) {
-  f("vdnn", vdnn());
-  f("superneurons", superneurons());
-  f("capuchin", capuchin());
-  f("chen", chen());
-  f("swap_lru", swap_lru());
-}
-
-}  // namespace
-
 TEST_CASE("a step without operators changes no decision") {
   const chain what{{"data", "conv", "relu", "conv", "relu", "addmm"}};
-  with_peers([&](const char* name, auto policy) {
-    CAPTURE(name);
+  for (const preset& peer : peer_presets) {
+    CAPTURE(peer.name);
     const auto decided = [&](bool empty_steps) {
       simulated storage({.capacity = what.size * 3, .host_capacity = plenty});
-      manager m{policy, storage, decisions{}};
+      decisions all;
+      const auto m = make_manager(peer.name, over(storage), {.observer = &all});
       for (int i = 0; i < 3; ++i) {
-        if (empty_steps) m.end_of_step();
-        step(m, what);
+        if (empty_steps) m->end_of_step();
+        step(*m, what);
       }
-      return m.observer().told;
+      return all.told;
     };
     const sentences without = decided(false);
     CHECK(!without.empty());
     CHECK(decided(true) == without);
-  });
+  }
 }
 
 TEST_CASE("random programs: within the budget, and no byte is lost") {

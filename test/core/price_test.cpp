@@ -7,11 +7,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <initializer_list>
-#include <utility>
 #include <vector>
 
+#include "delta/engine/engine.hpp"
 #include "delta/learning_report.hpp"
-#include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "dense_program.hpp"
 
@@ -21,11 +20,11 @@ using namespace delta::test;
 namespace {
 
 /// Three steps in a part of what they hold at most; checks the work of all of them.
-template <class Policy>
-void check_work(const char* name, Policy p, bytes peak, double part) {
+void check_work(const char* name, bytes peak, double part) {
   const auto budget = static_cast<std::uint64_t>(part * static_cast<double>(peak.count));
   simulated storage({.capacity = bytes{budget}, .host_capacity = peak * 4});
-  manager m{std::move(p), storage};
+  const auto managed = make_manager(name, over(storage));
+  any_manager& m = *managed;
   dense_program program(m, 1);  // so fast that copies seldom pay: closures get long
   std::size_t operators = 0;
   for (int step = 0; step < 3; ++step) operators += program.step();
@@ -42,8 +41,7 @@ void check_work(const char* name, Policy p, bytes peak, double part) {
 
 /// A chain and back. On the way back every operator makes two tensors of the gradient and of its
 /// layer, and both are dropped: the next gradient, and one that is read eight operators later.
-template <class Manager>
-void closure_dies(Manager& m, tensor_id x) {
+void closure_dies(any_manager& m, tensor_id x) {
   constexpr std::size_t layers = 200, later = 8;
   constexpr bytes unit{1 << 20};
   const auto run = [&](std::initializer_list<tensor_id> inputs, bytes size, std::int64_t us) {
@@ -77,10 +75,10 @@ double closure_dies_under_learned(bytes peak, double part) {
                      .rate_out = 12e9,
                      .rate_in = 12e9,
                      .latency = nanoseconds{10'000}});
-  manager m{learned(), storage};
-  const tensor_id x = m.variable(bytes{1 << 20});
-  for (int step = 0; step < 3; ++step) closure_dies(m, x);
-  return m.past().last_took() / m.past().last().time;
+  const auto m = make_manager("learned", over(storage));
+  const tensor_id x = m->variable(bytes{1 << 20});
+  for (int step = 0; step < 3; ++step) closure_dies(*m, x);
+  return m->learned().measured;
 }
 
 simulated_options dense_machine(double part, bool places) {
@@ -89,16 +87,20 @@ simulated_options dense_machine(double part, bool places) {
           .host_capacity = peak * 4,
           .places = places};
 }
-/// What the fourth step of the dense program takes, in ms of virtual time.
-template <class Policy>
-double last_step(Policy p, const simulated_options& on) {
+/// What the fourth step of the dense program takes, or another one, in ms of virtual time; and what
+/// has been learned by then.
+struct step_taken {
+  double ms;
+  learning_report learned;
+};
+step_taken last_step(const char* policy, const simulated_options& on, int steps = 4) {
   simulated storage(on);
-  manager m{std::move(p), storage};
-  dense_program program(m, 1);
-  for (int i = 0; i < 3; ++i) (void)program.step();
+  const auto m = make_manager(policy, over(storage));
+  dense_program program(*m, 1);
+  for (int i = 1; i < steps; ++i) (void)program.step();
   const nanoseconds began = storage.now();
   (void)program.step();
-  return double((storage.now() - began).count()) / 1e6;
+  return {double((storage.now() - began).count()) / 1e6, m->learned()};
 }
 
 }  // namespace
@@ -108,11 +110,9 @@ TEST_CASE("a program of many operators, tensors and shared closures: few records
   for (const double part : {0.45, 0.12}) {
     // In the smaller one `paper` thrashes, and its Decider walks far more often than anybody
     // answers.
-    if (part > 0.4) check_work("paper", paper(), peak, part);
-    check_work("dtr", recompute_only(), peak, part);
-    check_work("online", online(), peak, part);
-    check_work("learned", learned(), peak, part);
-    check_work("adaptive", adaptive(), peak, part);
+    if (part > 0.4) check_work("paper", peak, part);
+    for (const char* policy : {"dtr", "online", "learned", "adaptive"})
+      check_work(policy, peak, part);
   }
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("what the program does not use again is kept where others are recomput
   // Features of the dense program: read on the way there, and by whoever joins them once more.
   for (const double part : {0.45, 0.3, 0.12}) {
     const simulated_options on = dense_machine(part, false);
-    const double untaught = last_step(online(), on), taught = last_step(learned(), on);
+    const double untaught = last_step("online", on).ms, taught = last_step("learned", on).ms;
     std::printf("dense program at %.2f: online %.1f ms, learned %.1f\n", part, untaught, taught);
     CHECK(taught < untaught);
   }
@@ -130,24 +130,20 @@ TEST_CASE("in memory with places the default is rehearsed with every block where
   for (const double part : {0.45, 0.12}) {
     simulated_options on = dense_machine(part, true);
     on.rate_move = 8e9;
-    const double untaught = last_step(online(), on);
-    simulated storage(on);
-    manager m{adaptive(), storage};
-    dense_program program(m, 1);
-    for (int i = 0; i < 5; ++i) (void)program.step();
-    CHECK(m.past().last_took() / 1e6 <= 1.005 * untaught);
-    const learning_report l = learning_report_of(m);
+    const double untaught = last_step("online", on).ms;
+    const auto [fifth, l] = last_step("adaptive", on, 5);
+    CHECK(fifth <= 1.005 * untaught);
     for (std::size_t i = 3; i < l.outcomes.size(); ++i)
       CHECK(l.outcomes[i].predicted == doctest::Approx(l.outcomes[i].measured).epsilon(1e-3));
   }
 }
 
 TEST_CASE("a closure that dies before the next use is not cheap") {
-  simulated storage({.capacity = bytes{std::uint64_t{1} << 40}});
-  manager alone{watched{}, storage};
-  const tensor_id x = alone.variable(bytes{1 << 20});
-  closure_dies(alone, x), closure_dies(alone, x);
-  const bytes peak{alone.past().last().peak};
+  simulated storage(ample_room);
+  const auto alone = with_ample_room(storage);
+  const tensor_id x = alone->variable(bytes{1 << 20});
+  closure_dies(*alone, x), closure_dies(*alone, x);
+  const bytes peak = alone->learned().peak;
   const double low = closure_dies_under_learned(peak, 0.2);
   const double more = closure_dies_under_learned(peak, 0.3);
   std::printf("closures that die: %.3f at 0.2 of %.0f MB, %.3f at 0.3\n", low,

@@ -3,13 +3,16 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "adversary.hpp"
+#include "delta/engine/manager_of.hpp"
 #include "delta/presets.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
@@ -40,19 +43,27 @@ struct outcome {
   counters counts;
 };
 
+/// Makes a manager over a storage. Behind an interface, so that programs are compiled once for all
+/// policies; and compiled here, as the preset tsan would have to build delta::engine for this
+/// alone.
+using managed_by = std::function<std::unique_ptr<any_manager>(std::unique_ptr<any_storage>)>;
+template <class H, class D, class P>
+managed_by by(policy<H, D, P> p) {
+  return [p](std::unique_ptr<any_storage> s) { return make_manager(p, std::move(s)); };
+}
+
 /// Checks everything that can be checked of one run; only a failure for want of memory is left to
 /// the caller.
-template <class Policy>
 outcome race(std::uint64_t seed, const program& p, const std::map<int, std::uint64_t>& expected,
-             Policy policy, bytes budget, bytes host, manner how) {
+             const managed_by& manage, bytes budget, bytes host, manner how) {
   adversary device(seed);
   arena<adversary> storage(device, {.capacity = budget, .host_capacity = host});
   outcome result;
   {
-    manager m{std::move(policy), storage};
+    const auto m = manage(over(storage));
     try {
       const auto left = run_program(
-          m, p, launch_late{&device},
+          *m, p, launch_late{&device},
           [&] {
             CHECK(storage.used() <= storage.capacity());
             CHECK(storage.host_used() <= storage.host_capacity());
@@ -65,7 +76,7 @@ outcome race(std::uint64_t seed, const program& p, const std::map<int, std::uint
     } catch (const budget_exceeded& e) {
       result.error = e.what();
     }
-    result.counts = m.counts();
+    result.counts = m->counts();
   }
   device.drain();
   CHECK(storage.used() == bytes{});
@@ -88,8 +99,7 @@ struct total {
   }
 };
 
-template <class Policy>
-total races(Policy policy, bytes host, bool always_passes, bool updates_made = false,
+total races(const managed_by& manage, bytes host, bool always_passes, bool updates_made = false,
             manner how = manner::whole) {
   total sum;
   for (std::uint64_t seed = 1; seed <= seeds(); ++seed) {
@@ -100,7 +110,7 @@ total races(Policy policy, bytes host, bool always_passes, bool updates_made = f
       const bytes budget = round_up(bytes{least.count * percent / 100}, 64);
       CAPTURE(seed);
       CAPTURE(percent);
-      const outcome o = race(seed, p, expected, policy, budget, host, how);
+      const outcome o = race(seed, p, expected, manage, budget, host, how);
       INFO(o.error);
       if (always_passes) CHECK(o.passed);
       sum.add(o);
@@ -112,7 +122,7 @@ total races(Policy policy, bytes host, bool always_passes, bool updates_made = f
 }  // namespace
 
 TEST_CASE("races: online") {
-  const total sum = races(online(), 1_MiB, true);
+  const total sum = races(by(online()), 1_MiB, true);
   CHECK(sum.evictions > 0);
   CHECK(sum.offloads > 0);
   CHECK(sum.reloads > 0);
@@ -121,7 +131,7 @@ TEST_CASE("races: online") {
 }
 
 TEST_CASE("races: paper") {
-  const total sum = races(paper(), 1_MiB, true);
+  const total sum = races(by(paper()), 1_MiB, true);
   CHECK(sum.evictions > 0);
   CHECK(sum.offloads > 0);
   CHECK(sum.prefetches > 0);
@@ -129,7 +139,7 @@ TEST_CASE("races: paper") {
 }
 
 TEST_CASE("races: recomputation only") {
-  const total sum = races(recompute_only(), bytes{}, false);
+  const total sum = races(by(recompute_only()), bytes{}, false);
   CHECK(sum.evictions > 0);
   CHECK(sum.recomputes > 0);
   CHECK(sum.offloads == 0);
@@ -138,7 +148,7 @@ TEST_CASE("races: recomputation only") {
 }
 
 TEST_CASE("races: offloading only, least recently used first") {
-  const total sum = races(policy<lru, offload_only, no_prefetch>{}, 1_MiB, true);
+  const total sum = races(by(policy<lru, offload_only, no_prefetch>{}), 1_MiB, true);
   CHECK(sum.evictions == 0);
   CHECK(sum.offloads > 0);
   CHECK(sum.reloads > 0);
@@ -146,28 +156,28 @@ TEST_CASE("races: offloading only, least recently used first") {
 }
 
 TEST_CASE("races: the cheaper way out, last in first out back") {
-  const total sum = races(policy<joint, cheaper, lifo_prefetch>{}, 1_MiB, true);
+  const total sum = races(by(policy<joint, cheaper, lifo_prefetch>{}), 1_MiB, true);
   CHECK(sum.evictions > 0);
   CHECK(sum.offloads > 0);
   CHECK(sum.prefetches > 0);
 }
 
 TEST_CASE("races: a host that is nearly full") {
-  const total sum = races(policy<lru, cheaper, lifo_prefetch>{}, 512_B, false);
+  const total sum = races(by(policy<lru, cheaper, lifo_prefetch>{}), 512_B, false);
   CHECK(sum.evictions > 0);
   CHECK(sum.offloads > 0);
   CHECK(sum.passed > 0);
 }
 
 TEST_CASE("races: updates in place of what operators made") {
-  CHECK(races(online(), 1_MiB, true, true).recomputes > 0);
-  CHECK(races(paper(), 1_MiB, true, true).recomputes > 0);
-  CHECK(races(recompute_only(), bytes{}, false, true).recomputes > 0);
+  CHECK(races(by(online()), 1_MiB, true, true).recomputes > 0);
+  CHECK(races(by(paper()), 1_MiB, true, true).recomputes > 0);
+  CHECK(races(by(recompute_only()), bytes{}, false, true).recomputes > 0);
 }
 
 TEST_CASE("races: operators begun and ended, their sizes told on the way") {
-  for (const total& sum : {races(online(), 1_MiB, true, true, manner::open),
-                           races(paper(), 1_MiB, true, true, manner::open)}) {
+  for (const total& sum : {races(by(online()), 1_MiB, true, true, manner::open),
+                           races(by(paper()), 1_MiB, true, true, manner::open)}) {
     CHECK(sum.evictions > 0);
     CHECK(sum.offloads > 0);
     CHECK(sum.recomputes > 0);
@@ -178,7 +188,7 @@ TEST_CASE("races: operators begun and ended, their sizes told on the way") {
 // What was looked at stays where it is, so that a request may find its free bytes in pieces: at
 // the tightest budgets that is an error, which says so. Everything else is as before.
 TEST_CASE("races: and looked at in between") {
-  const total sum = races(online(), 1_MiB, false, true, manner::looking);
+  const total sum = races(by(online()), 1_MiB, false, true, manner::looking);
   CHECK(sum.evictions > 0);
   CHECK(sum.offloads > 0);
   CHECK(sum.recomputes > 0);

@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "delta/engine/engine.hpp"
 #include "delta/kernel.hpp"
-#include "delta/presets.hpp"
+#include "delta/learning_report.hpp"
 #include "delta/storage/simulated.hpp"
 #include "delta/units.hpp"
 
@@ -209,19 +211,20 @@ class dense_program {
   std::size_t operators_ = 0;
 };
 
-/// Never releases, and learns how much a step holds: to measure what a program takes.
-struct watches : no_prefetch {
-  static constexpr bool learns = true;
-};
-using watched = policy<base, never_release, watches>;
+/// A manager with more room than any program takes, which therefore releases nothing; it learns, so
+/// that it can tell what a step holds at most.
+inline std::unique_ptr<any_manager> with_ample_room(simulated& storage) {
+  return make_manager("learned", over(storage));
+}
+inline constexpr simulated_options ample_room{.capacity = bytes{std::uint64_t{1} << 40}};
 
 /// The most bytes that a step of the dense program holds. Two steps.
 inline bytes dense_peak() {
-  simulated storage({.capacity = bytes{std::uint64_t{1} << 40}});
-  manager alone{watched{}, storage};
-  dense_program program(alone);
+  simulated storage(ample_room);
+  const auto alone = with_ample_room(storage);
+  dense_program program(*alone);
   (void)program.step(), (void)program.step();
-  return bytes{alone.past().last().peak};
+  return alone->learned().peak;
 }
 
 }  // namespace delta::test
