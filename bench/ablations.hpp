@@ -12,9 +12,14 @@
 
 namespace delta::bench {
 
-/// Copies out are taken to begin at once.
-struct score_without_queue : exposed_cost {
+// What is no number of the shipped roles is left out at run time, too: all are policies of one
+// type, whose manager is compiled once.
+
+/// With the queue in the cost it is exposed_cost; without, copies out are taken to begin at once.
+struct score_with_or_without_queue : exposed_cost {
+  bool queue = true;
   double score(const context& c, tensor_id t) const noexcept {
+    if (queue) return exposed_cost::score(c, t);
     const forecast f = c.next_use(t);
     const double d = f.what == forecast::kind::known ? std::max(f.in, 1.0) : c.staleness(t);
     const double swap = c.can_offload(t) ? reload(c, t, f) : never;
@@ -23,24 +28,20 @@ struct score_without_queue : exposed_cost {
     return least / (c.bytes(t) * std::pow(d, distance));
   }
 };
-struct decide_without_queue : least_exposed {
+/// least_exposed; without the queue as above. `recompute_first`: what can be recomputed never comes
+/// back from the host, as the paper has it.
+struct decide_with_or_without_queue : least_exposed {
+  bool queue = true, recompute_first = false;
   action decide(const context& c, tensor_id t) const {
+    if (queue) return least_exposed::decide(c, t);
     const double swap = c.can_offload(t) ? reload(c, t, c.next_use(t)) : never;
     return c.recompute_cost(t) <= swap ? action::evict : action::offload;
   }
-};
-/// What can be recomputed never comes back from the host, as the paper has it.
-struct recompute_first : least_exposed {
-  restoration restore(const context& c, tensor_id t) const noexcept {
-    return c.can_recompute(t) ? restoration::recompute : restoration::reload;
+  restoration restore(const context& c, tensor_id t) const {
+    if (recompute_first) return c.can_recompute(t) ? restoration::recompute : restoration::reload;
+    least_exposed by_default = *this;
+    return detail::restoration_of(by_default, c, t);
   }
-};
-/// As if every copy in were waited for.
-struct score_unhidden : exposed_cost {
-  score_unhidden() noexcept { hidden = 0; }
-};
-struct decide_unhidden : least_exposed {
-  decide_unhidden() noexcept { hidden = 0; }
 };
 
 /// Calls `f(name, policy)` for the whole and for each of its parts left out. The first step is
@@ -50,20 +51,23 @@ void for_each_ablation(F&& f) {
   const auto from_the_second_step = [](auto p) {
     return switching(always{1}, online(), std::move(p));
   };
-  policy<exposed_cost, least_exposed, timely> whole, no_prefetch, no_copies_ahead, by_distance,
-      all_room, no_swaps;
+  policy<score_with_or_without_queue, decide_with_or_without_queue, timely> whole, no_queue,
+      no_prefetch, no_copies_ahead, recompute_first, unhidden, by_distance, all_room, no_swaps;
+  no_queue.heuristic.queue = no_queue.decider.queue = false;
   no_prefetch.prefetcher.prefetches = false;
   no_copies_ahead.prefetcher.cleans = false;
+  recompute_first.decider.recompute_first = true;
+  // As if every copy in were waited for.
+  unhidden.heuristic.hidden = unhidden.decider.hidden = 0;
   by_distance.heuristic.distance = 1;
   all_room.prefetcher.reserve = 0;
   no_swaps.heuristic.swaps = no_swaps.decider.swaps = no_swaps.prefetcher.swaps = false;
   f("whole", from_the_second_step(whole));
-  f("no queue in the cost",
-    from_the_second_step(policy<score_without_queue, decide_without_queue, timely>{}));
+  f("no queue in the cost", from_the_second_step(no_queue));
   f("no prefetch", from_the_second_step(no_prefetch));
   f("no copies ahead", from_the_second_step(no_copies_ahead));
-  f("recompute first", from_the_second_step(policy<exposed_cost, recompute_first, timely>{}));
-  f("nothing hidden", from_the_second_step(policy<score_unhidden, decide_unhidden, timely>{}));
+  f("recompute first", from_the_second_step(recompute_first));
+  f("nothing hidden", from_the_second_step(unhidden));
   f("next use, not its root", from_the_second_step(by_distance));
   f("no reserve for recomputing", from_the_second_step(all_room));
   f("no swaps", from_the_second_step(no_swaps));

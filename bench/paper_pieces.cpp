@@ -8,11 +8,13 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "delta/presets.hpp"
 #include "delta/trace.hpp"
+#include "replay/replay_named.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_policy.hpp"
 #include "replay/replay_runs.hpp"
@@ -23,23 +25,77 @@ namespace {
 using namespace delta;
 using namespace delta::executor;
 
-/// The paper's ratio decides how a tensor leaves; it comes back by the cheaper way.
-struct back_the_cheaper_way {
-  action decide(const context& c, tensor_id t) const { return paper_ratio{}.decide(c, t); }
-};
-/// The cheaper way out, queue included; it comes back as the paper says.
-struct out_the_cheaper_way {
-  action decide(const context& c, tensor_id t) const { return cheaper{}.decide(c, t); }
-  restoration restore(const context& c, tensor_id t) const noexcept {
-    return paper_ratio{}.restore(c, t);
+// Each piece is chosen at run time, so that one manager is compiled for all of them.
+
+/// The paper's filter, or one with costs.
+struct filters {
+  static constexpr bool later_if_dearer = true;
+  static constexpr quantity depends_on = base::depends_on | joint::depends_on;
+  bool costs = false;
+  double weight(const context& c, tensor_id t) const {
+    return costs ? joint{}.weight(c, t) : base{}.weight(c, t);
   }
 };
 
+/// Whose rule is taken, the paper's or the cheaper way.
+enum class rule : std::uint8_t { paper, cheaper };
+/// How a tensor leaves, and how it comes back.
+struct ways {
+  rule out = rule::paper;  ///< queues are counted where it is the cheaper way
+  rule back = rule::paper;
+
+  action decide(const context& c, tensor_id t) const {
+    return out == rule::paper ? paper_ratio{}.decide(c, t) : cheaper{}.decide(c, t);
+  }
+  restoration restore(const context& c, tensor_id t) const {
+    if (back == rule::paper) return paper_ratio{}.restore(c, t);
+    cheaper by_default;
+    return detail::restoration_of(by_default, c, t);
+  }
+};
+
+enum class reloads : std::uint8_t { first_in_first_out, last_in_first_out, on_demand };
+/// What comes back early, and from which share of the budget on tensors leave early.
+class idle_copies {
+ public:
+  explicit idle_copies(reloads r, double watermark = fifo_prefetch{}.watermark) : reloads_(r) {
+    fifo_.watermark = lifo_.watermark = watermark;
+  }
+  tensor_id next(const context& c) {
+    switch (reloads_) {
+      case reloads::first_in_first_out:
+        return fifo_.next(c);
+      case reloads::last_in_first_out:
+        return lifo_.next(c);
+      default:
+        return tensor_id::none;
+    }
+  }
+  double early_release_bytes(const context& c) const {
+    return reloads_ == reloads::on_demand ? 0.0 : fifo_.early_release_bytes(c);
+  }
+  void wasted(const context& c, tensor_id t) { fifo_.wasted(c, t), lifo_.wasted(c, t); }
+  void end_of_operator(const context& c) { fifo_.end_of_operator(c), lifo_.end_of_operator(c); }
+
+ private:
+  reloads reloads_;
+  fifo_prefetch fifo_;
+  lifo_prefetch lifo_;
+};
 /// Its reloads, but no release before it is needed.
-fifo_prefetch nothing_early() {
-  fifo_prefetch p;
-  p.watermark = 1.0;
-  return p;
+const idle_copies fifo{reloads::first_in_first_out},
+    nothing_early{reloads::first_in_first_out, 1.0};
+
+using replays = std::function<replay_result(const trace&, const replay_machine&)>;
+replays named(const char* policy, bool strict = false) {
+  return [=](const trace& t, const replay_machine& on) {
+    return replay_named(policy, t, on, {.strict = strict});
+  };
+}
+replays with(filters filter, ways out_and_back, idle_copies idle) {
+  return [=](const trace& t, const replay_machine& on) {
+    return replay(t, policy<filters, ways, idle_copies>{filter, out_and_back, idle}, on);
+  };
 }
 
 /// What became of the grid of traces and ratios.
@@ -53,8 +109,7 @@ constexpr std::array names{"resnet32", "unet", "densenet121", "transformer", "ls
 constexpr std::array ratios{0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8};
 
 /// time / unmanaged time - 1, and 1 for a failure, where replays end at twice the unmanaged time.
-template <class Policy>
-sums of(const std::vector<trace>& traces, Policy policy) {
+sums of(const std::vector<trace>& traces, const replays& replay_it) {
   sums s;
   replay_options usual;
   usual.iterations = 1;
@@ -64,7 +119,7 @@ sums of(const std::vector<trace>& traces, Policy policy) {
     replay_machine machine = machine_for(t, cost.peak, usual);
     for (const double ratio : ratios) {
       machine.budget = replay_budget{ratio, {}}.resolve(cost.peak);
-      const replay_result r = replay(t, policy, machine);
+      const replay_result r = replay_it(t, machine);
       const bool pass = r.result == replay_result::verdict::pass;
       s.excess +=
           pass ? static_cast<double>(r.time.count()) / static_cast<double>(cost.time.count()) - 1
@@ -76,9 +131,8 @@ sums of(const std::vector<trace>& traces, Policy policy) {
   return s;
 }
 
-template <class Policy>
-void print(const char* what, const std::vector<trace>& traces, Policy p) {
-  const sums s = of(traces, std::move(p));
+void print(const char* what, const std::vector<trace>& traces, const replays& replay_it) {
+  const sums s = of(traces, replay_it);
   std::printf("| %s | %.3f | %zu of %zu |\n", what, s.excess / static_cast<double>(s.cells),
               s.failures, s.cells);
   std::fflush(stdout);
@@ -86,21 +140,19 @@ void print(const char* what, const std::vector<trace>& traces, Policy p) {
 
 void print_all(const std::vector<trace>& traces) {
   std::puts("| policy | mean excess | failures |\n|---|---|---|");
-  print("`paper`", traces, paper());
-  print("released in forward only (`strict`)", traces, paper(true));
-  print("comes back by the cheaper way", traces,
-        policy<base, back_the_cheaper_way, fifo_prefetch>{});
+  print("`paper`", traces, named("paper"));
+  print("released in forward only (`strict`)", traces, named("paper", true));
+  print("comes back by the cheaper way", traces, with({}, {.back = rule::cheaper}, fifo));
   print("leaves by the cheaper way, queues included", traces,
-        policy<base, out_the_cheaper_way, fifo_prefetch>{});
-  print("no release before it is needed", traces,
-        policy<base, paper_ratio, fifo_prefetch>{{}, {}, nothing_early()});
-  print("a filter with costs (`joint`)", traces, policy<joint, paper_ratio, fifo_prefetch>{});
-  print("last in, first out", traces, policy<base, paper_ratio, lifo_prefetch>{});
-  print("no reload before it is needed", traces, policy<base, paper_ratio, no_prefetch>{});
+        with({}, {.out = rule::cheaper}, fifo));
+  print("no release before it is needed", traces, with({}, {}, nothing_early));
+  print("a filter with costs (`joint`)", traces, with({.costs = true}, {}, fifo));
+  print("last in, first out", traces, with({}, {}, idle_copies(reloads::last_in_first_out)));
+  print("no reload before it is needed", traces, with({}, {}, idle_copies(reloads::on_demand)));
   print("the cheaper ways out and back, nothing released early", traces,
-        policy<base, cheaper, fifo_prefetch>{{}, {}, nothing_early()});
-  print("`online`: the cheaper ways, a filter with costs, nothing early", traces, online());
-  print("`dtr`", traces, recompute_only());
+        with({}, {rule::cheaper, rule::cheaper}, nothing_early));
+  print("`online`: the cheaper ways, a filter with costs, nothing early", traces, named("online"));
+  print("`dtr`", traces, named("dtr"));
 }
 
 }  // namespace

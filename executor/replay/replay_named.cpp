@@ -1,16 +1,26 @@
 #include "replay/replay_named.hpp"
 
+#include <utility>
+
 #include "delta/engine/engine.hpp"
 #include "delta/storage/simulated.hpp"
 #include "replay/replay.hpp"
 
 namespace delta::executor {
 
+replay_result replay_under(
+    const std::function<std::unique_ptr<any_manager>(std::unique_ptr<any_storage>)>& make,
+    const trace& t, const replay_machine& on) {
+  simulated storage(storage_for(t, on));
+  const auto m = make(over(storage));
+  return replay_by(*m, storage, t, on);
+}
+
 replay_result replay_named(std::string_view policy, const trace& t, const replay_machine& on,
                            const manager_options& options) {
-  simulated storage(storage_for(t, on));
-  const auto m = make_manager(policy, over(storage), options);
-  return replay_by(*m, storage, t, on);
+  return replay_under(
+      [&](std::unique_ptr<any_storage> s) { return make_manager(policy, std::move(s), options); },
+      t, on);
 }
 
 }  // namespace delta::executor

@@ -1,21 +1,22 @@
 // delta executor: replays under a policy of one's own, in a manager that is compiled here.
 #pragma once
 
+#include <memory>
 #include <utility>
 
-#include "delta/manager.hpp"
-#include "delta/storage/simulated.hpp"
-#include "replay/replay.hpp"
+#include "delta/engine/manager_of.hpp"
+#include "replay/replay_named.hpp"
 
 namespace delta::executor {
 
-/// Replays a trace under that policy, which is a type. Those that have names are compiled already
-/// (replay_named.hpp). Results as replay_by's.
-template <class H, class D, class P, class O = no_observer>
-replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on, O observer = {}) {
-  simulated storage(storage_for(t, on));
-  manager m{std::move(p), storage, std::move(observer)};
-  return replay_by(m, storage, t, on);
+/// Replays a trace under that policy, which is a type; `told` is told of every event, and outlives
+/// the replay (null: nobody). Those that have names are compiled already (replay_named.hpp).
+/// Results as replay_under's.
+template <class H, class D, class P>
+replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on,
+                     any_observer* told = nullptr) {
+  return replay_under(
+      [&](std::unique_ptr<any_storage> s) { return make_manager(p, std::move(s), told); }, t, on);
 }
 
 }  // namespace delta::executor

@@ -14,7 +14,6 @@
 #include "recordings.hpp"
 #include "replay/replay_jobs.hpp"
 #include "replay/replay_named.hpp"
-#include "replay/replay_policy.hpp"
 #include "skip.hpp"
 #include "trace/perturb.hpp"
 #include "trace/repeat.hpp"
@@ -157,13 +156,12 @@ TEST_CASE("a step that takes too long ends it, though all together would not") {
   const std::size_t per_step = program.operations.size() / 3;
   for (std::size_t i = per_step; i < 2 * per_step; ++i) program.operations[i].cost /= 50;
   replay_machine on = machine_for_part(t, 0.5);
-  const policy<lru, offload_only, no_prefetch> swap;
   on.limit_steps = false;
-  const replay_result all = replay(program, swap, on);
+  const replay_result all = replay_named("swap_lru", program, on);
   CHECK(all.result == verdict::pass);
   CHECK(all.steps.size() == 3);
   on.limit_steps = true;
-  const replay_result each = replay(program, swap, on);
+  const replay_result each = replay_named("swap_lru", program, on);
   CHECK(each.result == verdict::thrash);
   REQUIRE(each.steps.size() == 2);
   CHECK(double(each.steps[1].time.count()) > 4 * double(each.steps[1].unmanaged.count()));

@@ -1,6 +1,6 @@
 // Replaying a trace through the manager in virtual time: what it costs without a budget, and that
 // every verdict is what it says.
-#include "replay/replay_policy.hpp"
+#include "replay/replay_named.hpp"
 
 #include <doctest/doctest.h>
 
@@ -61,19 +61,19 @@ TEST_CASE("replay: without a budget") {
 
 TEST_CASE("replay: with room for all of it nothing happens, with less it takes longer") {
   const trace t = chain(8);
-  const replay_result all = replay(t, recompute_only(), {.budget = bytes{100}});
+  const replay_result all = replay_named("dtr", t, {.budget = bytes{100}});
   CHECK(all.result == replay_result::verdict::pass);
   CHECK(all.time == nanoseconds{80});
   CHECK(all.counts.evictions == 0);
   CHECK(all.peak == bytes{100});
-  const replay_result less = replay(t, recompute_only(), {.budget = bytes{60}});
+  const replay_result less = replay_named("dtr", t, {.budget = bytes{60}});
   CHECK(less.result == replay_result::verdict::pass);
   CHECK(less.recompute > nanoseconds{});
   CHECK(less.time == nanoseconds{80} + less.recompute);
   CHECK(less.peak <= bytes{60});
-  const replay_result swapped =
-      replay(t, policy<lru, offload_only, no_prefetch>{},
-             {.budget = bytes{60}, .host_budget = bytes{1000}, .rate_out = 10e9, .rate_in = 10e9});
+  const replay_result swapped = replay_named(
+      "swap_lru", t,
+      {.budget = bytes{60}, .host_budget = bytes{1000}, .rate_out = 10e9, .rate_in = 10e9});
   CHECK(swapped.result == replay_result::verdict::pass);
   CHECK(swapped.recompute == nanoseconds{});
   CHECK(swapped.counts.offloads > 0);
@@ -82,11 +82,10 @@ TEST_CASE("replay: with room for all of it nothing happens, with less it takes l
 
 TEST_CASE("replay: too small is a result, and so is too slow") {
   const trace t = chain(8);
-  const replay_result none = replay(t, recompute_only(), {.budget = bytes{30}});
+  const replay_result none = replay_named("dtr", t, {.budget = bytes{30}});
   CHECK(none.result == replay_result::verdict::oom);
   CHECK(!none.error.empty());
-  const replay_result slow =
-      replay(t, recompute_only(), {.budget = bytes{50}, .thrash_limit = 1.05});
+  const replay_result slow = replay_named("dtr", t, {.budget = bytes{50}, .thrash_limit = 1.05});
   CHECK(slow.result == replay_result::verdict::thrash);
   CHECK(slow.time > nanoseconds{84});
 }
@@ -113,11 +112,15 @@ trace accesses(const std::vector<trace::event>& events) {
 }
 
 /// Which tensors an observer sees come back, by their labels.
-struct teller {
-  std::vector<std::string>* reloads;
-  void on(const event& e) const {
-    if (e.what == event_kind::reload) reloads->emplace_back(e.label);
+class teller final : public any_observer {
+ public:
+  explicit teller(std::vector<std::string>& reloads) : reloads_(&reloads) {}
+  void on(const event& e) override {
+    if (e.what == event_kind::reload) reloads_->emplace_back(e.label);
   }
+
+ private:
+  std::vector<std::string>* reloads_;
 };
 
 struct told_result {
@@ -132,7 +135,8 @@ told_result replay_in_two(const trace& t) {
   on.host_budget = bytes{1000};
   on.thrash_limit = 100;
   told_result r;
-  r.result = replay(t, policy<lru, offload_only, no_prefetch>{}, on, teller{&r.reloads});
+  teller told(r.reloads);
+  r.result = replay_named("swap_lru", t, on, {.observer = &told});
   return r;
 }
 
@@ -149,12 +153,11 @@ TEST_CASE("replay: rates, latency and granularity are those of the header") {
   CHECK(unknown.rate_out == 5);
   CHECK(unknown.latency == nanoseconds{4});
 
-  const replay_result all = replay(t, delta::unmanaged(), {.budget = bytes{48}});
+  const replay_result all = replay_named("unmanaged", t, {.budget = bytes{48}});
   CHECK(all.result == replay_result::verdict::pass);
   CHECK(all.peak == bytes{48});
-  CHECK(replay(t, delta::unmanaged(), {.budget = bytes{47}}).result == replay_result::verdict::oom);
-  CHECK(replay(t, delta::unmanaged(), {.budget = bytes{47}}).error.find("'f'") !=
-        std::string::npos);
+  CHECK(replay_named("unmanaged", t, {.budget = bytes{47}}).result == replay_result::verdict::oom);
+  CHECK(replay_named("unmanaged", t, {.budget = bytes{47}}).error.find("'f'") != std::string::npos);
 }
 
 TEST_CASE("replay: reads and writes bring tensors in, under the names that the program gave them") {

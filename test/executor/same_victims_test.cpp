@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <sstream>
 #include <string>
 
 #include "delta/presets.hpp"
 #include "observe/decision_log.hpp"
+#include "replay/replay_named.hpp"
 #include "replay/replay_policy.hpp"
 #include "simrd_reference.hpp"
 #include "training.hpp"
@@ -24,21 +26,28 @@ struct replayed {
   replay_result row;
   std::string decisions;
 };
-replayed replay_with(const trace& t, auto policy, const replay_machine& on) {
+/// Replays under a policy that tells the observer what it decides.
+using replays = std::function<replay_result(any_observer&)>;
+replayed replay_with(const replays& replay_it) {
+  struct writer final : any_observer {
+    explicit writer(std::ostream& to) : log(to) {}
+    void on(const event& e) override { log.on(e); }
+    decision_log log;
+  };
   std::ostringstream log;
-  decision_log decisions(log);
-  const replay_result row = replay(t, policy, on, observed_by{&decisions});
+  writer decisions(log);
+  const replay_result row = replay_it(decisions);
   return {row, log.str()};
 }
 
 struct sums {
   std::uint64_t runs = 0, passed = 0, decisions = 0, asked = 0, asked_anew = 0;
 };
-void check_same(const trace& t, const char* name, auto policy, const replay_machine& on,
+void check_same(const char* name, bytes budget, const replays& keeping, const replays& asking,
                 sums& sum) {
-  INFO(name << " in " << on.budget.count << " bytes");
-  const replayed kept = replay_with(t, policy, on);
-  const replayed anew = replay_with(t, test::asking_always(policy), on);
+  INFO(name << " in " << budget.count << " bytes");
+  const replayed kept = replay_with(keeping);
+  const replayed anew = replay_with(asking);
   CHECK(kept.row.result == anew.row.result);
   CHECK(kept.row.time == anew.row.time);
   CHECK(kept.row.recompute == anew.row.recompute);
@@ -68,10 +77,21 @@ TEST_CASE("DTR's traces: the same victims, one after the other") {
     for (const std::uint64_t tenths : {3u, 5u, 7u, 9u}) {
       const replay_machine on{
           .budget = bytes{peak.count / 10 * tenths}, .host_budget = peak * 4, .places = true};
-      check_same(t, "base", policy<base, evict_only, no_prefetch>{}, on, sum);
-      check_same(t, "paper", paper(), on, sum);
-      check_same(t, "dtr", recompute_only(), on, sum);
-      check_same(t, "online", online(), on, sum);
+      // What has a name is compiled in delta::engine.
+      const auto check = [&](const char* name, const replays& keeping, const auto& policy) {
+        check_same(
+            name, on.budget, keeping,
+            [&](any_observer& o) { return replay(t, test::asking_always(policy), on, &o); }, sum);
+      };
+      const auto named = [&](const char* name) -> replays {
+        return [&, name](any_observer& o) { return replay_named(name, t, on, {.observer = &o}); };
+      };
+      const policy<base, evict_only, no_prefetch> by_size;
+      check(
+          "base", [&](any_observer& o) { return replay(t, by_size, on, &o); }, by_size);
+      check("paper", named("paper"), paper());
+      check("dtr", named("dtr"), recompute_only());
+      check("online", named("online"), online());
     }
     std::printf(
         "%s: %llu runs, %llu pass; %llu decisions, asked %llu times and %llu\n", model,

@@ -13,6 +13,7 @@
 #include "replay/replay_named.hpp"
 #include "replay/replay_policy.hpp"
 #include "simrd_reference.hpp"
+#include "tested_policy.hpp"
 
 using namespace delta;
 using namespace delta::executor;
@@ -30,12 +31,12 @@ auto msps_evict() {
 
 /// A chain of `layers` operators, and back again: every backward operator reads its layer's input
 /// and the gradient behind it. A tenth of it fits.
-template <class Policy>
-work chain(Policy p, std::size_t layers) {
+work chain(const test::tested_policy& p, std::size_t layers) {
   constexpr bytes size{1 << 20};
   simulated storage({.capacity = bytes{size.count * (layers / 10 + 4)},
                      .host_capacity = bytes{size.count * layers}});
-  manager m{p, storage};
+  const auto managed = p.manage(over(storage));
+  any_manager& m = *managed;
   const auto run = [&](std::initializer_list<tensor_id> inputs) {
     return m.run({.inputs = inputs, .outputs = {size}, .cost = nanoseconds{1'000'000}},
                  [](call&) {});
@@ -89,13 +90,13 @@ TEST_CASE("a cost is told by few records, on real traces") {
 }
 
 TEST_CASE("a cost is told by as few records in a graph of any size") {
-  const auto both = [](const auto& policy, const char* name) {
+  const auto both = [](const test::tested_policy& policy) {
     const work small = chain(policy, 500), large = chain(policy, 8000);
-    std::printf("chain, %-7s %6.2f records per answer with 500 layers, %6.2f with 8,000\n", name,
-                small.per_answer(), large.per_answer());
+    std::printf("chain, %-7s %6.2f records per answer with 500 layers, %6.2f with 8,000\n",
+                policy.name.c_str(), small.per_answer(), large.per_answer());
     CHECK(large.per_answer() <= 1.5 * small.per_answer() + 1);
   };
-  both(recompute_only(), "dtr");
-  both(online(), "online");
-  both(msps_evict(), "msps");
+  both(test::by_name("dtr"));
+  both(test::by_name("online"));
+  both(test::own("msps", msps_evict()));
 }
