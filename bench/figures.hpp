@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -45,12 +46,22 @@ class trace_folder {
   std::map<std::string, subject> read_;
 };
 
+/// A file beside a page, of the same run.
+struct page_file {
+  enum class kind : std::uint8_t {
+    drawing,  ///< carries both digests of the page
+    page,     ///< another page: carries that of all rows, and one of its own cells
+    rows      ///< is all rows
+  };
+  std::string_view name;
+  kind what = kind::drawing;
+};
+
 /// A page, docs/results/NAME.md.
 struct page {
   std::string_view name;
   std::string_view command;  ///< makes it anew
-  /// Files beside it, of the same run: they carry the page's digests.
-  std::span<const std::string_view> beside;
+  std::span<const page_file> beside;
   bool needs_traces = true;
   bool quick = true;  ///< under a sanitizer, too: seconds, not minutes
   recomputed (*compute)(trace_folder&) = nullptr;

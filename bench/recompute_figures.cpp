@@ -275,6 +275,9 @@ recomputed adaptive_page(trace_folder& traces) {
   }
   cells.in_turns("resnet32", "unet", 0.5, "adaptive");
   cells.target("transformer", "12 GB/s", 0.5);
+  // Where little fits, `learned` has most to decide: small changes show here first.
+  for (const char* trace : large) cells.grid(trace, "12 GB/s", 0.2, "learned");
+  for (const char* trace : small) cells.grid(trace, "25 GB/s", 0.2, "learned");
   return cells.take();
 }
 
@@ -440,8 +443,11 @@ const subject& trace_folder::operator[](const std::string& name) {
 }
 
 std::span<const page> pages() noexcept {
-  static constexpr std::array<std::string_view, 1> replay_files{"replay.svg"};
-  static constexpr std::array<std::string_view, 2> adaptive_files{"adaptive.svg", "adaptive.png"};
+  using kind = page_file::kind;
+  static constexpr std::array replay_files{page_file{"replay.svg"},
+                                           page_file{"simrd.md", kind::page}};
+  static constexpr std::array adaptive_files{page_file{"adaptive.svg"}, page_file{"adaptive.png"},
+                                             page_file{"adaptive.json", kind::rows}};
   static constexpr std::string_view replays = "python3 bench/replay_results.py";
   static constexpr std::array all{
       page{"replay", replays, replay_files, true, false, replay_page},
