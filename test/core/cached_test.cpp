@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <random>
 #include <span>
@@ -16,6 +17,7 @@
 #include "delta/storage/simulated.hpp"
 #include "do_anything.hpp"
 #include "seeds.hpp"
+#include "tested_policy.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -27,7 +29,8 @@ constexpr auto nothing = [](call&) {};
 /// x -> a -> b, of 10, 30 and 30 bytes in 100; b is evicted, and a if it was not dropped.
 struct chain {
   simulated storage{{.capacity = 100_B, .host_capacity = 40_B, .rate_out = 1e9, .rate_in = 1e9}};
-  manager<dtr, evict_only, no_prefetch, simulated, no_observer> m{recompute_only(), storage};
+  std::unique_ptr<any_manager> managed = make_manager("dtr", over(storage));
+  any_manager& m = *managed;
   tensor_id x = m.variable(10_B);
   tensor_id a = m.run({.inputs = {x}, .outputs = {30_B}, .cost = nanoseconds{100}}, nothing);
   tensor_id b = m.run({.inputs = {a}, .outputs = {30_B}, .cost = nanoseconds{100}}, nothing);
@@ -89,7 +92,8 @@ TEST_CASE("what is dropped while an operator or a view has it goes at their end"
 
 TEST_CASE("taking back what is cached asks nobody") {
   simulated storage{{.capacity = 1000_B}};
-  manager m{recompute_only(), storage};
+  const auto managed = make_manager("dtr", over(storage));
+  any_manager& m = *managed;
   const tensor_id x = m.variable(10_B);
   std::vector<tensor_id> links{m.run({.inputs = {x}, .outputs = {10_B}}, nothing)};
   while (links.size() < 50)
@@ -111,7 +115,8 @@ TEST_CASE("taking back what is cached asks nobody") {
 
 TEST_CASE("what is cached has no host copy") {
   simulated storage{{.capacity = 100_B, .host_capacity = 40_B, .rate_out = 1e9, .rate_in = 1e9}};
-  manager m{policy<lru, offload_only, no_prefetch>{}, storage};
+  const auto managed = make_manager("swap_lru", over(storage));
+  any_manager& m = *managed;
   const tensor_id a = m.run({.outputs = {30_B}}, nothing);
   m.make_room(100_B);
   CHECK(storage.host_used() == 30_B);
@@ -138,7 +143,8 @@ TEST_CASE("an update brings back what was pinned after it had left") {
 
 TEST_CASE("random programs: what the program holds can be had, or a typed error says why not") {
   int had = 0, refused = 0;
-  const auto play = [&](std::uint64_t seed, auto policy) {
+  const auto play = [&](std::uint64_t seed, const tested_policy& policy) {
+    CAPTURE(policy.name);
     std::mt19937_64 rng(seed);
     // Without moving, free bytes may lie in pieces: the ways that do without them are tried, too.
     simulated storage{{.capacity = 400_B,
@@ -147,7 +153,8 @@ TEST_CASE("random programs: what the program holds can be had, or a typed error 
                        .rate_in = 1e9,
                        .moving = seed % 2 == 0}};
     {
-      manager m{std::move(policy), storage};
+      const auto managed = policy.manage(over(storage));
+      any_manager& m = *managed;
       const std::vector<tensor_id> held = do_anything(m, rng, 300);
       for (const tensor_id t : held) had_room([&] { (void)m.acquire(t); }) ? ++had : ++refused;
       for (const tensor_id t : held) m.drop(t);
@@ -157,10 +164,8 @@ TEST_CASE("random programs: what the program holds can be had, or a typed error 
   };
   for (std::uint64_t seed = 0; seed < seeds(150); ++seed) {
     CAPTURE(seed);
-    play(seed, recompute_only());
-    play(seed, online());
-    play(seed, paper());
-    play(seed, policy<lru, cheaper, lifo_prefetch>{});
+    for (const char* name : {"dtr", "online", "paper"}) play(seed, by_name(name));
+    play(seed, own("lru cheaper lifo", policy<lru, cheaper, lifo_prefetch>{}));
   }
   MESSAGE(had << " had, " << refused << " refused");
   CHECK(had > refused);

@@ -54,11 +54,11 @@ verdict attempt(const program& p, const tested_policy& policy, bytes budget, byt
 /// Every policy that may offload: the named ones, and some whose parts are mixed.
 std::vector<tested_policy> offloading_policies() {
   std::vector<tested_policy> all{
-      own("lru offload", policy<lru, offload_only, no_prefetch>{}),
       own("greedy cheaper lifo", policy<greedy, cheaper, lifo_prefetch>{}),
       own("msps paper", policy<msps, paper_ratio, no_prefetch>{}),
       own("dtr cheaper fifo", policy<dtr, cheaper, fifo_prefetch>{})};
-  for (const char* name : {"online", "paper", "learned", "adaptive"}) all.push_back(by_name(name));
+  for (const char* name : {"online", "paper", "learned", "adaptive", "swap_lru"})
+    all.push_back(by_name(name));
   return all;
 }
 

@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "delta/presets.hpp"
+#include "delta/engine/engine.hpp"
 #include "delta/storage/simulated.hpp"
+#include "observe/watchers.hpp"
 #include "random_program.hpp"
 
 using namespace delta;
@@ -40,17 +41,16 @@ struct told {
   counters counts;
 };
 
-template <class Policy>
-told follow(const program& p, Policy policy) {
+told follow(const program& p, const char* policy) {
   simulated storage({.capacity = bytes{largest_footprint(p).count * 6 / 5},
                      .host_capacity = 64_KiB,
                      .rate_out = 2e9,
                      .rate_in = 2e9});
   std::ostringstream text;
-  decision_log log{text};
-  manager m{std::move(policy), storage, observed_by{&log}};
-  run_program(m, p, run_now{}, [] {});
-  return {text.str(), m.counts()};
+  watchers seen(nullptr, &text);
+  const auto m = make_manager(policy, over(storage), {.observer = &seen});
+  run_program(*m, p, run_now{}, [] {});
+  return {text.str(), m->counts()};
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ TEST_CASE("the log tells what the counters count, in order, and the same again")
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     CAPTURE(seed);
     const program p = random_program(seed);
-    for (const told& t : {follow(p, online()), follow(p, paper())}) {
+    for (const told& t : {follow(p, "online"), follow(p, "paper")}) {
       std::map<std::string, std::uint64_t> n;
       std::uint64_t number = 0;
       std::int64_t last = 0;
@@ -120,7 +120,7 @@ TEST_CASE("the log tells what the counters count, in order, and the same again")
       CHECK(n["wait"] <= t.counts.waits);       // clearing a window waits without a word
       CHECK(n["evict"] <= t.counts.evictions);  // the dropped leave without a word
     }
-    CHECK(follow(p, online()).text == follow(p, online()).text);
+    CHECK(follow(p, "online").text == follow(p, "online").text);
   }
   CHECK(decisions > 1000);
 }

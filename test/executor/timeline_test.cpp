@@ -11,12 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "delta/presets.hpp"
+#include "delta/engine/engine.hpp"
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
+#include "observe/watchers.hpp"
 #include "random_program.hpp"
 
 using namespace delta;
+using delta::executor::watchers;
 using namespace delta::test;
 using nlohmann::json;
 
@@ -28,8 +30,7 @@ struct told {
   nanoseconds end{};
 };
 
-template <class Policy>
-told follow(const program& p, Policy policy) {
+told follow(const program& p, const char* policy) {
   simulated storage({.capacity = bytes{largest_footprint(p).count * 6 / 5},
                      .host_capacity = 64_KiB,
                      .rate_out = 2e9,
@@ -37,10 +38,10 @@ told follow(const program& p, Policy policy) {
   std::ostringstream text;
   told result;
   {
-    timeline lanes{text};
-    manager m{std::move(policy), storage, observed_by{&lanes}};
-    run_program(m, p, run_now{}, [&] { CHECK(storage.used() <= storage.capacity()); });
-    result.counts = m.counts();
+    watchers seen(&text, nullptr);
+    const auto m = make_manager(policy, over(storage), {.observer = &seen});
+    run_program(*m, p, run_now{}, [&] { CHECK(storage.used() <= storage.capacity()); });
+    result.counts = m->counts();
   }
   result.end = storage.now();
   result.events = json::parse(text.str());
@@ -72,7 +73,7 @@ TEST_CASE("a timeline tells what the counters count") {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     CAPTURE(seed);
     const program p = random_program(seed);
-    for (const told& t : {follow(p, online()), follow(p, paper())}) {
+    for (const told& t : {follow(p, "online"), follow(p, "paper")}) {
       const counters& n = t.counts;
       CHECK(in_category(t.events, "run") == n.operators);
       CHECK(in_category(t.events, "recompute") == n.recomputes);
@@ -95,7 +96,7 @@ TEST_CASE("a timeline's lanes are serial, its counters within the budget, its nu
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     CAPTURE(seed);
     const program p = random_program(seed);
-    const told t = follow(p, online());
+    const told t = follow(p, "online");
     std::map<int, double> end;
     std::uint64_t last = 0;
     for (const json& e : t.events) {
