@@ -113,9 +113,10 @@ def git(*arguments):
 
 
 def commit():
-    """What was replayed; this page and the figure do not count as changes."""
-    name = git("rev-parse", "--short", "HEAD").stdout.strip() or "unknown"
-    changed = git("diff", "--quiet", "HEAD", "--", "include", "executor").returncode != 0
+    """The last one that changed what is replayed: later ones would write the same."""
+    what = ("include", "engine", "executor")
+    name = git("log", "-1", "--format=%h", "--", *what).stdout.strip() or "unknown"
+    changed = git("diff", "--quiet", "HEAD", "--", *what).returncode != 0
     return f"Commit {name}{', with changes not committed' if changed else ''}."
 
 

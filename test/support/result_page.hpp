@@ -41,7 +41,7 @@ class result_page {
     if (text_.find(begin, at + 1) != std::string::npos)
       throw page_error(name_ + ": several lines of " + form + "; expected: one");
     constexpr std::size_t digits = 16;
-    const std::string found = text_.substr(at + begin.size(), digits);
+    std::string found = text_.substr(at + begin.size(), digits);
     const bool whole = found.size() == digits &&
                        found.find_first_not_of("0123456789abcdef") == std::string::npos &&
                        text_.compare(at + begin.size() + digits, end.size(), end) == 0;
@@ -81,7 +81,7 @@ class result_page {
   }
 
  private:
-  static std::string trimmed(std::string text) {
+  static std::string trimmed(const std::string& text) {
     const std::size_t first = text.find_first_not_of(' ');
     if (first == std::string::npos) return "";
     return text.substr(first, text.find_last_not_of(' ') - first + 1);
