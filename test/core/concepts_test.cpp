@@ -397,7 +397,7 @@ class heuristic_spy {
   template <Heuristic H>
   heuristic_spy(findings& found, H inner)
       : found_(&found), score_([&found, inner](const context& c, tensor_id t) {
-          if constexpr (weighs_tensor<H>) found.expect(inner.weight(c, t) >= 0);
+          found.expect(weight_is_right(inner, c, t));
           return score_of(inner, c, t);
         }) {}
   double score(const context& c, tensor_id t) const {
@@ -408,6 +408,13 @@ class heuristic_spy {
   }
 
  private:
+  template <Heuristic H>
+  static bool weight_is_right(const H& h, const context& c, tensor_id t) {
+    if constexpr (weighs_tensor<H>)
+      return h.weight(c, t) >= 0;
+    else
+      return true;
+  }
   findings* found_;
   std::function<double(const context&, tensor_id)> score_;
 };
@@ -441,8 +448,6 @@ class decider_spy {
   std::function<action(const context&, tensor_id)> decide_;
   std::function<restoration(const context&, tensor_id)> restore_;
 };
-template <Decider D>
-decider_spy(findings&, D) -> decider_spy<evicts<D>(), offloads<D>()>;
 /// What a prefetcher has that is detected is called, or stands for its default.
 class prefetcher_spy {
  public:
@@ -502,10 +507,9 @@ all_findings observe(H h, D d, P p) {
                        .host_capacity = 600_B,
                        .rate_out = 2e9,
                        .rate_in = 2e9});
-    const auto m =
-        make_manager(policy{heuristic_spy(found.heuristic, h), decider_spy(found.decider, d),
-                            prefetcher_spy(found.prefetcher, p)},
-                     over(storage));
+    policy<heuristic_spy, decider_spy<evicts<D>(), offloads<D>()>, prefetcher_spy> spied{
+        {found.heuristic, h}, {found.decider, d}, {found.prefetcher, p}};
+    const auto m = make_manager(std::move(spied), over(storage));
     try {
       run_program(*m, it, run_now{}, [] {});
     } catch (const budget_exceeded&) {
