@@ -1,5 +1,5 @@
 // delta benchmark: for each page of docs/results whose figures are virtual time, some of its cells
-// computed anew. A page that is stale has others, or another digest.
+// computed anew. A stale page differs in a cell or in the digest.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct cell {
 struct recomputed {
   std::vector<cell> cells;
   std::vector<std::string> rows;  ///< lines of the JSON file beside the page
-  executor::digest exact;         ///< of what the cells round: ns, counts and bytes
+  executor::digest exact;         ///< over the unrounded values: ns, counts and bytes
 };
 
 /// DTR's traces, each read when it is asked for first.
@@ -50,8 +50,8 @@ class trace_folder {
 struct page_file {
   enum class kind : std::uint8_t {
     drawing,  ///< carries both digests of the page
-    page,     ///< another page: carries that of all rows, and one of its own cells
-    rows      ///< is all rows
+    page,     ///< another page: carries the digest of all rows, and one of its own cells
+    rows      ///< the rows themselves: its bytes are what that digest covers
   };
   std::string_view name;
   kind what = kind::drawing;
@@ -66,7 +66,8 @@ struct page {
   bool quick = true;  ///< under a sanitizer, too: seconds, not minutes
   recomputed (*compute)(trace_folder&) = nullptr;
 };
-/// All that are held against what is computed anew. Of all together: some three seconds.
+/// All pages that are compared with what is computed anew. All together take some four seconds in
+/// release.
 std::span<const page> pages() noexcept;
 
 /// The line of a page that has the digest of the cells that are computed anew.

@@ -1,6 +1,7 @@
 // delta: the rules of a trace (docs/traces.md), checked event by event.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

@@ -1,5 +1,5 @@
 // delta: the concept Device: two memories and three serial engines, what an arena needs of a
-// machine. The fences that a Device is given are all that it has to keep; who waits for whom is
+// machine. The fences that a Device is given are all that it must obey; who waits for whom is
 // decided in storage_rules.
 #pragma once
 
@@ -14,10 +14,11 @@ namespace delta {
 // ---------------------------------------------------------------------------------------------
 // Semantic rules:
 //  * Work on one engine runs in the order in which it was queued. Nothing needs to be done when a
-//    function returns, except where it says so; fences name only work that was queued before.
+//    function returns, except where its comment says so; fences name only work that was queued
+//    before.
 //  * A stamp's point is larger than those of all earlier stamps of its engine; 0 is never given.
 //    When a stamp is reached, all that it was ordered after is reached, too.
-//  * Once reached(s) has said yes it says so for ever. It says yes at last, without a wait.
+//  * Once reached(s) has said yes it says so for ever. It says yes in the end, though nobody waits.
 //  * The host may touch memory only after reached() or wait() said that its users are done; what
 //    the host did before it queues work, that work sees.
 // ---------------------------------------------------------------------------------------------
@@ -68,11 +69,6 @@ concept knows_time_and_rates = requires(const D& d, direction way) {
   { d.backlog(way) } -> std::same_as<nanoseconds>;
 };
 
-/// Detected: `native_stream()` -> void*, what a kernel is launched on; `began(stamp)` ->
-/// optional<nanoseconds>, when work began, by now()'s clock; `move_rate()` -> double, bytes per
-/// second within the device; `burden(direction)` -> double, what kernels lose by copies that way
-/// beside them, in ns per ns of copying; `alone(stamp)` -> optional<nanoseconds>, what work on the
-/// compute engine would have taken without copies beside it, known when `elapsed` is.
 /// What a machine must have for an arena: 14 functions in five groups. In outline, where everything
 /// is done at once:
 ///
@@ -85,6 +81,13 @@ concept knows_time_and_rates = requires(const D& d, direction way) {
 ///     double rate(delta::direction d) const;         // and latency, backlog, now, waited
 ///   };
 ///   static_assert(delta::Device<my_device>);
+///
+/// Optional functions, called where a device has them: `native_stream()` -> void*, what a kernel is
+/// launched on; `began(stamp)` -> optional<nanoseconds>, when work began, by now()'s clock;
+/// `move_rate()` -> double, bytes per second within the device; `burden(direction)` -> double, what
+/// kernels lose by copies that way beside them, in ns per ns of copying; `alone(stamp)` ->
+/// optional<nanoseconds>, what work on the compute engine would have taken without copies beside
+/// it, known when `elapsed` is.
 template <class D>
 concept Device = has_two_memories<D> && copies_both_ways<D> && brackets_compute<D> &&
                  answers_for_stamps<D> && knows_time_and_rates<D>;

@@ -27,8 +27,8 @@ class open_operator {
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   [[nodiscard]] std::size_t outputs() const noexcept { return outputs_.size(); }
 
-  /// Begins: inputs together, tick taken, bracket open. If what is allocated already does not fit,
-  /// nothing is open afterwards.
+  /// Begins: inputs together, tick taken, bracket open. If the outputs and the workspace that `op`
+  /// lists do not fit, nothing is open afterwards.
   void open(const operation_span& op) {
     sizes_.clear(), outputs_.clear(), pieces_.clear();
     typename frame_type::gathering inputs(*frame_, op, {});
@@ -59,7 +59,7 @@ class open_operator {
     });
     return sizes_.size() - 1;
   }
-  /// Scratch: at most one, as a replay allocates it in one piece.
+  /// Scratch: at most one, as a replay allocates it as one block.
   void add_workspace(bytes size) {
     if (scratch_) throw misuse("an operator has one workspace");
     pausing([&] { scratch_ = obtain(size), workspace_ = size; });
@@ -100,7 +100,7 @@ class open_operator {
   void abort() {
     if (bracket_) close_bracket({});
     unhold();
-    // `gathering`, which `stay` has let go, had taken the number.
+    // `gathering` had taken the number, and no longer gives it back since `stay`.
     frame_->take_number_back();
     finish();
   }
@@ -178,7 +178,7 @@ class open_operator {
   }
 
   frame_type* frame_;
-  bool open_ = false, bracket_ = false;  // begun; and its bracket is not closed for the moment
+  bool open_ = false, bracket_ = false;  // it has begun; the storage's bracket is open now
   std::vector<bytes> sizes_;
   std::vector<block> outputs_;
   block scratch_;

@@ -19,8 +19,8 @@
 
 namespace delta::detail {
 
-/// The operator at hand: what it reads and updates, and what it was called with. There is one at a
-/// time. Its parts are public, as `operator_run` and `open_operator` work with them.
+/// The operator at hand: what it reads and updates. There is one at a time. The frame's members are
+/// public because `operator_run` and `open_operator` use them.
 template <class Reclaimer>
 class operator_frame {
   using recorder = typename Reclaimer::recorder;
@@ -54,12 +54,12 @@ class operator_frame {
       // The next operator's need is guessed to be this one's (P-8). What an open one allocates
       // shows at its end.
       f.table.now.coming_need = need;
-      // With less than this no order of doing things would help, so errors name it.
+      // A smaller budget can never do, so errors name at least this.
       f.reclaimer.raise_floor(need + f.footprint());
       f.began_ = f.table.advance();
       f.record_beginning(op.name);
       try {
-        // Lives until the old versions are severed: bringing the inputs may take any room.
+        // Must outlive `renew`: bringing the inputs may take any room.
         typename versions<Reclaimer>::protection dependents(f.updated, op.updates, op.name);
         f.restore.bring(f.touched_, need, op.name);
         locked_ = true;
@@ -131,8 +131,8 @@ class operator_frame {
     made_ = ids;
     reclaimer.events().work(event_kind::run, name_, ids, pieces.back());
   }
-  /// It has come to its end. Touched before they are unlocked: an input that was dropped meanwhile
-  /// goes with its lock.
+  /// The operator has ended. Its tensors are touched before they are unlocked, as unlocking may
+  /// free one that was dropped meanwhile.
   void leave() {
     for (const tensor_id t : touched_) table.touch(t, began_);
     restore.unlock(touched_);
@@ -144,7 +144,8 @@ class operator_frame {
     table.steps.forget_times([&](stamp s) { return table.cost_of(s); });
     table.steps.end_of_step(table.now.clock, table.tensors);
   }
-  /// The next step begins: what a selector took to rehearse it is not its time.
+  /// The next step begins: the time that a selector has spent on rehearsing it does not count as
+  /// the step's.
   void begin_timing() {
     if constexpr (recorder::enabled) {
       table.follow_clock();

@@ -31,14 +31,15 @@ class restore_means {
   /// Of the last plan: what it needed beyond what could be made free.
   bytes shortage{};
 
-  /// Each tensor once per mention. O(list).
+  /// A tensor that is listed twice is locked twice. O(list).
   void lock(std::span<const tensor_id> list) {
     for (const tensor_id t : list) table.lock(t);
   }
   void unlock(std::span<const tensor_id> list) {
     for (const tensor_id t : list) table.unlock(t);
   }
-  /// Of one that was claimed: what was offloading or reloading has become resident.
+  /// Not on the device. Of a tensor that was claimed (`residency_table::claim`), so that one whose
+  /// copy is under way is resident.
   [[nodiscard]] bool missing(tensor_id t) const {
     return table.tensors[t].where != residency::resident;
   }
@@ -52,10 +53,9 @@ class restore_means {
     reclaimer.make(table.tensors[t].footprint, operation, size);
     reclaimer.bring_back(t, reclaimer.obtain(size, reclaimer.lifetime_of(t)), event_kind::reload);
   }
-  /// A replay brought back more than anybody waits for: what the program has dropped is set aside.
-  /// O(outputs).
+  /// After a replay: its outputs that nobody needs are cached. O(outputs).
   void drop_unneeded(operator_id o) {
-    // A copy of the list, as setting aside may recycle the record itself.
+    // A copy of the list, as caching may recycle the record itself.
     const auto made = table.tensors.outputs(o);
     made_.assign(made.begin(), made.end());
     for (const tensor_id t : made_)
@@ -63,8 +63,8 @@ class restore_means {
           r.in_use && r.references == 0 && r.locks == 0 && r.wanted == 0)
         table.cache(t);
   }
-  /// The report of a restore that failed: with as much more as its plan lacked, it would have gone.
-  /// Less may do, too; but nothing less is known to.
+  /// The report of a restore that failed. A budget that is larger by what the plan lacked would
+  /// have let it start; less may do, too, but nothing less is known to.
   [[nodiscard]] memory_report report(bytes need, const char* operation) {
     memory_report r = reclaimer.report(need, operation);
     r.smallest_budget = std::max(r.smallest_budget, r.capacity + shortage);

@@ -12,10 +12,10 @@
 
 namespace delta::detail {
 
-/// Depth first with an explicit stack. What waits for a sibling stays if it can, and may be taken
-/// if it must (to the host where possible), so that a chain never locks more than one operator's
-/// inputs. A cap on replays bounds it: in a budget too small two siblings can take each other away
-/// for ever (P-26).
+/// Depth first with an explicit stack. An input that waits for its siblings is not locked: it is
+/// released when nothing else can be (to the host where possible), so that a chain never locks more
+/// than one operator's inputs. A cap on replays bounds it: in a budget too small two siblings can
+/// take each other away for ever (P-26).
 template <class Reclaimer>
 class restore_on_demand {
  public:
@@ -29,7 +29,7 @@ class restore_on_demand {
     // The operator that asked is at the bottom: it has no record yet, so none stands for it.
     frames_.assign(1, operator_id::none);
     replays_ = 0;
-    // Ten times what a restore takes that makes everything once.
+    // Ten times the replays of a restore that makes everything once.
     cap_ = 10 * (g.live_records() + 1);
     want(operator_id::none);
     try {
@@ -48,8 +48,8 @@ class restore_on_demand {
   }
 
  private:
-  // One step of whoever waits for nobody else: down to what makes a missing input, or, where all
-  // inputs can be had, its replay and up. False: the asker's inputs are here.
+  // One step for the operator on top of the stack: down to what makes a missing input, or, where
+  // all inputs can be had, its replay and up. False: the asker's inputs are here.
   bool advance(const char* operation) {
     auto& table = means_->table;
     const graph& g = table.tensors;
@@ -96,7 +96,7 @@ class restore_on_demand {
   }
   void unwant(operator_id o) {
     graph& g = means_->table.tensors;
-    // A copy of the list: setting aside may recycle the record.
+    // A copy of the list: caching may recycle the record.
     wanted_.assign(inputs(o).begin(), inputs(o).end());
     for (const tensor_id t : wanted_) --g[t].wanted, g.reweigh(t);
     for (const tensor_id t : wanted_)

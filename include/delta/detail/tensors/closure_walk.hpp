@@ -72,12 +72,11 @@ class closure_walk {
   [[nodiscard]] const tensor& at(tensor_id t) const noexcept { return (*graph_)[t]; }
 
   void add(operator_id o, double& to) noexcept {
-    // At the limit the walk goes on over what it has found, and finds nothing more.
     if (o == operator_id::none) return;
     const operator_record& r = (*graph_)[o];
     if (r.mark == mark_) return;
     if (count_ == most_ || sums_.records > enough_) {
-      // The longest walk is as good as it gets.
+      // Nothing more is added. A sum over 1,024 records counts as complete, as there is no better.
       if (most_ < limit || count_ < most_) sums_.complete = false;
       return;
     }
@@ -94,7 +93,7 @@ class closure_walk {
         const tensor& r = at(in);
         const bool dropped = what_ == closure::later && dropped_by(in);
         if (dropped || missing(r)) {
-          // Not multiplied along a chain: whoever shares the end of it shares all of it.
+          // Shares are not multiplied along a chain: whoever shares its end shares all of it.
           share_ = dropped ? std::max(sharing_[i], past_->uses_of(in)) : sharing_[i];
           add(r.producer, sums_.records);
           share_ = 1;
@@ -165,13 +164,13 @@ class closure_walk {
 
 /// What a closure costs, in ns, as far as it is asked for: told from what is kept with the tensor
 /// where the graph keeps it, else by a walk. Of a closure that meets a tensor on the host a lower
-/// bound is kept: its price changes with the queue. `q`: lower bounds will do; null: they won't.
-/// O(closure), or what of it costs `enough`.
+/// bound is kept: the price of a reload changes with the queue. `q`: lower bounds will do; null:
+/// the cost must be exact. O(closure), or what of it costs `enough`.
 [[nodiscard]] inline double closure_cost(const graph& g, const conditions& c, const history& past,
                                          question* q, tensor_id t, closure what,
                                          std::uint32_t position, double enough) noexcept {
-  // Of a rough answer's records: four at first, which tell most of what is short; four times as
-  // many whenever it is asked more closely.
+  // A rough answer looks at four records, which tell most of what is short; each closer question at
+  // four times as many.
   constexpr std::uint8_t first_reach = 1, deepest = 5;
   static_assert(closure_walk::limit == std::size_t{1} << (2 * deepest));
   const tensor& r = g[t];
