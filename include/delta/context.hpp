@@ -31,7 +31,7 @@ inline constexpr double never = std::numeric_limits<double>::infinity();
 class context {
  public:
   /// Made by the manager; both outlive it.
-  context(const graph& g, const conditions& c) noexcept : graph_(&g), conditions_(&c) {}
+  context(const graph& g, const conditions& c) noexcept : pricing_{&g, &c, &nothing_known} {}
 
   /// m: the bytes that leave when it does, rounded as the storage counts (equation 1).
   [[nodiscard]] double bytes(tensor_id t) const noexcept {
@@ -41,7 +41,8 @@ class context {
   /// DTR has it: an operator that takes long makes everything else older. Where the storage's clock
   /// stands still, as no cost is known, it counts operators (P-17).
   [[nodiscard]] double staleness(tensor_id t) const noexcept {
-    const double s = static_cast<double>(conditions_->clock.count()) - graph_->last_use(t);
+    const double s =
+        static_cast<double>(pricing_.now->clock.count()) - pricing_.tensors->last_use(t);
     return s > 1.0 ? s : 1.0;
   }
   /// c_r, in ns: its operator and every operator that must run before it because an input is gone;
@@ -51,7 +52,7 @@ class context {
   /// whether it is over `enough` says so: then it is exact up to that, and else any cost over it.
   /// O(closure), or what of it costs `enough`.
   [[nodiscard]] double recompute_cost(tensor_id t, double enough = never) const noexcept {
-    return can_recompute(t) ? closure_cost(t, closure::ancestors, no_position, enough) : never;
+    return can_recompute(t) ? pricing_.cost(t, closure::ancestors, no_position, enough) : never;
   }
   /// The same as it will be when `t` is used next, by that forecast: what the program will have
   /// dropped by then, and what it has dropped already, counts as gone; dropped sources stay. As of
@@ -62,26 +63,26 @@ class context {
                                          double enough = never) const noexcept {
     if (!can_recompute(t)) return never;
     const bool known = use.what == forecast::kind::known;
-    return closure_cost(t, closure::later, known ? use.position : no_position, enough);
+    return pricing_.cost(t, closure::later, known ? use.position : no_position, enough);
   }
   /// Is anything to be recomputed from `t`: missing, made from it directly or through what is
   /// missing too, and of use to the program again? Then `t` has its price, though the program
   /// itself may never use it. Follows 16 records at most, and says yes where there are more.
   /// O(readers).
   [[nodiscard]] bool recomputes_others(tensor_id t) const noexcept {
-    return detail::recomputes_others(*graph_, t, [&](tensor_id out) {
+    return detail::recomputes_others(*pricing_.tensors, t, [&](tensor_id out) {
       return at(out).references > 0 && next_use(out).what != forecast::kind::never;
     });
   }
   /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the descendants whose
   /// bytes are gone (Kirisame et al. 2020). One limit of 1,024 records for both. O(closure).
   [[nodiscard]] double neighbourhood_cost(tensor_id t) const noexcept {
-    return can_recompute(t) ? closure_cost(t, closure::neighbourhood, no_position, never) : never;
+    return can_recompute(t) ? pricing_.cost(t, closure::neighbourhood, no_position, never) : never;
   }
   /// One copy of it, in ns, without waiting for the queue: latency + m / rate (repairs P-14).
   [[nodiscard]] double copy_cost(tensor_id t, direction d) const noexcept {
     const auto i = static_cast<std::size_t>(d);
-    return conditions_->latency[i] + 1e9 * bytes(t) / conditions_->rate[i];
+    return pricing_.now->latency[i] + 1e9 * bytes(t) / pricing_.now->rate[i];
   }
   /// c_s, in ns: out and in again; out is 0 when a clean host copy exists. Infinite where it can't
   /// be offloaded (repairs P-14, P-16).
@@ -96,7 +97,7 @@ class context {
   /// What bringing it back from the host costs from now, in ns, the wait for the copy-in queue
   /// included; infinite without a host copy.
   [[nodiscard]] double reload_cost(tensor_id t) const noexcept {
-    return at(t).host ? detail::closure_walk::reload(at(t), *conditions_) : never;
+    return at(t).host ? detail::closure_walk::reload(at(t), *pricing_.now) : never;
   }
   /// What getting it back would cost if it left the cheaper way, in ns; 0 if nobody wants it back.
   /// The way by recomputing counts where a producer is there, whether or not a pin or the decider
@@ -109,25 +110,25 @@ class context {
 
   /// How long a copy queued now would wait before it starts, in ns.
   [[nodiscard]] double backlog(direction d) const noexcept {
-    return conditions_->backlog[static_cast<std::size_t>(d)];
+    return pricing_.now->backlog[static_cast<std::size_t>(d)];
   }
   /// Bytes per second in that direction, as the storage measures or assumes it; without latency.
   [[nodiscard]] double rate(direction d) const noexcept {
-    return conditions_->rate[static_cast<std::size_t>(d)];
+    return pricing_.now->rate[static_cast<std::size_t>(d)];
   }
   /// ns of every copy in that direction, before its first byte.
   [[nodiscard]] double latency(direction d) const noexcept {
-    return conditions_->latency[static_cast<std::size_t>(d)];
+    return pricing_.now->latency[static_cast<std::size_t>(d)];
   }
   /// What kernels lose by copies that way beside them, in ns per ns of copying, as the storage
   /// measures it; 0: nothing, or it is not known. 1: as if compute did the copying.
   [[nodiscard]] double burden(direction d) const noexcept {
-    return conditions_->burden[static_cast<std::size_t>(d)];
+    return pricing_.now->burden[static_cast<std::size_t>(d)];
   }
   /// Bytes of the host budget that are not taken.
-  [[nodiscard]] double host_free() const noexcept { return count(conditions_->host_free); }
+  [[nodiscard]] double host_free() const noexcept { return count(pricing_.now->host_free); }
   /// Of several policies the one that decides in this step (switching.hpp).
-  [[nodiscard]] std::uint32_t variant() const noexcept { return conditions_->variant; }
+  [[nodiscard]] std::uint32_t variant() const noexcept { return pricing_.now->variant; }
 
   /// Is a valid copy of it on the host? Of a resident tensor: it can leave without a copy.
   [[nodiscard]] bool is_clean(tensor_id t) const noexcept {
@@ -150,17 +151,18 @@ class context {
   /// often in this step while the program holds it (P-26).
   [[nodiscard]] bool can_evict(tensor_id t) const noexcept {
     const tensor& r = at(t);
-    return conditions_->may_evict && r.producer != operator_id::none && !r.persistent &&
+    return pricing_.now->may_evict && r.producer != operator_id::none && !r.persistent &&
            !covers(r.pinned, pin::evict) &&
-           (r.references == 0 || (*graph_)[r.producer].replays < conditions_->recompute_cap);
+           (r.references == 0 ||
+            (*pricing_.tensors)[r.producer].replays < pricing_.now->recompute_cap);
   }
   /// May it go to the host? Not against its pin or the decider's word, and only where a copy is
   /// there already or the host has as many bytes left (P-16). They may lie in pieces: the storage
   /// has the last word.
   [[nodiscard]] bool can_offload(tensor_id t) const noexcept {
     const tensor& r = at(t);
-    return conditions_->may_offload && !covers(r.pinned, pin::offload) &&
-           (r.host || r.footprint <= conditions_->host_free);
+    return pricing_.now->may_offload && !covers(r.pinned, pin::offload) &&
+           (r.host || r.footprint <= pricing_.now->host_free);
   }
   /// The name of the operator that made it; "" of what came from outside the step. Known of every
   /// policy, with or without records.
@@ -174,27 +176,29 @@ class context {
   /// Came it back early, and was not used yet?
   [[nodiscard]] bool is_fresh(tensor_id t) const noexcept { return at(t).fresh; }
   /// When an operator touched it, by `clock`.
-  [[nodiscard]] double last_use(tensor_id t) const noexcept { return graph_->last_use(t); }
+  [[nodiscard]] double last_use(tensor_id t) const noexcept {
+    return pricing_.tensors->last_use(t);
+  }
 
   /// The tick, and whether the program has said that the backward pass has begun
   /// (manager::backward).
-  [[nodiscard]] tick now() const noexcept { return conditions_->now; }
-  [[nodiscard]] bool backward() const noexcept { return conditions_->backward; }
+  [[nodiscard]] tick now() const noexcept { return pricing_.now->now; }
+  [[nodiscard]] bool backward() const noexcept { return pricing_.now->backward; }
   /// ns by the clock that staleness is reckoned by: their difference is when a tensor was used.
   [[nodiscard]] double clock() const noexcept {
-    return static_cast<double>(conditions_->clock.count());
+    return static_cast<double>(pricing_.now->clock.count());
   }
   /// ns by which that clock is ahead of the storage's: operators that took no time.
   [[nodiscard]] double ahead() const noexcept {
-    return static_cast<double>(conditions_->ahead.count());
+    return static_cast<double>(pricing_.now->ahead.count());
   }
   /// Bytes: the budget, what is taken of it (copies under way included, but not what is cached),
   /// what will be free when the copies out under way are done, and what the coming operator is
   /// likely to ask for.
-  [[nodiscard]] double budget() const noexcept { return count(conditions_->budget); }
-  [[nodiscard]] double used() const noexcept { return count(conditions_->used); }
-  [[nodiscard]] double leaving() const noexcept { return count(conditions_->leaving); }
-  [[nodiscard]] double coming_need() const noexcept { return count(conditions_->coming_need); }
+  [[nodiscard]] double budget() const noexcept { return count(pricing_.now->budget); }
+  [[nodiscard]] double used() const noexcept { return count(pricing_.now->used); }
+  [[nodiscard]] double leaving() const noexcept { return count(pricing_.now->leaving); }
+  [[nodiscard]] double coming_need() const noexcept { return count(pricing_.now->coming_need); }
   /// Tensors on the host alone, in the order in which they were offloaded: the paper's queue
   /// (Algorithm 4). The list changes when the manager goes on.
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
@@ -215,47 +219,39 @@ class context {
     layout_ = list, move_rate_ = move_rate;
   }
   /// The steps that were seen. Empty where no role declares `learns`.
-  [[nodiscard]] const history& past() const noexcept { return *past_; }
+  [[nodiscard]] const history& past() const noexcept { return *pricing_.past; }
   /// When a tensor will be used next, by that.
-  [[nodiscard]] forecast next_use(tensor_id t) const noexcept { return past_->next_use(t); }
+  [[nodiscard]] forecast next_use(tensor_id t) const noexcept { return pricing_.past->next_use(t); }
   /// The operator that has just ended, while nobody waits: what prefetchers are asked after, and
   /// what leaves early then. Nameless, and without tensors, when room is made for an operator.
   [[nodiscard]] const ended_operator& ended() const noexcept { return *ended_; }
   /// The manager's, before it asks.
   void set_ended(const ended_operator& o) noexcept { ended_ = &o; }
   /// The Filter's, before it asks: costs of closures may be lower bounds from now on; null: no.
-  void set_question(question* q) noexcept { question_ = q; }
+  void set_question(question* q) noexcept { pricing_.asked = q; }
   /// Resident tensors that may be asked to leave, by id.
   [[nodiscard]] const detail::id_set& candidates() const noexcept { return *candidates_; }
   /// The manager's, before it asks.
   void set_past(const history& h, const detail::id_set& candidates) noexcept {
-    past_ = &h, candidates_ = &candidates;
+    pricing_.past = &h, candidates_ = &candidates;
   }
 
  private:
   static constexpr std::uint32_t no_position = detail::closure_walk::no_position;
 
   static double count(delta::bytes b) noexcept { return static_cast<double>(b.count); }
-  const tensor& at(tensor_id t) const noexcept { return (*graph_)[t]; }
+  const tensor& at(tensor_id t) const noexcept { return (*pricing_.tensors)[t]; }
 
-  [[nodiscard]] double closure_cost(tensor_id t, closure what, std::uint32_t position,
-                                    double enough) const noexcept {
-    return detail::closure_cost(*graph_, *conditions_, *past_, question_, t, what, position,
-                                enough);
-  }
-  const graph* graph_;
-  const conditions* conditions_;
+  static inline const history nothing_known{};
+  detail::closure_pricing pricing_;  // the tensors, the conditions, the steps that were seen
   std::span<const tensor_id> offloaded_;
   std::span<const queued_copy> copies_;
   std::span<const memory_stretch> layout_;
   double move_rate_ = 0;
   static inline const ended_operator nothing_ended{};
   const ended_operator* ended_ = &nothing_ended;
-  static inline const history nothing_known{};
   static inline const detail::id_set nobody{};
-  const history* past_ = &nothing_known;
   const detail::id_set* candidates_ = &nobody;
-  question* question_ = nullptr;
 };
 
 }  // namespace delta

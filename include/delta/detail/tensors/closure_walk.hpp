@@ -162,45 +162,53 @@ class closure_walk {
   sums sums_;
 };
 
-/// What a closure costs, in ns, as far as it is asked for: told from what is kept with the tensor
-/// where the graph keeps it, else by a walk. Of a closure that meets a tensor on the host a lower
-/// bound is kept: the price of a reload changes with the queue. `q`: lower bounds will do; null:
-/// the cost must be exact. O(closure), or what of it costs `enough`.
-[[nodiscard]] inline double closure_cost(const graph& g, const conditions& c, const history& past,
-                                         question* q, tensor_id t, closure what,
-                                         std::uint32_t position, double enough) noexcept {
-  // A rough answer looks at four records, which tell most of what is short; each closer question at
-  // four times as many.
-  constexpr std::uint8_t first_reach = 1, deepest = 5;
-  static_assert(closure_walk::limit == std::size_t{1} << (2 * deepest));
-  const tensor& r = g[t];
-  const bool keep = g.keeps == what;
-  std::size_t most = closure_walk::limit;
-  if (keep) {
-    if (what == closure::later) {
-      g.forecasts_are(past.forecasts());
-      if (g.kept_for(t) != position) r.cost = tensor::unknown, g.keep_for(t, position);
+/// What a closure costs: told from what is kept with the tensor where the graph keeps it, else by a
+/// walk. What it reads outlives it.
+struct closure_pricing {
+  const graph* tensors;
+  const conditions* now;
+  const history* past;
+  question* asked = nullptr;  ///< lower bounds will do; null: the cost must be exact
+
+  /// In ns, as far as it is asked for. Of a closure that meets a tensor on the host a lower bound
+  /// is kept: the price of a reload changes with the queue. O(closure), or what of it costs
+  /// `enough`.
+  [[nodiscard]] double cost(tensor_id t, closure what, std::uint32_t position,
+                            double enough) const noexcept {
+    // A rough answer looks at four records, which tell most of what is short; each closer question
+    // at four times as many.
+    constexpr std::uint8_t first_reach = 1, deepest = 5;
+    static_assert(closure_walk::limit == std::size_t{1} << (2 * deepest));
+    const tensor& r = (*tensors)[t];
+    const bool keep = tensors->keeps == what;
+    std::size_t most = closure_walk::limit;
+    if (keep) {
+      if (what == closure::later) {
+        tensors->forecasts_are(past->forecasts());
+        if (tensors->kept_for(t) != position)
+          r.cost = tensor::unknown, tensors->keep_for(t, position);
+      }
+      const bool known = r.cost >= 0;
+      if (known && (r.reach == tensor::all_of_it || r.cost > enough)) return r.cost;
+      if (asked != nullptr) {
+        if (known && asked->deepen != t) return asked->bounded = true, r.cost;
+        r.reach = known ? std::min(static_cast<std::uint8_t>(r.reach + 1), deepest) : first_reach;
+        most = std::size_t{1} << (2 * r.reach);
+      }
     }
-    const bool known = r.cost >= 0;
-    if (known && (r.reach == tensor::all_of_it || r.cost > enough)) return r.cost;
-    if (q != nullptr) {
-      if (known && q->deepen != t) return q->bounded = true, r.cost;
-      r.reach = known ? std::min(static_cast<std::uint8_t>(r.reach + 1), deepest) : first_reach;
-      most = std::size_t{1} << (2 * r.reach);
+    closure_walk walk(*tensors, *now, *past);
+    const closure_walk::sums w = walk.sum(t, what, position, keep, most, enough);
+    if (keep) {
+      r.cost = w.records;
+      if (w.complete && !w.through_host)
+        r.reach = tensor::all_of_it;
+      else if (asked == nullptr)
+        r.reach = w.complete ? deepest : first_reach;
     }
+    if (!w.complete && asked != nullptr && w.records <= enough) asked->bounded = true;
+    return w.records + w.reloads;
   }
-  closure_walk walk(g, c, past);
-  const closure_walk::sums w = walk.sum(t, what, position, keep, most, enough);
-  if (keep) {
-    r.cost = w.records;
-    if (w.complete && !w.through_host)
-      r.reach = tensor::all_of_it;
-    else if (q == nullptr)
-      r.reach = w.complete ? deepest : first_reach;
-  }
-  if (!w.complete && q != nullptr && w.records <= enough) q->bounded = true;
-  return w.records + w.reloads;
-}
+};
 
 /// Is anything to be recomputed from `t`: missing, made from it directly or through what is missing
 /// too, and `wanted(tensor_id)`? Follows 16 records at most, and says yes where there are more.
