@@ -36,14 +36,14 @@ namespace {
 struct behind {
   static inline const graph* (*graph_of)(const context&) = nullptr;
 };
-template <auto Graph>
+template <auto Pricing>
 struct reveal {
   static inline const bool done = [] {
-    behind::graph_of = [](const context& c) -> const graph* { return c.*Graph; };
+    behind::graph_of = [](const context& c) -> const graph* { return (c.*Pricing).tensors; };
     return true;
   }();
 };
-template struct reveal<&context::graph_>;
+template struct reveal<&context::pricing_>;
 
 /// What comparisons found.
 struct tally {
