@@ -11,7 +11,7 @@ foreach(header reclaimer idle_work operator_run operator_frame kernel_launch)
   set(file ${FOLDER}/silent/delta/detail/engine/${header}.hpp)
   file(READ ${file} text)
   foreach(statement "const auto draft = [^;]*;"
-                    "(reclaimer_?(->|\\.)events\\(\\)|r.events\\(\\)|events_)\\.(work|copy|flush|tell)\\([^;]*;")
+                    "((frame_\\.)?reclaimer_?(->|\\.)events\\(\\)|r.events\\(\\)|events_)\\.(work|copy|flush|tell)\\([^;]*;")
     string(REGEX REPLACE "${statement}" "/*cut*/" text "${text}")
   endforeach()
   string(REGEX MATCHALL "/\\*cut\\*/" found "${text}")
