@@ -63,8 +63,7 @@ std::string in_backticks(const std::string& text) {
   return "`" + text + "`";
 }
 
-// --- replay.md and simrd.md: whole replays, as delta-replay does them
-// -----------------------------
+// --- replay.md and simrd.md: whole replays, as delta-replay does them ----------------------------
 
 using row_key = std::pair<std::string, std::string>;  // policy, ratio
 using rows_of_trace = std::map<row_key, replay_row>;
@@ -181,8 +180,7 @@ recomputed simrd_page(trace_folder& traces) {
   return r;
 }
 
-// --- adaptive.md: step by step
-// --------------------------------------------------------------------
+// --- adaptive.md: step by step -------------------------------------------------------------------
 
 const setting& setting_named(std::string_view name) {
   return *std::ranges::find(settings, name, &setting::name);
@@ -281,8 +279,7 @@ recomputed adaptive_page(trace_folder& traces) {
   return cells.take();
 }
 
-// --- placement.md: places beside pages
-// ------------------------------------------------------------
+// --- placement.md: places beside pages -----------------------------------------------------------
 
 /// The line of a trace and a policy.
 void add_placed(recomputed& found, const subject& s, const char* policy) {
@@ -340,8 +337,7 @@ recomputed placement_page(trace_folder& traces) {
   return r;
 }
 
-// --- replay_scale.md: networks that are made up
-// ---------------------------------------------------
+// --- replay_scale.md: networks that are made up --------------------------------------------------
 
 recomputed scale_page(trace_folder&) {
   struct scale_row {
@@ -382,8 +378,7 @@ recomputed scale_page(trace_folder&) {
   return r;
 }
 
-// --- deciding.md: steps of a densely connected network
-// --------------------------------------------
+// --- deciding.md: steps of a densely connected network -------------------------------------------
 
 /// One budget of a policy.
 void add_dense(recomputed& found, bytes peak, const char* policy, int part) {
