@@ -1,5 +1,6 @@
 // Progress: every run ends, within its budget; policies that may offload pass wherever the largest
 // operator fits; recomputation alone passes wherever any schedule does.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// ctest-labels: slow
+// ctest-labels: slow;long
 // A budget changes no bit: the models, and Adam with dropout, under the policies that manage, at 60
 // and 40 % of the unmanaged peak. In the large models' small batches parameters, gradients and
 // what the optimizer keeps are most of the memory, so a policy that only computes again soon meets

@@ -1,5 +1,6 @@
 // The real CUDA device on a machine without a GPU: the storage contract, and what it promises
 // beyond it: events that are used again, times, copies over themselves, rates, and warnings.
+// ctest-labels: long_sanitized
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

@@ -1,5 +1,6 @@
 // The smallest budget that keeps to an overhead: what it says is what its curve says, the grid is
 // as fine as promised, and nothing below it can be had.
+// ctest-labels: long_sanitized
 #include "replay/find_budget.hpp"
 
 #include <doctest/doctest.h>

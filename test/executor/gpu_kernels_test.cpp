@@ -2,6 +2,7 @@
 //
 // What this can't show is what a GPU alone has: launches, its memory, cuBLAS and cuDNN;
 // cuda_backend_test.cpp does, where there is one.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <variant>

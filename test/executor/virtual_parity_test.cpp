@@ -1,6 +1,6 @@
 // With the virtual clock a training run decides what the rehearsal in simulated memory decides, and
 // decides it again: otherwise a budget that an error names would be a guess.
-// ctest-labels: slow
+// ctest-labels: slow;long
 #include <doctest/doctest.h>
 
 #include "train/feasibility.hpp"
