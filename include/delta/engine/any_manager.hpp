@@ -101,7 +101,7 @@ class any_manager {
     }
     void make_room(bytes need) { owner_->make_room(need); }
     std::size_t allocate(bytes size) { return owner_->allocate(size); }
-    void workspace(bytes size) { owner_->workspace(size); }
+    std::size_t workspace(bytes size) { return owner_->workspace(size); }
     [[nodiscard]] call arguments() { return owner_->arguments(); }
     void end(std::span<tensor_id> ids, kernel&& replay) {
       owner_->end(ids, std::move(replay));
@@ -152,7 +152,7 @@ class any_manager {
   virtual void unlock(std::size_t slot) noexcept = 0;
   virtual void open(const operation_span&) = 0;
   virtual std::size_t allocate(bytes) = 0;
-  virtual void workspace(bytes) = 0;
+  virtual std::size_t workspace(bytes) = 0;
   virtual call arguments() = 0;
   virtual void end(std::span<tensor_id> ids, kernel&& replay) = 0;
   virtual void abort() noexcept = 0;

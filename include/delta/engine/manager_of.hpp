@@ -75,7 +75,7 @@ class manager_of final : public any_manager {
   void unlock(std::size_t slot) noexcept override { views_[slot].reset(); }
   void open(const operation_span& op) override { open_.emplace(manager_.begin(op)); }
   std::size_t allocate(bytes n) override { return open_->allocate(n); }
-  void workspace(bytes n) override { open_->workspace(n); }
+  std::size_t workspace(bytes n) override { return open_->workspace(n); }
   call arguments() override { return open_->arguments(); }
   void end(std::span<tensor_id> ids, kernel&& replay) override {
     open_->end(ids, std::move(replay));
