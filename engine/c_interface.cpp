@@ -154,6 +154,8 @@ delta_status caught(delta_error& e, const F& f) noexcept {
     fill(e, DELTA_THRASH, x);
   } catch (const budget_exceeded& x) {
     fill(e, DELTA_BUDGET_EXCEEDED, x);
+  } catch (const replay_differs& x) {
+    fill(e, DELTA_REPLAY_DIFFERS, x.what());
   } catch (const unknown_tensor& x) {
     fill(e, DELTA_UNKNOWN_TENSOR, x.what());
   } catch (const misuse& x) {
@@ -188,7 +190,9 @@ struct delta_manager {
       : held(memory_for(o)),
         told(observer_for(o.observer)),
         manager(make_manager(o.policy == nullptr ? "adaptive" : o.policy, held->storage(),
-                             {.observer = told.get(), .strict = o.strict != 0})) {}
+                             {.observer = told.get(),
+                              .strict = o.strict != 0,
+                              .check_replays = o.check_replays != 0})) {}
 
   // Kernels and errors name operators for as long as they live; there are few names.
   const char* keep(const char* name, const char* otherwise) {
@@ -358,7 +362,10 @@ delta_status delta_end_of_step(delta_manager* m) {
 }
 void delta_count(const delta_manager* m, delta_counts* counts) {
   const counters& c = m->manager->counts();
-  *counts = {c.operators, c.evictions, c.offloads, c.reloads, c.recomputes, 0, 0, 0, 0};
+  *counts = {};
+  counts->operators = c.operators, counts->evictions = c.evictions;
+  counts->offloads = c.offloads, counts->reloads = c.reloads, counts->recomputes = c.recomputes;
+  counts->replays_checked = c.replays_checked, counts->replays_unchecked = c.replays_unchecked;
   m->held->figures(*counts);
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "delta/engine/engine.hpp"
 #include "delta/engine/manager_of.hpp"
 
 namespace delta::detail {
@@ -13,9 +14,11 @@ namespace delta::detail {
 template <class Find>
 std::unique_ptr<manager_interface> make_found(const Find& find,
                                               std::unique_ptr<any_storage>& storage,
-                                              any_observer* observer) {
+                                              const manager_options& options) {
   std::unique_ptr<manager_interface> made;
-  find([&](auto p) { made = make_manager(std::move(p), std::move(storage), observer); });
+  find([&](auto p) {
+    made = make_manager(std::move(p), std::move(storage), options.observer, options.check_replays);
+  });
   return made;
 }
 

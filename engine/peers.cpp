@@ -8,7 +8,7 @@ namespace delta::detail {
 std::unique_ptr<manager_interface> make_peer(std::string_view policy,
                                              std::unique_ptr<any_storage>& storage,
                                              const manager_options& options) {
-  return make_found([&](auto f) { with_peer(policy, f); }, storage, options.observer);
+  return make_found([&](auto f) { with_peer(policy, f); }, storage, options);
 }
 
 }  // namespace delta::detail

@@ -9,7 +9,7 @@ std::unique_ptr<manager_interface> make_plain(std::string_view policy,
                                               std::unique_ptr<any_storage>& storage,
                                               const manager_options& options) {
   return make_found([&](auto f) { with_plain_preset(policy, f, options.strict); }, storage,
-                    options.observer);
+                    options);
 }
 
 }  // namespace delta::detail

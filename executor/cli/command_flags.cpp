@@ -79,6 +79,9 @@ void describe(command_line& given) {
              "run the unmanaged twin too, and compare every loss and the final\n"
              "parameters, optimizer state and running statistics bit for bit;\n"
              "needs a budget");
+  given.flag("--check-replays",
+             "run every operator that may be replayed once more right away and compare its\n"
+             "outputs byte for byte; the first that differs ends the run with its name");
   given.value("--copy-rate", "RATE",
               "cpu: slow copies down to RATE each way, to imitate a PCIe link;\nneeds a budget");
   given.value("--copy-threads", "N",

@@ -321,6 +321,11 @@ command parse_options(int argc, const char* const* argv, std::span<const preset>
              "with --budget BYTES|PERCENT% or --find-budget");
     }
   }
+  options.check_replays = given.has("--check-replays");
+  for (const char* flag : {"--record", "--find-budget"})
+    if (options.check_replays && given.has(flag))
+      reject("--check-replays", std::string("given with ") + flag,
+             "without it: what is measured would be the checks");
   options.evaluate = given.has("--evaluate");
   options.virtual_clock = given.has("--virtual-clock");
   options.turns = given.has("--turns");

@@ -84,6 +84,8 @@ void each_field(auto& r, auto&& visit)
   visit("reloads", r.reloads);
   visit("recomputes", r.recomputes);
   visit("prefetches", r.prefetches);
+  visit("replays_checked", r.replays_checked);
+  visit("replays_unchecked", r.replays_unchecked);
   visit("host_waits", r.host_waits);
   visit("moves", r.moves);
   visit("moved_bytes", r.moved_bytes);
@@ -266,6 +268,11 @@ void print_table(std::ostream& out, std::span<const train_report> reports) {
   for (const train_report& r : reports)
     if (r.device != "cpu")
       out << r.model << ' ' << r.policy << ": on " << r.device_name.value_or(r.device) << '\n';
+  for (const train_report& r : reports)
+    if (r.replays_checked)
+      out << r.model << ' ' << r.policy << ": " << *r.replays_checked
+          << " operators gave the same bits when they ran again at once; "
+          << r.replays_unchecked.value_or(0) << " had no room to run again\n";
   for (const train_report& r : reports) {
     if (!r.learned) continue;
     out << sentence(r, *r.learned) << '\n';

@@ -293,7 +293,9 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
                                           : trace_recorder::costs::measured);
   const auto trainee = std::make_unique<session>(
       s.training,
-      make_manager(wanted.policy, over(storage), {.observer = told.if_any(), .strict = o.strict}),
+      make_manager(
+          wanted.policy, over(storage),
+          {.observer = told.if_any(), .strict = o.strict, .check_replays = o.check_replays}),
       session_tools{.device = device.get(),
                     .pool = &s.pool,
                     .recorder = wanted.recording ? &recorder : nullptr});
@@ -305,6 +307,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   take_steps(s, wanted, *trainee, *device, times, out);
   times.report(out);
   out.counts = trainee->counts();
+  out.replays_were_checked = o.check_replays;
   out.peak = storage.peak();
   out.host_peak = storage.host_peak();
   out.by_class = trainee->peak_by_class();
@@ -374,6 +377,10 @@ void report_run(train_report& r, run_outcome&& run) {
   r.reloads = run.counts.reloads;
   r.recomputes = run.counts.recomputes;
   r.prefetches = run.counts.prefetches;
+  if (run.replays_were_checked) {
+    r.replays_checked = run.counts.replays_checked;
+    r.replays_unchecked = run.counts.replays_unchecked;
+  }
   r.host_waits = run.counts.waits;
   r.copy_threads = run.copy_threads;
   r.moves = run.moves;

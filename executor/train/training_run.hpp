@@ -69,6 +69,7 @@ struct run_outcome {
   bool timed_alone = true;  ///< false: recording made the host wait for every operator
   nanoseconds last_step{};  ///< by the storage's clock
   counters counts;
+  bool replays_were_checked = false;
   bytes peak{}, host_peak{};
   bytes_by_class by_class;
   std::uint64_t moves = 0, moved_bytes = 0;

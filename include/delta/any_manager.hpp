@@ -45,6 +45,7 @@ struct any_options {
   std::uint64_t granularity = 64;   ///< sizes and addresses are multiples of it; a power of two
   bool keep_addresses = false;      ///< blocks never move, for who keeps addresses of his own
   bool strict = false;              ///< "paper" lets nothing leave in the backward pass
+  bool check_replays = false;       ///< a test of the kernels: replay_check.hpp
   /// The machine; null: the host's own memory. Copied; what its `self` points to outlives all.
   const delta_device* device = nullptr;
 };
@@ -61,8 +62,9 @@ class basic_any_manager {
   /// DELTA_BAD_OPTION, DELTA_OUT_OF_MEMORY.
   static result<basic_any_manager> make(const any_options& o) {
     const delta_options options{
-        o.policy.c_str(),         o.budget,         o.host_budget, o.granularity,
-        o.keep_addresses ? 1 : 0, o.strict ? 1 : 0, o.device,      o.observer.c_str()};
+        o.policy.c_str(),         o.budget,         o.host_budget,           o.granularity,
+        o.keep_addresses ? 1 : 0, o.strict ? 1 : 0, o.check_replays ? 1 : 0, o.device,
+        o.observer.c_str()};
     delta_error error;
     basic_any_manager made;
     made.core_->manager = delta_create(&options, &error);

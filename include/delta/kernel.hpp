@@ -132,11 +132,11 @@ class kernel {
   kernel() noexcept = default;
   /// Takes any callable by value. Throws what its copy or move throws, or std::bad_alloc.
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, kernel> &&
-             std::is_invocable_v<std::remove_cvref_t<F>&, call&>)
+    requires(!std::is_same_v<std::decay_t<F>, kernel> &&
+             std::is_invocable_v<std::decay_t<F>&, call&>)
   // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): not chosen for kernels, see above
   kernel(F&& f) {
-    using body = std::remove_cvref_t<F>;
+    using body = std::decay_t<F>;  // of a function its address
     if constexpr (fits<body>) {
       ::new (static_cast<void*>(cell_)) body(std::forward<F>(f));
       face_ = &inside<body>;

@@ -26,6 +26,8 @@ struct counters {
   std::uint64_t decisions = 0;                ///< tensors that a Decider was asked about
   std::uint64_t bytes_out = 0, bytes_in = 0;  ///< bytes of all copies, as the storage counts them
   nanoseconds recompute_time{};               ///< as measured, where known
+  std::uint64_t replays_checked = 0;    ///< operators run twice and compared (replay_check.hpp)
+  std::uint64_t replays_unchecked = 0;  ///< that should have been, and no room was to be had
 };
 
 /// What an event tells of: work of an engine, with a beginning and a length, or a decision, which

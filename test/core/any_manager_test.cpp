@@ -273,6 +273,20 @@ TEST_CASE("any_manager: a device of C functions, and a timeline") {
   std::filesystem::remove(file);
 }
 
+TEST_CASE("any_manager: check_replays names a kernel that gives other bits when it runs again") {
+  any_options o = options(8);
+  o.check_replays = true;
+  any_manager m = make(o);
+  const auto x = m.run(any_operation("fill").makes({unit}), fill).value();
+  int runs = 0;
+  const auto r = m.run(any_operation("suspect").reads({x}).makes({unit}),
+                       [&](const any_call& c) { std::memset(c.out(0), ++runs, unit); });
+  REQUIRE(!r);
+  CHECK(r.error().status() == DELTA_REPLAY_DIFFERS);
+  CHECK(std::string(r.error().what()).find("'suspect'") != std::string::npos);
+  CHECK(m.counts().replays_checked == 1);
+}
+
 TEST_CASE("any_manager: a device that has not so much memory") {
   table t;
   delta_device device = t.functions();

@@ -23,8 +23,10 @@ class any_observer {
 /// have been costs a test of a pointer.
 struct maybe_observed {
   any_observer* observer = nullptr;  ///< outlives the manager; null: nobody
+  bool check_replays = false;        ///< as replay_check.hpp says
 
   [[nodiscard]] bool listens() const noexcept { return observer != nullptr; }
+  [[nodiscard]] bool checks_replays() const noexcept { return check_replays; }
   void on(const event& e) const { observer->on(e); }
 };
 

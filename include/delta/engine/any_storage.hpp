@@ -60,6 +60,8 @@ class any_storage {
   virtual std::byte* data(const block&) = 0;
   virtual void hold(const block&) = 0;
   virtual void unhold(const block&) = 0;
+  virtual bool read_bytes(const block&, std::uint64_t from, std::span<std::byte> to) = 0;
+  virtual bool write_bytes(const block&, std::uint64_t to, std::span<const std::byte> from) = 0;
   virtual void* native_stream() = 0;
   virtual bytes largest_hole() = 0;
   virtual std::optional<bytes> bytes_to_move(bytes) = 0;
@@ -149,6 +151,18 @@ class storage_of final : public any_storage {
   }
   void unhold(const block& b) override {
     if constexpr (holds_blocks<S>) storage_->unhold(b);
+  }
+  bool read_bytes(const block& b, std::uint64_t from, std::span<std::byte> to) override {
+    if constexpr (shows_its_bytes<S>)
+      return storage_->read_bytes(b, from, to);
+    else
+      return false;
+  }
+  bool write_bytes(const block& b, std::uint64_t to, std::span<const std::byte> from) override {
+    if constexpr (shows_its_bytes<S>)
+      return storage_->write_bytes(b, to, from);
+    else
+      return false;
   }
   void* native_stream() override {
     if constexpr (has_a_native_stream<S>)

@@ -40,7 +40,8 @@ typedef enum delta_status {
   DELTA_OUT_OF_MEMORY = 7,   /* of the host's heap, or the device refused its memory */
   DELTA_UNKNOWN_POLICY = 8,  /* delta_create: no policy of that name */
   DELTA_BAD_OPTION = 9, /* delta_create: an option that makes no sense, a file not to be opened */
-  DELTA_FAILED = 10     /* anything else that a device threw */
+  DELTA_REPLAY_DIFFERS = 10, /* check_replays: an operator does not give the same bits again */
+  DELTA_FAILED = 11          /* anything else that a device threw */
 } delta_status;
 
 /* Why the last function failed. The numbers are set for DELTA_BUDGET_EXCEEDED and DELTA_THRASH. */
@@ -89,6 +90,7 @@ typedef struct delta_options {
   uint64_t granularity; /* sizes and addresses are multiples of it; a power of two; 0: 64 */
   int keep_addresses;   /* not 0: blocks never move. For who keeps addresses between operators */
   int strict;           /* not 0: "paper" lets nothing leave in the backward pass */
+  int check_replays;    /* not 0: as delta/replay_check.hpp says; a test of the kernels */
   /* NULL: the host's own memory. Copied; what `self` points to outlives the manager. */
   const delta_device* device;
   /* NULL or "": nobody; "timeline:FILE": a timeline for ui.perfetto.dev, complete once the manager
@@ -185,6 +187,7 @@ delta_status delta_end_of_step(delta_manager* m);
 
 typedef struct delta_counts {
   uint64_t operators, evictions, offloads, reloads, recomputes; /* since it was made */
+  uint64_t replays_checked, replays_unchecked;                  /* operators, with check_replays */
   uint64_t used, peak, host_used, host_peak;                    /* bytes, now and at most */
 } delta_counts;
 void delta_count(const delta_manager* m, delta_counts* counts);

@@ -41,6 +41,9 @@ struct manager_options {
   any_observer* observer = nullptr;  ///< told of every event, outlives the manager; null: nobody
   /// "paper" keeps the paper's Assumption 2: nothing leaves in the backward pass. Others ignore it.
   bool strict = false;
+  /// Every operator that may be replayed is, right after it has run, and compared:
+  /// replay_check.hpp.
+  bool check_replays = false;
 };
 
 /// A manager of the policy of that name. It owns what `over` has returned, not the storage behind

@@ -25,9 +25,9 @@ namespace detail {
 template <Heuristic H, Decider D, Prefetcher P>
 class manager_of final : public manager_interface {
  public:
-  manager_of(policy<H, D, P> p, std::unique_ptr<any_storage> storage, any_observer* told)
+  manager_of(policy<H, D, P> p, std::unique_ptr<any_storage> storage, const maybe_observed& told)
       : storage_(storage ? std::move(storage) : throw misuse("make_manager: there is no storage")),
-        manager_(std::move(p), *storage_, maybe_observed{told}) {}
+        manager_(std::move(p), *storage_, told) {}
 
   using manager_interface::constant;
   using manager_interface::run;
@@ -94,13 +94,15 @@ class manager_of final : public manager_interface {
 }  // namespace detail
 
 /// A manager of that policy. It owns what `over` has returned (any_storage.hpp), not the storage
-/// behind it; that outlives it, as does the observer (null: nobody is told). Throws misuse where
-/// there is no storage, std::bad_alloc.
+/// behind it; that outlives it, as does the observer (null: nobody is told). `check_replays`:
+/// replay_check.hpp. Throws misuse where there is no storage, std::bad_alloc.
 template <Heuristic H, Decider D, Prefetcher P>
 [[nodiscard]] std::unique_ptr<manager_interface> make_manager(policy<H, D, P> p,
                                                               std::unique_ptr<any_storage> storage,
-                                                              any_observer* told = nullptr) {
-  return std::make_unique<detail::manager_of<H, D, P>>(std::move(p), std::move(storage), told);
+                                                              any_observer* told = nullptr,
+                                                              bool check_replays = false) {
+  return std::make_unique<detail::manager_of<H, D, P>>(std::move(p), std::move(storage),
+                                                       maybe_observed{told, check_replays});
 }
 
 }  // namespace delta

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -134,6 +135,13 @@ class device_engines {
     return model_ ? model_->backlog(d) : device_->backlog(d);
   }
 
+  // A copy that is over when it returns, of bytes that nobody uses; the model knows nothing of it.
+  void copy_now(direction d, std::uint64_t device, std::byte* host, bytes n) {
+    std::byte* const there = device_memory_ + device;
+    const bool out = d == direction::out;
+    device_->wait(device_->copy(d, out ? host : there, out ? there : host, n, {}));
+  }
+
   [[nodiscard]] D& device() const noexcept { return *device_; }
   [[nodiscard]] std::byte* device_memory() const noexcept { return device_memory_; }
   [[nodiscard]] std::byte* host_memory() const noexcept { return host_memory_; }
@@ -214,6 +222,21 @@ class arena : public detail::storage_rules<detail::device_engines<D>> {
   /// Where the slab is: slabs never move. Its bytes are there once its transfer is done. O(1).
   [[nodiscard]] std::byte* data(const slab& h) const {
     return this->engines().host_memory() + this->offset(h);
+  }
+  /// Copies bytes of a block from its byte `from` on to the host's heap, and back: for checks and
+  /// tests. Over when it returns; whoever uses the block must be done. Always true: there are
+  /// bytes.
+  bool read_bytes(const block& b, std::uint64_t from, std::span<std::byte> to) {
+    if (!to.empty())
+      this->engines().copy_now(direction::out, this->offset(b) + from, to.data(), bytes{to.size()});
+    return true;
+  }
+  bool write_bytes(const block& b, std::uint64_t to, std::span<const std::byte> from) {
+    // A copy in only reads it.
+    if (!from.empty())
+      this->engines().copy_now(direction::in, this->offset(b) + to,
+                               const_cast<std::byte*>(from.data()), bytes{from.size()});
+    return true;
   }
   /// What a kernel is launched on, where the device has something of the kind.
   [[nodiscard]] void* native_stream() const

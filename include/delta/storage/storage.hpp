@@ -171,6 +171,16 @@ concept tells_burdens = requires(S& s, const S& asked, direction d, stamp p) {
   { asked.burden(d) } -> std::same_as<double>;
   { s.alone(p) } -> std::same_as<std::optional<nanoseconds>>;
 };
+/// `read_bytes(block, from, span)` copies bytes of a block to the host, `write_bytes(block, to,
+/// span)` back; both are over when they return, and false says that the storage keeps no bytes.
+/// Whoever uses the block is done before (default: none; replays can't be checked,
+/// replay_check.hpp).
+template <class S>
+concept shows_its_bytes = requires(S& s, const block& b, std::uint64_t at, std::span<std::byte> to,
+                                   std::span<const std::byte> from) {
+  { s.read_bytes(b, at, to) } -> std::same_as<bool>;
+  { s.write_bytes(b, at, from) } -> std::same_as<bool>;
+};
 template <class S>
 concept right_data_or_none = has_addresses<S> || !detail::names_data<S>;
 template <class S>

@@ -125,20 +125,8 @@ class launcher {
       pointers_.push_back(w.replaying ? nullptr : address(table_->tensors[t].device));
     // A workspace of no bytes was not asked for: the kernel gets null.
     for (const block& b : w.workspaces) pointers_.push_back(b ? address(b) : nullptr);
-    const call::addresses all(pointers_);
-    void* stream = nullptr;
-    if constexpr (requires(storage_type& s) {
-                    { s.native_stream() } -> std::convertible_to<void*>;
-                  })
-      stream = table_->storage().native_stream();
-    const std::size_t reads = w.inputs.size(), written = reads + w.outputs.size();
-    return {all.first(reads),
-            all.subspan(reads, w.outputs.size()),
-            all.subspan(written, w.updates.size()),
-            all.subspan(written + w.updates.size()),
-            stream,
-            w.sequence,
-            w.replaying};
+    return divided(pointers_, {w.inputs.size(), w.outputs.size(), w.updates.size()}, w.sequence,
+                   w.replaying);
   }
   /// Ends the bracket. `cost` is for storages in virtual time, which advance by it.
   stamp close(nanoseconds cost) { return table_->storage().end_operator(cost); }
@@ -149,15 +137,21 @@ class launcher {
   stamp launch(Kernel& body, const workload& w, nanoseconds cost) {
     open(w);
     call c = view(w);
-    try {
-      body(c);
-    } catch (...) {
-      close({});
-      // Only now: if the storage fails while it closes, that is what counts.
-      kernel_failed_ = true;
-      throw;
-    }
-    return close(cost);
+    return finish(body, c, cost);
+  }
+  /// How many addresses of each kind there are in a list of inputs, outputs, updates and
+  /// workspaces.
+  struct kinds {
+    std::size_t inputs, outputs, updates;
+  };
+  /// Runs a kernel on blocks of the caller's own, as a replay.
+  template <class Kernel>
+  stamp launch_on(Kernel& body, std::span<const block* const> reads,
+                  std::span<const block* const> writes, call::addresses all, const kinds& n,
+                  std::uint64_t sequence, nanoseconds cost) {
+    table_->storage().begin_operator(reads, writes);
+    call c = divided(all, n, sequence, true);
+    return finish(body, c, cost);
   }
   /// Was the exception under way a kernel's? An exception can't say by itself whose it is.
   [[nodiscard]] bool kernel_failed() const noexcept { return kernel_failed_; }
@@ -182,19 +176,24 @@ class launcher {
 
   // --- records and replays ----------------------------------------------------------------------
 
-  /// Could a replay make the same outputs, and would anybody ask for it? Not from an input that the
-  /// operator itself has changed, nor of an update that would happen twice (P-19, P-23).
-  [[nodiscard]] static bool worth_recording(std::span<const tensor_id> inputs,
-                                            std::span<const tensor_id> updates, std::size_t outputs,
+  /// Could a replay make the same outputs? Not from an input that the operator itself has changed,
+  /// nor of an update that would happen twice (P-19, P-23).
+  [[nodiscard]] static bool may_be_replayed(std::span<const tensor_id> inputs,
+                                            std::span<const tensor_id> updates,
                                             trait traits) noexcept {
-    if (!evicts<typename Reclaimer::decider_type>() || outputs == 0 ||
-        has(traits, trait::never_replay))
-      return false;
+    if (has(traits, trait::never_replay)) return false;
     // In place: only if a replay may leave the update out, and reads nothing that it has changed.
     if (updates.empty()) return true;
     return has(traits, trait::effect_once) &&
            std::find_first_of(inputs.begin(), inputs.end(), updates.begin(), updates.end()) ==
                inputs.end();
+  }
+  /// And would anybody ask for it?
+  [[nodiscard]] static bool worth_recording(std::span<const tensor_id> inputs,
+                                            std::span<const tensor_id> updates, std::size_t outputs,
+                                            trait traits) noexcept {
+    return evicts<typename Reclaimer::decider_type>() && outputs > 0 &&
+           may_be_replayed(inputs, updates, traits);
   }
   /// A record from which `ids` can be made again. `pieces`: the stamps of the work that made them,
   /// one per bracket. What their times are is learned now or later; `prior` stands in until then.
@@ -270,6 +269,36 @@ class launcher {
   }
 
  private:
+  // A list of all addresses as a kernel sees it.
+  [[nodiscard]] call divided(call::addresses all, const kinds& n, std::uint64_t sequence,
+                             bool replaying) {
+    void* stream = nullptr;
+    if constexpr (requires(storage_type& s) {
+                    { s.native_stream() } -> std::convertible_to<void*>;
+                  })
+      stream = table_->storage().native_stream();
+    const std::size_t written = n.inputs + n.outputs;
+    return {all.first(n.inputs),
+            all.subspan(n.inputs, n.outputs),
+            all.subspan(written, n.updates),
+            all.subspan(written + n.updates),
+            stream,
+            sequence,
+            replaying};
+  }
+  // Runs it in the bracket that is open, and ends that.
+  template <class Kernel>
+  stamp finish(Kernel& body, call& c, nanoseconds cost) {
+    try {
+      body(c);
+    } catch (...) {
+      close({});
+      // Only now: if the storage fails while it closes, that is what counts.
+      kernel_failed_ = true;
+      throw;
+    }
+    return close(cost);
+  }
   // Work of a record whose time is not known yet.
   struct unmeasured {
     operator_id op;

@@ -35,7 +35,7 @@ class split_scratch {
  private:
   std::vector<bytes> ends_;
   std::vector<std::byte*> places_;
-  std::remove_cvref_t<Kernel> body_;
+  std::decay_t<Kernel> body_;
 };
 template <class Kernel>
 split_scratch(std::vector<bytes>, Kernel&&) -> split_scratch<Kernel>;
@@ -60,6 +60,7 @@ class open_operator {
     sizes_.clear(), outputs_.clear(), pieces_.clear(), scratch_.clear(), scratch_sizes_.clear();
     typename frame_type::gathering inputs(*frame_, op, {});
     traits_ = op.traits, cost_ = op.cost;
+    frame_->check.before(as_it_is(), traits_);
     open_bracket();
     // From here on `finish` lets the inputs go.
     inputs.stay();
@@ -115,9 +116,14 @@ class open_operator {
     const workload w = as_it_is();
     // What may throw while the operator can still be given up comes first.
     kernel stored;
-    if (frame_->kernels.worth_recording(w.inputs, w.updates, ids.size(), traits_))
+    const bool kept = frame_->kernels.worth_recording(w.inputs, w.updates, ids.size(), traits_);
+    if (kept || frame_->check.enabled())
       stored = scratch_.size() <= 1 ? kernel(std::forward<F>(body))
                                     : kernel(split_scratch(scratch_ends(), std::forward<F>(body)));
+    if (frame_->check.enabled())
+      pausing(
+          [&] { frame_->check.after(w, stored, sizes_, scratch_bytes(), frame_->name(), cost_); });
+    if (!kept) stored.reset();
     pieces_.reserve(pieces_.size() + 1);
     close_bracket(cost_);
     unhold();

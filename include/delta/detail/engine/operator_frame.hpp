@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "delta/detail/engine/idle_work.hpp"
 #include "delta/detail/engine/in_place_updates.hpp"
 #include "delta/detail/engine/kernel_launch.hpp"
+#include "delta/detail/engine/replay_checker.hpp"
 #include "delta/detail/engine/restore.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
 #include "delta/error.hpp"
@@ -29,7 +31,12 @@ class operator_frame {
   using table_type = typename Reclaimer::table_type;
 
   operator_frame(table_type& t, Reclaimer& r)
-      : table(t), reclaimer(r), kernels(t, r), restore(t, r, kernels), updated(t, restore) {}
+      : table(t),
+        reclaimer(r),
+        kernels(t, r),
+        restore(t, r, kernels),
+        updated(t, restore),
+        check(t, r, kernels) {}
   operator_frame(const operator_frame&) = delete;
   operator_frame& operator=(const operator_frame&) = delete;
 
@@ -38,6 +45,10 @@ class operator_frame {
   launcher<Reclaimer> kernels;
   restorer<Reclaimer> restore;
   versions<Reclaimer> updated;
+  /// Asked by an observer only (replay_check.hpp).
+  [[no_unique_address]] std::conditional_t<checks_replays<typename Reclaimer::observer_type>,
+                                           replay_checker<Reclaimer>, no_replay_checker>
+      check;
 
   /// What an operator reads and updates, together on the device, locked, in its new version, and
   /// its number taken. One that does not come to its end gives its number back: a program that

@@ -33,6 +33,7 @@ class reclaimer {
  public:
   using storage_type = S;
   using decider_type = D;
+  using observer_type = O;
   using policy_roles = roles<H, D, P>;
   using recorder = std::conditional_t<policy_roles::learn, step_recorder, no_recorder>;
   using table_type = residency_table<S, recorder>;

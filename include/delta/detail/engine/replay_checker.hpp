@@ -1,0 +1,284 @@
+// delta: replays an operator right after its first run and compares the bytes (replay_check.hpp
+// says for whom, and what it finds).
+//
+//   before   the inputs are copied to the host                            [ the operator runs ]
+//   after    an input that has changed was updated in secret
+//            scratch: inputs elsewhere, outputs' complement; the inputs' own blocks: complement
+//            [ the kernel runs again ]    outputs compared; the inputs' own blocks get their bytes
+//            back
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/detail/engine/kernel_launch.hpp"
+#include "delta/error.hpp"
+#include "delta/kernel.hpp"
+#include "delta/replay_check.hpp"
+#include "delta/storage/storage.hpp"
+
+namespace delta::detail {
+
+/// Nobody asks for checks: nothing of them is compiled.
+struct no_replay_checker {
+  template <class... Any>
+  explicit no_replay_checker(Any&...) noexcept {}
+  static constexpr bool enabled() noexcept { return false; }
+  template <class... Any>
+  void before(const Any&...) const noexcept {}
+  template <class... Any>
+  void after(const Any&...) const noexcept {}
+};
+
+/// Checks one operator at a time. Takes host memory beside the budget: a copy of the operator's
+/// inputs, and two pieces of 256 KiB.
+template <class Reclaimer>
+class replay_checker {
+ public:
+  replay_checker(typename Reclaimer::table_type& table, Reclaimer& r, launcher<Reclaimer>& kernels)
+      : table_(&table), reclaimer_(&r), kernels_(&kernels) {}
+
+  /// Does the observer want it now?
+  [[nodiscard]] bool enabled() { return reclaimer_->events().observer().checks_replays(); }
+
+  /// The inputs are together, and the operator has not begun. O(bytes of the inputs).
+  void before(const workload& w, trait traits) {
+    checking_ = enabled() && kernels_->may_be_replayed(w.inputs, w.updates, traits);
+    inputs_.clear();
+    if (!checking_) return;
+    wait_for_users(w);
+    for (const tensor_id t : w.inputs) {
+      if (find(t) != nullptr) continue;
+      const tensor& r = table_->tensors[t];
+      inputs_.push_back({t, std::vector<std::byte>(static_cast<std::size_t>(r.size.count)), {}});
+      read(r.device, 0, inputs_.back().bytes);
+    }
+  }
+  /// It has run, and nothing is admitted yet. Throws replay_differs, and what the kernel throws;
+  /// then the inputs are as they were. O(bytes that it touches), and a run of it.
+  template <class Kernel>
+  void after(const workload& w, Kernel& body, std::span<const bytes> sizes, bytes workspace,
+             const char* name, nanoseconds cost) {
+    if (!std::exchange(checking_, false) || sizes.empty()) return;
+    wait_for_users(w);
+    const bool bytes_are_shown = read(w.outputs.front(), 0, {});
+    for (std::size_t i = 0; bytes_are_shown && i < w.inputs.size(); ++i)
+      compare_input(*find(w.inputs[i]), {name, w.sequence, replay_difference::input, i, {}});
+    scratch here(*this);
+    if (!bytes_are_shown || !here.obtain(sizes, workspace, name)) {
+      ++table_->counts.replays_unchecked;
+      return;
+    }
+    try {
+      for (std::size_t i = 0; i < sizes.size(); ++i)
+        fill_unlike(here.outputs[i], w.outputs[i], sizes[i]);
+      fill(here.space, workspace);
+      if (here.moved) move_inputs();
+      storage().wait(run_again(w, body, here, cost));
+      for (std::size_t i = 0; i < sizes.size(); ++i)
+        compare_output(w.outputs[i], here.outputs[i], sizes[i],
+                       {name, w.sequence, replay_difference::output, i, {}});
+    } catch (...) {
+      restore_inputs(here.moved);
+      throw;
+    }
+    restore_inputs(here.moved);
+    ++table_->counts.replays_checked;
+  }
+
+ private:
+  static constexpr std::size_t chunk = 256 << 10;
+
+  // An input, once, however often the operator names it.
+  struct input {
+    tensor_id tensor;
+    std::vector<std::byte> bytes;  // before the operator ran
+    block elsewhere;               // the same bytes, while it runs again
+  };
+
+  // The blocks of the second run.
+  struct scratch {
+    explicit scratch(replay_checker& c) noexcept : owner(&c) {}
+    scratch(const scratch&) = delete;
+    scratch& operator=(const scratch&) = delete;
+    ~scratch() { give_back(); }
+    // With the inputs' copies, or else without; false: there is no room for either.
+    bool obtain(std::span<const bytes> sizes, bytes workspace, const char* name) {
+      for (const bool with_inputs : {true, false}) {
+        moved = with_inputs;
+        if (obtain(sizes, workspace, with_inputs, name)) return true;
+      }
+      return false;
+    }
+    bool obtain(std::span<const bytes> sizes, bytes workspace, bool with_inputs, const char* name) {
+      bytes need, piece;
+      const auto count = [&](bytes n) {
+        need += owner->storage().rounded(n);
+        piece = std::max(piece, n);
+      };
+      count(workspace);
+      for (const bytes n : sizes) count(n);
+      if (with_inputs)
+        for (const input& i : owner->inputs_) count(bytes{i.bytes.size()});
+      try {
+        // Only where there is none: what is checked should change little else.
+        if (need > saturating_sub(owner->storage().capacity(), owner->storage().used()))
+          owner->reclaimer_->make(need, name, piece);
+        const auto take = [&](bytes n) {
+          return owner->reclaimer_->obtain(n, lifetime::transient);
+        };
+        for (const bytes n : sizes) outputs.push_back(take(n));
+        if (workspace.count > 0) space = take(workspace);
+        if (with_inputs)
+          for (input& i : owner->inputs_) i.elsewhere = take(bytes{i.bytes.size()});
+        return true;
+      } catch (const budget_exceeded&) {
+        give_back();
+        return false;
+      }
+    }
+    void give_back() {
+      for (block& b : outputs)
+        if (b) owner->storage().free(std::move(b));
+      outputs.clear();
+      if (space) owner->storage().free(std::move(space));
+      for (input& i : owner->inputs_)
+        if (i.elsewhere) owner->storage().free(std::move(i.elsewhere));
+    }
+    replay_checker* owner;
+    std::vector<block> outputs;
+    block space;
+    bool moved = false;  // the inputs, too
+  };
+
+  auto& storage() { return table_->storage(); }
+  [[nodiscard]] const block& device_of(const input& i) const {
+    return table_->tensors[i.tensor].device;
+  }
+  [[nodiscard]] input* find(tensor_id t) {
+    const auto i =
+        std::find_if(inputs_.begin(), inputs_.end(), [&](const input& x) { return x.tensor == t; });
+    return i == inputs_.end() ? nullptr : &*i;
+  }
+  // False where the storage shows no bytes.
+  bool read(const block& b, std::size_t from, std::span<std::byte> to) {
+    if constexpr (shows_its_bytes<typename Reclaimer::storage_type>)
+      return storage().read_bytes(b, from, to);
+    else
+      return false;
+  }
+  void write(const block& b, std::size_t to, std::span<const std::byte> from) {
+    if constexpr (shows_its_bytes<typename Reclaimer::storage_type>)
+      storage().write_bytes(b, to, from);
+  }
+
+  // Copies and kernels that use what the operator touches are over then: the host may touch it. As
+  // in operator_run::acquire, an empty bracket says when.
+  void wait_for_users(const workload& w) {
+    places_.clear();
+    for (const tensor_id t : w.inputs) places_.push_back(&table_->tensors[t].device);
+    for (const block& b : w.outputs) places_.push_back(&b);
+    storage().begin_operator({}, places_);
+    storage().wait(storage().end_operator({}));
+  }
+  // Calls `f(offset, n)` for pieces of `size` bytes, in order.
+  template <class F>
+  static void in_pieces(std::size_t size, const F& f) {
+    for (std::size_t at = 0; at < size; at += chunk) f(at, std::min(chunk, size - at));
+  }
+  void compare_input(const input& i, replay_differs::place where) {
+    in_pieces(i.bytes.size(), [&](std::size_t at, std::size_t n) {
+      first_.resize(n);
+      read(device_of(i), at, first_);
+      compare(std::span(i.bytes).subspan(at, n), first_, at, where);
+    });
+  }
+  void compare_output(const block& made, const block& again, bytes size,
+                      const replay_differs::place& where) {
+    in_pieces(static_cast<std::size_t>(size.count), [&](std::size_t at, std::size_t n) {
+      first_.resize(n), second_.resize(n);
+      read(made, at, first_);
+      read(again, at, second_);
+      compare(first_, second_, at, where);
+    });
+  }
+  static void compare(std::span<const std::byte> was, std::span<const std::byte> is, std::size_t at,
+                      replay_differs::place where) {
+    const auto [a, b] = std::mismatch(was.begin(), was.end(), is.begin());
+    if (a == was.end()) return;
+    if (where.what == replay_difference::output && *b == ~*a)
+      where.what = replay_difference::unwritten;  // it holds what fill_unlike put there
+    where.offset = bytes{at + static_cast<std::size_t>(a - was.begin())};
+    throw replay_differs(where, *a, *b);
+  }
+  // A byte that the kernel does not write differs for certain.
+  void fill_unlike(const block& to, const block& like, bytes size) {
+    in_pieces(static_cast<std::size_t>(size.count), [&](std::size_t at, std::size_t n) {
+      first_.resize(n);
+      read(like, at, first_);
+      for (std::byte& b : first_) b = ~b;
+      write(to, at, first_);
+    });
+  }
+  // What is read of a workspace before it was written is hardly this.
+  void fill(const block& space, bytes size) {
+    in_pieces(static_cast<std::size_t>(size.count), [&](std::size_t at, std::size_t n) {
+      first_.assign(n, std::byte{0xa5});
+      write(space, at, first_);
+    });
+  }
+  // The bytes go to the blocks of the second run; where they were, nothing of them is left.
+  void move_inputs() {
+    for (const input& i : inputs_) {
+      write(i.elsewhere, 0, i.bytes);
+      in_pieces(i.bytes.size(), [&](std::size_t at, std::size_t n) {
+        first_.assign(i.bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                      i.bytes.begin() + static_cast<std::ptrdiff_t>(at + n));
+        for (std::byte& b : first_) b ^= std::byte{0x5a};  // not the complement: see compare
+        write(device_of(i), at, first_);
+      });
+    }
+  }
+  void restore_inputs(bool moved) {
+    for (const input& i : inputs_)
+      if (moved) write(device_of(i), 0, i.bytes);
+  }
+  // As a replay runs it: updates are null.
+  template <class Kernel>
+  stamp run_again(const workload& w, Kernel& body, const scratch& here, nanoseconds cost) {
+    reads_.clear(), places_.clear(), addresses_.clear();
+    for (const tensor_id t : w.inputs) {
+      const input& i = *find(t);
+      reads_.push_back(here.moved ? &i.elsewhere : &device_of(i));
+      addresses_.push_back(kernels_->address(*reads_.back()));
+    }
+    for (const block& b : here.outputs) {
+      places_.push_back(&b);
+      addresses_.push_back(kernels_->address(b));
+    }
+    addresses_.resize(addresses_.size() + w.updates.size());
+    if (here.space) {
+      places_.push_back(&here.space);
+      addresses_.push_back(kernels_->address(here.space));
+    }
+    return kernels_->launch_on(body, reads_, places_, addresses_,
+                               {w.inputs.size(), here.outputs.size(), w.updates.size()}, w.sequence,
+                               cost);
+  }
+
+  typename Reclaimer::table_type* table_;
+  Reclaimer* reclaimer_;
+  launcher<Reclaimer>* kernels_;
+  bool checking_ = false;
+  std::vector<input> inputs_;
+  std::vector<const block*> reads_, places_;
+  std::vector<std::byte*> addresses_;
+  std::vector<std::byte> first_, second_;
+};
+
+}  // namespace delta::detail
