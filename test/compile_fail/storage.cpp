@@ -175,6 +175,11 @@ struct tells_whole_burdens : right {
   int burden(delta::direction) const;
 };
 static_assert(explain_storage<tells_whole_burdens>());
+// says: 'began' is there, but not as 'std::optional<delta::nanoseconds> began(delta::stamp)'
+struct always_knows_when : right {
+  nanoseconds began(stamp);
+};
+static_assert(explain_storage<always_knows_when>());
 // says: a Storage changes: it can't be const
 static_assert(explain_storage<const right>());
 

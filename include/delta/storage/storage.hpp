@@ -171,6 +171,12 @@ concept tells_burdens = requires(S& s, const S& asked, direction d, stamp p) {
   { asked.burden(d) } -> std::same_as<double>;
   { s.alone(p) } -> std::same_as<std::optional<nanoseconds>>;
 };
+/// `began(stamp)`: when that work began, by `now`'s clock, known when `elapsed` is; for timelines
+/// (default: when it was queued).
+template <class S>
+concept tells_beginnings = requires(S& s, stamp p) {
+  { s.began(p) } -> std::same_as<std::optional<nanoseconds>>;
+};
 template <class S>
 concept right_data_or_none = has_addresses<S> || !detail::names_data<S>;
 template <class S>
@@ -182,17 +188,19 @@ template <class S>
 concept right_four_about_holes_or_none = shows_its_holes<S> || !detail::names_holes<S>;
 template <class S>
 concept right_burden_and_alone_or_none = tells_burdens<S> || !detail::names_burdens<S>;
+template <class S>
+concept right_began_or_none = tells_beginnings<S> || !detail::names_began<S>;
 
 /// Where bytes live. Smallest model: examples/own_storage.cpp; with a Device, arena is one.
 template <class S>
-concept Storage =
-    allocates_blocks<S> && frees_blocks<S> && frees_slabs<S> && copies_out<S> && copies_in<S> &&
-    lands_transfers<S> && begins_operators<S> && ends_operators<S> && asks_for_stamps<S> &&
-    waits_for_stamps<S> && measures_work<S> && tells_time<S> && tells_rates<S> &&
-    tells_latencies<S> && tells_backlogs<S> && has_a_capacity<S> && counts_used_bytes<S> &&
-    has_a_host_capacity<S> && counts_used_host_bytes<S> && rounds_requests<S> &&
-    right_data_or_none<S> && right_hold_and_unhold_or_none<S> && right_native_stream_or_none<S> &&
-    right_four_about_holes_or_none<S> && right_burden_and_alone_or_none<S>;
+concept Storage = allocates_blocks<S> && frees_blocks<S> && frees_slabs<S> && copies_out<S> &&
+                  copies_in<S> && lands_transfers<S> && begins_operators<S> && ends_operators<S> &&
+                  asks_for_stamps<S> && waits_for_stamps<S> && measures_work<S> && tells_time<S> &&
+                  tells_rates<S> && tells_latencies<S> && tells_backlogs<S> && has_a_capacity<S> &&
+                  counts_used_bytes<S> && has_a_host_capacity<S> && counts_used_host_bytes<S> &&
+                  rounds_requests<S> && right_data_or_none<S> && right_hold_and_unhold_or_none<S> &&
+                  right_native_stream_or_none<S> && right_four_about_holes_or_none<S> &&
+                  right_burden_and_alone_or_none<S> && right_began_or_none<S>;
 
 }  // namespace delta
 
