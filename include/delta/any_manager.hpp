@@ -106,8 +106,8 @@ class basic_any_manager {
   result<std::vector<any_tensor>> run_all(const any_operation& op, F&& body) {
     const delta_operation o = op.view();
     std::vector<delta_tensor> ids(o.output_count);
-    if (delta_run(raw(), &o, detail::make_kernel(core_.get(), std::forward<F>(body)), ids.data()) !=
-        DELTA_OK)
+    if (delta_run(raw(), &o, any_detail::make_kernel(core_.get(), std::forward<F>(body)),
+                  ids.data()) != DELTA_OK)
       return failed<std::vector<any_tensor>>();
     return own(ids);
   }
@@ -148,7 +148,7 @@ class basic_any_manager {
     template <class F>
     result<std::vector<any_tensor>> end_all(F&& replay) {
       std::vector<delta_tensor> ids(outputs_);
-      if (delta_end(core_->manager, detail::make_kernel(core_.get(), std::forward<F>(replay)),
+      if (delta_end(core_->manager, any_detail::make_kernel(core_.get(), std::forward<F>(replay)),
                     ids.data(), ids.size()) != DELTA_OK)
         return Errors::template failed<std::vector<any_tensor>>(core_->error());
       return basic_any_manager(std::exchange(core_, nullptr)).own(ids);
@@ -161,9 +161,9 @@ class basic_any_manager {
 
    private:
     friend class basic_any_manager;
-    open_operator(std::shared_ptr<detail::any_core> core, std::size_t outputs) noexcept
+    open_operator(std::shared_ptr<any_detail::any_core> core, std::size_t outputs) noexcept
         : core_(std::move(core)), outputs_(outputs) {}
-    std::shared_ptr<detail::any_core> core_;
+    std::shared_ptr<any_detail::any_core> core_;
     std::size_t outputs_;
   };
   result<open_operator> begin(const any_operation& op) {
@@ -185,8 +185,8 @@ class basic_any_manager {
   }
 
  private:
-  basic_any_manager() : core_(std::make_shared<detail::any_core>()) {}
-  explicit basic_any_manager(std::shared_ptr<detail::any_core> core) : core_(std::move(core)) {}
+  basic_any_manager() : core_(std::make_shared<any_detail::any_core>()) {}
+  explicit basic_any_manager(std::shared_ptr<any_detail::any_core> core) : core_(std::move(core)) {}
   [[nodiscard]] delta_manager* raw() const noexcept { return core_->manager; }
   template <class T>
   result<T> failed() {
@@ -217,7 +217,7 @@ class basic_any_manager {
     return first(std::move(made).value());
   }
 
-  std::shared_ptr<detail::any_core> core_;
+  std::shared_ptr<any_detail::any_core> core_;
 };
 
 /// Errors are values.

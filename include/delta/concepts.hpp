@@ -16,46 +16,13 @@
 #include <type_traits>
 #include <utility>
 
+#include "delta/answers.hpp"
 #include "delta/context.hpp"
 #include "delta/detail/concepts/member_names.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
-
-/// How a tensor leaves the device (Algorithm 3); `keep`: not now (not asked about again in this
-/// reservation).
-enum class action : std::uint8_t { evict, offload, keep };
-/// How a tensor on the host comes back (Algorithm 1, lines 4 to 8).
-enum class restoration : std::uint8_t { recompute, reload };
-
-/// What an answer may be made from, by the members of context that tell it. The costs are those of
-/// the tensor asked about.
-enum class quantity : std::uint16_t {
-  none = 0,
-  bytes = 1,                   ///< bytes
-  recompute_cost = 2,          ///< recompute_cost, can_recompute
-  neighbourhood_cost = 4,      ///< neighbourhood_cost
-  copy_cost = 8,               ///< copy_cost, rate
-  swap_cost = 16,              ///< swap_cost, is_clean, can_offload
-  exposed_swap_cost = 32,      ///< exposed_swap_cost, reload_cost, backlog
-  staleness = 64,              ///< staleness; of scores alone, as no weight may read it
-  next_use = 128,              ///< next_use, past
-  later_recompute_cost = 256,  ///< recompute_cost_by, can_recompute
-  everything = 0xffff          ///< these, and whatever else a context tells
-};
-/// Either's.
-constexpr quantity operator|(quantity a, quantity b) noexcept {
-  return static_cast<quantity>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
-}
-/// Is all of `what` among `q`?
-constexpr bool covers(quantity q, quantity what) noexcept {
-  return (static_cast<unsigned>(q) & static_cast<unsigned>(what)) == static_cast<unsigned>(what);
-}
-/// Is anything of `what` among `q`?
-constexpr bool touches(quantity q, quantity what) noexcept {
-  return (static_cast<unsigned>(q) & static_cast<unsigned>(what)) != 0;
-}
 
 /// All policies, detected: `end_of_operator(context)`, called after every operator of the program,
 /// when the prefetcher has been asked; and `end_of_step(context)`, when a step has ended.
@@ -75,21 +42,6 @@ concept says_whether_it_learns = std::same_as<decltype(&P::learns), const bool*>
                                  requires { typename std::bool_constant<P::learns>; };
 template <class P>
 concept right_learns_or_none = says_whether_it_learns<P> || !detail::names_learns<P>;
-/// Of a Heuristic, detected: `select(context)` -> std::uint32_t, `context::variant` of the step
-/// that begins, asked when one has ended; and `keeps(variant)`, the closure whose costs are then
-/// kept.
-template <class H>
-concept selects_variant = requires(H& h, const context& c, std::uint32_t v) {
-  { h.select(c) } -> std::same_as<std::uint32_t>;
-  { h.keeps(v) } -> std::same_as<closure>;
-};
-/// Of such a Heuristic, detected: `instead(context)` -> std::uint32_t: recomputation thrashes; who
-/// decides the rest of the step in place of the one that does. That one again: nobody, and the
-/// operator fails (default).
-template <class H>
-concept replaces_variant = selects_variant<H> && requires(H& h, const context& c) {
-  { h.instead(c) } -> std::same_as<std::uint32_t>;
-};
 /// Its word, or the default: no.
 template <class P>
 consteval bool learns() {
@@ -132,24 +84,34 @@ concept weighs_tensor = requires(const H& h, const context& c, tensor_id t) {
 /// Only one of the two, or which of them counts?
 template <class H>
 concept answers_in_one_form = !(scores_tensor<H> && weighs_tensor<H>);
-/// Heuristics, detected, each a static constexpr bool (default: false). `later_if_dearer`: the more
-/// the closure costs, the later a tensor leaves, or as late; so a lower bound of the cost will do
-/// for all but the victim. `drifts`: a score that reads the time may be some operators old, but for
-/// the victim's.
+
+/// Detected, each a static constexpr bool (default: false). `later_if_dearer`: the more the closure
+/// costs, the later a tensor leaves, or as late; so a lower bound of the cost will do for all but
+/// the victim. `drifts`: a score that reads the time may be some operators old, but for the
+/// victim's.
 template <class H>
-consteval bool later_if_dearer() {
-  if constexpr (requires { typename std::bool_constant<H::later_if_dearer>; })
-    return H::later_if_dearer;
-  else
-    return false;
-}
+concept says_whether_later_if_dearer =
+    std::same_as<decltype(&H::later_if_dearer), const bool*> &&
+    requires { typename std::bool_constant<H::later_if_dearer>; };
 template <class H>
-consteval bool drifts() {
-  if constexpr (requires { typename std::bool_constant<H::drifts>; })
-    return H::drifts;
-  else
-    return false;
-}
+concept says_whether_it_drifts = std::same_as<decltype(&H::drifts), const bool*> &&
+                                 requires { typename std::bool_constant<H::drifts>; };
+/// Detected: `select(context)` -> std::uint32_t, `context::variant` of the step that begins, asked
+/// when one has ended; and `keeps(variant)`, the closure whose costs are then kept.
+template <class H>
+concept selects_variant = requires(H& h, const H& asked, const context& c, std::uint32_t v) {
+  { h.select(c) } -> std::same_as<std::uint32_t>;
+  { asked.keeps(v) } -> std::same_as<closure>;
+};
+/// Detected beside those two: `instead(context)` -> std::uint32_t: recomputation thrashes; who
+/// decides the rest of the step in place of the one that does. That one again: nobody, and the
+/// operator fails (default).
+template <class H>
+concept names_another = requires(H& h, const context& c) {
+  { h.instead(c) } -> std::same_as<std::uint32_t>;
+};
+template <class H>
+concept replaces_variant = selects_variant<H> && names_another<H>;
 
 /// `depends_on`, as a constant expression.
 template <class H>
@@ -164,6 +126,19 @@ template <class H>
 concept right_weight_or_none = weighs_tensor<H> || !detail::names_weight<H>;
 template <class H>
 concept right_depends_on_or_none = declares_dependence<H> || !detail::names_depends_on<H>;
+template <class H>
+concept right_later_if_dearer_or_none =
+    says_whether_later_if_dearer<H> || !detail::names_later_if_dearer<H>;
+template <class H>
+concept right_drifts_or_none = says_whether_it_drifts<H> || !detail::names_drifts<H>;
+template <class H>
+concept right_select_and_keeps_or_none =
+    selects_variant<H> || (!detail::names_select<H> && !detail::names_keeps<H>);
+/// Alone it is a mistake, too; beside a wrong `select` or `keeps` those are named.
+template <class H>
+concept right_instead_or_none =
+    !detail::names_instead<H> ||
+    (names_another<H> && (detail::names_select<H> || detail::names_keeps<H>));
 /// It has an answer.
 template <class H>
 concept ranks_tensors = scores_tensor<H> || weighs_tensor<H>;
@@ -171,14 +146,26 @@ concept ranks_tensors = scores_tensor<H> || weighs_tensor<H>;
 template <class H>
 concept Heuristic =
     ranks_tensors<H> && answers_in_one_form<H> && right_score_or_none<H> &&
-    right_weight_or_none<H> && right_depends_on_or_none<H> && right_learns_or_none<H> &&
-    right_end_of_operator_or_none<H> && right_end_of_step_or_none<H>;
+    right_weight_or_none<H> && right_depends_on_or_none<H> && right_later_if_dearer_or_none<H> &&
+    right_drifts_or_none<H> && right_select_and_keeps_or_none<H> && right_instead_or_none<H> &&
+    right_learns_or_none<H> && right_end_of_operator_or_none<H> && right_end_of_step_or_none<H>;
 
 /// What `H` says that it reads, or the default.
-template <Heuristic H>
+template <class H>
 consteval quantity depends_on() {
   if constexpr (declares_dependence<H>) return H::depends_on;
   return quantity::everything;
+}
+/// Its word for both, or the default: no.
+template <class H>
+consteval bool later_if_dearer() {
+  if constexpr (says_whether_later_if_dearer<H>) return H::later_if_dearer;
+  return false;
+}
+template <class H>
+consteval bool drifts() {
+  if constexpr (says_whether_it_drifts<H>) return H::drifts;
+  return false;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -194,6 +181,8 @@ consteval quantity depends_on() {
 //  * `restore(context, t)` -> restoration: of a tensor on the host (default: the cheaper);
 //  * `rather_wait(context, t, nanoseconds)` -> bool: copies under way will free enough after that
 //    time; wait for them rather than release t (default: when waiting is cheaper);
+//  * `release_cost(context, t)` -> double: ns to get t back, where windows of neighbours and copies
+//    under way are weighed (default: the cheaper way's);
 //  * `evicts`, `offloads`: static constexpr bool (default true): false promises that it never
 //    answers so, and spares the manager the records.
 // ---------------------------------------------------------------------------------------------
@@ -203,7 +192,7 @@ template <class D>
 concept decides_action = requires(D& d, const context& c, tensor_id t) {
   { d.decide(c, t) } -> std::same_as<action>;
 };
-/// The two that are detected; their defaults are in detail/engine/roles.hpp.
+/// The three that are detected; their defaults are in detail/engine/roles.hpp.
 template <class D>
 concept chooses_restoration = requires(D& d, const context& c, tensor_id t) {
   { d.restore(c, t) } -> std::same_as<restoration>;
@@ -212,8 +201,6 @@ template <class D>
 concept weighs_waiting = requires(D& d, const context& c, tensor_id t, double wait) {
   { d.rather_wait(c, t, wait) } -> std::same_as<bool>;
 };
-/// `release_cost(context, t)` -> double: ns to get it back, of a tensor that leaves with its
-/// neighbours (default: the cheaper way's).
 template <class D>
 concept prices_release = requires(const D& d, const context& c, tensor_id t) {
   { d.release_cost(c, t) } -> std::convertible_to<double>;
@@ -230,14 +217,17 @@ concept right_restore_or_none = chooses_restoration<D> || !detail::names_restore
 template <class D>
 concept right_rather_wait_or_none = weighs_waiting<D> || !detail::names_rather_wait<D>;
 template <class D>
+concept right_release_cost_or_none = prices_release<D> || !detail::names_release_cost<D>;
+template <class D>
 concept right_evicts_or_none = says_whether_it_evicts<D> || !detail::names_evicts<D>;
 template <class D>
 concept right_offloads_or_none = says_whether_it_offloads<D> || !detail::names_offloads<D>;
 /// How it leaves, and comes back. Smallest model: `evict_only` (decider.hpp).
 template <class D>
-concept Decider = decides_action<D> && right_restore_or_none<D> && right_rather_wait_or_none<D> &&
-                  right_evicts_or_none<D> && right_offloads_or_none<D> && right_learns_or_none<D> &&
-                  right_end_of_operator_or_none<D> && right_end_of_step_or_none<D>;
+concept Decider =
+    decides_action<D> && right_restore_or_none<D> && right_rather_wait_or_none<D> &&
+    right_release_cost_or_none<D> && right_evicts_or_none<D> && right_offloads_or_none<D> &&
+    right_learns_or_none<D> && right_end_of_operator_or_none<D> && right_end_of_step_or_none<D>;
 
 /// May `D` ever answer so? Its word, or the default: yes.
 template <class D>
@@ -260,8 +250,7 @@ consteval bool offloads() {
 //
 // Detected, default nothing:
 //  * `early_release_bytes(context)` -> double: bytes to release early (the Filter says which);
-//  soft: it never
-//    waits, and stops without candidates;
+//    soft: it never waits, and stops without candidates;
 //  * `copy_ahead(context)` -> tensor_id: a resident tensor, of `context.candidates()`, to copy out
 //    without freeing it, or none; asked until it answers none;
 //  * `wasted(context, t)`: a tensor brought back early left again unused.
@@ -272,18 +261,17 @@ template <class P>
 concept names_next_reload = requires(P& p, const context& c) {
   { p.next(c) } -> std::same_as<tensor_id>;
 };
-/// The two that are detected.
+/// The three that are detected.
 template <class P>
 concept releases_early = requires(P& p, const context& c) {
   { p.early_release_bytes(c) } -> std::convertible_to<double>;
 };
 template <class P>
-concept learns_of_waste = requires(P& p, const context& c, tensor_id t) { p.wasted(c, t); };
-/// `copy_ahead(context)` -> tensor_id to copy out now, without freeing it, or tensor_id::none.
-template <class P>
 concept copies_out_ahead = requires(P& p, const context& c) {
   { p.copy_ahead(c) } -> std::same_as<tensor_id>;
 };
+template <class P>
+concept learns_of_waste = requires(P& p, const context& c, tensor_id t) { p.wasted(c, t); };
 template <class P>
 concept right_early_release_bytes_or_none =
     releases_early<P> || !detail::names_early_release_bytes<P>;

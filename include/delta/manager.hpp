@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "delta/concepts.hpp"
+#include "delta/detail/concepts/checked.hpp"
 #include "delta/detail/engine/operator_run.hpp"
 #include "delta/detail/engine/reclaimer.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
@@ -19,17 +19,9 @@
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
+#include "delta/policy.hpp"
 
 namespace delta {
-
-/// A composition of three roles by value: what a preset is. Its parts take no room where they have
-/// no state.
-template <Heuristic H, Decider D, Prefetcher P>
-struct policy {
-  [[no_unique_address]] H heuristic;   ///< who leaves first
-  [[no_unique_address]] D decider;     ///< how it leaves, and how it comes back
-  [[no_unique_address]] P prefetcher;  ///< what happens while nobody waits
-};
 
 /// Keeps tensors within a storage's byte budget: releases what a Heuristic picks the way a Decider
 /// says, and brings it back when an operator needs it. One manager per device, one thread at a
@@ -48,11 +40,20 @@ struct policy {
 /// An id that names nothing, or what was dropped, is told as unknown_tensor before anything is
 /// done. Such a call from within a kernel, a policy or an observer is misuse, and so is one that
 /// needs the manager to itself while an operator is open.
-template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O = no_observer>
+///
+/// A role, storage or observer that is wrong is told so in sentences, however the types are given.
+template <class H, class D, class P, class S, class O = no_observer>
 class manager {
+  // The types themselves. First, so that nothing is said before the sentences about a wrong one
+  // (detail/concepts/checked.hpp).
+  using heuristic_type = detail::checked_heuristic<H>;
+  using observer_type = detail::checked_observer<O>;
+  using reclaimer =
+      detail::reclaimer<heuristic_type, detail::checked_decider<D>, detail::checked_prefetcher<P>,
+                        detail::checked_storage<S>, observer_type>;
+
  public:
-  /// The four roles one by one, moved in; the storage by reference. A role that is wrong is told so
-  /// in sentences (the guides below). O(1), no heap.
+  /// The four roles one by one, moved in; the storage by reference. O(1), no heap.
   manager(H heuristic, D decider, P prefetcher, S& storage, O observer = {})
       : table_(storage),
         reclaimer_(table_, std::move(heuristic), std::move(decider), std::move(prefetcher),
@@ -287,7 +288,7 @@ class manager {
   /// The steps that were seen so far; empty where no role of the policy declares `learns`.
   [[nodiscard]] const history& past() const noexcept { return table_.steps.past(); }
   /// The policy's heuristic, and of several policies (switching.hpp) the one that decides.
-  [[nodiscard]] const H& heuristic() const noexcept { return reclaimer_.heuristic(); }
+  [[nodiscard]] const heuristic_type& heuristic() const noexcept { return reclaimer_.heuristic(); }
   [[nodiscard]] std::uint32_t variant() const noexcept { return table_.now.variant; }
   /// A step that was seen elsewhere, as if it had just ended here: the next one may follow it. Its
   /// operators are told apart by what they touch alone, not by their names. `variant`: which of
@@ -323,7 +324,7 @@ class manager {
   /// Where a tensor's bytes are now. Throws unknown_tensor.
   [[nodiscard]] residency where(tensor_id t) const { return table_.tensors.checked(t).where; }
   /// The observer that was moved in.
-  [[nodiscard]] O& observer() noexcept { return reclaimer_.events().observer(); }
+  [[nodiscard]] observer_type& observer() noexcept { return reclaimer_.events().observer(); }
 
  private:
   /// May an entry point be called between begin and end?
@@ -367,31 +368,43 @@ class manager {
     }
   }
 
-  using reclaimer = detail::reclaimer<H, D, P, S, O>;
   typename reclaimer::table_type table_;
   reclaimer reclaimer_;
   detail::operator_run<reclaimer> run_;
   bool inside_ = false, poisoned_ = false;
 };
 
-// Through checks that say in sentences what a wrong type lacks (detail/concepts/explain.hpp).
-template <class H, class D, class P, class S>
-manager(H, D, P, S&) -> manager<detail::checked_heuristic<H>, detail::checked_decider<D>,
-                                detail::checked_prefetcher<P>, detail::checked_storage<S>>;
-template <class H, class D, class P, class S, class O>
-manager(H, D, P, S&, O) -> manager<detail::checked_heuristic<H>, detail::checked_decider<D>,
-                                   detail::checked_prefetcher<P>, detail::checked_storage<S>,
-                                   detail::checked_observer<O>>;
-template <class H, class D, class P, class S>
-manager(policy<H, D, P>, S&) -> manager<H, D, P, detail::checked_storage<S>>;
-template <class H, class D, class P, class S, class O>
-manager(policy<H, D, P>, S&, O)
-    -> manager<H, D, P, detail::checked_storage<S>, detail::checked_observer<O>>;
-template <class H, class D, class P, class S>
+// A storage that would not live, told in a sentence. The rest is deduced from the constructors.
+template <class H, class D, class P, class S, class... O>
   requires(!std::is_lvalue_reference_v<S>)
-manager(H, D, P, S&&) -> manager<H, D, P, detail::no_temporary<S>>;
-template <class H, class D, class P, class S>
+manager(H, D, P, S&&, O...) -> manager<H, D, P, detail::no_temporary<S>, O...>;
+template <class H, class D, class P, class S, class... O>
   requires(!std::is_lvalue_reference_v<S>)
-manager(policy<H, D, P>, S&&) -> manager<H, D, P, detail::no_temporary<S>>;
+manager(policy<H, D, P>, S&&, O...) -> manager<H, D, P, detail::no_temporary<S>, O...>;
+
+namespace detail {
+template <class Policy, class S, class O>
+struct manager_for_policy {
+  static_assert(std::is_void_v<Policy>,
+                "manager_for needs a policy's type: delta::policy<H, D, P>, or "
+                "decltype(delta::online())");
+  using type = manager<stand_in, stand_in, stand_in, S, O>;
+};
+template <class H, class D, class P, class S, class O>
+struct manager_for_policy<policy<H, D, P>, S, O> {
+  using type = manager<H, D, P, S, O>;
+};
+}  // namespace detail
+
+/// The manager of a policy value's type, to be named as a member: `Policy` is a preset's type or
+/// that of a composition of one's own, `S` the storage's, `O` the observer's.
+///
+///   struct trainer {
+///     delta::simulated storage;
+///     delta::manager_for<decltype(delta::online()), delta::simulated> manager{delta::online(),
+///                                                                             storage};
+///   };
+template <class Policy, class S, class O = no_observer>
+using manager_for = typename detail::manager_for_policy<std::remove_cv_t<Policy>, S, O>::type;
 
 }  // namespace delta

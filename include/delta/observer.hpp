@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "delta/detail/concepts/member_names.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
@@ -79,18 +80,46 @@ struct no_observer {
 ///
 /// Detected: `listens()` -> bool, whether it wants to be told at all (default: yes). Asked before
 /// an event is made, as its scores and costs walk the graph; the answer never changes.
+/// `checks_replays()` -> bool, whether operators shall be run twice and compared (default: no, and
+/// nothing of it is compiled; replay_check.hpp).
 ///
 ///   struct evictions {
 ///     void on(const delta::event& e) { count += e.what == delta::event_kind::evict; }
 ///     int count = 0;
 ///   };
 template <class O>
-concept Observer = requires(O& o, const event& e) { o.on(e); };
+concept hears_events = requires(O& o, const event& e) { o.on(e); };
+template <class O>
+concept says_whether_it_listens = requires(const O& o) {
+  { o.listens() } -> std::same_as<bool>;
+};
+template <class O>
+concept right_listens_or_none = says_whether_it_listens<O> || !detail::names_listens<O>;
+template <class O>
+concept asks_for_replay_checks = requires(const O& o) {
+  { o.checks_replays() } -> std::same_as<bool>;
+};
+template <class O>
+concept right_checks_replays_or_none =
+    asks_for_replay_checks<O> || !detail::names_checks_replays<O>;
+template <class O>
+concept Observer = hears_events<O> && right_listens_or_none<O> && right_checks_replays_or_none<O>;
+
+/// Of an observer: a sentence per mistake, as explain_heuristic (detail/concepts/explain.hpp).
+template <class O>
+consteval bool explain_observer() {
+  static_assert(hears_events<O>, "an Observer needs 'void on(const delta::event&)'");
+  static_assert(right_listens_or_none<O>, "'listens' is there, but not as 'bool listens() const'");
+  static_assert(right_checks_replays_or_none<O>,
+                "'checks_replays' is there, but not as 'bool checks_replays() const'");
+  return true;
+}
 
 /// An observer that somebody else keeps; it outlives the manager, which otherwise moves it into
 /// itself (manager::observer gives access then).
-template <Observer O>
+template <class O>
 struct observed_by {
+  static_assert(explain_observer<O>());
   O* observer;
   void on(const event& e) const { observer->on(e); }
 };

@@ -185,7 +185,7 @@ class coming_step {
 /// Infinite where it does not come to its end, or not within `limit` ns. `variant`: of several
 /// policies (switching.hpp) the one that decides. As dear as the decisions of one step:
 /// milliseconds. Throws std::bad_alloc.
-template <Heuristic H, Decider D, Prefetcher P>
+template <class H, class D, class P>
 [[nodiscard]] double rehearse(const coming_step& what, policy<H, D, P> p, std::uint32_t variant,
                               double limit = never) {
   const step_record& step = what.step();
@@ -263,7 +263,7 @@ template <Heuristic H, Decider D, Prefetcher P>
 
 /// The same on a machine of those rates and that memory, of a step that begins with all that was
 /// there before it on the device.
-template <Heuristic H, Decider D, Prefetcher P>
+template <class H, class D, class P>
 [[nodiscard]] double rehearse(const step_record& step, policy<H, D, P> p, std::uint32_t variant,
                               const simulated_options& machine, double limit = never) {
   return rehearse(coming_step(step, machine), std::move(p), variant, limit);

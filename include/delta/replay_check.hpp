@@ -8,14 +8,8 @@
 
 namespace delta {
 
-/// Does the observer ask the manager to check replays? `checks_replays()` -> bool, asked before
-/// each operator. (Default: no; then nothing of the check is compiled.)
-template <class O>
-concept checks_replays = requires(const O& o) {
-  { o.checks_replays() } -> std::same_as<bool>;
-};
-
-/// An observer that asks for it, and hands events on to another one.
+/// An observer that asks for the check (observer.hpp: checks_replays), and hands events on to
+/// another one.
 ///
 ///   delta::manager manager{delta::online(), storage, delta::replay_check{}};
 ///
@@ -57,6 +51,6 @@ template <class Next>
 replay_check(Next) -> replay_check<Next>;
 replay_check() -> replay_check<no_observer>;
 
-static_assert(Observer<replay_check<>> && checks_replays<replay_check<>>);
+static_assert(Observer<replay_check<>> && asks_for_replay_checks<replay_check<>>);
 
 }  // namespace delta

@@ -19,26 +19,40 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/detail/concepts/checked.hpp"
 #include "delta/detail/engine/roles.hpp"
 #include "delta/detail/victims/scores.hpp"
 #include "delta/manager.hpp"
 
 namespace delta {
 
-/// `choose(context)` -> which policy decides in the step that begins, counted from 0; called when a
-/// step has ended. The first step is the first policy's. Smallest model: `always`.
 template <class S>
-concept Selector = requires(S& s, const context& c) {
+concept chooses_policy = requires(S& s, const context& c) {
   { s.choose(c) } -> std::same_as<std::uint32_t>;
 };
-
-/// Detected of a selector: `instead(context)` -> who decides the rest of the step, as recomputation
-/// thrashes under the one that does: that one again where there is nobody else (default). It should
-/// name each once in a step; the manager asks 16 times at most.
 template <class S>
-concept names_another = requires(S& s, const context& c) {
-  { s.instead(c) } -> std::same_as<std::uint32_t>;
-};
+concept right_replacement_or_none = names_another<S> || !detail::names_instead<S>;
+
+/// `choose(context)` -> std::uint32_t: which policy decides in the step that begins, counted from
+/// 0; called when a step has ended. The first step is the first policy's. Smallest model: `always`.
+///
+/// Detected: `instead(context)` -> std::uint32_t: who decides the rest of the step, as
+/// recomputation thrashes under the one that does: that one again where there is nobody else
+/// (default). It should name each once in a step; the manager asks 16 times at most.
+template <class S>
+concept Selector = chooses_policy<S> && right_replacement_or_none<S>;
+
+/// Of a selector: a sentence per mistake, as explain_heuristic (detail/concepts/explain.hpp).
+template <class S>
+consteval bool explain_selector() {
+  static_assert(chooses_policy<S>,
+                "a Selector needs 'std::uint32_t choose(const delta::context&)' (which policy "
+                "decides in the step that begins, counted from 0)");
+  static_assert(right_replacement_or_none<S>,
+                "'instead' is there, but not as 'std::uint32_t instead(const delta::context&)' "
+                "(which policy decides the rest of the step)");
+  return true;
+}
 
 /// The null model: the same one always, after the first step.
 struct always {
@@ -47,6 +61,9 @@ struct always {
 };
 
 namespace detail {
+
+template <class S>
+using checked_selector = std::conditional_t<explain_selector<S>() && Selector<S>, S, stand_in>;
 
 /// How many policies a role stands for: one, or those of a `settings_of`.
 template <class T>
@@ -127,7 +144,7 @@ inline constexpr std::uint32_t width_of<prefetchers_of<Role, N>> = N;
 
 /// Heuristics of which one answers; it has the selector. Answers are not kept, as they would be
 /// another's after a switch: every search asks all candidates.
-template <Selector S, Heuristic... Hs>
+template <class S, class... Hs>
 struct switched_heuristic {
   static constexpr bool learns = (delta::learns<Hs>() || ...);
   static constexpr quantity depends_on =
@@ -136,8 +153,8 @@ struct switched_heuristic {
   static constexpr bool drifts = (delta::drifts<Hs>() || ...);
   static constexpr bool later_if_dearer = (delta::later_if_dearer<Hs>() && ...);
 
-  S selector;
-  std::tuple<Hs...> all;
+  detail::checked_selector<S> selector;
+  std::tuple<detail::checked_heuristic<Hs>...> all;
 
   double score(const context& c, tensor_id t) const noexcept {
     return detail::with_variant(all, c.variant(),
@@ -151,7 +168,7 @@ struct switched_heuristic {
   }
   std::uint32_t select(const context& c) { return selector.choose(c); }
   std::uint32_t instead(const context& c) {
-    if constexpr (names_another<S>)
+    if constexpr (names_another<detail::checked_selector<S>>)
       return selector.instead(c);
     else
       return c.variant();
@@ -161,13 +178,13 @@ struct switched_heuristic {
 };
 
 /// Deciders of which one decides; the defaults are those of detail/engine/roles.hpp.
-template <Decider... Ds>
+template <class... Ds>
 struct switched_decider {
   static constexpr bool learns = (delta::learns<Ds>() || ...);
   static constexpr bool evicts = (delta::evicts<Ds>() || ...);
   static constexpr bool offloads = (delta::offloads<Ds>() || ...);
 
-  std::tuple<Ds...> all;
+  std::tuple<detail::checked_decider<Ds>...> all;
 
   action decide(const context& c, tensor_id t) {
     return detail::with_variant(all, c.variant(), [&](auto& d) { return d.decide(c, t); });
@@ -189,11 +206,11 @@ struct switched_decider {
 };
 
 /// Prefetchers of which one is asked.
-template <Prefetcher... Ps>
+template <class... Ps>
 struct switched_prefetcher {
   static constexpr bool learns = (delta::learns<Ps>() || ...);
 
-  std::tuple<Ps...> all;
+  std::tuple<detail::checked_prefetcher<Ps>...> all;
 
   tensor_id next(const context& c) {
     return detail::with_variant(all, c.variant(), [&](auto& p) { return p.next(c); });
@@ -214,8 +231,9 @@ struct switched_prefetcher {
 };
 
 /// The policies as one. The first decides until the selector says otherwise. Each role asks the one
-/// of its kind; all of them are told of ends of operators and steps.
-template <Selector S, class... H, class... D, class... P>
+/// of its kind; all of them are told of ends of operators and steps. A selector that is wrong is
+/// told so in sentences.
+template <class S, class... H, class... D, class... P>
 policy<switched_heuristic<S, H...>, switched_decider<D...>, switched_prefetcher<P...>> switching(
     S selector, policy<H, D, P>... all) {
   return {{std::move(selector), {all.heuristic...}}, {{all.decider...}}, {{all.prefetcher...}}};

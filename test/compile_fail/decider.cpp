@@ -8,6 +8,7 @@ struct right {
   action decide(const context&, tensor_id) { return action::evict; }
   restoration restore(const context&, tensor_id) { return restoration::reload; }
   bool rather_wait(const context&, tensor_id, double) { return false; }
+  double release_cost(const context&, tensor_id) const { return 0; }
   void end_of_operator(const context&) {}
   void end_of_step(const context&) {}
 };
@@ -46,6 +47,13 @@ struct waits_without_knowing : right {
   bool rather_wait(const context&, tensor_id) { return true; }
 };
 static_assert(explain_decider<waits_without_knowing>());
+
+// says: 'release_cost' is there, but not as 'double release_cost(const delta::context&,
+//   delta::tensor_id) const' (ns)
+struct prices_by_changing : right {
+  double release_cost(const context&, tensor_id) { return 0; }
+};
+static_assert(explain_decider<prices_by_changing>());
 
 // says: 'evicts' is there, but not as 'static constexpr bool evicts'
 struct evicts_by_number : right {

@@ -10,6 +10,13 @@ struct right {
   void end_of_step(const context&) {}
 };
 static_assert(explain_heuristic<right>());
+struct selects : right {
+  static constexpr bool later_if_dearer = true, drifts = true;
+  std::uint32_t select(const context&) { return 0; }
+  closure keeps(std::uint32_t) const { return closure::none; }
+  std::uint32_t instead(const context&) { return 0; }
+};
+static_assert(explain_heuristic<selects>() && replaces_variant<selects>);
 
 #ifdef WITH_MISSES
 // says: a Heuristic needs 'double score(const delta::context&, delta::tensor_id) const' (lower
@@ -52,6 +59,41 @@ struct depends_on_a_number : right {
   static constexpr int depends_on = 3;
 };
 static_assert(explain_heuristic<depends_on_a_number>());
+
+// says: 'later_if_dearer' is there, but not as 'static constexpr bool later_if_dearer'
+struct later_by_question : right {
+  static constexpr bool later_if_dearer() { return true; }
+};
+static_assert(explain_heuristic<later_by_question>());
+
+// says: 'drifts' is there, but not as 'static constexpr bool drifts'
+struct drifts_in_the_object : right {
+  bool drifts = true;
+};
+static_assert(explain_heuristic<drifts_in_the_object>());
+
+// Half of the two; and what would be called of a const heuristic, but can't be.
+// says in 2 places: 'select' or 'keeps' is there, but not both as 'std::uint32_t select(const
+//   delta::context&)' and 'delta::closure keeps(std::uint32_t variant) const'
+struct selects_alone : right {
+  std::uint32_t select(const context&) { return 0; }
+};
+static_assert(explain_heuristic<selects_alone>());
+struct keeps_by_changing : selects_alone {
+  closure keeps(std::uint32_t) { return closure::none; }
+};
+static_assert(explain_heuristic<keeps_by_changing>());
+
+// says in 2 places: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&)'
+//   beside 'select' and 'keeps'
+struct gives_way_alone : right {
+  std::uint32_t instead(const context&) { return 0; }
+};
+static_assert(explain_heuristic<gives_way_alone>());
+struct gives_way_by_sign : selects {
+  int instead(const context&) { return 0; }
+};
+static_assert(explain_heuristic<gives_way_by_sign>());
 
 // says: 'learns' is there, but not as 'static constexpr bool learns'
 struct learns_by_number : right {

@@ -175,6 +175,18 @@ struct tells_whole_burdens : right {
   int burden(delta::direction) const;
 };
 static_assert(explain_storage<tells_whole_burdens>());
+// says: 'read_bytes' or 'write_bytes' is there, but not both as 'bool read_bytes(const
+//   delta::block&, std::uint64_t, std::span<std::byte>)' and 'bool write_bytes(const
+//   delta::block&, std::uint64_t, std::span<const std::byte>)'
+struct reads_and_says_nothing : right {
+  void read_bytes(const block&, std::uint64_t, std::span<std::byte>);
+};
+static_assert(explain_storage<reads_and_says_nothing>());
+// says: 'began' is there, but not as 'std::optional<delta::nanoseconds> began(delta::stamp)'
+struct always_knows_when : right {
+  nanoseconds began(stamp);
+};
+static_assert(explain_storage<always_knows_when>());
 // says: a Storage changes: it can't be const
 static_assert(explain_storage<const right>());
 

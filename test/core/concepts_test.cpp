@@ -77,6 +77,35 @@ struct depends_on_the_object : scores {
   quantity depends_on = quantity::bytes;
 };
 static_assert(depends_on<scores>() == quantity::everything);
+
+// Data and several members together; what nobody derives from; what derives from a wrong one.
+struct drifts_by_number : scores {
+  static constexpr int drifts = 1;
+};
+struct keeps_alone : scores {
+  closure keeps(std::uint32_t) const { return closure::none; }
+};
+struct gives_way_alone : scores {
+  std::uint32_t instead(const context&) { return 0; }
+};
+struct selects final : scores {
+  std::uint32_t select(const context&) { return 0; }
+  closure keeps(std::uint32_t) const { return closure::none; }
+};
+struct selects_by_sign final : scores {
+  int select(const auto&) { return 0; }
+};
+struct selects_by_sign_polymorphically : scores {
+  virtual ~selects_by_sign_polymorphically() = default;
+  int select(const context&) { return 0; }
+};
+struct inherits_drifts : drifts_by_number {};
+static_assert(!right_drifts_or_none<drifts_by_number> && !right_drifts_or_none<inherits_drifts>);
+static_assert(!drifts<drifts_by_number>() && !Heuristic<drifts_by_number>);
+static_assert(!right_select_and_keeps_or_none<keeps_alone> && !Heuristic<keeps_alone>);
+static_assert(!right_instead_or_none<gives_way_alone> && !Heuristic<gives_way_alone>);
+static_assert(Heuristic<selects> && selects_variant<selects> && !replaces_variant<selects>);
+static_assert(!Heuristic<selects_by_sign> && !Heuristic<selects_by_sign_polymorphically>);
 static_assert(Heuristic<depends_on_bytes>);
 static_assert(covers(depends_on<depends_on_bytes>(), quantity::swap_cost));
 static_assert(!covers(depends_on<depends_on_bytes>(), quantity::recompute_cost));
@@ -124,6 +153,9 @@ struct waits_by_number : judges {
 struct waits_without_knowing : judges {
   bool rather_wait(const context&, tensor_id) { return true; }
 };
+struct prices_unconst : judges {
+  double release_cost(const context&, tensor_id) { return 0; }
+};
 struct evicts_by_number : judges {
   static constexpr int evicts = 0;
 };
@@ -138,6 +170,7 @@ static_assert(!evicts<restores>() && !offloads<restores>());
 static_assert(!right_restore_or_none<restores_wrongly> && !Decider<restores_wrongly>);
 static_assert(!right_restore_or_none<restores_any_context_wrongly>);
 static_assert(!right_restore_or_none<restores_two_ways_wrongly>);
+static_assert(!right_release_cost_or_none<prices_unconst> && !Decider<prices_unconst>);
 static_assert(!right_rather_wait_or_none<waits_by_number> && !Decider<waits_by_number>);
 static_assert(!right_rather_wait_or_none<waits_without_knowing>);
 static_assert(!right_evicts_or_none<evicts_by_number> && !Decider<evicts_by_number>);

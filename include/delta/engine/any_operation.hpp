@@ -98,7 +98,7 @@ class any_operation {
   std::int64_t cost_ = 0;
 };
 
-namespace detail {
+namespace any_detail {
 
 // A callable as a kernel of C: `void(const any_call&)`, or `bool`, where false says that it failed.
 template <class F>
@@ -136,7 +136,7 @@ delta_kernel make_kernel(any_core* core, F&& body) {
   return {&kernel::run, &kernel::destroy, new kernel{std::forward<F>(body), core}};
 }
 
-}  // namespace detail
+}  // namespace any_detail
 
 }  // inline namespace
 }  // namespace delta

@@ -116,9 +116,7 @@ class storage_of final : public any_storage {
   void wait(stamp s) override { storage_->wait(s); }
   std::optional<nanoseconds> elapsed(stamp s) override { return storage_->elapsed(s); }
   std::optional<nanoseconds> began(stamp s) override {
-    if constexpr (requires {
-                    { storage_->began(s) } -> std::same_as<std::optional<nanoseconds>>;
-                  })
+    if constexpr (tells_beginnings<S>)
       return storage_->began(s);
     else
       return std::nullopt;
@@ -206,9 +204,10 @@ class storage_of final : public any_storage {
 }  // namespace detail
 
 /// A storage as any_storage. The storage itself is not owned, and must outlive what is returned.
-template <Storage S>
+/// One that is wrong is told so in sentences.
+template <class S>
 [[nodiscard]] std::unique_ptr<any_storage> over(S& storage) {
-  return std::make_unique<detail::storage_of<S>>(storage);
+  return std::make_unique<detail::storage_of<detail::checked_storage<S>>>(storage);
 }
 
 }  // namespace delta

@@ -16,7 +16,7 @@ inline namespace with_exceptions {
 inline namespace without_exceptions {
 #endif
 
-namespace detail {
+namespace any_detail {
 
 // The manager itself. It lives as long as a handle to it or to one of its tensors does, so a tensor
 // that outlives it is no error.
@@ -38,7 +38,7 @@ struct any_core {
 #endif
 };
 
-}  // namespace detail
+}  // namespace any_detail
 
 /// A tensor, with one reference to its bytes: a copy has one more, the destructor drops it. May
 /// outlive the manager. Not to be copied or destroyed from within a kernel.
@@ -66,9 +66,9 @@ class any_tensor {
   template <class>
   friend class basic_any_manager;
   // Takes the reference over.
-  any_tensor(std::shared_ptr<detail::any_core> core, delta_tensor id) noexcept
+  any_tensor(std::shared_ptr<any_detail::any_core> core, delta_tensor id) noexcept
       : core_(std::move(core)), id_(id) {}
-  std::shared_ptr<detail::any_core> core_;
+  std::shared_ptr<any_detail::any_core> core_;
   delta_tensor id_ = 0xffffffffu;
 };
 
@@ -94,9 +94,9 @@ class any_view {
  private:
   template <class>
   friend class basic_any_manager;
-  any_view(std::shared_ptr<detail::any_core> core, delta_view v) noexcept
+  any_view(std::shared_ptr<any_detail::any_core> core, delta_view v) noexcept
       : core_(std::move(core)), view_(v) {}
-  std::shared_ptr<detail::any_core> core_;
+  std::shared_ptr<any_detail::any_core> core_;
   delta_view view_;
 };
 

@@ -22,7 +22,7 @@ namespace delta {
 namespace detail {
 
 /// Implements manager_interface by a manager<H, D, P>.
-template <Heuristic H, Decider D, Prefetcher P>
+template <class H, class D, class P>
 class manager_of final : public manager_interface {
  public:
   manager_of(policy<H, D, P> p, std::unique_ptr<any_storage> storage, const maybe_observed& told)
@@ -96,7 +96,7 @@ class manager_of final : public manager_interface {
 /// A manager of that policy. It owns what `over` has returned (any_storage.hpp), not the storage
 /// behind it; that outlives it, as does the observer (null: nobody is told). `check_replays`:
 /// replay_check.hpp. Throws misuse where there is no storage, std::bad_alloc.
-template <Heuristic H, Decider D, Prefetcher P>
+template <class H, class D, class P>
 [[nodiscard]] std::unique_ptr<manager_interface> make_manager(policy<H, D, P> p,
                                                               std::unique_ptr<any_storage> storage,
                                                               any_observer* told = nullptr,

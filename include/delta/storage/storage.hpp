@@ -181,6 +181,12 @@ concept shows_its_bytes = requires(S& s, const block& b, std::uint64_t at, std::
   { s.read_bytes(b, at, to) } -> std::same_as<bool>;
   { s.write_bytes(b, at, from) } -> std::same_as<bool>;
 };
+/// `began(stamp)`: when that work began, by `now`'s clock, known when `elapsed` is; for timelines
+/// (default: when it was queued).
+template <class S>
+concept tells_beginnings = requires(S& s, stamp p) {
+  { s.began(p) } -> std::same_as<std::optional<nanoseconds>>;
+};
 template <class S>
 concept right_data_or_none = has_addresses<S> || !detail::names_data<S>;
 template <class S>
@@ -192,6 +198,10 @@ template <class S>
 concept right_four_about_holes_or_none = shows_its_holes<S> || !detail::names_holes<S>;
 template <class S>
 concept right_burden_and_alone_or_none = tells_burdens<S> || !detail::names_burdens<S>;
+template <class S>
+concept right_read_and_write_bytes_or_none = shows_its_bytes<S> || !detail::names_its_bytes<S>;
+template <class S>
+concept right_began_or_none = tells_beginnings<S> || !detail::names_began<S>;
 
 /// Where bytes live. Smallest model: examples/own_storage.cpp; with a Device, arena is one.
 template <class S>
@@ -202,7 +212,8 @@ concept Storage =
     tells_latencies<S> && tells_backlogs<S> && has_a_capacity<S> && counts_used_bytes<S> &&
     has_a_host_capacity<S> && counts_used_host_bytes<S> && rounds_requests<S> &&
     right_data_or_none<S> && right_hold_and_unhold_or_none<S> && right_native_stream_or_none<S> &&
-    right_four_about_holes_or_none<S> && right_burden_and_alone_or_none<S>;
+    right_four_about_holes_or_none<S> && right_burden_and_alone_or_none<S> &&
+    right_began_or_none<S> && right_read_and_write_bytes_or_none<S>;
 
 }  // namespace delta
 

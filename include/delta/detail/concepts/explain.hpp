@@ -5,11 +5,7 @@
 // The compiler's own note on a failed conjunction names an atom, but not the signature that was
 // wanted. test/compile_fail checks the sentences, on every compiler at hand.
 //
-// How a wrong type gets to them through a manager: `manager{h, d, p, storage}` is deduced by its
-// guides (manager.hpp), each of which names a checked_... of every role. That instantiates the
-// explain_... below, which prints its sentences. Were the type handed on as it is, the compiler
-// may find the manager's constraints unsatisfied and say only that, so a stand_in takes its
-// place.
+// checked.hpp tells how a wrong type gets to them through a manager.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +35,9 @@ void call_heuristic(H& h, const context& c, tensor_id t) {
   const H& asked = h;
   if constexpr (scores_tensor<H>) static_cast<void>(static_cast<double>(asked.score(c, t)));
   if constexpr (weighs_tensor<H>) static_cast<void>(static_cast<double>(asked.weight(c, t)));
+  if constexpr (selects_variant<H>)
+    static_cast<void>(h.select(c)), static_cast<void>(asked.keeps(0));
+  if constexpr (replaces_variant<H>) static_cast<void>(h.instead(c));
   call_ends(h, c);
 }
 template <class D>
@@ -46,6 +45,8 @@ void call_decider(D& d, const context& c, tensor_id t) {
   static_cast<void>(d.decide(c, t));
   if constexpr (chooses_restoration<D>) static_cast<void>(d.restore(c, t));
   if constexpr (weighs_waiting<D>) static_cast<void>(d.rather_wait(c, t, 0.0));
+  const D& asked = d;
+  if constexpr (prices_release<D>) static_cast<void>(static_cast<double>(asked.release_cost(c, t)));
   call_ends(d, c);
 }
 template <class P>
@@ -94,6 +95,17 @@ consteval bool explain_heuristic() {
                 "'double weight(const delta::context&, delta::tensor_id) const'");
   static_assert(right_depends_on_or_none<H>,
                 "'depends_on' is there, but not as 'static constexpr delta::quantity depends_on'");
+  static_assert(right_later_if_dearer_or_none<H>,
+                "'later_if_dearer' is there, but not as 'static constexpr bool later_if_dearer'");
+  static_assert(right_drifts_or_none<H>,
+                "'drifts' is there, but not as 'static constexpr bool drifts'");
+  static_assert(right_select_and_keeps_or_none<H>,
+                "'select' or 'keeps' is there, but not both as "
+                "'std::uint32_t select(const delta::context&)' and "
+                "'delta::closure keeps(std::uint32_t variant) const'");
+  static_assert(right_instead_or_none<H>,
+                "'instead' is there, but not as 'std::uint32_t instead(const delta::context&)' "
+                "beside 'select' and 'keeps'");
   detail::explain_ends<H>();
   // Bodies only once the signatures are right: calls of wrong ones would add errors of their own.
   if constexpr (Heuristic<H>) {
@@ -114,6 +126,9 @@ consteval bool explain_decider() {
   static_assert(right_rather_wait_or_none<D>,
                 "'rather_wait' is there, but not as 'bool rather_wait(const delta::context&, "
                 "delta::tensor_id, double nanoseconds)'");
+  static_assert(right_release_cost_or_none<D>,
+                "'release_cost' is there, but not as "
+                "'double release_cost(const delta::context&, delta::tensor_id) const' (ns)");
   static_assert(right_evicts_or_none<D>,
                 "'evicts' is there, but not as 'static constexpr bool evicts'");
   static_assert(right_offloads_or_none<D>,
@@ -148,76 +163,4 @@ consteval bool explain_prefetcher() {
   return true;
 }
 
-/// The same for an observer, which the manager's guides ask about when there is one.
-template <class O>
-consteval bool explain_observer() {
-  static_assert(Observer<O>, "an Observer needs 'void on(const delta::event&)'");
-  return true;
-}
-
-namespace detail {
-
-/// For a storage given as a temporary: it would be gone after the declaration, and the manager's
-/// reference with it.
-template <class S>
-consteval bool explain_temporary() {
-  static_assert(std::is_lvalue_reference_v<S>,
-                "a manager keeps a reference to its storage: give it a variable that outlives the "
-                "manager, not a temporary");
-  return std::is_lvalue_reference_v<S>;
-}
-
-/// Takes the place of a type that is wrong, once its sentences are printed, so that the manager's
-/// deduction goes through and no error about an unsatisfied constraint hides them. It models all
-/// roles with as little as each needs, and is made from anything. Of a storage the manager takes a
-/// reference: this one is const, so that it can be a temporary. Never linked.
-struct stand_in {
-  template <class T>
-  explicit(false) stand_in(const T&);
-  // The policy's roles and the observer's.
-  double score(const context&, tensor_id) const;
-  action decide(const context&, tensor_id) const;
-  tensor_id next(const context&) const;
-  void on(const event&) const;
-
-  // The storage's, without what is detected.
-  std::optional<block> allocate(bytes, lifetime) const;
-  void free(block&&) const;
-  void free(slab&&) const;
-  std::optional<transfer> copy_out(block&) const;
-  transfer copy_in(slab&&, block&&) const;
-  std::pair<block, slab> land(transfer&&) const;
-  void begin_operator(std::span<const block* const>, std::span<const block* const>) const;
-  stamp end_operator(nanoseconds) const;
-  bool reached(stamp) const;
-  void wait(stamp) const;
-  std::optional<nanoseconds> elapsed(stamp) const;
-  nanoseconds now() const;
-  double rate(direction) const;
-  nanoseconds latency(direction) const;
-  nanoseconds backlog(direction) const;
-  bytes capacity() const;
-  bytes used() const;
-  bytes host_capacity() const;
-  bytes host_used() const;
-  bytes rounded(bytes) const;
-};
-
-/// What the manager's deduction guides give for the roles: the type itself, or after its sentences
-/// the stand-in.
-template <class H>
-using checked_heuristic = std::conditional_t<explain_heuristic<H>() && Heuristic<H>, H, stand_in>;
-template <class D>
-using checked_decider = std::conditional_t<explain_decider<D>() && Decider<D>, D, stand_in>;
-template <class P>
-using checked_prefetcher =
-    std::conditional_t<explain_prefetcher<P>() && Prefetcher<P>, P, stand_in>;
-template <class S>
-using checked_storage = std::conditional_t<explain_storage<S>() && Storage<S>, S, const stand_in>;
-template <class O>
-using checked_observer = std::conditional_t<explain_observer<O>() && Observer<O>, O, stand_in>;
-template <class S>
-using no_temporary = std::conditional_t<explain_temporary<S>(), S, const stand_in>;
-
-}  // namespace detail
 }  // namespace delta

@@ -45,6 +45,7 @@ void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direct
     s.walk_blocks([](std::uint32_t, bytes, bool) {});
   }
   if constexpr (tells_burdens<S>) static_cast<void>(asked.burden(d)), static_cast<void>(s.alone(p));
+  if constexpr (tells_beginnings<S>) static_cast<void>(s.began(p));
   s.free(std::move(h)), s.free(std::move(b));
 }
 // NOLINTEND(bugprone-use-after-move)
@@ -114,10 +115,75 @@ consteval bool explain_storage() {
   static_assert(right_burden_and_alone_or_none<S>,
                 "'burden' or 'alone' is there, but not both as 'double burden(delta::direction) "
                 "const' and 'std::optional<delta::nanoseconds> alone(delta::stamp)'");
+  static_assert(right_read_and_write_bytes_or_none<S>,
+                "'read_bytes' or 'write_bytes' is there, but not both as 'bool read_bytes(const "
+                "delta::block&, std::uint64_t, std::span<std::byte>)' and 'bool write_bytes(const "
+                "delta::block&, std::uint64_t, std::span<const std::byte>)'");
+  static_assert(right_began_or_none<S>,
+                "'began' is there, but not as "
+                "'std::optional<delta::nanoseconds> began(delta::stamp)'");
   if constexpr (Storage<S>) {
     [[maybe_unused]] constexpr auto* bodies = &detail::call_storage<S>;
   }
   return true;
 }
 
+namespace detail {
+
+/// Takes the place of a storage that is wrong, once its sentences are printed, so that nothing else
+/// is said about it. It models Storage with as little as that needs, and is made from anything. A
+/// manager takes a reference: this one is used as const, so that it can be a temporary. Never
+/// linked.
+struct stand_in_storage {
+  template <class T>
+  explicit(false) stand_in_storage(const T&);
+  std::optional<block> allocate(bytes, lifetime) const;
+  void free(block&&) const;
+  void free(slab&&) const;
+  std::optional<transfer> copy_out(block&) const;
+  transfer copy_in(slab&&, block&&) const;
+  std::pair<block, slab> land(transfer&&) const;
+  void begin_operator(std::span<const block* const>, std::span<const block* const>) const;
+  stamp end_operator(nanoseconds) const;
+  bool reached(stamp) const;
+  void wait(stamp) const;
+  std::optional<nanoseconds> elapsed(stamp) const;
+  nanoseconds now() const;
+  double rate(direction) const;
+  nanoseconds latency(direction) const;
+  nanoseconds backlog(direction) const;
+  bytes capacity() const;
+  bytes used() const;
+  bytes host_capacity() const;
+  bytes host_used() const;
+  bytes rounded(bytes) const;
+};
+
+}  // namespace detail
+
+template <>
+consteval bool explain_storage<const detail::stand_in_storage>() {
+  return true;
+}
+
+namespace detail {
+
+/// A storage as a manager has it: the type itself, or after its sentences the stand-in.
+template <class S>
+using checked_storage =
+    std::conditional_t<explain_storage<S>() && Storage<S>, S, const stand_in_storage>;
+
+/// For a storage given as a temporary: it would be gone after the declaration, and the manager's
+/// reference with it.
+template <class S>
+consteval bool explain_temporary() {
+  static_assert(std::is_lvalue_reference_v<S>,
+                "a manager keeps a reference to its storage: give it a variable that outlives the "
+                "manager, not a temporary");
+  return std::is_lvalue_reference_v<S>;
+}
+template <class S>
+using no_temporary = std::conditional_t<explain_temporary<S>(), S, const stand_in_storage>;
+
+}  // namespace detail
 }  // namespace delta

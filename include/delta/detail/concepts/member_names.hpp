@@ -6,20 +6,44 @@
 // detected, and the heuristic would be one without a weight. So each concept asks, of every member
 // that it detects: right, or no member of that name? These are the second halves.
 //
-// Seen: functions and data by their address; overloads and templates where they can be called with
-// what the manager has to give. Not seen: what is private or constrained away, and overloads and
-// templates that take something else altogether.
+// Seen: functions, data and enumerators by their name; overloads and templates where they can be
+// called with what the manager has to give. Not seen: what is private or constrained away, and
+// overloads and templates that take something else altogether.
 #pragma once
 
 #include <concepts>
+#include <cstdint>
+#include <type_traits>
 
 #include "delta/units.hpp"
 
 namespace delta {
-class context;  // only ever named by reference here
+class context;  // these two are only ever named by reference here
+struct event;
 }  // namespace delta
 
 namespace delta::detail {
+
+/// All names that are asked about. In `beside<T>` a name that T has, too, is ambiguous: so one look
+/// says of most members that they are absent, as most are, and no call has to be tried.
+struct every_name {
+  // A policy's.
+  int score, weight, depends_on, later_if_dearer, drifts, select, keeps, instead;
+  int restore, rather_wait, release_cost, evicts, offloads;
+  int early_release_bytes, copy_ahead, wasted;
+  int learns, end_of_operator, end_of_step;
+  // An observer's, and a storage's.
+  int listens;
+  int data, hold, unhold, native_stream, began;
+  int largest_hole, bytes_to_move, move_rate, walk_blocks, burden, alone;
+};
+template <class T>
+struct beside : T, every_name {};
+/// Others are looked at closely at once: nobody can derive from them, or not without
+/// overriding something.
+template <class T>
+concept can_be_derived_from =
+    std::is_class_v<T> && !std::is_final_v<T> && !std::is_polymorphic_v<T>;
 
 /// `Call` calls the member on its first argument, with the others. The lists are those that any of
 /// the detected members takes, and a few wrong ones that are easily written: a missing context, the
@@ -30,104 +54,77 @@ concept can_be_called =
     std::invocable<Call, T&, const context&, tensor_id> ||
     std::invocable<Call, T&, const context&, tensor_id, double> || std::invocable<Call, T&> ||
     std::invocable<Call, T&, tensor_id> || std::invocable<Call, T&, tensor_id, const context&> ||
-    std::invocable<Call, T&, const block&> || std::invocable<Call, T&, bytes>;
+    std::invocable<Call, T&, std::uint32_t> || std::invocable<Call, T&, const event&> ||
+    std::invocable<Call, T&, const block&> || std::invocable<Call, T&, bytes> ||
+    std::invocable<Call, T&, direction> || std::invocable<Call, T&, stamp>;
 
-// One struct per name, as a name can't be a template argument. The address finds plain members, the
-// calls overloads and templates, whose address is ambiguous.
-struct call_score {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.score(a...));
-};
-template <class T>
-concept names_score = requires { &T::score; } || can_be_called<T, call_score>;
-struct call_weight {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.weight(a...));
-};
-template <class T>
-concept names_weight = requires { &T::weight; } || can_be_called<T, call_weight>;
+// A macro, as a name can't be a template argument. `T::name` finds data and enumerators, the
+// address functions too, the calls overloads and templates, whose address is ambiguous.
+#define DELTA_DETAIL_NAMES(name)                                                \
+  struct call_##name {                                                          \
+    auto operator()(auto& x, const auto&... a) const -> decltype(x.name(a...)); \
+  };                                                                            \
+  template <class T>                                                            \
+  concept names_##name =                                                        \
+      (!can_be_derived_from<T> || !requires { &beside<T>::name; }) &&           \
+      (                                                                         \
+          requires { &T::name; } || requires { T::name; } || can_be_called<T, call_##name>)
+
+// A Heuristic's.
+DELTA_DETAIL_NAMES(score);
+DELTA_DETAIL_NAMES(weight);
+DELTA_DETAIL_NAMES(depends_on);
+DELTA_DETAIL_NAMES(later_if_dearer);
+DELTA_DETAIL_NAMES(drifts);
+DELTA_DETAIL_NAMES(select);
+DELTA_DETAIL_NAMES(keeps);
+DELTA_DETAIL_NAMES(instead);  // a selector's, too
 
 // A Decider's.
-struct call_restore {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.restore(a...));
-};
-template <class T>
-concept names_restore = requires { &T::restore; } || can_be_called<T, call_restore>;
-struct call_rather_wait {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.rather_wait(a...));
-};
-template <class T>
-concept names_rather_wait = requires { &T::rather_wait; } || can_be_called<T, call_rather_wait>;
+DELTA_DETAIL_NAMES(restore);
+DELTA_DETAIL_NAMES(rather_wait);
+DELTA_DETAIL_NAMES(release_cost);
+DELTA_DETAIL_NAMES(evicts);
+DELTA_DETAIL_NAMES(offloads);
 
 // A Prefetcher's.
-struct call_early_release_bytes {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.early_release_bytes(a...));
-};
-template <class T>
-concept names_early_release_bytes =
-    requires { &T::early_release_bytes; } || can_be_called<T, call_early_release_bytes>;
-struct call_wasted {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.wasted(a...));
-};
-template <class T>
-concept names_wasted = requires { &T::wasted; } || can_be_called<T, call_wasted>;
-struct call_copy_ahead {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.copy_ahead(a...));
-};
-template <class T>
-concept names_copy_ahead = requires { &T::copy_ahead; } || can_be_called<T, call_copy_ahead>;
+DELTA_DETAIL_NAMES(early_release_bytes);
+DELTA_DETAIL_NAMES(copy_ahead);
+DELTA_DETAIL_NAMES(wasted);
 
 // Any policy's.
-template <class T>
-concept names_learns = requires { &T::learns; } || requires { T::learns; };
-struct call_end_of_operator {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.end_of_operator(a...));
-};
-template <class T>
-concept names_end_of_operator =
-    requires { &T::end_of_operator; } || can_be_called<T, call_end_of_operator>;
-struct call_end_of_step {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.end_of_step(a...));
-};
-template <class T>
-concept names_end_of_step = requires { &T::end_of_step; } || can_be_called<T, call_end_of_step>;
+DELTA_DETAIL_NAMES(learns);
+DELTA_DETAIL_NAMES(end_of_operator);
+DELTA_DETAIL_NAMES(end_of_step);
 
-// A Storage's.
-struct call_data {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.data(a...));
-};
-template <class T>
-concept names_data = requires { &T::data; } || can_be_called<T, call_data>;
-struct call_hold {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.hold(a...));
-};
-template <class T>
-concept names_hold = requires { &T::hold; } || can_be_called<T, call_hold>;
-struct call_unhold {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.unhold(a...));
-};
-template <class T>
-concept names_unhold = requires { &T::unhold; } || can_be_called<T, call_unhold>;
-struct call_native_stream {
-  auto operator()(auto& x, const auto&... a) const -> decltype(x.native_stream(a...));
-};
-template <class T>
-concept names_native_stream =
-    requires { &T::native_stream; } || can_be_called<T, call_native_stream>;
+// An observer's.
+DELTA_DETAIL_NAMES(listens);
+DELTA_DETAIL_NAMES(checks_replays);
 
-/// Data: seen unless private. The first form finds members and enumerators, the second functions of
-/// that name.
-template <class T>
-concept names_evicts = requires { T::evicts; } || requires { &T::evicts; };
-template <class T>
-concept names_offloads = requires { T::offloads; } || requires { &T::offloads; };
-template <class T>
-concept names_depends_on = requires { T::depends_on; } || requires { &T::depends_on; };
+// A Storage's, and some of a Device's.
+DELTA_DETAIL_NAMES(data);
+DELTA_DETAIL_NAMES(hold);
+DELTA_DETAIL_NAMES(unhold);
+DELTA_DETAIL_NAMES(native_stream);
+DELTA_DETAIL_NAMES(read_bytes);
+DELTA_DETAIL_NAMES(write_bytes);
+DELTA_DETAIL_NAMES(began);
+DELTA_DETAIL_NAMES(largest_hole);
+DELTA_DETAIL_NAMES(bytes_to_move);
+DELTA_DETAIL_NAMES(move_rate);
+DELTA_DETAIL_NAMES(walk_blocks);
+DELTA_DETAIL_NAMES(burden);
+DELTA_DETAIL_NAMES(alone);
+#undef DELTA_DETAIL_NAMES
 
 /// One of the four that only count together: half of them is a mistake, too.
 template <class T>
-concept names_holes = requires { &T::largest_hole; } || requires { &T::bytes_to_move; } ||
-                      requires { &T::move_rate; } || requires { &T::walk_blocks; };
-/// One of the two that only count together.
+concept names_holes =
+    names_largest_hole<T> || names_bytes_to_move<T> || names_move_rate<T> || names_walk_blocks<T>;
+/// One of two that only count together.
 template <class T>
-concept names_burdens = requires { &T::burden; } || requires { &T::alone; };
+concept names_its_bytes = names_read_bytes<T> || names_write_bytes<T>;
+template <class T>
+concept names_burdens = names_burden<T> || names_alone<T>;
 
 }  // namespace delta::detail

@@ -159,19 +159,17 @@ class launcher {
 
   /// Where a block's bytes are now; null where the storage keeps none.
   [[nodiscard]] std::byte* address(const block& b) {
-    if constexpr (requires(storage_type& s) {
-                    { s.data(b) } -> std::same_as<std::byte*>;
-                  })
+    if constexpr (has_addresses<storage_type>)
       return table_->storage().data(b);
     else
       return nullptr;
   }
   /// Keeps a block where it is, for those who hold its address; and lets it go.
   void hold(const block& b) {
-    if constexpr (requires(storage_type& s) { s.hold(b); }) table_->storage().hold(b);
+    if constexpr (holds_blocks<storage_type>) table_->storage().hold(b);
   }
   void unhold(const block& b) {
-    if constexpr (requires(storage_type& s) { s.unhold(b); }) table_->storage().unhold(b);
+    if constexpr (holds_blocks<storage_type>) table_->storage().unhold(b);
   }
 
   // --- records and replays ----------------------------------------------------------------------
@@ -273,10 +271,7 @@ class launcher {
   [[nodiscard]] call divided(call::addresses all, const kinds& n, std::uint64_t sequence,
                              bool replaying) {
     void* stream = nullptr;
-    if constexpr (requires(storage_type& s) {
-                    { s.native_stream() } -> std::convertible_to<void*>;
-                  })
-      stream = table_->storage().native_stream();
+    if constexpr (has_a_native_stream<storage_type>) stream = table_->storage().native_stream();
     const std::size_t written = n.inputs + n.outputs;
     return {all.first(n.inputs),
             all.subspan(n.inputs, n.outputs),

@@ -46,8 +46,9 @@ class operator_frame {
   restorer<Reclaimer> restore;
   versions<Reclaimer> updated;
   /// Asked by an observer only (replay_check.hpp).
-  [[no_unique_address]] std::conditional_t<checks_replays<typename Reclaimer::observer_type>,
-                                           replay_checker<Reclaimer>, no_replay_checker>
+  [[no_unique_address]] std::conditional_t<
+      asks_for_replay_checks<typename Reclaimer::observer_type>, replay_checker<Reclaimer>,
+      no_replay_checker>
       check;
 
   /// What an operator reads and updates, together on the device, locked, in its new version, and

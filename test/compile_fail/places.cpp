@@ -1,0 +1,183 @@
+// Wherever a policy may stand it is told in sentences what is wrong with it, and nothing else is
+// said: see check.cmake. Every member is wrong in every place; types are numbered, as each type is
+// told once.
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+#include "delta/switching.hpp"
+
+using namespace delta;
+
+// What is right compiles in all of them.
+struct right {
+  manager<lru, cheaper, no_prefetch, simulated> by_roles;
+  manager<lru, cheaper, no_prefetch, simulated, no_observer> with_observer;
+  manager_for<decltype(online()), simulated> by_value;
+  manager_for<const policy<lru, cheaper, no_prefetch>, simulated, no_observer> by_type;
+  explicit right(simulated& s)
+      : by_roles{lru{}, cheaper{}, no_prefetch{}, s},
+        with_observer{policy{lru{}, cheaper{}, no_prefetch{}}, s, {}},
+        by_value{online(), s},
+        by_type{policy<lru, cheaper, no_prefetch>{}, s} {}
+};
+void all_places(simulated& s) {
+  right r{s};
+  manager deduced{lru{}, cheaper{}, no_prefetch{}, s};
+  manager composed{policy{lru{}, cheaper{}, no_prefetch{}}, s, no_observer{}};
+  manager switched{switching(always{}, online(), policy<lru, cheaper, no_prefetch>{}), s};
+  r.by_value.end_of_step(), deduced.end_of_step(), composed.end_of_step(), switched.end_of_step();
+}
+
+#ifdef WITH_MISSES
+// says in 6 places: a Heuristic needs 'double score(const delta::context&, delta::tensor_id) const'
+//   (lower leaves first) or 'double weight(const delta::context&, delta::tensor_id) const' (it
+//   stands for the score 1 / (weight x staleness))
+// says in 6 places: 'score' is there, but not as 'double score(const delta::context&,
+//   delta::tensor_id) const'
+// says in 6 places: 'weight' is there, but not as 'double weight(const delta::context&,
+//   delta::tensor_id) const'
+// says in 6 places: 'depends_on' is there, but not as 'static constexpr delta::quantity depends_on'
+// says in 6 places: 'later_if_dearer' is there, but not as 'static constexpr bool later_if_dearer'
+// says in 6 places: 'drifts' is there, but not as 'static constexpr bool drifts'
+// says in 6 places: 'select' or 'keeps' is there, but not both as 'std::uint32_t select(const
+//   delta::context&)' and 'delta::closure keeps(std::uint32_t variant) const'
+// says in 6 places: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&)'
+//   beside 'select' and 'keeps'
+template <int Place>
+struct wrong_heuristic {
+  double score(const context&, operator_id) const;
+  double weight(context&, tensor_id) const;
+  static constexpr int depends_on = 0;
+  static constexpr int later_if_dearer = 0;
+  bool drifts = false;
+  int select(const context&);
+  closure keeps(std::uint32_t);
+  void instead(const context&);
+  static constexpr int learns = 0;
+  void end_of_operator();
+  void end_of_step(tensor_id);
+};
+// says in 6 places: a Decider needs 'delta::action decide(const delta::context&, delta::tensor_id)'
+//   (evict, offload or keep)
+// says in 6 places: 'restore' is there, but not as 'delta::restoration restore(const
+//   delta::context&, delta::tensor_id)'
+// says in 6 places: 'rather_wait' is there, but not as 'bool rather_wait(const delta::context&,
+//   delta::tensor_id, double nanoseconds)'
+// says in 6 places: 'release_cost' is there, but not as 'double release_cost(const delta::context&,
+//   delta::tensor_id) const' (ns)
+// says in 6 places: 'evicts' is there, but not as 'static constexpr bool evicts'
+// says in 6 places: 'offloads' is there, but not as 'static constexpr bool offloads'
+template <int Place>
+struct wrong_decider {
+  restoration decide(const context&, tensor_id);
+  action restore(const context&, tensor_id);
+  bool rather_wait(const context&, tensor_id);
+  double release_cost(const context&, tensor_id);
+  bool evicts();
+  enum { offloads };
+  bool learns = true;
+  void end_of_operator(operator_id);
+  int end_of_step = 0;
+};
+// says in 6 places: a Prefetcher needs 'delta::tensor_id next(const delta::context&)' (what to
+//   reload now, or delta::tensor_id::none)
+// says in 6 places: 'early_release_bytes' is there, but not as 'double early_release_bytes(const
+//   delta::context&)' (bytes)
+// says in 6 places: 'copy_ahead' is there, but not as 'delta::tensor_id copy_ahead(const
+//   delta::context&)' (what to copy out now, or delta::tensor_id::none)
+// says in 6 places: 'wasted' is there, but not as 'void wasted(const delta::context&,
+//   delta::tensor_id)'
+// says in 18 places: 'learns' is there, but not as 'static constexpr bool learns'
+// says in 18 places: 'end_of_operator' is there, but not as 'void end_of_operator(const
+//   delta::context&)'
+// says in 18 places: 'end_of_step' is there, but not as 'void end_of_step(const delta::context&)'
+template <int Place>
+struct wrong_prefetcher {
+  bool next(const context&);
+  bytes early_release_bytes(const context&);
+  bool copy_ahead(const context&);
+  void wasted(const context&);
+  static bool learns();
+  void end_of_operator(tensor_id);
+  void end_of_step(context&);
+};
+// says in 4 places: an Observer needs 'void on(const delta::event&)'
+// says in 4 places: 'listens' is there, but not as 'bool listens() const'
+template <int Place>
+struct wrong_observer {
+  void on(int);
+  bool listens();
+};
+// What a storage needs is in storage.cpp; here one of that, and what is detected.
+// says in 4 places: a Storage needs 'delta::nanoseconds now() const'
+// says in 4 places: 'data' is there, but not as 'std::byte* data(const delta::block&)'
+// says in 4 places: 'hold' or 'unhold' is there, but not both as 'void hold(const delta::block&)'
+//   and 'void unhold(const delta::block&)'
+// says in 4 places: 'native_stream' is there, but not as 'void* native_stream()'
+// says in 4 places: one of 'largest_hole', 'bytes_to_move', 'move_rate', 'walk_blocks' is there,
+//   but not all four as 'delta::bytes largest_hole()', 'std::optional<delta::bytes>
+//   bytes_to_move(delta::bytes)', 'double move_rate()', 'void walk_blocks(f)' calling
+//   'f(std::uint32_t row, delta::bytes, bool used)'
+// says in 4 places: 'burden' or 'alone' is there, but not both as 'double burden(delta::direction)
+//   const' and 'std::optional<delta::nanoseconds> alone(delta::stamp)'
+// says in 4 places: 'began' is there, but not as 'std::optional<delta::nanoseconds>
+//   began(delta::stamp)'
+template <int Place>
+struct wrong_storage : simulated {
+  int now() const;
+  int data(const block&);
+  void hold(int);
+  int native_stream();
+  int move_rate();
+  int burden(direction) const;
+  nanoseconds began(stamp);
+};
+
+// 1. Deduced from single roles.
+void deduced(wrong_storage<1>& s) {
+  manager m{wrong_heuristic<1>{}, wrong_decider<1>{}, wrong_prefetcher<1>{}, s,
+            wrong_observer<1>{}};
+  m.end_of_step();
+}
+// 2. A member by its template's arguments.
+struct member {
+  manager<wrong_heuristic<2>, wrong_decider<2>, wrong_prefetcher<2>, wrong_storage<2>,
+          wrong_observer<2>>
+      m;
+  explicit member(wrong_storage<2>& s) : m{{}, {}, {}, s, {}} {}
+  void step() { m.end_of_step(), m.variable(bytes{1}), m.observer(), m.heuristic(); }
+};
+// 3. A policy, deduced and by its template's arguments.
+void composed(wrong_storage<3>& s) {
+  policy p{wrong_heuristic<3>{}, wrong_decider<3>{}, wrong_prefetcher<3>{}};
+  manager m{p, s, wrong_observer<3>{}};
+  m.end_of_step();
+}
+struct composition {
+  policy<wrong_heuristic<4>, wrong_decider<4>, wrong_prefetcher<4>> parts;
+};
+// 4. A member by its policy's type.
+struct member_for {
+  using parts = policy<wrong_heuristic<5>, wrong_decider<5>, wrong_prefetcher<5>>;
+  manager_for<parts, wrong_storage<5>, wrong_observer<5>> m;
+  explicit member_for(wrong_storage<5>& s) : m{parts{}, s} {}
+  void step() { m.end_of_step(), m.variable(bytes{1}); }
+};
+// says: manager_for needs a policy's type: delta::policy<H, D, P>, or decltype(delta::online())
+struct member_for_a_role {
+  manager_for<lru, simulated> m;
+};
+// 5. One of several policies.
+// says: a Selector needs 'std::uint32_t choose(const delta::context&)' (which policy decides in the
+//   step that begins, counted from 0)
+// says: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&)' (which policy
+//   decides the rest of the step)
+struct wrong_selector {
+  int choose(const context&);
+  int instead(const context&);
+};
+void switched(simulated& s) {
+  const policy<wrong_heuristic<6>, wrong_decider<6>, wrong_prefetcher<6>> p;
+  manager m{switching(wrong_selector{}, online(), p), s};
+  m.end_of_step();
+}
+#endif
