@@ -47,6 +47,12 @@ struct waits_without_knowing : right {
 };
 static_assert(explain_decider<waits_without_knowing>());
 
+// says: 'keeps' is there, but not as 'bool keeps() const'
+struct keeps_in_the_object : right {
+  bool keeps = false;
+};
+static_assert(explain_decider<keeps_in_the_object>());
+
 // says: 'evicts' is there, but not as 'static constexpr bool evicts'
 struct evicts_by_number : right {
   static constexpr int evicts = 0;

@@ -114,6 +114,7 @@ consteval bool explain_decider() {
   static_assert(right_rather_wait_or_none<D>,
                 "'rather_wait' is there, but not as 'bool rather_wait(const delta::context&, "
                 "delta::tensor_id, double nanoseconds)'");
+  static_assert(right_keeps_or_none<D>, "'keeps' is there, but not as 'bool keeps() const'");
   static_assert(right_evicts_or_none<D>,
                 "'evicts' is there, but not as 'static constexpr bool evicts'");
   static_assert(right_offloads_or_none<D>,

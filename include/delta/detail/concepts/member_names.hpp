@@ -56,6 +56,8 @@ struct call_rather_wait {
 };
 template <class T>
 concept names_rather_wait = requires { &T::rather_wait; } || can_be_called<T, call_rather_wait>;
+template <class T>
+concept names_keeps = requires { &T::keeps; };
 
 // A Prefetcher's.
 struct call_early_release_bytes {

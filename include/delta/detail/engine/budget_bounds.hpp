@@ -66,7 +66,7 @@ class budget_bounds {
   /// A view holds a tensor of so many bytes; and does no longer.
   void view(bytes n) noexcept { viewed_ += n; }
   void unview(bytes n) noexcept { viewed_ -= n; }
-  /// A tensor may not go to the host, or the Decider has kept one: `least` is not enough.
+  /// A tensor may not go to the host: `least` is not enough.
   void note_stay() noexcept { stays_ = true; }
 
   [[nodiscard]] bytes least() const noexcept { return least_; }

@@ -166,7 +166,7 @@ class reclaimer {
   [[nodiscard]] memory_report report(bytes need, const char* operation, shortage what) {
     table_->refresh_conditions();
     memory_report r = shortage_of(*table_, view(), reservation_, need, operation, what);
-    name_budget(r, table_->storage(), bounds_, offloads<D>());
+    name_budget(r, table_->storage(), bounds_, roles_.lets_all_go());
     return r;
   }
   /// What a call asks for, before anything is done for it: errors name budgets by that. O(1).
@@ -200,7 +200,7 @@ class reclaimer {
     tensor& r = table_->tensors[t];
     // Nobody wants it back: it goes whatever the Decider says.
     if (c.is_released(t)) return left(c, t), table_->evict(t);
-    if (a == action::keep) return bounds_.note_stay(), void(r.passed_over = reservation_);
+    if (a == action::keep) return void(r.passed_over = reservation_);
     const auto draft = events_.leaving(c, t, roles_.heuristic());
     if (c.is_clean(t) && c.can_offload(t)) {
       left(c, t);

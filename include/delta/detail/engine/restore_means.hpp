@@ -2,7 +2,6 @@
 // becomes of outputs that a replay has made for nobody.
 #pragma once
 
-#include <algorithm>
 #include <span>
 #include <vector>
 

@@ -96,9 +96,9 @@ template <class S>
 }
 
 /// Names the smallest budget that is known to do, if there is one, and by what (`budget_bounds`).
-/// `offloads`: does the policy? O(blocks).
+/// `lets_all_go`: does the policy keep nothing that can go to the host? O(blocks).
 template <class S>
-void name_budget(memory_report& r, S& storage, const budget_bounds& known, bool offloads) {
+void name_budget(memory_report& r, S& storage, const budget_bounds& known, bool lets_all_go) {
   r.held = known.holds();
   const placement where = placement_of(storage);
   // Where holes come to lie depends on all that was placed before, and that on the budget.
@@ -114,7 +114,7 @@ void name_budget(memory_report& r, S& storage, const budget_bounds& known, bool 
     r.smallest_budget = budget;
     r.basis = basis;
   };
-  if (offloads && known.all_can_leave(r.host_capacity))
+  if (lets_all_go && known.all_can_leave(r.host_capacity))
     name(known.least(), budget_basis::largest_need);
   name(known.all(), budget_basis::everything);
 }
