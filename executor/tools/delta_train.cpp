@@ -37,7 +37,8 @@ train_report failed_report(const train_options& options, const delta::budget_exc
   train_report report = describe(options);
   report.budget_bytes = error.report.capacity.count;
   report.error = error.what();
-  report.smallest_budget_bytes = error.report.smallest_budget.count;
+  if (const auto named = error.report.smallest_budget; named.count > 0)
+    report.smallest_budget_bytes = named.count;
   return report;
 }
 

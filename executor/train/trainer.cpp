@@ -25,7 +25,8 @@ constexpr std::uint64_t rehearsed_steps = 64;
                                       std::ostream& progress) {
   progress << "looking for the smallest budget that works" << std::endl;
   memory_report r = e.report;
-  if (const auto found = smallest_budget(g, t)) r.smallest_budget = *found;
+  if (const auto found = smallest_budget(g, t))
+    r.smallest_budget = *found, r.basis = budget_basis::trial;
   if (const auto* thrashed = dynamic_cast<const thrash*>(&e))
     throw thrash(r, thrashed->replays, thrashed->cap);
   throw budget_exceeded(r);

@@ -184,7 +184,9 @@ consteval bool drifts() {
 //  * `release_cost(context, t)` -> double: ns to get t back, where windows of neighbours and copies
 //    under way are weighed (default: the cheaper way's);
 //  * `evicts`, `offloads`: static constexpr bool (default true): false promises that it never
-//    answers so, and spares the manager the records.
+//    answers so, and spares the manager the records;
+//  * `keeps()` -> bool: may it ever answer keep? (Default: yes.) Where it can't, errors can name the
+//    largest operator's need as a budget that will do.
 // ---------------------------------------------------------------------------------------------
 
 /// `decide(context, tensor)` -> action.
@@ -205,6 +207,11 @@ template <class D>
 concept prices_release = requires(const D& d, const context& c, tensor_id t) {
   { d.release_cost(c, t) } -> std::convertible_to<double>;
 };
+/// `keeps()` -> bool.
+template <class D>
+concept says_whether_it_keeps = requires(const D& d) {
+  { d.keeps() } -> std::same_as<bool>;
+};
 /// Types are compared to the letter: `static bool` or `enum { evicts }` would be something else.
 template <class D>
 concept says_whether_it_evicts = std::same_as<decltype(&D::evicts), const bool*> &&
@@ -219,15 +226,17 @@ concept right_rather_wait_or_none = weighs_waiting<D> || !detail::names_rather_w
 template <class D>
 concept right_release_cost_or_none = prices_release<D> || !detail::names_release_cost<D>;
 template <class D>
+concept right_keeps_or_none = says_whether_it_keeps<D> || !detail::names_keeps<D>;
+template <class D>
 concept right_evicts_or_none = says_whether_it_evicts<D> || !detail::names_evicts<D>;
 template <class D>
 concept right_offloads_or_none = says_whether_it_offloads<D> || !detail::names_offloads<D>;
 /// How it leaves, and comes back. Smallest model: `evict_only` (decider.hpp).
 template <class D>
-concept Decider =
-    decides_action<D> && right_restore_or_none<D> && right_rather_wait_or_none<D> &&
-    right_release_cost_or_none<D> && right_evicts_or_none<D> && right_offloads_or_none<D> &&
-    right_learns_or_none<D> && right_end_of_operator_or_none<D> && right_end_of_step_or_none<D>;
+concept Decider = decides_action<D> && right_restore_or_none<D> && right_rather_wait_or_none<D> &&
+                  right_release_cost_or_none<D> && right_keeps_or_none<D> &&
+                  right_evicts_or_none<D> && right_offloads_or_none<D> && right_learns_or_none<D> &&
+                  right_end_of_operator_or_none<D> && right_end_of_step_or_none<D>;
 
 /// May `D` ever answer so? Its word, or the default: yes.
 template <class D>
@@ -239,6 +248,13 @@ template <class D>
 consteval bool offloads() {
   if constexpr (says_whether_it_offloads<D>) return D::offloads;
   return true;
+}
+template <class D>
+[[nodiscard]] constexpr bool keeps(const D& decider) {
+  if constexpr (says_whether_it_keeps<D>)
+    return decider.keeps();
+  else
+    return true;
 }
 
 // ---------------------------------------------------------------------------------------------

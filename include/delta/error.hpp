@@ -30,10 +30,17 @@ class error : public std::exception {
     if (n > 0) used_ = std::min(used_ + static_cast<std::size_t>(n), text_.size() - 1);
   }
   void print(const char* text) noexcept { print("%s", text); }
+  // In MiB where there is one tenth at least, else in bytes; `exactly`: in both.
+  void print_size(bytes n, bool exactly = false) noexcept {
+    const auto count = static_cast<unsigned long long>(n.count);
+    const double mib = static_cast<double>(n.count) / (1 << 20);
+    if (mib < 0.1) return print("%llu bytes", count);
+    print("%.1f MiB", mib);
+    if (exactly) print(" (%llu bytes)", count);
+  }
 
  private:
-  // Enough for six holders with labels of usual length.
-  std::array<char, 1280> text_{};
+  std::array<char, 1024> text_{};
   std::size_t used_ = 0;
 };
 
@@ -72,17 +79,19 @@ enum class obstacle : std::uint8_t {
   no_way_out,     ///< can't be recomputed, and the policy doesn't offload
   host_full,      ///< can't be recomputed, and the host arena has no room
   decider_keeps,  ///< the decider said keep
-  recompute_cap   ///< recomputed too often in this step, and can't be offloaded
+  recompute_cap,  ///< recomputed too often in this step, and can't be offloaded
+  in_place        ///< it can't move: a view holds it, or `arguments` has shown its address
 };
 
 /// The obstacle as words, as the line of an error says it.
 constexpr const char* name(obstacle o) noexcept {
-  constexpr std::array<const char*, 6> names{"pinned",
+  constexpr std::array<const char*, 7> names{"pinned",
                                              "in use",
                                              "can't be recomputed and the policy doesn't offload",
                                              "can't be recomputed and the host is full",
                                              "kept by the decider",
-                                             "recomputed too often in this step"};
+                                             "recomputed too often in this step",
+                                             "its address was shown"};
   return names[static_cast<std::size_t>(o)];
 }
 
@@ -94,9 +103,28 @@ struct holder {
   const char* label = "";  ///< the operator that made it, or what the program called it
 };
 
+/// What there was no room for.
+enum class shortage : std::uint8_t {
+  room,       ///< `requested` more bytes, in however many pieces
+  one_piece,  ///< fragmentation: as many bytes are free, but scattered between what can't move
+  restoring   ///< what has to come back first: as a plan that recomputes everything once would, it
+              ///< adds `requested` bytes, and no other order was found that fits
+};
+
+/// What the budget rests on that an error names.
+enum class budget_basis : std::uint8_t {
+  nothing,       ///< none is known
+  no_moving,     ///< none is known, as blocks stay where they are in this storage: where the holes
+                 ///< come to lie is another matter under every budget
+  largest_need,  ///< the largest operator fits, and all else can always go to the host
+  everything,    ///< nothing would have to leave; less may do, too
+  trial          ///< it was tried out, by who made the report
+};
+
 /// Who holds the memory: the report that a failed reservation carries (all numbers in bytes). Taken
-/// when it failed; O(tensors), no heap.
+/// when it failed; O(tensors + blocks), no heap.
 struct memory_report {
+  shortage what = shortage::room;  ///< what there was too little of
   bytes requested{};      ///< the reservation at hand: outputs, workspace, what must come back
   bytes capacity{};       ///< the budget
   bytes used{};           ///< taken when it failed
@@ -104,12 +132,15 @@ struct memory_report {
   bytes immovable{};      ///< of what is used, what could not leave
   bytes host_capacity{};  ///< the host budget
   bytes host_used{};      ///< taken of it
-  /// The smallest budget with which the operators seen so far would have gone on: the largest need
-  /// of any of them, its inputs and the constants included. Later ones may need more.
+  /// The smallest budget with which the program, run anew, is known to come past what failed,
+  /// whatever the policy decides then; 0: none is known, and `basis` says why. Later operators may
+  /// need more.
   bytes smallest_budget{};
+  budget_basis basis = budget_basis::nothing;
   const char* operation = "";       ///< the operator that asked
-  std::array<holder, 6> biggest{};  ///< the biggest that stayed, largest first
+  std::array<holder, 6> biggest{};  ///< the biggest that stayed; one_piece: that can't move
   std::size_t holders = 0;          ///< how many of `biggest` are set
+  std::uint64_t held = 0;           ///< times that a view or `arguments` holds a block where it is
 };
 
 /// The budget can't hold what one operator needs, even with everything else released (repairs P-4:
@@ -123,18 +154,40 @@ struct memory_report {
 ///   }
 class budget_exceeded : public error {
  public:
-  /// Two lines: bytes enough, but scattered between what is held; or bytes that can't be freed.
+  /// The line says what was wanted, who is in the way, and which budget would do.
   explicit budget_exceeded(const memory_report& r) noexcept : report(r) {
-    const bytes free = saturating_sub(r.capacity, r.used);
-    if (r.requested <= free)
-      print(
-          "operator '%s' needs %llu bytes in one piece; %llu of the budget's %llu are free, but "
-          "in pieces of at most %llu, as what lies between them is held where it is",
-          r.operation, count(r.requested), count(free), count(r.capacity), count(r.largest_hole));
-    else
-      print("operator '%s' needs %llu more bytes, but %llu of the budget's %llu can't leave",
-            r.operation, count(r.requested), count(r.immovable), count(r.capacity));
+    switch (r.what) {
+      case shortage::room:
+        print("operator '%s' needs ", r.operation);
+        print_size(r.requested, true);
+        print(" more, but ");
+        print_size(r.immovable);
+        print(" of the budget of ");
+        print_size(r.capacity, true);
+        print(" can't leave");
+        break;
+      case shortage::one_piece:
+        print("operator '%s' needs ", r.operation);
+        print_size(r.requested, true);
+        print(" in one piece; ");
+        print_size(saturating_sub(r.capacity, r.used));
+        print(" of the budget of ");
+        print_size(r.capacity, true);
+        print(" are free, but in pieces of at most ");
+        print_size(r.largest_hole);
+        break;
+      case shortage::restoring:
+        print("operator '%s' needs inputs that were evicted; recomputing them takes ", r.operation);
+        print_size(r.requested, true);
+        print(" at once, and no other order fits the budget of ");
+        print_size(r.capacity, true);
+        print(" either, of which ");
+        print_size(r.immovable);
+        print(" can't leave");
+        break;
+    }
     print_holders();
+    print_budget();
   }
 
   /// All that is known, as numbers.
@@ -144,16 +197,39 @@ class budget_exceeded : public error {
   // For `thrash`, which says something else.
   struct silent {};
   budget_exceeded(const memory_report& r, silent) noexcept : report(r) {}
-  static unsigned long long count(bytes b) noexcept { return b.count; }
+  // The three biggest, and for scattered bytes what to do.
   void print_holders() noexcept {
-    for (std::size_t i = 0; i < report.holders; ++i) {
+    const bool scattered = report.what == shortage::one_piece;
+    constexpr std::size_t shown = 3;
+    for (std::size_t i = 0; i < std::min(report.holders, shown); ++i) {
       const auto& h = report.biggest[i];
-      print("%s tensor %u (%s, %llu bytes, %s)", i == 0 ? "; biggest:" : ",", index(h.tensor),
-            h.label, count(h.size), name(h.why));
+      const char* const first = scattered ? "; held in place:" : "; biggest:";
+      print("%s tensor %u (%s, ", i == 0 ? first : ",", index(h.tensor), h.label);
+      print_size(h.size);
+      print(scattered ? ")" : ", %s)", name(h.why));
     }
-    if (report.host_capacity.count > 0)
-      print("; host %llu of %llu bytes", count(report.host_used), count(report.host_capacity));
-    print("; smallest budget that would work: %llu bytes", count(report.smallest_budget));
+    if (report.holders > shown) print(" and others");
+    if (scattered && report.held > 0)
+      print(
+          "; addresses that were shown keep blocks in place: call allocate before arguments, or "
+          "name outputs in begin, or let go of views");
+    if (!scattered && report.host_capacity.count > 0) {
+      print("; host: ");
+      print_size(report.host_used);
+      print(" of ");
+      print_size(report.host_capacity);
+    }
+  }
+  void print_budget() noexcept {
+    if (report.smallest_budget.count > 0) {
+      print("; smallest budget known to work: ");
+      print_size(report.smallest_budget, true);
+      if (report.basis == budget_basis::everything) print(", with which nothing has to leave; less may do");
+      return;
+    }
+    print("; no budget can be named: %s", report.basis == budget_basis::no_moving
+                                              ? "blocks stay where they are in this storage"
+                                              : "by all that is known this one should have done");
   }
 };
 
@@ -165,12 +241,15 @@ class thrash : public budget_exceeded {
   /// `done` replays were made where `most` are allowed.
   thrash(const memory_report& r, std::uint64_t done, std::uint64_t most) noexcept
       : budget_exceeded(r, silent{}), replays(done), cap(most) {
-    print(
-        "recomputation thrashes: %llu replays did not bring the inputs of operator '%s' together "
-        "in a budget of %llu bytes, of which %llu can't leave",
-        static_cast<unsigned long long>(replays), r.operation, count(r.capacity),
-        count(r.immovable));
+    print("recomputation thrashes: %llu replays did not bring the inputs of operator '%s' together",
+          static_cast<unsigned long long>(replays), r.operation);
+    print(" in a budget of ");
+    print_size(r.capacity, true);
+    print(", of which ");
+    print_size(r.immovable);
+    print(" can't leave");
     print_holders();
+    print_budget();
   }
   std::uint64_t replays;  ///< done for the operator at hand
   std::uint64_t cap;      ///< of replays, that ended it

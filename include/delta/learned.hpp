@@ -96,6 +96,7 @@ struct least_exposed : exposure {
     const double way_out = swap(c, t, f);
     return c.recompute_cost_by(t, f, way_out) <= way_out ? action::evict : action::offload;
   }
+  static constexpr bool keeps() noexcept { return false; }
   /// Where the program will hold more, until `t` is used, than is free behind the copies under way,
   /// `t` has to go all the same: waiting would only put that off. Else the cheaper. O(operators
   /// until then).

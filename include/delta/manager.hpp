@@ -111,7 +111,10 @@ class manager {
   /// when it is needed. The more is pinned, the less can be had free (repairs P-2). O(1).
   void forbid(tensor_id t, pin ways) {
     table_.tensors.checked(t);
-    guarded(open::allowed, [&] { table_.forbid(t, ways); });
+    guarded(open::allowed, [&] {
+      table_.forbid(t, ways);
+      if (table_.tensors[t].pinned == pin::offload) reclaimer_.bounds().note_stay();
+    });
   }
 
   /// The bytes of a tensor, resident and in place while the view lives. Any number may live at
@@ -337,7 +340,9 @@ class manager {
   }
   tensor_id source(bytes size, pin pinned, const char* label) {
     return guarded(open::refused, [&] {
-      reclaimer_.make(table_.storage().rounded(size), label);
+      const bytes rounded = table_.storage().rounded(size);
+      reclaimer_.expect({.need = rounded, .largest = rounded});
+      reclaimer_.make(rounded, label);
       return table_.admit(size, reclaimer_.obtain(size, lifetime::persistent), true, pinned, label);
     });
   }

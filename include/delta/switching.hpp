@@ -117,6 +117,9 @@ template <Decider D, std::size_t N>
 struct deciders_of : settings_of<D, N> {
   static constexpr bool evicts = delta::evicts<D>(), offloads = delta::offloads<D>();
   action decide(const context& c, tensor_id t) { return this->at(c).decide(c, t); }
+  [[nodiscard]] bool keeps() const {
+    return std::ranges::any_of(this->each, [](const D& d) { return delta::keeps(d); });
+  }
   bool rather_wait(const context& c, tensor_id t, double wait) {
     return this->at(c).rather_wait(c, t, wait);
   }
@@ -188,6 +191,9 @@ struct switched_decider {
 
   action decide(const context& c, tensor_id t) {
     return detail::with_variant(all, c.variant(), [&](auto& d) { return d.decide(c, t); });
+  }
+  [[nodiscard]] bool keeps() const {
+    return std::apply([](const auto&... d) { return (delta::keeps(d) || ...); }, all);
   }
   restoration restore(const context& c, tensor_id t) {
     return detail::with_variant(all, c.variant(),

@@ -104,6 +104,7 @@ struct tensor {
   /// How far `cost` was looked for: 4^reach records; `all_of_it`: it is exact.
   mutable std::uint8_t reach = 0;
   static constexpr std::uint8_t all_of_it = 255;
+  std::uint16_t holds = 0;  ///< views and open operators that have shown its address
 };
 
 /// Does the device hold its bytes (perhaps with a copy of them under way)? While reloading it holds

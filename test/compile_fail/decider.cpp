@@ -54,6 +54,11 @@ struct prices_by_changing : right {
   double release_cost(const context&, tensor_id) { return 0; }
 };
 static_assert(explain_decider<prices_by_changing>());
+// says: 'keeps' is there, but not as 'bool keeps() const'
+struct keeps_in_the_object : right {
+  bool keeps = false;
+};
+static_assert(explain_decider<keeps_in_the_object>());
 
 // says: 'evicts' is there, but not as 'static constexpr bool evicts'
 struct evicts_by_number : right {

@@ -156,6 +156,12 @@ struct waits_without_knowing : judges {
 struct prices_unconst : judges {
   double release_cost(const context&, tensor_id) { return 0; }
 };
+struct keeps_by_number : judges {
+  int keeps() const { return 0; }
+};
+struct keeps_nothing : judges {
+  static constexpr bool keeps() { return false; }
+};
 struct evicts_by_number : judges {
   static constexpr int evicts = 0;
 };
@@ -173,6 +179,8 @@ static_assert(!right_restore_or_none<restores_two_ways_wrongly>);
 static_assert(!right_release_cost_or_none<prices_unconst> && !Decider<prices_unconst>);
 static_assert(!right_rather_wait_or_none<waits_by_number> && !Decider<waits_by_number>);
 static_assert(!right_rather_wait_or_none<waits_without_knowing>);
+static_assert(!right_keeps_or_none<keeps_by_number> && !Decider<keeps_by_number>);
+static_assert(keeps(judges()) && !keeps(keeps_nothing()) && Decider<keeps_nothing>);
 static_assert(!right_evicts_or_none<evicts_by_number> && !Decider<evicts_by_number>);
 static_assert(!right_evicts_or_none<evicts_by_question> && !Decider<evicts_by_question>);
 static_assert(!right_offloads_or_none<offloads_in_the_object> && !Decider<offloads_in_the_object>);

@@ -32,6 +32,7 @@ struct planned_way : always_reload {
     const detail::swap_plan::trip* const planned = plan_.due(c, t);
     return planned != nullptr && !planned->swaps ? action::evict : action::offload;
   }
+  static constexpr bool keeps() noexcept { return false; }
   void end_of_step(const context& c) { plan_.make(c); }
 
  private:

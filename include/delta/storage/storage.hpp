@@ -151,7 +151,8 @@ template <class S>
 concept has_a_native_stream = requires(S& s) {
   { s.native_stream() } -> std::convertible_to<void*>;
 };
-/// `largest_hole()`; `bytes_to_move(n)` for `n` bytes in one piece (nullopt: it can't be done now);
+/// `largest_hole()`; `bytes_to_move(n)` for `n` bytes in one piece (nullopt: it can't be done now,
+/// or for 0 bytes: blocks never move);
 /// `move_rate()` in bytes per second (0: takes no time); `walk_blocks(f)`: `f(row, size, used)` for
 /// blocks (`row` is the token's index) and holes in address order. Together they let the manager
 /// weigh moving blocks against releasing a window of neighbours where free bytes lie scattered

@@ -129,6 +129,7 @@ consteval bool explain_decider() {
   static_assert(right_release_cost_or_none<D>,
                 "'release_cost' is there, but not as "
                 "'double release_cost(const delta::context&, delta::tensor_id) const' (ns)");
+  static_assert(right_keeps_or_none<D>, "'keeps' is there, but not as 'bool keeps() const'");
   static_assert(right_evicts_or_none<D>,
                 "'evicts' is there, but not as 'static constexpr bool evicts'");
   static_assert(right_offloads_or_none<D>,

@@ -167,9 +167,20 @@ class launcher {
   /// Keeps a block where it is, for those who hold its address; and lets it go.
   void hold(const block& b) {
     if constexpr (holds_blocks<storage_type>) table_->storage().hold(b);
+    reclaimer_->bounds().hold();
   }
   void unhold(const block& b) {
     if constexpr (holds_blocks<storage_type>) table_->storage().unhold(b);
+    reclaimer_->bounds().unhold();
+  }
+  /// The same of a tensor's.
+  void hold(tensor_id t) {
+    hold(table_->tensors[t].device);
+    ++table_->tensors[t].holds;
+  }
+  void unhold(tensor_id t) {
+    unhold(table_->tensors[t].device);
+    --table_->tensors[t].holds;
   }
 
   // --- records and replays ----------------------------------------------------------------------

@@ -58,7 +58,7 @@ class open_operator {
   /// lists do not fit, nothing is open afterwards.
   void open(const operation_span& op) {
     sizes_.clear(), outputs_.clear(), pieces_.clear(), scratch_.clear(), scratch_sizes_.clear();
-    typename frame_type::gathering inputs(*frame_, op, {});
+    typename frame_type::gathering inputs(*frame_, op, false);
     traits_ = op.traits, cost_ = op.cost;
     frame_->check.before(as_it_is(), traits_);
     open_bracket();
@@ -75,6 +75,7 @@ class open_operator {
   }
   /// Room for `need` more bytes, within the open operator or outside.
   void make_room(bytes need) {
+    expect(need, {});
     pausing([&] { frame_->reclaimer.make(need, open_ ? frame_->name() : "make_room"); });
   }
   /// One more output; its place in the order of the outputs.
@@ -101,7 +102,7 @@ class open_operator {
   [[nodiscard]] call view() {
     const auto touched = frame_->touched();
     for (; seen_inputs_ < touched.size(); ++seen_inputs_)
-      frame_->kernels.hold(frame_->table.tensors[touched[seen_inputs_]].device);
+      frame_->kernels.hold(touched[seen_inputs_]);
     for (; seen_outputs_ < outputs_.size(); ++seen_outputs_)
       frame_->kernels.hold(outputs_[seen_outputs_]);
     for (; seen_scratch_ < scratch_.size(); ++seen_scratch_)
@@ -160,12 +161,22 @@ class open_operator {
   [[nodiscard]] workload as_it_is() noexcept {
     return {frame_->reads(), frame_->updates(), outputs_, scratch_, frame_->table.now.now};
   }
-  // One block. The largest need is raised first, so that an error names it.
   block obtain(bytes size) {
     const bytes rounded = frame_->table.storage().rounded(size);
-    frame_->reclaimer.raise_floor(frame_->footprint() + held_bytes() + rounded);
+    expect(rounded, rounded);
     frame_->reclaimer.make(rounded, frame_->name(), size);
     return frame_->reclaimer.obtain(size, lifetime::transient);
+  }
+  // Before anything is done for it, so that an error can name a budget.
+  void expect(bytes need, bytes largest) {
+    if (open_)
+      frame_->reclaimer.expect({.touched = frame_->footprint(),
+                                .made = held_bytes(),
+                                .need = need,
+                                .largest = largest,
+                                .replayed = true});
+    else
+      frame_->reclaimer.expect({.need = need});
   }
   [[nodiscard]] bytes held_bytes() const {
     bytes all = frame_->table.storage().rounded(scratch_bytes());
@@ -214,8 +225,7 @@ class open_operator {
   // In the order of `view`, backwards; each only as far as it was shown.
   void unhold() {
     const auto touched = frame_->touched();
-    for (; seen_inputs_ > 0; --seen_inputs_)
-      frame_->kernels.unhold(frame_->table.tensors[touched[seen_inputs_ - 1]].device);
+    for (; seen_inputs_ > 0; --seen_inputs_) frame_->kernels.unhold(touched[seen_inputs_ - 1]);
     for (; seen_outputs_ > 0; --seen_outputs_) frame_->kernels.unhold(outputs_[seen_outputs_ - 1]);
     for (; seen_scratch_ > 0; --seen_scratch_) frame_->kernels.unhold(scratch_[seen_scratch_ - 1]);
   }

@@ -56,7 +56,10 @@ class operator_frame {
   /// frees something and tries again draws the same random numbers.
   class gathering {
    public:
-    gathering(operator_frame& f, const operation_span& op, bytes need) : frame_(&f) {
+    /// `at_once`: what it lists is allocated in one go, else block by block.
+    gathering(operator_frame& f, const operation_span& op, bool at_once) : frame_(&f) {
+      const listed all = f.listed_by(op);
+      const bytes need = at_once ? all.sum : bytes{};
       f.kernels.learn_costs();
       f.name_ = op.name;
       f.made_ = {};
@@ -66,8 +69,11 @@ class operator_frame {
       // The next operator's need is guessed to be this one's (P-8). What an open one allocates
       // shows at its end.
       f.table.now.coming_need = need;
-      // A smaller budget can never do, so errors name at least this.
-      f.reclaimer.raise_floor(need + f.footprint());
+      f.reclaimer.expect({.touched = f.footprint(),
+                          .need = all.sum,
+                          .largest = f.table.storage().rounded(all.largest),
+                          .restores = true,
+                          .replayed = true});
       f.began_ = f.table.advance();
       f.record_beginning(op.name);
       try {
@@ -100,6 +106,20 @@ class operator_frame {
     bool locked_ = false;
   };
 
+  /// The outputs and the workspace that an operator states. O(outputs).
+  struct listed {
+    bytes sum{};      ///< rounded
+    bytes largest{};  ///< block, as asked for
+  };
+  [[nodiscard]] listed listed_by(const operation_span& op) const {
+    listed all{table.storage().rounded(op.workspace), op.workspace};
+    for (const bytes size : op.outputs) {
+      all.sum += table.storage().rounded(size);
+      all.largest = std::max(all.largest, size);
+    }
+    return all;
+  }
+
   [[nodiscard]] const char* name() const noexcept { return name_; }
   /// What it reads, then what it updates: views of one list, as all of it is brought together.
   [[nodiscard]] std::span<const tensor_id> touched() const noexcept { return touched_; }
@@ -109,10 +129,10 @@ class operator_frame {
   [[nodiscard]] std::span<const tensor_id> updates() const noexcept {
     return touched().subspan(inputs_);
   }
-  /// Bytes of what the operator touches, each tensor once, and of the constants: no budget below
-  /// that can hold it. Quadratic, as lists are short.
+  /// Bytes of what the operator touches, each tensor once, but for constants, which are part of
+  /// every operator's need. Quadratic, as lists are short.
   [[nodiscard]] bytes footprint() const {
-    bytes all = table.constants();
+    bytes all{};
     for (std::size_t i = 0; i < touched_.size(); ++i) {
       const auto here = touched_.begin() + std::ptrdiff_t(i);
       const tensor& r = table.tensors[*here];

@@ -46,14 +46,9 @@ class operator_run {
   /// it is called where it stands.
   template <class F>
   void run(const operation_span& op, std::span<tensor_id> ids, F&& body) {
-    bytes need = frame_.table.storage().rounded(op.workspace);
-    bytes piece = op.workspace;
-    for (const bytes size : op.outputs) {
-      need += frame_.table.storage().rounded(size);
-      piece = std::max(piece, size);
-    }
-    typename frame_type::gathering inputs(frame_, op, need);
-    frame_.reclaimer.make(need, op.name, piece);
+    typename frame_type::gathering inputs(frame_, op, true);
+    const auto all = frame_.listed_by(op);
+    frame_.reclaimer.make(all.sum, op.name, all.largest);
     launcher<Reclaimer>& kernels = frame_.kernels;
     typename launcher<Reclaimer>::allocation fresh(kernels, op.outputs, as_given{}, op.workspace);
     // The tick is the operator's number: random kernels draw from it, now and in replays.
@@ -84,6 +79,10 @@ class operator_run {
   /// waits for that: the storage needs no other call for it.
   void acquire(tensor_id t, bool writes) {
     const std::span<const tensor_id> one(&t, 1), none;
+    auto& table = frame_.table;
+    const bool constant = table.tensors[t].pinned == pin::both;
+    const bytes touched = constant ? bytes{} : table.tensors[t].footprint;
+    frame_.reclaimer.expect({.touched = touched, .restores = true});
     typename versions<Reclaimer>::protection dependents(frame_.updated, writes ? one : none,
                                                         "acquire");
     frame_.restore.bring(one, {}, "acquire");
@@ -92,13 +91,13 @@ class operator_run {
       // Reading waits for the last writer, writing for all users: the bracket's own rules.
       const auto nothing = [](call&) {};
       const workload w{writes ? none : one, writes ? one : none, {}, {}, 0, false};
-      frame_.table.storage().wait(frame_.kernels.launch(nothing, w, {}));
+      table.storage().wait(frame_.kernels.launch(nothing, w, {}));
     } catch (...) {
       frame_.restore.unlock(one);
       throw;
     }
-    auto& table = frame_.table;
-    frame_.kernels.hold(table.tensors[t].device);
+    frame_.kernels.hold(t);
+    frame_.reclaimer.bounds().view(table.tensors[t].footprint);
     table.follow_clock();
     table.touch(t, table.now.clock);
     frame_.reclaimer.events().flush();
@@ -106,7 +105,8 @@ class operator_run {
   }
   /// Ends what `acquire` began. O(1), unless it was dropped meanwhile.
   void unlock(tensor_id t) {
-    frame_.kernels.unhold(frame_.table.tensors[t].device);
+    frame_.kernels.unhold(t);
+    frame_.reclaimer.bounds().unview(frame_.table.tensors[t].footprint);
     frame_.restore.unlock(std::span(&t, 1));
   }
 
@@ -115,6 +115,7 @@ class operator_run {
   /// room the step goes on, and what has become a variable stays one.
   void end_of_step() {
     auto& table = frame_.table;
+    frame_.reclaimer.expect({.restores = true});
     for (std::uint32_t i = 0; i < table.tensors.tensor_slots(); ++i) {
       const auto t = static_cast<tensor_id>(i);
       const tensor& r = table.tensors[t];
@@ -127,6 +128,7 @@ class operator_run {
       if (gone) frame_.restore.unlock(one);
     }
     table.close_step();
+    frame_.reclaimer.bounds().end_of_step();
     frame_.kernels.forget_costs();
     if constexpr (Reclaimer::recorder::enabled) {
       table.steps.mark();

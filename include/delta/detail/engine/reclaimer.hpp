@@ -14,6 +14,7 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/detail/engine/budget_bounds.hpp"
 #include "delta/detail/engine/contiguous_release.hpp"
 #include "delta/detail/engine/event_sink.hpp"
 #include "delta/detail/engine/last_resorts.hpp"
@@ -69,7 +70,7 @@ class reclaimer {
       neighbours_.clear_window(*this, n);
       if (auto b = table_->storage().allocate(n, l)) return std::move(*b);
       if (!table_->wait_for_copy() && !table_->wait_for_landings() && !release_any())
-        throw budget_exceeded(report(n, operation_));
+        throw budget_exceeded(report(n, operation_, shortage::one_piece));
     }
   }
 
@@ -162,13 +163,18 @@ class reclaimer {
     events_.copy(event_kind::copy_in, operation_, t, done);
   }
 
-  /// Who holds the memory, for an error about `need` more bytes. O(tensors).
-  [[nodiscard]] memory_report report(bytes need, const char* operation) {
+  /// Who holds the memory, for an error about `need` more bytes. O(tensors + blocks).
+  [[nodiscard]] memory_report report(bytes need, const char* operation, shortage what) {
     table_->refresh_conditions();
-    return shortage_of(*table_, view(), reservation_, need, floor_, operation);
+    memory_report r = shortage_of(*table_, view(), reservation_, need, operation, what);
+    name_budget(r, table_->storage(), bounds_, roles_.lets_all_go());
+    return r;
   }
-  /// Remembers the largest need seen: every error names at least that.
-  void raise_floor(bytes need) noexcept { floor_ = std::max(floor_, need); }
+  /// What a call asks for, before anything is done for it: errors name budgets by that. O(1).
+  void expect(const demand& d) noexcept {
+    bounds_.note(d, table_->constants(), table_->existing(), table_->tensors.live_tensors());
+  }
+  [[nodiscard]] budget_bounds& bounds() noexcept { return bounds_; }
 
   // --- for idle work and for releasing neighbours -----------------------------------------------
 
@@ -286,7 +292,7 @@ class reclaimer {
       if (!release_instead_of_waiting()) wait();
       return;
     }
-    if (!release_any()) throw budget_exceeded(report(need, operation_));
+    if (!release_any()) throw budget_exceeded(report(need, operation_, shortage::room));
   }
   /// One more tensor on its way, or one copy less under way; false: nothing more can leave. Waiting
   /// comes before what would soon be fetched again, and that before host copies and sources, which
@@ -294,8 +300,11 @@ class reclaimer {
   bool release_any() {
     if (drop_cached() || release_one(tier::idle)) return true;
     if (table_->copying()) return wait(), true;
-    return release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host(*table_) ||
-           give_up_a_source(*table_, walk_);
+    if (release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host(*table_)) return true;
+    const bytes before = table_->existing();
+    const bool any = give_up_a_source(*table_, walk_);
+    bounds_.give_up(before - table_->existing());
+    return any;
   }
   /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
   /// Another copy out would only queue behind them.
@@ -322,7 +331,7 @@ class reclaimer {
   std::uint64_t reservation_ = 0;
   static constexpr std::uint32_t most_replaced = 16;
   std::uint32_t replaced_ = 0;  // policies, in this step
-  bytes floor_{};               // the largest need seen
+  budget_bounds bounds_{evicts<D>()};
   const char* operation_ = "";
 };
 

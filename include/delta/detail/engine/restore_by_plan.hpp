@@ -56,10 +56,8 @@ class restore_by_plan {
  private:
   // What is locked now is not reachable, so nothing of the plan is counted twice.
   bool fits(const plan& p) {
-    means_->shortage = {};
-    if (p.peak > means_->table.free_bytes())
-      means_->shortage = saturating_sub(p.peak, means_->reclaimer.reachable());
-    return means_->shortage.count == 0;
+    means_->peak = p.peak;
+    return p.peak <= means_->table.free_bytes() || p.peak <= means_->reclaimer.reachable();
   }
   void take(plan& p, const plan_step& s, const char* operation) {
     auto& table = means_->table;

@@ -38,7 +38,7 @@ class restore_by_search {
     means_->lock(sources_);
     const auto steps = schedule(targets, tail);
     try {
-      if (!steps) throw budget_exceeded(means_->report(tail, operation));
+      if (!steps) throw budget_exceeded(means_->report(operation));
       for (const plan_step& s : *steps) take(s);
       means_->lock(targets);
     } catch (...) {

@@ -2,7 +2,6 @@
 // becomes of outputs that a replay has made for nobody.
 #pragma once
 
-#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -28,8 +27,8 @@ class restore_means {
   table_type& table;
   Reclaimer& reclaimer;
   launcher<Reclaimer>& kernels;
-  /// Of the last plan: what it needed beyond what could be made free.
-  bytes shortage{};
+  /// Of the last plan: what it adds at most to what is on the device.
+  bytes peak{};
 
   /// A tensor that is listed twice is locked twice. O(list).
   void lock(std::span<const tensor_id> list) {
@@ -63,12 +62,9 @@ class restore_means {
           r.in_use && r.references == 0 && r.locks == 0 && r.wanted == 0)
         table.cache(t);
   }
-  /// The report of a restore that failed. A budget that is larger by what the plan lacked would
-  /// have let it start; less may do, too, but nothing less is known to.
-  [[nodiscard]] memory_report report(bytes need, const char* operation) {
-    memory_report r = reclaimer.report(need, operation);
-    r.smallest_budget = std::max(r.smallest_budget, r.capacity + shortage);
-    return r;
+  /// The report of a restore that failed: its need is what a plan that makes everything once takes.
+  [[nodiscard]] memory_report report(const char* operation) {
+    return reclaimer.report(peak, operation, shortage::restoring);
   }
 
  private:

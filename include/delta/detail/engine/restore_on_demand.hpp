@@ -71,7 +71,7 @@ class restore_on_demand {
     for (const tensor_id t : ins)
       if (means_->missing(t)) means_->reload(t, operation), here.add(t);
     if (o == operator_id::none) return false;
-    if (++replays_ > cap_) throw thrash(means_->report({}, operation), replays_, cap_);
+    if (++replays_ > cap_) throw thrash(means_->report(operation), replays_, cap_);
     means_->kernels.replay(o);
     // Unlocked first: `unwant` lets go of what nobody needs any more, and passes over what is
     // locked.

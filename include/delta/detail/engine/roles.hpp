@@ -96,6 +96,8 @@ class roles {
   [[nodiscard]] restoration restore(const context& c, tensor_id t) {
     return restoration_of(decider_, c, t);
   }
+  /// May everything go to the host that can, by the decider's word?
+  [[nodiscard]] bool lets_all_go() const { return offloads<D>() && !keeps(decider_); }
   [[nodiscard]] bool rather_wait(const context& c, tensor_id t, double wait) {
     return rather_waits(decider_, c, t, wait);
   }

@@ -1,4 +1,4 @@
-// delta: who holds the memory, for an error that says what the smallest budget would be.
+// delta: who holds the memory, and which budget would do: what an error about memory says.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "delta/context.hpp"
+#include "delta/detail/engine/budget_bounds.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
 #include "delta/error.hpp"
 #include "delta/storage/storage.hpp"
@@ -35,12 +36,23 @@ namespace delta::detail {
   return now.may_offload ? obstacle::pinned : obstacle::no_way_out;
 }
 
-/// The report of an error about `need` more bytes for `operation`. `floor`: the largest need seen
-/// so far, which no smaller budget can meet. O(tensors), and no heap.
+/// Among the biggest, if it is one: insertion into a short sorted list. O(1), no heap.
+inline void add_holder(memory_report& r, const holder& h) noexcept {
+  const bool full = r.holders == r.biggest.size();
+  if (full && h.size <= r.biggest.back().size) return;
+  r.biggest[full ? r.holders - 1 : r.holders++] = h;
+  for (std::size_t k = r.holders; k-- > 1 && r.biggest[k].size > r.biggest[k - 1].size;)
+    std::swap(r.biggest[k], r.biggest[k - 1]);
+}
+
+/// The report of an error about `need` more bytes for `operation`, without a budget. Where free
+/// bytes lie in pieces the holders are what can't move, else what can't leave. O(tensors), and no
+/// heap.
 template <class Table>
 [[nodiscard]] memory_report shortage_of(Table& table, const context& c, std::uint64_t reservation,
-                                        bytes need, bytes floor, const char* operation) {
+                                        bytes need, const char* operation, shortage what) {
   memory_report r;
+  r.what = what;
   r.requested = need;
   r.capacity = table.storage().capacity();
   r.used = table.storage().used();
@@ -57,18 +69,54 @@ template <class Table>
     if (!x.in_use || !on_device(x.where)) continue;
     tensors_here += x.footprint;
     const auto why = why_it_stays(x, table.now, c, t, reservation);
-    if (!why) continue;
-    r.immovable += x.footprint;
-    // Insertion into a short sorted list: no heap while an error is made.
-    const bool full = r.holders == r.biggest.size();
-    if (full && x.size <= r.biggest.back().size) continue;
-    r.biggest[full ? r.holders - 1 : r.holders++] = {t, x.size, *why, x.label};
-    for (std::size_t k = r.holders; k-- > 1 && r.biggest[k].size > r.biggest[k - 1].size;)
-      std::swap(r.biggest[k], r.biggest[k - 1]);
+    if (why) r.immovable += x.footprint;
+    if (what == shortage::one_piece && x.holds > 0)
+      add_holder(r, {t, x.size, obstacle::in_place, x.label});
+    else if (what != shortage::one_piece && why)
+      add_holder(r, {t, x.size, *why, x.label});
   }
   r.immovable += saturating_sub(r.used, tensors_here);  // workspace, scratch, outputs to come
-  r.smallest_budget = std::max(floor, r.immovable + need);
   return r;
+}
+
+/// What is known of where a storage places blocks.
+enum class placement : std::uint8_t {
+  unknown,  ///< it does not show it, or has no places: taken at its word that bytes are what counts
+  moving,   ///< what lies between holes moves, unless it is held
+  fixed     ///< blocks never move
+};
+template <class S>
+[[nodiscard]] placement placement_of(S& storage) {
+  if constexpr (shows_its_holes<S>) {
+    bool any = false;
+    storage.walk_blocks([&](std::uint32_t, bytes, bool) { any = true; });
+    if (any) return storage.bytes_to_move(bytes{}) ? placement::moving : placement::fixed;
+  }
+  return placement::unknown;
+}
+
+/// Names the smallest budget that is known to do, if there is one, and by what (`budget_bounds`).
+/// `lets_all_go`: does the policy keep nothing that can go to the host? O(blocks).
+template <class S>
+void name_budget(memory_report& r, S& storage, const budget_bounds& known, bool lets_all_go) {
+  r.held = known.holds();
+  const placement where = placement_of(storage);
+  // Where holes come to lie depends on all that was placed before, and that on the budget.
+  if (where == placement::fixed || (where == placement::unknown && r.what == shortage::one_piece)) {
+    r.basis = budget_basis::no_moving;
+    return;
+  }
+  const auto name = [&](bytes least, budget_basis basis) {
+    // `make_room` may have asked for part of a granule.
+    const bytes budget = storage.rounded(least);
+    // A budget that has just failed is none: the storage, or who else uses it, broke a rule.
+    if (budget <= r.capacity || r.smallest_budget.count > 0) return;
+    r.smallest_budget = budget;
+    r.basis = basis;
+  };
+  if (lets_all_go && known.all_can_leave(r.host_capacity))
+    name(known.least(), budget_basis::largest_need);
+  name(known.all(), budget_basis::everything);
 }
 
 }  // namespace delta::detail

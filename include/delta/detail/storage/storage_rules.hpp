@@ -175,10 +175,10 @@ class storage_rules {
   [[nodiscard]] bytes rounded(bytes n) const noexcept { return round_up(n, granularity_); }
   [[nodiscard]] bytes largest_hole() const noexcept { return device_.largest_hole(); }
   /// How many bytes would have to move for `n` bytes in one piece (0: a hole is large enough);
-  /// nullopt: what can't move now prevents it. For the manager, which weighs it against releasing a
-  /// window. O(blocks).
+  /// nullopt: what can't move now prevents it, or of 0 bytes: blocks never move. For the manager,
+  /// which weighs it against releasing a window. O(blocks).
   [[nodiscard]] std::optional<bytes> bytes_to_move(bytes n) {
-    if (n == bytes{}) return n;
+    if (n == bytes{}) return moving_ ? std::optional(n) : std::nullopt;
     if (!moving_ || running_) return std::nullopt;
     const auto window = device_.cheapest_window(rounded(n).count,
                                                 [&](stretch& r) { return r.holds || copying(r); });

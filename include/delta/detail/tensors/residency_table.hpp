@@ -55,6 +55,8 @@ class residency_table {
   }
   /// Bytes of constants: they are part of every operator's need.
   [[nodiscard]] bytes constants() const noexcept { return constants_; }
+  /// Bytes of all tensors that are kept, wherever they are: dropped ones with a record, too.
+  [[nodiscard]] bytes existing() const noexcept { return existing_; }
   [[nodiscard]] bool copying() const noexcept { return !copies_.claims().empty(); }
   /// What a policy may choose from, and what is set aside.
   [[nodiscard]] const candidate_list& candidates() const noexcept { return candidates_; }
@@ -110,6 +112,7 @@ class residency_table {
     candidates_.cover(tensors.tensor_slots() + 1);
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
+    existing_ += r.footprint;
     steps.created(t, r.footprint, persistent, pinned == pin::both);
     own(t, std::move(b));
     r.label = label;
@@ -463,7 +466,7 @@ class residency_table {
       }
       free_all_of(t);
       if (r.producer == operator_id::none)
-        tensors.recycle(t);
+        existing_ -= r.footprint, tensors.recycle(t);
       else if (tensors.useless(r.producer))
         disconnect(r.producer);
       else
@@ -485,7 +488,7 @@ class residency_table {
   std::vector<operator_id> broken_;
   copies_under_way copies_;
   std::vector<memory_stretch> layout_;
-  bytes leaving_{}, constants_{};
+  bytes leaving_{}, constants_{}, existing_{};
 };
 
 }  // namespace delta::detail

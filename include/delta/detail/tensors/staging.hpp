@@ -99,7 +99,11 @@ class stage {
   }
   block room_for(bytes n) {
     auto b = storage_->allocate(n, lifetime::persistent);
-    if (!b) throw budget_exceeded(memory_report{});
+    if (!b)
+      throw budget_exceeded({.requested = n,
+                             .capacity = storage_->capacity(),
+                             .used = storage_->used(),
+                             .operation = "stage"});
     return std::move(*b);
   }
   // Its own place, where it has one.

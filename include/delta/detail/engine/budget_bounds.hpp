@@ -1,0 +1,92 @@
+// delta: which budgets would do, kept up operator by operator: an error may name one only if the
+// program, run anew with it, comes past the operator that failed.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "delta/units.hpp"
+
+namespace delta::detail {
+
+/// What one call asks of the memory, rounded.
+struct demand {
+  bytes touched{};        ///< inputs and updates, each once, without constants
+  bytes made{};           ///< blocks that it has already, and no tensor has yet
+  bytes need{};           ///< what it is about to allocate
+  bytes largest{};        ///< the largest block among that; 0: not in one piece
+  bool restores = false;  ///< what is missing comes back first
+  bool replayed = false;  ///< it is an operator, which may have to run again
+};
+
+/// Two budgets, each the largest of what every call so far asked for. Under another budget a policy
+/// decides otherwise, so neither depends on what was decided:
+///
+///   least      constants, what views hold, and the largest operator: enough where all else can
+///              always go to the host
+///   all        all that exists at once, and what is allocated beside it: nothing has to leave, so
+///              what a policy may do does not count
+///
+/// Bytes alone do where blocks move. With `k` blocks held where they are, free bytes lie in k + 1
+/// pieces at worst, so that one of `n` bytes is free for certain when (k + 1) n bytes are: each
+/// bound has k n more, by the blocks that are held then.
+class budget_bounds {
+ public:
+  /// `replays`: may operators run again?
+  explicit budget_bounds(bool replays) noexcept : replays_(replays) {}
+
+  /// A call begins. `existing`: bytes of all tensors that are kept, wherever they are, dropped ones
+  /// with a record included; `tensors`: how many these are. O(1).
+  void note(const demand& d, bytes constants, bytes existing, std::size_t tensors) noexcept {
+    largest_ = std::max(largest_, d.largest);
+    const bytes own = d.touched + d.made + d.need;
+    if (replays_ && d.replayed) {
+      widest_ = std::max(widest_, own);
+      most_made_ = std::max(most_made_, d.made + d.need);
+    }
+    const bytes pieces = (d.restores ? largest_ : d.largest) * holds_;
+    // Any operator of the step may have to run again for what is missing.
+    const bytes operation = d.restores ? std::max(own, widest_) : own;
+    least_ = std::max(least_, constants + viewed_ + operation + pieces);
+    const bytes beside = d.restores ? std::max(d.need, most_made_) : d.need;
+    const bytes kept = existing + given_up_;
+    all_ = std::max(all_, kept + d.made + beside + pieces);
+    kept_ = std::max(kept_, kept);
+    tensors_ = std::max(tensors_, tensors);
+  }
+  /// All records go: none of these operators runs again.
+  void end_of_step() noexcept { widest_ = most_made_ = given_up_ = {}; }
+  /// Tensors of so many bytes were given up for good, as room was short: with more room they exist.
+  void give_up(bytes n) noexcept { given_up_ += n; }
+
+  /// A block may not move from now on; and may again. O(1).
+  void hold() noexcept { ++holds_; }
+  void unhold() noexcept { --holds_; }
+  /// A view holds a tensor of so many bytes; and does no longer.
+  void view(bytes n) noexcept { viewed_ += n; }
+  void unview(bytes n) noexcept { viewed_ -= n; }
+  /// A tensor may not go to the host: `least` is not enough.
+  void note_stay() noexcept { stays_ = true; }
+
+  [[nodiscard]] bytes least() const noexcept { return least_; }
+  [[nodiscard]] bytes all() const noexcept { return all_; }
+  [[nodiscard]] std::uint64_t holds() const noexcept { return holds_; }
+  /// Has a host of that size always a slab for everything? Slabs don't move: of n slabs there are
+  /// at most n + 1 holes between, each too small only if it is smaller than what leaves.
+  [[nodiscard]] bool all_can_leave(bytes host_capacity) const noexcept {
+    return !stays_ && host_capacity >= kept_ + largest_ * (tensors_ + 1);
+  }
+
+ private:
+  bytes least_{}, all_{};  // the two budgets
+  bytes kept_{};           // the most that existed at once
+  std::size_t tensors_ = 0;
+  bytes largest_{};               // block
+  bytes widest_{}, most_made_{};  // of the step's operators: all that one uses, what one allocates
+  bytes given_up_{}, viewed_{};
+  std::uint64_t holds_ = 0;
+  bool replays_, stays_ = false;
+};
+
+}  // namespace delta::detail
