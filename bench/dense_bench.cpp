@@ -35,7 +35,7 @@ void steps(benchmark::State& state, const char* policy, int part) {
   static const bytes peak = delta::test::dense_peak();
   simulated storage(bench::dense_machine(peak, part));
   const auto managed = make_manager(policy, over(storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   dense_program program(m, bench::dense_slowness);
   try {
     double operators = 0;

@@ -11,14 +11,14 @@ namespace delta::detail {
 
 /// A manager of the policy of that name; null: the group has none of that name, and the storage is
 /// still the caller's.
-std::unique_ptr<any_manager> make_plain(std::string_view policy,
-                                        std::unique_ptr<any_storage>& storage,
-                                        const manager_options& options);
-std::unique_ptr<any_manager> make_choosing(std::string_view policy,
-                                           std::unique_ptr<any_storage>& storage,
-                                           const manager_options& options);
-std::unique_ptr<any_manager> make_peer(std::string_view policy,
-                                       std::unique_ptr<any_storage>& storage,
-                                       const manager_options& options);
+std::unique_ptr<manager_interface> make_plain(std::string_view policy,
+                                              std::unique_ptr<any_storage>& storage,
+                                              const manager_options& options);
+std::unique_ptr<manager_interface> make_choosing(std::string_view policy,
+                                                 std::unique_ptr<any_storage>& storage,
+                                                 const manager_options& options);
+std::unique_ptr<manager_interface> make_peer(std::string_view policy,
+                                             std::unique_ptr<any_storage>& storage,
+                                             const manager_options& options);
 
 }  // namespace delta::detail

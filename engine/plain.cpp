@@ -5,9 +5,9 @@
 
 namespace delta::detail {
 
-std::unique_ptr<any_manager> make_plain(std::string_view policy,
-                                        std::unique_ptr<any_storage>& storage,
-                                        const manager_options& options) {
+std::unique_ptr<manager_interface> make_plain(std::string_view policy,
+                                              std::unique_ptr<any_storage>& storage,
+                                              const manager_options& options) {
   return make_found([&](auto f) { with_plain_preset(policy, f, options.strict); }, storage,
                     options.observer);
 }

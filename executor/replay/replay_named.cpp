@@ -9,7 +9,7 @@
 namespace delta::executor {
 
 replay_result replay_under(
-    const std::function<std::unique_ptr<any_manager>(std::unique_ptr<any_storage>)>& make,
+    const std::function<std::unique_ptr<manager_interface>(std::unique_ptr<any_storage>)>& make,
     const trace& t, const replay_machine& on) {
   simulated storage(storage_for(t, on));
   const auto m = make(over(storage));

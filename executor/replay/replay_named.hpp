@@ -14,7 +14,7 @@ namespace delta::executor {
 /// Replays a trace by the manager that `make` gives over a storage in virtual time. Results as
 /// replay_by's (replay.hpp). Throws what `make` throws.
 [[nodiscard]] replay_result replay_under(
-    const std::function<std::unique_ptr<any_manager>(std::unique_ptr<any_storage>)>& make,
+    const std::function<std::unique_ptr<manager_interface>(std::unique_ptr<any_storage>)>& make,
     const trace& t, const replay_machine& on);
 
 /// The same under the preset or the peer of that name (policy_names.hpp).

@@ -43,7 +43,8 @@ session::program::program(const graph& g)
   }
 }
 
-session::session(const graph& training, std::unique_ptr<any_manager> m, const session_tools& tools)
+session::session(const graph& training, std::unique_ptr<manager_interface> m,
+                 const session_tools& tools)
     : tools_(tools), memory_(std::move(m)), training_(training) {
   persistent_.resize(training.values.size(), tensor_id::none);
 }
@@ -55,7 +56,7 @@ void session::create(std::uint64_t seed) {
     if (!g[v].persistent()) continue;
     const tensor_id t = variable(g[v]);
     training_.ids[std::size_t(v)] = persistent_[std::size_t(v)] = t;
-    const any_manager::view there = memory_->acquire(t, access::write);
+    const manager_interface::view there = memory_->acquire(t, access::write);
     if (tools_.recorder != nullptr) tools_.recorder->write(t);
     if (tools_.device == nullptr) continue;
     host_view here(*tools_.device, there.data(), bytes{g[v].bytes}, false);
@@ -107,7 +108,7 @@ void session::look(tensor_id from, std::span<std::byte> to) {
 
 // Acquired where there is no device, too, so that every storage sees the same requests.
 void session::copy(tensor_id from, std::span<std::byte> to) {
-  const any_manager::view there = memory_->acquire(from);
+  const manager_interface::view there = memory_->acquire(from);
   if (tools_.device == nullptr) return;
   const host_view here(*tools_.device, there.data(), bytes{to.size()}, true);
   std::memcpy(to.data(), here.data(), to.size());
@@ -122,7 +123,7 @@ nanoseconds session::feed(program& p, batch_source* batch) {
   nanoseconds filling{};
   for (const value_id v : {g.images, g.labels}) {
     const tensor_id t = p.ids[std::size_t(v)];
-    const any_manager::view there = memory_->acquire(t, access::write);
+    const manager_interface::view there = memory_->acquire(t, access::write);
     if (tools_.recorder != nullptr) tools_.recorder->write(t);
     if (tools_.device == nullptr) continue;
     host_view here(*tools_.device, there.data(), bytes{g[v].bytes}, false);

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "delta/engine/any_manager.hpp"
+#include "delta/engine/manager_interface.hpp"
 #include "delta/kernel.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/observer.hpp"
@@ -52,7 +52,7 @@ struct session_tools {
 class session final {
  public:
   /// The graph outlives the session.
-  session(const graph& training, std::unique_ptr<any_manager>, const session_tools&);
+  session(const graph& training, std::unique_ptr<manager_interface>, const session_tools&);
   session(const session&) = delete;
   session& operator=(const session&) = delete;
   ~session() = default;
@@ -105,7 +105,7 @@ class session final {
   void note_peak(const node&);
 
   session_tools tools_;
-  std::unique_ptr<any_manager> memory_;
+  std::unique_ptr<manager_interface> memory_;
   program training_;
   std::vector<std::unique_ptr<program>> inference_;  // kept: an evaluation has many batches
   std::vector<tensor_id> persistent_, inputs_, updates_, outputs_;

@@ -80,12 +80,12 @@ class call {
  public:
   using addresses = std::span<std::byte* const>;
   /// Made by the manager for each run. The spans are its own and live as long as the call is used.
-  call(addresses in, addresses out, addresses update, std::byte* workspace, void* stream,
+  call(addresses in, addresses out, addresses update, addresses workspaces, void* stream,
        std::uint64_t sequence, bool replaying) noexcept
       : in_(in),
         out_(out),
         update_(update),
-        workspace_(workspace),
+        workspaces_(workspaces),
         stream_(stream),
         sequence_(sequence),
         replaying_(replaying) {}
@@ -97,19 +97,27 @@ class call {
   [[nodiscard]] std::byte* out(std::size_t i) const noexcept { return out_[i]; }
   /// A tensor updated in place; null when an operator with an effect once is replayed.
   [[nodiscard]] std::byte* update(std::size_t i) const noexcept { return update_[i]; }
-  /// Scratch, with any contents; null when the operator asked for none.
-  [[nodiscard]] std::byte* workspace() const noexcept { return workspace_; }
+  /// Scratch, with any contents: the `i`-th that the operator asked for; null when it asked for
+  /// fewer.
+  [[nodiscard]] std::byte* workspace(std::size_t i = 0) const noexcept {
+    return i < workspaces_.size() ? workspaces_[i] : nullptr;
+  }
+  /// How many workspaces the operator asked for.
+  [[nodiscard]] std::size_t workspaces() const noexcept { return workspaces_.size(); }
   /// Does the library run it again, rather than the program for the first time?
   [[nodiscard]] bool replaying() const noexcept { return replaying_; }
   /// The operator's number in the program's order (its tick); the same in its replays. Seeds
   /// counter-based random generators (repairs P-23).
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+  /// The same call with other scratch. The list lives as long as the call is used.
+  [[nodiscard]] call with_workspaces(addresses scratch) const noexcept {
+    return {in_, out_, update_, scratch, stream_, sequence_, replaying_};
+  }
   /// What to launch on (the storage's native stream), or null where there is none.
   [[nodiscard]] void* stream() const noexcept { return stream_; }
 
  private:
-  addresses in_, out_, update_;
-  std::byte* workspace_;
+  addresses in_, out_, update_, workspaces_;
   void* stream_;
   std::uint64_t sequence_;
   bool replaying_;

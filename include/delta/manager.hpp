@@ -220,10 +220,11 @@ class manager {
     std::size_t allocate(bytes size) {
       return owner_->guarded(open::allowed, [&] { return owner_->run_.opened().add_output(size); });
     }
-    /// Scratch until the end; counts in the budget. At most once (else misuse). Throws as allocate
-    /// does.
-    void workspace(bytes size) {
-      owner_->guarded(open::allowed, [&] { owner_->run_.opened().add_workspace(size); });
+    /// Scratch until the end; counts in the budget. Any number of times; gives its place among
+    /// them. A replay gets all of it in one piece. Throws as allocate does.
+    std::size_t workspace(bytes size) {
+      return owner_->guarded(open::allowed,
+                             [&] { return owner_->run_.opened().add_workspace(size); });
     }
     /// The addresses of inputs, outputs so far, updates and workspace, as a replay will get them.
     /// Valid until the next call of this; the addresses until the end.

@@ -29,8 +29,8 @@ constexpr auto nothing = [](call&) {};
 /// x -> a -> b, of 10, 30 and 30 bytes in 100; b is evicted, and a if it was not dropped.
 struct chain {
   simulated storage{{.capacity = 100_B, .host_capacity = 40_B, .rate_out = 1e9, .rate_in = 1e9}};
-  std::unique_ptr<any_manager> managed = make_manager("dtr", over(storage));
-  any_manager& m = *managed;
+  std::unique_ptr<manager_interface> managed = make_manager("dtr", over(storage));
+  manager_interface& m = *managed;
   tensor_id x = m.variable(10_B);
   tensor_id a = m.run({.inputs = {x}, .outputs = {30_B}, .cost = nanoseconds{100}}, nothing);
   tensor_id b = m.run({.inputs = {a}, .outputs = {30_B}, .cost = nanoseconds{100}}, nothing);
@@ -93,7 +93,7 @@ TEST_CASE("what is dropped while an operator or a view has it goes at their end"
 TEST_CASE("taking back what is cached asks nobody") {
   simulated storage{{.capacity = 1000_B}};
   const auto managed = make_manager("dtr", over(storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   const tensor_id x = m.variable(10_B);
   std::vector<tensor_id> links{m.run({.inputs = {x}, .outputs = {10_B}}, nothing)};
   while (links.size() < 50)
@@ -116,7 +116,7 @@ TEST_CASE("taking back what is cached asks nobody") {
 TEST_CASE("what is cached has no host copy") {
   simulated storage{{.capacity = 100_B, .host_capacity = 40_B, .rate_out = 1e9, .rate_in = 1e9}};
   const auto managed = make_manager("swap_lru", over(storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   const tensor_id a = m.run({.outputs = {30_B}}, nothing);
   m.make_room(100_B);
   CHECK(storage.host_used() == 30_B);
@@ -154,7 +154,7 @@ TEST_CASE("random programs: what the program holds can be had, or a typed error 
                        .moving = seed % 2 == 0}};
     {
       const auto managed = policy.manage(over(storage));
-      any_manager& m = *managed;
+      manager_interface& m = *managed;
       const std::vector<tensor_id> held = do_anything(m, rng, 300);
       for (const tensor_id t : held) had_room([&] { (void)m.acquire(t); }) ? ++had : ++refused;
       for (const tensor_id t : held) m.drop(t);

@@ -90,13 +90,13 @@ TEST_CASE("views: several at once, each where its tensor is, in any order of the
   const auto m = make_manager("online", over(storage));
   const std::array<tensor_id, 3> t{m->variable(64_B), m->variable(64_B), m->constant(64_B)};
   {
-    std::vector<std::optional<any_manager::view>> views;
+    std::vector<std::optional<manager_interface::view>> views;
     for (const tensor_id x : t) views.emplace_back(m->acquire(x, access::write));
     for (std::size_t i = 0; i < t.size(); ++i) *views[i]->data() = std::byte(i + 1);
     views.front().reset();
     views.emplace_back(m->acquire(t[0]));
     CHECK(views.back()->size() == 64_B);
-    const any_manager::view moved = std::move(*views[1]);
+    const manager_interface::view moved = std::move(*views[1]);
     CHECK(*moved.data() == std::byte(2));
   }
   for (std::size_t i = 0; i < t.size(); ++i) CHECK(*m->acquire(t[i]).data() == std::byte(i + 1));
@@ -105,7 +105,7 @@ TEST_CASE("views: several at once, each where its tensor is, in any order of the
 TEST_CASE("operators that are begun: without inputs, given up, and ended") {
   simulated storage({.capacity = 1_KiB});
   const auto m = make_manager("dtr", over(storage));
-  { const any_manager::open_operator given_up = m->begin({.name = "filter"}); }
+  { const manager_interface::open_operator given_up = m->begin({.name = "filter"}); }
   CHECK(m->counts().operators == 0);
   auto op = m->begin({.name = "filter"});
   CHECK(op.allocate(100_B) == 0);

@@ -47,7 +47,7 @@ bool one_fault(const program& p, const tested_policy& policy, S& storage, fuse& 
   bool blown = false;
   {
     const auto managed = policy.manage(over(storage));
-    any_manager& m = *managed;
+    manager_interface& m = *managed;
     bool thrown = false;
     try {
       run_program(
@@ -173,7 +173,7 @@ TEST_CASE("a kernel that throws at its k-th run, replays included: the manager g
         arena<immediate> storage(device, {.capacity = budget + budget, .host_capacity = 1_MiB});
         {
           const auto managed = policy.manage(over(storage));
-          any_manager& m = *managed;
+          manager_interface& m = *managed;
           const auto body = [&](auto&&, auto&&, const auto& work) {
             f.burn();
             work();
@@ -201,7 +201,7 @@ TEST_CASE("a kernel that throws at its k-th run, replays included: the manager g
 TEST_CASE("a kernel that throws in a replay: the tensor can still be had afterwards") {
   machine it(4, 0);
   const auto managed = make_manager("dtr", over(it.storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   bool angry = false;
   const tensor_id a = m.run({.outputs = {unit}}, gives(1));
   const tensor_id b = m.run({.inputs = {a}, .outputs = {unit}, .workspace = unit}, [&](call& c) {
@@ -225,7 +225,7 @@ TEST_CASE("a kernel's exception does not excuse a storage's") {
   fuse f(0);
   faulty_storage storage(f, 1_KiB, 1_KiB);
   const auto managed = make_manager("online", over(storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   // Typed, from a kernel: it leaves no trace.
   CHECK_THROWS_AS(m.run<0>({}, [&](call&) { (void)m.variable(unit); }), misuse);
   CHECK_THROWS_AS(m.run<0>({}, [](call&) { throw fault(); }), fault);
@@ -240,7 +240,7 @@ TEST_CASE("a kernel that throws on a storage that fails then: poisoned") {
   fuse f(0);
   faulty_storage storage(f, 1_KiB, 1_KiB);
   const auto managed = make_manager("online", over(storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   CHECK_THROWS_AS(m.run<0>({},
                            [&](call&) {
                              f = fuse(1);
@@ -294,7 +294,7 @@ TEST_CASE("policies that throw, although they must not: no hang, no leak, and a 
                                  {.capacity = largest_footprint(p, 64), .host_capacity = 1_MiB});
         {
           const auto managed = make_manager(make(&f), over(storage));
-          any_manager& m = *managed;
+          manager_interface& m = *managed;
           failed = false;
           try {
             run_program(m, p, run_now{}, [] {});
@@ -326,7 +326,7 @@ TEST_CASE("no room: whatever was asked for can be asked for again when there is 
     arena<immediate> storage(device, {.capacity = budget, .host_capacity = 1_MiB});
     {
       const auto managed = make_manager("online", over(storage));
-      any_manager& m = *managed;
+      manager_interface& m = *managed;
       try {
         run_program(m, p, run_now{}, [] {});
       } catch (const budget_exceeded& e) {

@@ -384,7 +384,7 @@ struct told {
 
 /// A manager over that storage, which tells the observer.
 using managed =
-    std::function<std::unique_ptr<any_manager>(std::unique_ptr<any_storage>, any_observer*)>;
+    std::function<std::unique_ptr<manager_interface>(std::unique_ptr<any_storage>, any_observer*)>;
 template <class Policy>
 managed by(Policy p) {
   return [p](std::unique_ptr<any_storage> s, any_observer* o) {

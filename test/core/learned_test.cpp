@@ -1,6 +1,6 @@
 // The learned policy where the right answer is obvious, each of its roles beside others, and copies
 // out that free nothing yet: bytes stay within the budget and results the same, whoever asks.
-// Managers are made by name, or behind any_manager; but where a step's record is looked at.
+// Managers are made by name, or behind manager_interface; but where a step's record is looked at.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -76,7 +76,8 @@ struct cleaning {
   tensor_id which = tensor_id::none;
   std::size_t remembered = 0;
 };
-std::unique_ptr<any_manager> make_cleaning(cleaning& told, std::unique_ptr<any_storage> storage) {
+std::unique_ptr<manager_interface> make_cleaning(cleaning& told,
+                                                 std::unique_ptr<any_storage> storage) {
   return make_manager(
       policy<lru, obedient, cleans_this>{{}, {&says_offload}, {&told.which, &told.remembered}},
       std::move(storage));
@@ -183,7 +184,7 @@ TEST_CASE("a tensor whose copy ahead is under way has to wait for it; one whose 
                        .granularity = 64});
     cleaning told;
     const auto managed = make_cleaning(told, delta::over(storage));
-    any_manager& m = *managed;
+    manager_interface& m = *managed;
     const tensor_id a = m.run({.outputs = {unit}, .cost = nanoseconds{10}}, nothing);
     told.which = a;
     m.run<0>({.cost = nanoseconds{10}}, nothing);
@@ -211,7 +212,7 @@ TEST_CASE("a copy ahead that is of no use any more: updated, dropped, forbidden,
   machine it(4, 4, copy_rates{.out = 1e6, .in = 1e9});
   cleaning told;
   const auto managed = make_cleaning(told, over(it.storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   const tensor_id v = variable_of(m, 3), w = variable_of(m, 4);
   const auto clean = [&](tensor_id t) {
     const std::uint64_t before = m.counts().copies_ahead;

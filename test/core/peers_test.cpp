@@ -46,7 +46,7 @@ struct chain {
 };
 
 /// One step of it. `backward` operators have names of their own.
-void step(any_manager& m, const chain& what, bool marked = true) {
+void step(manager_interface& m, const chain& what, bool marked = true) {
   std::vector<tensor_id> made;
   const bytes size = what.size;
   // What each output holds, where the storage has bytes: made from the input's.
@@ -130,7 +130,7 @@ TEST_CASE("vdnn: what the forward pass needs again stays; without the mark nothi
   simulated storage({.capacity = plenty, .host_capacity = plenty, .rate_out = 1e9, .rate_in = 1e9});
   decisions decided;
   const auto managed = make_manager("vdnn", over(storage), {.observer = &decided});
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   for (int i = 0; i < 2; ++i) {
     const tensor_id x =
         m.run({.outputs = {100_B}, .cost = nanoseconds{1000}, .name = "data"}, [](call&) {});
@@ -273,7 +273,7 @@ TEST_CASE("random programs: within the budget, and no byte is lost") {
                                   .host_capacity = 64_KiB,
                                   .virtual_clock = copy_rates{.out = 2e9, .in = 3e9, .move = 5e8}});
         const auto managed = make_manager(peer.name, over(storage));
-        any_manager& m = *managed;
+        manager_interface& m = *managed;
         try {
           const auto left = run_program(m, p, run_now{}, [&] { CHECK(storage.used() <= budget); });
           CHECK(left == expected);
@@ -300,7 +300,7 @@ TEST_CASE("repeated programs: the same program again and again, and no byte is l
                                         .host_capacity = 64_KiB,
                                         .virtual_clock = copy_rates{.out = 2e9, .in = 2e9}});
       const auto managed = make_manager(peer.name, over(storage));
-      any_manager& m = *managed;
+      manager_interface& m = *managed;
       try {
         chain what;
         for (std::size_t i = 0; i < 4 + seed % 29; ++i)

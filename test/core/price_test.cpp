@@ -24,7 +24,7 @@ void check_work(const char* name, bytes peak, double part) {
   const auto budget = static_cast<std::uint64_t>(part * static_cast<double>(peak.count));
   simulated storage({.capacity = bytes{budget}, .host_capacity = peak * 4});
   const auto managed = make_manager(name, over(storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   dense_program program(m, 1);  // so fast that copies seldom pay: closures get long
   std::size_t operators = 0;
   for (int step = 0; step < 3; ++step) operators += program.step();
@@ -41,7 +41,7 @@ void check_work(const char* name, bytes peak, double part) {
 
 /// A chain and back. On the way back every operator makes two tensors of the gradient and of its
 /// layer, and both are dropped: the next gradient, and one that is read eight operators later.
-void closure_dies(any_manager& m, tensor_id x) {
+void closure_dies(manager_interface& m, tensor_id x) {
   constexpr std::size_t layers = 200, later = 8;
   constexpr bytes unit{1 << 20};
   const auto run = [&](std::initializer_list<tensor_id> inputs, bytes size, std::int64_t us) {

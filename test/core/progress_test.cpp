@@ -31,7 +31,7 @@ verdict attempt(const program& p, const tested_policy& policy, bytes budget, byt
   simulated storage({.capacity = budget, .host_capacity = host, .rate_out = 2e9, .rate_in = 2e9});
   verdict v;
   const auto managed = policy.manage(over(storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   std::uint64_t before = 0, live = 0, records = 0;
   try {
     run_program(m, p, run_now{}, [&] {

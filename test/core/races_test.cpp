@@ -46,7 +46,7 @@ struct outcome {
 /// Makes a manager over a storage. Behind an interface, so that programs are compiled once for all
 /// policies; and compiled here, as the preset tsan would have to build delta::engine for this
 /// alone.
-using managed_by = std::function<std::unique_ptr<any_manager>(std::unique_ptr<any_storage>)>;
+using managed_by = std::function<std::unique_ptr<manager_interface>(std::unique_ptr<any_storage>)>;
 template <class H, class D, class P>
 managed_by by(policy<H, D, P> p) {
   return [p](std::unique_ptr<any_storage> s) { return make_manager(p, std::move(s)); };

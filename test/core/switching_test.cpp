@@ -122,7 +122,7 @@ TEST_CASE("switching: the one that is chosen is asked, and only between steps an
                 policy<scoring, judging, naming>{{&first}, {&first}, {&first}},
                 policy<scoring, judging_all, naming_all>{{&second}, {&second}, {&second}}),
       over(storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   const auto step = [&] {
     const tensor_id a = m.run({.outputs = {60_B}, .cost = nanoseconds{5}}, nothing);
     const tensor_id b = m.run({.outputs = {60_B}, .cost = nanoseconds{5}}, nothing);

@@ -83,7 +83,7 @@ std::vector<std::string> race(std::uint64_t seed, std::string_view preset, wait_
     arena<executor::machine> storage(gpu, {.capacity = budget, .host_capacity = 32_KiB});
     {
       const auto managed = make_manager(preset, over(storage));
-      any_manager& m = *managed;
+      manager_interface& m = *managed;
       try {
         const auto left = run_program(
             m, p, launch_late{&cuda, reinterpret_cast<fake_cuda::stream*>(compute)},

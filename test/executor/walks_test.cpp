@@ -36,7 +36,7 @@ work chain(const test::tested_policy& p, std::size_t layers) {
   simulated storage({.capacity = bytes{size.count * (layers / 10 + 4)},
                      .host_capacity = bytes{size.count * layers}});
   const auto managed = p.manage(over(storage));
-  any_manager& m = *managed;
+  manager_interface& m = *managed;
   const auto run = [&](std::initializer_list<tensor_id> inputs) {
     return m.run({.inputs = inputs, .outputs = {size}, .cost = nanoseconds{1'000'000}},
                  [](call&) {});

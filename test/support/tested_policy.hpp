@@ -15,7 +15,7 @@ namespace delta::test {
 
 struct tested_policy {
   std::string name;
-  std::function<std::unique_ptr<any_manager>(std::unique_ptr<any_storage>)> manage;
+  std::function<std::unique_ptr<manager_interface>(std::unique_ptr<any_storage>)> manage;
 };
 
 /// A preset or a peer.

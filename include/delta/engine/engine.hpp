@@ -16,9 +16,9 @@
 #include <string>
 #include <string_view>
 
-#include "delta/engine/any_manager.hpp"
 #include "delta/engine/any_observer.hpp"
 #include "delta/engine/any_storage.hpp"
+#include "delta/engine/manager_interface.hpp"
 #include "delta/policy_names.hpp"
 
 namespace delta {
@@ -46,9 +46,9 @@ struct manager_options {
 /// A manager of the policy of that name. It owns what `over` has returned, not the storage behind
 /// it, which must outlive it. Throws unknown_policy, misuse where there is no storage,
 /// std::bad_alloc.
-[[nodiscard]] std::unique_ptr<any_manager> make_manager(std::string_view policy,
-                                                        std::unique_ptr<any_storage> storage,
-                                                        const manager_options& options = {});
+[[nodiscard]] std::unique_ptr<manager_interface> make_manager(std::string_view policy,
+                                                              std::unique_ptr<any_storage> storage,
+                                                              const manager_options& options = {});
 
 /// The same as the template `over`, compiled once in the library.
 [[nodiscard]] std::unique_ptr<any_storage> over(simulated&);

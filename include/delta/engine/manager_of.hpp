@@ -1,6 +1,6 @@
-// delta: makes an any_manager of a policy that is a type: of a heuristic of one's own, say. It does
-// not need the library delta::engine, but compiles a manager where it is used; the policies that
-// have names are compiled already (engine.hpp).
+// delta: makes an manager_interface of a policy that is a type: of a heuristic of one's own, say.
+// It does not need the library delta::engine, but compiles a manager where it is used; the policies
+// that have names are compiled already (engine.hpp).
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "delta/engine/any_manager.hpp"
 #include "delta/engine/any_observer.hpp"
 #include "delta/engine/any_storage.hpp"
+#include "delta/engine/manager_interface.hpp"
 #include "delta/error.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/manager.hpp"
@@ -21,17 +21,17 @@ namespace delta {
 
 namespace detail {
 
-/// Implements any_manager by a manager<H, D, P>.
+/// Implements manager_interface by a manager<H, D, P>.
 template <Heuristic H, Decider D, Prefetcher P>
-class manager_of final : public any_manager {
+class manager_of final : public manager_interface {
  public:
   manager_of(policy<H, D, P> p, std::unique_ptr<any_storage> storage, any_observer* told)
       : storage_(storage ? std::move(storage) : throw misuse("make_manager: there is no storage")),
         manager_(std::move(p), *storage_, maybe_observed{told}) {}
 
-  using any_manager::constant;
-  using any_manager::run;
-  using any_manager::variable;
+  using manager_interface::constant;
+  using manager_interface::run;
+  using manager_interface::variable;
   tensor_id constant(bytes size, const char* label) override {
     return manager_.constant(size, label);
   }
@@ -75,7 +75,7 @@ class manager_of final : public any_manager {
   void unlock(std::size_t slot) noexcept override { views_[slot].reset(); }
   void open(const operation_span& op) override { open_.emplace(manager_.begin(op)); }
   std::size_t allocate(bytes n) override { return open_->allocate(n); }
-  void workspace(bytes n) override { open_->workspace(n); }
+  std::size_t workspace(bytes n) override { return open_->workspace(n); }
   call arguments() override { return open_->arguments(); }
   void end(std::span<tensor_id> ids, kernel&& replay) override {
     open_->end(ids, std::move(replay));
@@ -97,9 +97,9 @@ class manager_of final : public any_manager {
 /// behind it; that outlives it, as does the observer (null: nobody is told). Throws misuse where
 /// there is no storage, std::bad_alloc.
 template <Heuristic H, Decider D, Prefetcher P>
-[[nodiscard]] std::unique_ptr<any_manager> make_manager(policy<H, D, P> p,
-                                                        std::unique_ptr<any_storage> storage,
-                                                        any_observer* told = nullptr) {
+[[nodiscard]] std::unique_ptr<manager_interface> make_manager(policy<H, D, P> p,
+                                                              std::unique_ptr<any_storage> storage,
+                                                              any_observer* told = nullptr) {
   return std::make_unique<detail::manager_of<H, D, P>>(std::move(p), std::move(storage), told);
 }
 

@@ -28,9 +28,9 @@ namespace delta::detail {
 struct workload {
   std::span<const tensor_id> inputs, updates;
   std::span<const block> outputs;
-  const block* workspace = nullptr;  ///< none, or a block that names nothing: there is none
-  std::uint64_t sequence = 0;        ///< the operator's tick when it first ran
-  bool replaying = false;            ///< updates are not touched, and their addresses are null
+  std::span<const block> workspaces;  ///< a block that names nothing counts as none
+  std::uint64_t sequence = 0;         ///< the operator's tick when it first ran
+  bool replaying = false;             ///< updates are not touched, and their addresses are null
 };
 
 /// Runs kernels for `operator_run` (the first time) and `restorer` (again). Lists are kept between
@@ -87,6 +87,10 @@ class launcher {
       outputs.clear();
       if (workspace) owner_->table_->storage().free(std::move(workspace));
     }
+    /// The scratch as a list: of one, or of none.
+    [[nodiscard]] std::span<const block> workspaces() const noexcept {
+      return {&workspace, workspace ? 1U : 0U};
+    }
     std::vector<block>& outputs;  ///< in the order of the list
     block workspace;              ///< names nothing when there is none
 
@@ -106,30 +110,32 @@ class launcher {
     for (const block& b : w.outputs) writes_.push_back(&b);
     if (!w.replaying)
       for (const tensor_id t : w.updates) writes_.push_back(&table_->tensors[t].device);
-    if (w.workspace != nullptr && *w.workspace) writes_.push_back(w.workspace);
+    for (const block& b : w.workspaces)
+      if (b) writes_.push_back(&b);
     table_->storage().begin_operator(reads_, writes_);
   }
   /// What the kernel sees. Valid until the next call of this: the addresses are in a list that is
   /// kept.
   [[nodiscard]] call view(const workload& w) {
-    // One list for all three, filled before it is viewed: growing would move it.
+    // One list for all of them, filled before it is viewed: growing would move it.
     pointers_.clear();
     for (const tensor_id t : w.inputs) pointers_.push_back(address(table_->tensors[t].device));
     for (const block& b : w.outputs) pointers_.push_back(address(b));
     for (const tensor_id t : w.updates)
       pointers_.push_back(w.replaying ? nullptr : address(table_->tensors[t].device));
+    // A workspace of no bytes was not asked for: the kernel gets null.
+    for (const block& b : w.workspaces) pointers_.push_back(b ? address(b) : nullptr);
     const call::addresses all(pointers_);
     void* stream = nullptr;
     if constexpr (requires(storage_type& s) {
                     { s.native_stream() } -> std::convertible_to<void*>;
                   })
       stream = table_->storage().native_stream();
-    // A workspace of no bytes was not asked for: the kernel gets null.
-    const bool scratch = w.workspace != nullptr && *w.workspace;
-    return {all.first(w.inputs.size()),
-            all.subspan(w.inputs.size(), w.outputs.size()),
-            all.last(w.updates.size()),
-            scratch ? address(*w.workspace) : nullptr,
+    const std::size_t reads = w.inputs.size(), written = reads + w.outputs.size();
+    return {all.first(reads),
+            all.subspan(reads, w.outputs.size()),
+            all.subspan(written, w.updates.size()),
+            all.subspan(written + w.updates.size()),
             stream,
             w.sequence,
             w.replaying};
@@ -245,8 +251,8 @@ class launcher {
     allocation fresh(
         *this, outputs, [&](tensor_id t) { return g[t].size; }, r.workspace);
     // The same number as the first time, so random kernels draw the same.
-    const workload again{g.inputs(o),      g.updates(o), fresh.outputs,
-                         &fresh.workspace, r.sequence,   true};
+    const workload again{g.inputs(o),        g.updates(o), fresh.outputs,
+                         fresh.workspaces(), r.sequence,   true};
     const stamp done = launch(r.replay, again, r.cost);
     if (const auto took = table_->cost_of(done)) {
       table_->set_cost(o, *took);

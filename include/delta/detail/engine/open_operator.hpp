@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,32 @@
 #include "delta/kernel.hpp"
 
 namespace delta::detail {
+
+/// A stored kernel whose operator asked for several pieces of scratch: a replay allocates them as
+/// one block, and the kernel sees them one by one, as it did the first time.
+template <class Kernel>
+class split_scratch {
+ public:
+  /// `ends`: where each piece ends in the block, rising.
+  split_scratch(std::vector<bytes> ends, Kernel&& body)
+      : ends_(std::move(ends)), body_(std::forward<Kernel>(body)) {
+    places_.resize(ends_.size());
+  }
+  void operator()(call& c) {
+    std::byte* const block = c.workspace();
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      places_[i] = block == nullptr ? nullptr : block + (i == 0 ? 0 : ends_[i - 1].count);
+    call split = c.with_workspaces(places_);
+    body_(split);
+  }
+
+ private:
+  std::vector<bytes> ends_;
+  std::vector<std::byte*> places_;
+  std::remove_cvref_t<Kernel> body_;
+};
+template <class Kernel>
+split_scratch(std::vector<bytes>, Kernel&&) -> split_scratch<Kernel>;
 
 /// The open operator, of which there is at most one. The storage's bracket is closed while memory
 /// is allocated and opened again behind it: nothing is allocated or released within a bracket. A
@@ -30,9 +57,9 @@ class open_operator {
   /// Begins: inputs together, tick taken, bracket open. If the outputs and the workspace that `op`
   /// lists do not fit, nothing is open afterwards.
   void open(const operation_span& op) {
-    sizes_.clear(), outputs_.clear(), pieces_.clear();
+    sizes_.clear(), outputs_.clear(), pieces_.clear(), scratch_.clear(), scratch_sizes_.clear();
     typename frame_type::gathering inputs(*frame_, op, {});
-    traits_ = op.traits, cost_ = op.cost, workspace_ = {};
+    traits_ = op.traits, cost_ = op.cost;
     open_bracket();
     // From here on `finish` lets the inputs go.
     inputs.stay();
@@ -59,10 +86,15 @@ class open_operator {
     });
     return sizes_.size() - 1;
   }
-  /// Scratch: at most one, as a replay allocates it as one block.
-  void add_workspace(bytes size) {
-    if (scratch_) throw misuse("an operator has one workspace");
-    pausing([&] { scratch_ = obtain(size), workspace_ = size; });
+  /// One more piece of scratch; its place among them.
+  std::size_t add_workspace(bytes size) {
+    pausing([&] {
+      scratch_sizes_.reserve(scratch_sizes_.size() + 1);
+      scratch_.reserve(scratch_.size() + 1);
+      scratch_.push_back(obtain(size));
+      scratch_sizes_.push_back(size);
+    });
+    return scratch_.size() - 1;
   }
   /// Everything by address. What is shown for the first time is held from now on.
   [[nodiscard]] call view() {
@@ -71,7 +103,8 @@ class open_operator {
       frame_->kernels.hold(frame_->table.tensors[touched[seen_inputs_]].device);
     for (; seen_outputs_ < outputs_.size(); ++seen_outputs_)
       frame_->kernels.hold(outputs_[seen_outputs_]);
-    if (scratch_ && !std::exchange(seen_scratch_, true)) frame_->kernels.hold(scratch_);
+    for (; seen_scratch_ < scratch_.size(); ++seen_scratch_)
+      frame_->kernels.hold(scratch_[seen_scratch_]);
     return frame_->kernels.view(as_it_is());
   }
 
@@ -83,16 +116,17 @@ class open_operator {
     // What may throw while the operator can still be given up comes first.
     kernel stored;
     if (frame_->kernels.worth_recording(w.inputs, w.updates, ids.size(), traits_))
-      stored = kernel(std::forward<F>(body));
+      stored = scratch_.size() <= 1 ? kernel(std::forward<F>(body))
+                                    : kernel(split_scratch(scratch_ends(), std::forward<F>(body)));
     pieces_.reserve(pieces_.size() + 1);
     close_bracket(cost_);
     unhold();
     frame_->table.now.coming_need = held_bytes();
     frame_->admit(sizes_, outputs_, ids, frame_->name());
     if (stored)
-      frame_->kernels.record(w, ids, std::move(stored), workspace_, traits_, frame_->name(), cost_,
-                             pieces_);
-    frame_->note_end(ids, workspace_, traits_, cost_, pieces_);
+      frame_->kernels.record(w, ids, std::move(stored), scratch_bytes(), traits_, frame_->name(),
+                             cost_, pieces_);
+    frame_->note_end(ids, scratch_bytes(), traits_, cost_, pieces_);
     finish();
   }
   /// Gives it up: no outputs, and no number. What it updated in place is as it was left, and
@@ -118,7 +152,7 @@ class open_operator {
 
  private:
   [[nodiscard]] workload as_it_is() noexcept {
-    return {frame_->reads(), frame_->updates(), outputs_, &scratch_, frame_->table.now.now};
+    return {frame_->reads(), frame_->updates(), outputs_, scratch_, frame_->table.now.now};
   }
   // One block. The largest need is raised first, so that an error names it.
   block obtain(bytes size) {
@@ -128,9 +162,25 @@ class open_operator {
     return frame_->reclaimer.obtain(size, lifetime::transient);
   }
   [[nodiscard]] bytes held_bytes() const {
-    bytes all = scratch_ ? frame_->table.storage().rounded(workspace_) : bytes{};
+    bytes all = frame_->table.storage().rounded(scratch_bytes());
     for (const bytes size : sizes_) all += frame_->table.storage().rounded(size);
     return all;
+  }
+  // All scratch, as one block that holds a replay's. One piece counts as it was asked for.
+  [[nodiscard]] bytes scratch_bytes() const {
+    if (scratch_sizes_.size() == 1) return scratch_sizes_.front();
+    bytes all;
+    for (const bytes size : scratch_sizes_) all += frame_->table.storage().rounded(size);
+    return all;
+  }
+  // Where each piece ends in that block.
+  [[nodiscard]] std::vector<bytes> scratch_ends() const {
+    std::vector<bytes> ends;
+    ends.reserve(scratch_sizes_.size());
+    bytes end;
+    for (const bytes size : scratch_sizes_)
+      ends.push_back(end += frame_->table.storage().rounded(size));
+    return ends;
   }
   // Closes the bracket, if there is one, for as long as `f` takes. After a typed error it is open
   // again, as the operator is; after any other the manager is poisoned.
@@ -161,7 +211,7 @@ class open_operator {
     for (; seen_inputs_ > 0; --seen_inputs_)
       frame_->kernels.unhold(frame_->table.tensors[touched[seen_inputs_ - 1]].device);
     for (; seen_outputs_ > 0; --seen_outputs_) frame_->kernels.unhold(outputs_[seen_outputs_ - 1]);
-    if (std::exchange(seen_scratch_, false)) frame_->kernels.unhold(scratch_);
+    for (; seen_scratch_ > 0; --seen_scratch_) frame_->kernels.unhold(scratch_[seen_scratch_ - 1]);
   }
   void finish() {
     open_ = false;
@@ -173,18 +223,18 @@ class open_operator {
   void release_made() noexcept {
     for (block& b : outputs_)
       if (b) frame_->table.storage().free(std::move(b));
-    if (scratch_) frame_->table.storage().free(std::move(scratch_));
-    outputs_.clear();
+    for (block& b : scratch_)
+      if (b) frame_->table.storage().free(std::move(b));
+    outputs_.clear(), scratch_.clear();
   }
 
   frame_type* frame_;
   bool open_ = false, bracket_ = false;  // it has begun; the storage's bracket is open now
   std::vector<bytes> sizes_;
   std::vector<block> outputs_;
-  block scratch_;
-  bytes workspace_{};
-  std::size_t seen_inputs_ = 0, seen_outputs_ = 0;  // whose addresses the caller has
-  bool seen_scratch_ = false;
+  std::vector<bytes> scratch_sizes_;
+  std::vector<block> scratch_;
+  std::size_t seen_inputs_ = 0, seen_outputs_ = 0, seen_scratch_ = 0;  // shown to the caller
   std::vector<stamp> pieces_;  // of the brackets so far, in order
   trait traits_ = trait::pure;
   nanoseconds cost_{};

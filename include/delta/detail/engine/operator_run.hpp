@@ -57,7 +57,7 @@ class operator_run {
     launcher<Reclaimer>& kernels = frame_.kernels;
     typename launcher<Reclaimer>::allocation fresh(kernels, op.outputs, as_given{}, op.workspace);
     // The tick is the operator's number: random kernels draw from it, now and in replays.
-    const workload w{frame_.reads(), frame_.updates(), fresh.outputs, &fresh.workspace,
+    const workload w{frame_.reads(), frame_.updates(), fresh.outputs, fresh.workspaces(),
                      frame_.table.now.now};
     stamp done;
     // Nothing after the launch needs room, so what has run is never undone.
@@ -88,7 +88,7 @@ class operator_run {
       if (writes) frame_.updated.renew(one);
       // Reading waits for the last writer, writing for all users: the bracket's own rules.
       const auto nothing = [](call&) {};
-      const workload w{writes ? none : one, writes ? one : none, {}, nullptr, 0, false};
+      const workload w{writes ? none : one, writes ? one : none, {}, {}, 0, false};
       frame_.table.storage().wait(frame_.kernels.launch(nothing, w, {}));
     } catch (...) {
       frame_.restore.unlock(one);

@@ -30,12 +30,12 @@ struct learning_report;
 ///
 /// What lies behind it has no members here for what a policy keeps (`past`, `heuristic`), nor for
 /// rehearsals (`preload`, `stage`): those are the template's.
-class any_manager {
+class manager_interface {
  public:
-  any_manager() = default;
-  any_manager(const any_manager&) = delete;
-  any_manager& operator=(const any_manager&) = delete;
-  virtual ~any_manager() = default;
+  manager_interface() = default;
+  manager_interface(const manager_interface&) = delete;
+  manager_interface& operator=(const manager_interface&) = delete;
+  virtual ~manager_interface() = default;
 
   // --- tensors ----------------------------------------------------------------------------------
 
@@ -64,10 +64,10 @@ class any_manager {
     [[nodiscard]] bytes size() const noexcept { return bytes{data_.size()}; }
 
    private:
-    friend class any_manager;
-    view(any_manager* m, std::pair<std::size_t, std::span<std::byte>> held) noexcept
+    friend class manager_interface;
+    view(manager_interface* m, std::pair<std::size_t, std::span<std::byte>> held) noexcept
         : owner_(m), slot_(held.first), data_(held.second) {}
-    any_manager* owner_;
+    manager_interface* owner_;
     std::size_t slot_;
     std::span<std::byte> data_;
   };
@@ -101,7 +101,7 @@ class any_manager {
     }
     void make_room(bytes need) { owner_->make_room(need); }
     std::size_t allocate(bytes size) { return owner_->allocate(size); }
-    void workspace(bytes size) { owner_->workspace(size); }
+    std::size_t workspace(bytes size) { return owner_->workspace(size); }
     [[nodiscard]] call arguments() { return owner_->arguments(); }
     void end(std::span<tensor_id> ids, kernel&& replay) {
       owner_->end(ids, std::move(replay));
@@ -114,9 +114,9 @@ class any_manager {
     }
 
    private:
-    friend class any_manager;
-    explicit open_operator(any_manager* m) noexcept : owner_(m) {}
-    any_manager* owner_;
+    friend class manager_interface;
+    explicit open_operator(manager_interface* m) noexcept : owner_(m) {}
+    manager_interface* owner_;
   };
   [[nodiscard]] open_operator begin(const operation& op) {
     return begin(static_cast<operation_span>(op));
@@ -152,7 +152,7 @@ class any_manager {
   virtual void unlock(std::size_t slot) noexcept = 0;
   virtual void open(const operation_span&) = 0;
   virtual std::size_t allocate(bytes) = 0;
-  virtual void workspace(bytes) = 0;
+  virtual std::size_t workspace(bytes) = 0;
   virtual call arguments() = 0;
   virtual void end(std::span<tensor_id> ids, kernel&& replay) = 0;
   virtual void abort() noexcept = 0;
