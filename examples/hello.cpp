@@ -1,5 +1,6 @@
 #include <delta/delta.hpp>
 #include <iostream>
+#include <utility>
 #include <vector>
 
 using namespace delta::literals;
