@@ -286,9 +286,8 @@ class manager {
 
   /// The steps that were seen so far; empty where no role of the policy declares `learns`.
   [[nodiscard]] const history& past() const noexcept { return table_.steps.past(); }
-  /// The policy's heuristic.
+  /// The policy's heuristic, and of several policies (switching.hpp) the one that decides.
   [[nodiscard]] const H& heuristic() const noexcept { return reclaimer_.heuristic(); }
-  /// Of several policies (switching.hpp) the one that decides, counted from 0.
   [[nodiscard]] std::uint32_t variant() const noexcept { return table_.now.variant; }
   /// A step that was seen elsewhere, as if it had just ended here: the next one may follow it. Its
   /// operators are told apart by what they touch alone, not by their names. `variant`: which of
