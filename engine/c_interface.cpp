@@ -1,0 +1,365 @@
+// delta engine: the functions of C, over a manager by name and an arena on the host or on a device
+// that is a table of functions.
+#include "delta/engine/c_interface.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "delta/engine/engine.hpp"
+#include "delta/error.hpp"
+#include "delta/storage/arena.hpp"
+#include "delta/storage/host_device.hpp"
+#include "delta/timeline.hpp"
+#include "foreign_device.hpp"
+
+namespace delta::detail {
+namespace {
+
+// A kernel of the program said that it has failed. Thrown through the manager, which takes it for
+// any exception of a kernel.
+struct kernel_failed {};
+
+// An option that makes no sense, or names a file that can't be opened.
+class bad_option : public std::exception {
+ public:
+  explicit bad_option(std::string what) : what_(std::move(what)) {}
+  [[nodiscard]] const char* what() const noexcept override { return what_.c_str(); }
+
+ private:
+  std::string what_;
+};
+
+const delta_call* opaque(const call& c) noexcept {
+  return reinterpret_cast<const delta_call*>(&c);
+}
+const call& as_call(const delta_call* c) noexcept {
+  return *reinterpret_cast<const call*>(c);
+}
+
+// Owns a kernel of the program.
+class foreign_kernel {
+ public:
+  explicit foreign_kernel(const delta_kernel& k) noexcept : kernel_(k) {}
+  foreign_kernel(foreign_kernel&& o) noexcept : kernel_(std::exchange(o.kernel_, {})) {}
+  foreign_kernel& operator=(foreign_kernel&&) = delete;
+  ~foreign_kernel() {
+    if (kernel_.destroy != nullptr) kernel_.destroy(kernel_.state);
+  }
+  void operator()(const call& c) const {
+    if (kernel_.run(kernel_.state, opaque(c)) != 0) throw kernel_failed();
+  }
+
+ private:
+  delta_kernel kernel_;
+};
+
+// An arena, and the figures that its Storage's interface does not have.
+class memory {
+ public:
+  memory() = default;
+  memory(const memory&) = delete;
+  memory& operator=(const memory&) = delete;
+  virtual ~memory() = default;
+  virtual std::unique_ptr<any_storage> storage() = 0;
+  virtual void figures(delta_counts& c) const = 0;
+};
+
+template <Device D>
+class memory_on final : public memory {
+ public:
+  template <class... From>
+  explicit memory_on(const arena_options& o, const From&... from)
+      : device_(from...), arena_(device_, o) {}
+  std::unique_ptr<any_storage> storage() override { return over(arena_); }
+  void figures(delta_counts& c) const override {
+    c.used = arena_.used().count, c.peak = arena_.peak().count;
+    c.host_used = arena_.host_used().count, c.host_peak = arena_.host_peak().count;
+  }
+
+ private:
+  D device_;
+  arena<D> arena_;
+};
+
+std::unique_ptr<memory> memory_for(const delta_options& o) {
+  const std::uint64_t granularity = o.granularity == 0 ? 64 : o.granularity;
+  if ((granularity & (granularity - 1)) != 0)
+    throw bad_option("granularity " + std::to_string(granularity) + " is not a power of two");
+  if (o.budget == 0) throw bad_option("the budget is 0 bytes");
+  const arena_options options{.capacity = bytes{o.budget},
+                              .host_capacity = bytes{o.host_budget},
+                              .granularity = granularity,
+                              .moving = o.keep_addresses == 0};
+  if (o.device == nullptr) return std::make_unique<memory_on<host_device>>(options);
+  if (const char* missing = foreign_device::missing(*o.device))
+    throw bad_option(std::string("the device has no function ") + missing);
+  return std::make_unique<memory_on<foreign_device>>(options, *o.device);
+}
+
+// A timeline, and the file that it is written to.
+class timeline_file final : public any_observer {
+ public:
+  explicit timeline_file(const std::string& name) : file_(name), lanes_(file_) {
+    if (!file_) throw bad_option("the timeline '" + name + "' can't be written");
+  }
+  void on(const event& e) override { lanes_.on(e); }
+
+ private:
+  std::ofstream file_;
+  timeline lanes_;
+};
+
+std::unique_ptr<timeline_file> observer_for(const char* observer) {
+  const std::string_view name = observer == nullptr ? "" : observer;
+  constexpr std::string_view timeline = "timeline:";
+  if (name.empty()) return nullptr;
+  if (name.substr(0, timeline.size()) != timeline || name.size() == timeline.size())
+    throw bad_option("there is no observer '" + std::string(name) + "'; allowed: timeline:FILE");
+  return std::make_unique<timeline_file>(std::string(name.substr(timeline.size())));
+}
+
+void fill(delta_error& e, delta_status status, const char* what) noexcept {
+  e = {};
+  e.status = status;
+  std::strncpy(e.what, what, sizeof e.what - 1);
+}
+void fill(delta_error& e, delta_status status, const budget_exceeded& x) noexcept {
+  fill(e, status, x.what());
+  const memory_report& r = x.report;
+  e.requested = r.requested.count, e.budget = r.capacity.count, e.used = r.used.count;
+  e.largest_hole = r.largest_hole.count, e.immovable = r.immovable.count;
+  e.host_budget = r.host_capacity.count, e.host_used = r.host_used.count;
+  e.smallest_budget = r.smallest_budget.count;
+}
+
+// Runs `f`; an exception becomes a status, and `e` says more.
+template <class F>
+delta_status caught(delta_error& e, const F& f) noexcept {
+  try {
+    f();
+    return DELTA_OK;
+  } catch (const thrash& x) {
+    fill(e, DELTA_THRASH, x);
+  } catch (const budget_exceeded& x) {
+    fill(e, DELTA_BUDGET_EXCEEDED, x);
+  } catch (const unknown_tensor& x) {
+    fill(e, DELTA_UNKNOWN_TENSOR, x.what());
+  } catch (const misuse& x) {
+    fill(e, DELTA_MISUSE, x.what());
+  } catch (const poisoned& x) {
+    fill(e, DELTA_POISONED, x.what());
+  } catch (const kernel_failed&) {
+    fill(e, DELTA_KERNEL_FAILED, "a kernel has failed");
+  } catch (const unknown_policy& x) {
+    fill(e, DELTA_UNKNOWN_POLICY, x.what());
+  } catch (const bad_option& x) {
+    fill(e, DELTA_BAD_OPTION, x.what());
+  } catch (const std::bad_alloc&) {
+    fill(e, DELTA_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::exception& x) {
+    fill(e, DELTA_FAILED, x.what());
+  } catch (...) {
+    fill(e, DELTA_FAILED, "a device has failed");
+  }
+  return e.status;
+}
+
+}  // namespace
+}  // namespace delta::detail
+
+using namespace delta;          // NOLINT: the names below are C's
+using namespace delta::detail;  // NOLINT
+
+// In the order of destruction, backwards: views and the open operator, the manager, what it uses.
+struct delta_manager {
+  explicit delta_manager(const delta_options& o)
+      : held(memory_for(o)),
+        told(observer_for(o.observer)),
+        manager(make_manager(o.policy == nullptr ? "adaptive" : o.policy, held->storage(),
+                             {.observer = told.get(), .strict = o.strict != 0})) {}
+
+  // Kernels and errors name operators for as long as they live; there are few names.
+  const char* keep(const char* name, const char* otherwise) {
+    return name == nullptr ? otherwise : names.emplace(name).first->c_str();
+  }
+  operation_span spans(const delta_operation& op) {
+    sizes.clear();
+    for (std::size_t i = 0; i < op.output_count; ++i) sizes.emplace_back(op.outputs[i]);
+    reads.clear(), changes.clear();
+    for (std::size_t i = 0; i < op.input_count; ++i) reads.push_back(tensor_id{op.inputs[i]});
+    for (std::size_t i = 0; i < op.update_count; ++i) changes.push_back(tensor_id{op.updates[i]});
+    return {.inputs = reads,
+            .outputs = sizes,
+            .updates = changes,
+            .workspace = bytes{op.workspace},
+            .traits = static_cast<trait>(op.traits),
+            .cost = nanoseconds{op.cost_ns},
+            .name = keep(op.name, "operator")};
+  }
+  // The list that ids are received in, and from there given to the program.
+  std::span<tensor_id> receive(std::size_t n) {
+    made.assign(n, tensor_id::none);
+    return made;
+  }
+  void give(delta_tensor* to) const {
+    std::transform(made.begin(), made.end(), to, [](tensor_id t) { return index(t); });
+  }
+  manager_interface::open_operator& opened() {
+    if (!open) throw misuse("no operator is open");
+    return *open;
+  }
+
+  std::unordered_set<std::string> names;
+  std::vector<tensor_id> reads, changes, made;
+  std::vector<bytes> sizes;
+  delta_error error{};
+  std::unique_ptr<memory> held;
+  std::unique_ptr<timeline_file> told;
+  std::unique_ptr<manager_interface> manager;
+  std::vector<std::optional<manager_interface::view>> views;
+  std::optional<manager_interface::open_operator> open;
+  std::optional<call> shown;
+};
+
+extern "C" {
+
+delta_manager* delta_create(const delta_options* options, delta_error* error) {
+  delta_error ignored;
+  delta_manager* made = nullptr;
+  caught(error == nullptr ? ignored : *error, [&] { made = new delta_manager(*options); });
+  return made;
+}
+void delta_destroy(delta_manager* m) {
+  delete m;
+}
+const delta_error* delta_last_error(const delta_manager* m) {
+  return &m->error;
+}
+const char* delta_policy_name(size_t i) {
+  return i < named_policies.size() ? named_policies[i].name.data() : nullptr;
+}
+
+delta_status delta_constant(delta_manager* m, uint64_t size, const char* label,
+                            delta_tensor* made) {
+  return caught(m->error, [&] {
+    *made = index(m->manager->constant(bytes{size}, m->keep(label, "constant")));
+  });
+}
+delta_status delta_variable(delta_manager* m, uint64_t size, const char* label,
+                            delta_tensor* made) {
+  return caught(m->error, [&] {
+    *made = index(m->manager->variable(bytes{size}, m->keep(label, "variable")));
+  });
+}
+delta_status delta_share(delta_manager* m, delta_tensor t) {
+  return caught(m->error, [&] { m->manager->share(tensor_id{t}); });
+}
+delta_status delta_drop(delta_manager* m, delta_tensor t) {
+  return caught(m->error, [&] { m->manager->drop(tensor_id{t}); });
+}
+delta_status delta_forbid(delta_manager* m, delta_tensor t, delta_pin ways) {
+  return caught(m->error, [&] { m->manager->forbid(tensor_id{t}, static_cast<pin>(ways)); });
+}
+
+delta_status delta_acquire(delta_manager* m, delta_tensor t, int writes, delta_view* view) {
+  return caught(m->error, [&] {
+    auto free = std::find_if(m->views.begin(), m->views.end(), [](const auto& v) { return !v; });
+    if (free == m->views.end()) {
+      m->views.emplace_back();
+      free = std::prev(m->views.end());
+    }
+    const auto& v = free->emplace(
+        m->manager->acquire(tensor_id{t}, writes != 0 ? access::write : access::read));
+    *view = {static_cast<std::size_t>(free - m->views.begin()), v.data(), v.size().count};
+  });
+}
+void delta_release(delta_manager* m, size_t slot) {
+  m->views[slot].reset();
+}
+
+void* delta_call_in(const delta_call* c, size_t i) {
+  return as_call(c).in(i);
+}
+void* delta_call_out(const delta_call* c, size_t i) {
+  return as_call(c).out(i);
+}
+void* delta_call_update(const delta_call* c, size_t i) {
+  return as_call(c).update(i);
+}
+void* delta_call_workspace(const delta_call* c, size_t i) {
+  return as_call(c).workspace(i);
+}
+void* delta_call_stream(const delta_call* c) {
+  return as_call(c).stream();
+}
+uint64_t delta_call_sequence(const delta_call* c) {
+  return as_call(c).sequence();
+}
+int delta_call_replaying(const delta_call* c) {
+  return as_call(c).replaying() ? 1 : 0;
+}
+
+delta_status delta_run(delta_manager* m, const delta_operation* op, delta_kernel body,
+                       delta_tensor* made) {
+  foreign_kernel owned(body);
+  return caught(m->error, [&] {
+    const auto ids = m->receive(op->output_count);
+    m->manager->run(m->spans(*op), ids, kernel(std::move(owned)));
+    m->give(made);
+  });
+}
+delta_status delta_begin(delta_manager* m, const delta_operation* op) {
+  return caught(m->error, [&] {
+    if (m->open) throw misuse("begin: an operator is open");
+    m->open.emplace(m->manager->begin(m->spans(*op)));
+  });
+}
+delta_status delta_allocate(delta_manager* m, uint64_t size, size_t* place) {
+  return caught(m->error, [&] { *place = m->opened().allocate(bytes{size}); });
+}
+delta_status delta_workspace(delta_manager* m, uint64_t size, size_t* place) {
+  return caught(m->error, [&] { *place = m->opened().workspace(bytes{size}); });
+}
+delta_status delta_arguments(delta_manager* m, const delta_call** call) {
+  return caught(m->error, [&] { *call = opaque(m->shown.emplace(m->opened().arguments())); });
+}
+delta_status delta_end(delta_manager* m, delta_kernel replay, delta_tensor* made, size_t count) {
+  foreign_kernel owned(replay);
+  return caught(m->error, [&] {
+    m->opened().end(m->receive(count), kernel(std::move(owned)));
+    m->open.reset();
+    m->give(made);
+  });
+}
+void delta_abort(delta_manager* m) {
+  m->open.reset();
+}
+delta_status delta_make_room(delta_manager* m, uint64_t size) {
+  return caught(m->error, [&] { m->manager->make_room(bytes{size}); });
+}
+
+delta_status delta_backward(delta_manager* m) {
+  return caught(m->error, [&] { m->manager->backward(); });
+}
+delta_status delta_end_of_step(delta_manager* m) {
+  return caught(m->error, [&] { m->manager->end_of_step(); });
+}
+void delta_count(const delta_manager* m, delta_counts* counts) {
+  const counters& c = m->manager->counts();
+  *counts = {c.operators, c.evictions, c.offloads, c.reloads, c.recomputes, 0, 0, 0, 0};
+  m->held->figures(*counts);
+}
+
+}  // extern "C"

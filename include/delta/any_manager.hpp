@@ -1,0 +1,229 @@
+// delta: a manager for programs that are C++17, have no exceptions, or compile no templates of
+// delta: policy and observer are chosen by name at run time, errors are values or exceptions. C++17
+// compiles this header; link delta::engine, which asks nothing of a target's language level.
+//
+//   delta::any_options options;
+//   options.budget = 512u << 20;  // bytes
+//   options.host_budget = 2048u << 20;
+//   delta::any_manager manager = delta::any_manager::make(options).value();
+//   delta::any_tensor x = manager.variable(1u << 20, "x").value();
+//   delta::any_tensor y =
+//       manager.run(delta::any_operation("twice").reads({x}).makes({1u << 20}),
+//                   [](const delta::any_call& c) { twice(c.in(0), c.out(0)); }).value();
+//
+// Functions give an any_result: a value, or an any_error. Those of delta::throwing_manager, which
+// is the same otherwise, give the value and throw any_failure. What a function means, what it costs
+// and when it fails is said in manager.hpp, at the member of that name. Nothing of delta that is
+// C++20 is included here; a program may use both.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "delta/engine/any_operation.hpp"
+#include "delta/engine/any_result.hpp"
+#include "delta/engine/any_tensor.hpp"
+#include "delta/engine/c_interface.h"
+
+namespace delta {
+#if defined(__cpp_exceptions)
+inline namespace with_exceptions {
+#else
+inline namespace without_exceptions {
+#endif
+
+/// How a manager is made (delta_options has the same, as C).
+struct any_options {
+  std::uint64_t budget = 0;         ///< bytes of device memory; taken at once, all of it counts
+  std::uint64_t host_budget = 0;    ///< bytes of host memory for what is offloaded; taken at once
+  std::string policy = "adaptive";  ///< a name of policy_names.hpp
+  std::string observer;             ///< "": nobody; "timeline:FILE": a timeline for ui.perfetto.dev
+  std::uint64_t granularity = 64;   ///< sizes and addresses are multiples of it; a power of two
+  bool keep_addresses = false;      ///< blocks never move, for who keeps addresses of his own
+  bool strict = false;              ///< "paper" lets nothing leave in the backward pass
+  /// The machine; null: the host's own memory. Copied; what its `self` points to outlives all.
+  const delta_device* device = nullptr;
+};
+
+/// The manager. `Errors` says what becomes of errors: errors_returned, or errors_thrown. Movable;
+/// one thread at a time.
+template <class Errors>
+class basic_any_manager {
+  template <class T>
+  using result = typename Errors::template result<T>;
+
+ public:
+  /// A manager of the policy that the options name. Fails with DELTA_UNKNOWN_POLICY,
+  /// DELTA_BAD_OPTION, DELTA_OUT_OF_MEMORY.
+  static result<basic_any_manager> make(const any_options& o) {
+    const delta_options options{
+        o.policy.c_str(),         o.budget,         o.host_budget, o.granularity,
+        o.keep_addresses ? 1 : 0, o.strict ? 1 : 0, o.device,      o.observer.c_str()};
+    delta_error error;
+    basic_any_manager made;
+    made.core_->manager = delta_create(&options, &error);
+    if (made.core_->manager == nullptr)
+      return Errors::template failed<basic_any_manager>(any_error(error));
+    return made;
+  }
+
+  // --- tensors ----------------------------------------------------------------------------------
+
+  result<any_tensor> constant(std::uint64_t size, const char* label = "constant") {
+    delta_tensor t = 0;
+    if (delta_constant(raw(), size, label, &t) != DELTA_OK) return failed<any_tensor>();
+    return any_tensor(core_, t);
+  }
+  result<any_tensor> variable(std::uint64_t size, const char* label = "variable") {
+    delta_tensor t = 0;
+    if (delta_variable(raw(), size, label, &t) != DELTA_OK) return failed<any_tensor>();
+    return any_tensor(core_, t);
+  }
+  result<void> forbid(const any_tensor& t, delta_pin ways) {
+    return done(delta_forbid(raw(), t.id(), ways));
+  }
+  /// A tensor's bytes, to be read.
+  result<any_view> read(const any_tensor& t) { return acquire(t, 0); }
+  /// The bytes of a variable or a constant, to be written: a new version.
+  result<any_view> write(const any_tensor& t) { return acquire(t, 1); }
+
+  // --- operators --------------------------------------------------------------------------------
+
+  /// Runs an operator that has one output. `body` is called as `body(const any_call&)`, now and
+  /// when the output has to be made again; if it returns bool, false says that it has failed.
+  template <class F>
+  result<any_tensor> run(const any_operation& op, F&& body) {
+    return only(run_all(op, std::forward<F>(body)));
+  }
+  /// Runs an operator with any number of outputs, none included.
+  template <class F>
+  result<std::vector<any_tensor>> run_all(const any_operation& op, F&& body) {
+    const delta_operation o = op.view();
+    std::vector<delta_tensor> ids(o.output_count);
+    if (delta_run(raw(), &o, detail::make_kernel(core_.get(), std::forward<F>(body)), ids.data()) !=
+        DELTA_OK)
+      return failed<std::vector<any_tensor>>();
+    return own(ids);
+  }
+
+  /// An operator between begin and end; given up where it is destroyed without an end.
+  class open_operator {
+   public:
+    open_operator(open_operator&& o) noexcept : core_(std::move(o.core_)), outputs_(o.outputs_) {
+      o.core_ = nullptr;
+    }
+    open_operator& operator=(open_operator&&) = delete;
+    ~open_operator() {
+      if (core_) delta_abort(core_->manager);
+    }
+    /// One more output; its place among them.
+    result<std::size_t> allocate(std::uint64_t size) {
+      std::size_t place = 0;
+      const delta_status s = delta_allocate(core_->manager, size, &place);
+      if (s != DELTA_OK) return Errors::template failed<std::size_t>(core_->error());
+      ++outputs_;
+      return place;
+    }
+    /// One more piece of scratch, any number of times; its place among them.
+    result<std::size_t> workspace(std::uint64_t size) {
+      std::size_t place = 0;
+      const delta_status s = delta_workspace(core_->manager, size, &place);
+      if (s != DELTA_OK) return Errors::template failed<std::size_t>(core_->error());
+      return place;
+    }
+    /// All addresses. What was shown stays where it is: allocate first, ask then.
+    result<any_call> arguments() {
+      const delta_call* c = nullptr;
+      if (delta_arguments(core_->manager, &c) != DELTA_OK)
+        return Errors::template failed<any_call>(core_->error());
+      return any_call(c);
+    }
+    /// Ends it; `replay` makes the outputs again, the same bits.
+    template <class F>
+    result<std::vector<any_tensor>> end_all(F&& replay) {
+      std::vector<delta_tensor> ids(outputs_);
+      if (delta_end(core_->manager, detail::make_kernel(core_.get(), std::forward<F>(replay)),
+                    ids.data(), ids.size()) != DELTA_OK)
+        return Errors::template failed<std::vector<any_tensor>>(core_->error());
+      return basic_any_manager(std::exchange(core_, nullptr)).own(ids);
+    }
+    /// The same of an operator with one output.
+    template <class F>
+    result<any_tensor> end(F&& replay) {
+      return only(end_all(std::forward<F>(replay)));
+    }
+
+   private:
+    friend class basic_any_manager;
+    open_operator(std::shared_ptr<detail::any_core> core, std::size_t outputs) noexcept
+        : core_(std::move(core)), outputs_(outputs) {}
+    std::shared_ptr<detail::any_core> core_;
+    std::size_t outputs_;
+  };
+  result<open_operator> begin(const any_operation& op) {
+    const delta_operation o = op.view();
+    if (delta_begin(raw(), &o) != DELTA_OK) return failed<open_operator>();
+    return open_operator(core_, o.output_count);
+  }
+  /// Releases tensors until so many bytes are free, for an allocator that has run out.
+  result<void> make_room(std::uint64_t size) { return done(delta_make_room(raw(), size)); }
+
+  // --- marks, and what happened -----------------------------------------------------------------
+
+  result<void> backward() { return done(delta_backward(raw())); }
+  result<void> end_of_step() { return done(delta_end_of_step(raw())); }
+  [[nodiscard]] delta_counts counts() const {
+    delta_counts c;
+    delta_count(raw(), &c);
+    return c;
+  }
+
+ private:
+  basic_any_manager() : core_(std::make_shared<detail::any_core>()) {}
+  explicit basic_any_manager(std::shared_ptr<detail::any_core> core) : core_(std::move(core)) {}
+  [[nodiscard]] delta_manager* raw() const noexcept { return core_->manager; }
+  template <class T>
+  result<T> failed() {
+    return Errors::template failed<T>(core_->error());
+  }
+  result<void> done(delta_status s) {
+    if (s != DELTA_OK) return failed<void>();
+    return result<void>();
+  }
+  result<any_view> acquire(const any_tensor& t, int writes) {
+    delta_view v{};
+    if (delta_acquire(raw(), t.id(), writes, &v) != DELTA_OK) return failed<any_view>();
+    return any_view(core_, v);
+  }
+  std::vector<any_tensor> own(const std::vector<delta_tensor>& ids) {
+    std::vector<any_tensor> made;
+    made.reserve(ids.size());
+    for (const delta_tensor id : ids) made.push_back(any_tensor(core_, id));
+    return made;
+  }
+  // The one output of several; an empty tensor where there is none.
+  static any_tensor first(std::vector<any_tensor> made) {
+    return made.empty() ? any_tensor() : std::move(made.front());
+  }
+  static any_tensor only(std::vector<any_tensor>&& made) { return first(std::move(made)); }
+  static any_result<any_tensor> only(any_result<std::vector<any_tensor>>&& made) {
+    if (!made) return made.error();
+    return first(std::move(made).value());
+  }
+
+  std::shared_ptr<detail::any_core> core_;
+};
+
+/// Errors are values.
+using any_manager = basic_any_manager<errors_returned>;
+#if defined(__cpp_exceptions)
+/// Errors are exceptions.
+using throwing_manager = basic_any_manager<errors_thrown>;
+#endif
+
+}  // inline namespace
+}  // namespace delta

@@ -1,0 +1,104 @@
+// delta: an owning handle to a tensor of any_manager.hpp, and the view of its bytes. C++17.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "delta/engine/any_result.hpp"
+#include "delta/engine/c_interface.h"
+
+namespace delta {
+#if defined(__cpp_exceptions)
+inline namespace with_exceptions {
+#else
+inline namespace without_exceptions {
+#endif
+
+namespace detail {
+
+// The manager itself. It lives as long as a handle to it or to one of its tensors does, so a tensor
+// that outlives it is no error.
+struct any_core {
+  any_core() = default;
+  any_core(const any_core&) = delete;
+  any_core& operator=(const any_core&) = delete;
+  ~any_core() { delta_destroy(manager); }
+  [[nodiscard]] any_error error() {
+    any_error e(*delta_last_error(manager));
+#if defined(__cpp_exceptions)
+    if (e.status() == DELTA_KERNEL_FAILED) e.thrown = std::exchange(thrown, nullptr);
+#endif
+    return e;
+  }
+  delta_manager* manager = nullptr;
+#if defined(__cpp_exceptions)
+  std::exception_ptr thrown;  // by the kernel that has failed
+#endif
+};
+
+}  // namespace detail
+
+/// A tensor, with one reference to its bytes: a copy has one more, the destructor drops it. May
+/// outlive the manager. Not to be copied or destroyed from within a kernel.
+class any_tensor {
+ public:
+  any_tensor() = default;
+  any_tensor(const any_tensor& o) : core_(o.core_), id_(o.id_) {
+    if (core_) delta_share(core_->manager, id_);
+  }
+  any_tensor(any_tensor&& o) noexcept : core_(std::move(o.core_)), id_(o.id_) { o.core_ = nullptr; }
+  any_tensor& operator=(any_tensor o) noexcept {
+    std::swap(core_, o.core_);
+    std::swap(id_, o.id_);
+    return *this;
+  }
+  ~any_tensor() {
+    if (core_) delta_drop(core_->manager, id_);
+  }
+  /// Does it name a tensor?
+  explicit operator bool() const noexcept { return core_ != nullptr; }
+  /// The tensor's number, as errors and timelines say it; given out again after its last drop.
+  [[nodiscard]] delta_tensor id() const noexcept { return id_; }
+
+ private:
+  template <class>
+  friend class basic_any_manager;
+  // Takes the reference over.
+  any_tensor(std::shared_ptr<detail::any_core> core, delta_tensor id) noexcept
+      : core_(std::move(core)), id_(id) {}
+  std::shared_ptr<detail::any_core> core_;
+  delta_tensor id_ = 0xffffffffu;
+};
+
+/// A tensor's number, for the lists of any_operation; made from a tensor, which stays as it is.
+struct any_tensor_ref {
+  any_tensor_ref(const any_tensor& t) noexcept : id(t.id()) {}  // NOLINT: lists are of tensors
+  delta_tensor id;
+};
+
+/// The bytes of a tensor, resident and in place while the view lives.
+class any_view {
+ public:
+  any_view(any_view&& o) noexcept : core_(std::move(o.core_)), view_(o.view_) { o.core_ = nullptr; }
+  any_view& operator=(any_view&&) = delete;
+  ~any_view() {
+    if (core_) delta_release(core_->manager, view_.slot);
+  }
+  [[nodiscard]] std::byte* data() const& noexcept { return static_cast<std::byte*>(view_.data); }
+  /// The address would outlive the view.
+  std::byte* data() && = delete;
+  [[nodiscard]] std::uint64_t size() const noexcept { return view_.size; }
+
+ private:
+  template <class>
+  friend class basic_any_manager;
+  any_view(std::shared_ptr<detail::any_core> core, delta_view v) noexcept
+      : core_(std::move(core)), view_(v) {}
+  std::shared_ptr<detail::any_core> core_;
+  delta_view view_;
+};
+
+}  // inline namespace
+}  // namespace delta

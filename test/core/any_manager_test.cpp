@@ -1,0 +1,307 @@
+// any_manager: errors as values and as exceptions, what kernels throw, handles, devices of C
+// functions.
+#include "delta/any_manager.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "delta/storage/host_device.hpp"
+
+using namespace delta;
+
+namespace {
+
+constexpr std::uint64_t unit = 4096;
+
+any_options options(std::uint64_t units, std::uint64_t host = 0, std::string policy = "online") {
+  any_options o;
+  o.budget = units * unit, o.host_budget = host * unit, o.policy = std::move(policy);
+  return o;
+}
+any_manager make(const any_options& o) {
+  return any_manager::make(o).value();
+}
+const auto fill = [](const any_call& c) { std::memset(c.out(0), 7, unit); };
+const auto next = [](const any_call& c) {
+  for (std::size_t i = 0; i < unit; ++i)
+    c.out(0)[i] = std::byte(std::to_integer<int>(c.in(0)[i]) + 1);
+};
+int first_byte(any_manager& m, const any_tensor& t) {
+  const any_view v = m.read(t).value();
+  return std::to_integer<int>(v.data()[0]);
+}
+
+}  // namespace
+
+TEST_CASE("any_manager: tensors leave and come back, by whatever policy") {
+  for (std::size_t i = 0; delta_policy_name(i) != nullptr; ++i) {
+    const std::string policy = delta_policy_name(i);
+    if (policy == "unmanaged") continue;
+    CAPTURE(policy);
+    any_manager m = make(options(5, 40, policy));
+    std::vector<any_tensor> chain{m.variable(unit, "first").value()};
+    {
+      const any_view v = m.write(chain[0]).value();
+      std::memset(v.data(), 1, v.size());
+    }
+    for (int k = 0; k < 12; ++k)
+      chain.push_back(
+          m.run(any_operation("next").reads({chain.back()}).makes({unit}), next).value());
+    for (int k = 0; k <= 12; ++k) CHECK(first_byte(m, chain[std::size_t(k)]) == k + 1);
+    CHECK(m.counts().peak <= 5 * unit);
+    CHECK(m.counts().operators == 12);
+    chain.clear();
+    CHECK(m.end_of_step());
+  }
+}
+
+TEST_CASE("any_manager: errors are values, with numbers") {
+  any_manager m = make(options(2));
+  auto x = m.constant(unit, "mine").value();
+  auto failed = m.run(any_operation("too large").reads({x}).makes({2 * unit}), fill);
+  REQUIRE(!failed);
+  CHECK(failed.error().status() == DELTA_BUDGET_EXCEEDED);
+  CHECK(std::string(failed.error().what()).find("too large") != std::string::npos);
+  CHECK(failed.error().details().budget == 2 * unit);
+  CHECK(failed.error().details().smallest_budget == 3 * unit);
+  CHECK_THROWS_AS((void)failed.value(), any_failure);
+  CHECK(m.run(any_operation("fits").reads({x}).makes({unit}), fill));
+  // Misuse: an operator is open.
+  auto op = m.begin(any_operation("open").reads({x})).value();
+  auto second = m.begin(any_operation("second"));
+  REQUIRE(!second);
+  CHECK(second.error().status() == DELTA_MISUSE);
+  CHECK(!m.end_of_step());
+}
+
+TEST_CASE("any_manager: options that make no sense are told before anything is made") {
+  const auto refused = [](const any_options& o, delta_status why, const char* word) {
+    const auto m = any_manager::make(o);
+    REQUIRE(!m);
+    CHECK(m.error().status() == why);
+    CHECK(std::string(m.error().what()).find(word) != std::string::npos);
+  };
+  refused(options(4, 0, "best"), DELTA_UNKNOWN_POLICY, "'best'");
+  refused(options(0), DELTA_BAD_OPTION, "budget");
+  any_options o = options(4);
+  o.granularity = 48;
+  refused(o, DELTA_BAD_OPTION, "48");
+  o = options(4);
+  o.observer = "telescope";
+  refused(o, DELTA_BAD_OPTION, "telescope");
+  o.observer = "timeline:/nowhere/at/all.json";
+  refused(o, DELTA_BAD_OPTION, "/nowhere/at/all.json");
+  o = options(4);
+  const delta_device empty{};
+  o.device = &empty;
+  refused(o, DELTA_BAD_OPTION, "device_memory");
+}
+
+TEST_CASE("any_manager: what a kernel throws passes through; a kernel may say that it failed") {
+  any_manager m = make(options(4));
+  auto thrown = m.run(any_operation("throws").makes({unit}),
+                      [](const any_call&) { throw std::runtime_error("mine"); });
+  REQUIRE(!thrown);
+  CHECK(thrown.error().status() == DELTA_KERNEL_FAILED);
+  CHECK_THROWS_WITH_AS((void)thrown.value(), "mine", std::runtime_error);
+  CHECK(m.counts().used == 0);
+  bool good = false;
+  const auto body = [&good](const any_call&) { return good; };
+  auto failed = m.run(any_operation("says so").makes({unit}), body);
+  REQUIRE(!failed);
+  CHECK(failed.error().status() == DELTA_KERNEL_FAILED);
+  CHECK_THROWS_AS((void)failed.value(), any_failure);
+  good = true;
+  CHECK(m.run(any_operation("says so").makes({unit}), body));
+}
+
+TEST_CASE("throwing_manager: values, and exceptions") {
+  throwing_manager m = throwing_manager::make(options(3));
+  any_tensor x = m.run(any_operation("fill").makes({unit}), fill);
+  const any_view bytes = m.read(x);
+  CHECK(bytes.data()[unit - 1] == std::byte{7});
+  CHECK_THROWS_AS((void)m.variable(3 * unit), any_failure);
+  CHECK_THROWS_AS(m.make_room(3 * unit), any_failure);
+  const auto several = m.run_all(any_operation("two").makes({64, 64}), [](const any_call& c) {
+    std::memset(c.out(0), 1, 64), std::memset(c.out(1), 2, 64);
+  });
+  CHECK(several.size() == 2);
+  m.backward();
+  CHECK_THROWS_AS((void)throwing_manager::make(options(3, 0, "none")), any_failure);
+}
+
+TEST_CASE("any_manager: a kernel is destroyed once, wherever it ends") {
+  const auto counted = std::make_shared<int>();
+  {
+    any_manager m = make(options(3, 0, "dtr"));
+    const auto body = [counted](const any_call& c) { std::memset(c.out(0), 1, unit); };
+    const auto x = m.run(any_operation("kept").makes({unit}), body).value();
+    CHECK(counted.use_count() == 3);  // here, in `body`, and for a replay
+    CHECK(!m.run(any_operation("no room").reads({x}).makes({3 * unit}), body));
+    CHECK(counted.use_count() == 3);
+    auto op = m.begin(any_operation("open").reads({x})).value();
+    CHECK(op.allocate(unit));
+    body(op.arguments().value());
+    const any_tensor y = op.end(body).value();
+    CHECK(counted.use_count() == 4);
+  }
+  CHECK(counted.use_count() == 1);
+}
+
+TEST_CASE("any_manager: handles count references, and may outlive the manager") {
+  any_tensor kept;
+  CHECK(!kept);
+  {
+    any_manager m = make(options(4));
+    any_tensor x = m.run(any_operation("fill").makes({unit}), fill).value();
+    any_tensor copy = x;
+    CHECK(copy.id() == x.id());
+    x = any_tensor();
+    CHECK(m.counts().used == unit);
+    copy = any_tensor();
+    kept = m.run(any_operation("fill").makes({unit}), fill).value();
+    CHECK(kept.id() == 0);
+    any_manager moved = std::move(m);
+    CHECK(first_byte(moved, kept) == 7);
+  }
+  const any_tensor also = kept;
+  CHECK(also);
+}
+
+TEST_CASE("any_manager: workspaces are counted, and seen by replays") {
+  any_manager m = make(options(4, 0, "dtr"));
+  const auto x = m.run(any_operation("fill").makes({unit}), fill).value();
+  auto op = m.begin(any_operation("scratch").reads({x}).workspace(64)).value();
+  CHECK(op.workspace(64).value() == 1);
+  CHECK(op.allocate(unit).value() == 0);
+  int runs = 0;
+  const auto body = [&runs](const any_call& c) {
+    ++runs;
+    c.workspace(0)[0] = std::byte{3};
+    c.workspace(1)[0] = std::byte{4};
+    std::memset(c.out(0), std::to_integer<int>(c.workspace(0)[0] | c.workspace(1)[0]), unit);
+    CHECK(c.workspace(2) == nullptr);
+  };
+  body(op.arguments().value());
+  const auto y = op.end(body).value();
+  CHECK(m.make_room(4 * unit));
+  CHECK(m.counts().used == 0);
+  CHECK(first_byte(m, y) == 7);
+  CHECK(runs == 2);
+  CHECK(m.counts().recomputes == 2);
+}
+
+namespace {
+
+// host_device as a table of C functions.
+struct table {
+  host_device device;
+  int copies = 0;
+  static host_device& of(void* self) { return static_cast<table*>(self)->device; }
+  static fence after(const std::uint64_t* p) {
+    fence f;
+    for (std::size_t e = 0; e < engine_count; ++e) f.join(stamp{static_cast<engine>(e), p[e]});
+    return f;
+  }
+  delta_device functions() {
+    delta_device d{};
+    d.self = this;
+    d.device_memory = [](void* s, std::uint64_t n) -> void* {
+      return of(s).device_memory(bytes{n});
+    };
+    d.host_memory = [](void* s, std::uint64_t n) -> void* { return of(s).host_memory(bytes{n}); };
+    d.copy = [](void* s, int way, void* to, const void* from, std::uint64_t n,
+                const std::uint64_t* f) {
+      ++static_cast<table*>(s)->copies;
+      return of(s)
+          .copy(way == 0 ? direction::out : direction::in, static_cast<std::byte*>(to),
+                static_cast<const std::byte*>(from), bytes{n}, after(f))
+          .point;
+    };
+    d.begin = [](void* s, const std::uint64_t* f) { of(s).begin(after(f)); };
+    d.move = [](void* s, void* to, const void* from, std::uint64_t n) {
+      of(s).move(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes{n});
+    };
+    d.end = [](void* s) { return of(s).end().point; };
+    d.reached = [](void*, int, std::uint64_t) { return 1; };
+    d.wait = [](void*, int, std::uint64_t) {};
+    d.elapsed = [](void* s, int e, std::uint64_t p) {
+      const auto took = of(s).elapsed({static_cast<engine>(e), p});
+      return took ? took->count() : std::int64_t{-1};
+    };
+    d.now = [](void* s) { return std::int64_t{of(s).now().count()}; };
+    d.rate = [](void* s, int way) { return of(s).rate(static_cast<direction>(way)); };
+    return d;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("any_manager: a device of C functions, and a timeline") {
+  const std::string file =
+      (std::filesystem::temp_directory_path() / "any_manager_test.json").string();
+  table t;
+  const delta_device device = t.functions();
+  {
+    any_options o = options(3, 8, "swap_lru");
+    o.device = &device;
+    o.observer = "timeline:" + file;
+    any_manager m = make(o);
+    std::vector<any_tensor> made;
+    for (int k = 0; k < 6; ++k)
+      made.push_back(m.run(any_operation("fill").makes({unit}), fill).value());
+    for (const any_tensor& x : made) CHECK(first_byte(m, x) == 7);
+    CHECK(m.counts().offloads > 0);
+    CHECK(t.copies > 3);
+    CHECK(m.counts().host_peak > 0);
+  }
+  std::ifstream in(file);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  CHECK(text.find("fill") != std::string::npos);
+  CHECK(text.substr(text.size() - 3) == "\n]\n");
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("any_manager: a device that has not so much memory") {
+  table t;
+  delta_device device = t.functions();
+  device.device_memory = [](void*, std::uint64_t) -> void* { return nullptr; };
+  any_options o = options(4);
+  o.device = &device;
+  const auto m = any_manager::make(o);
+  REQUIRE(!m);
+  CHECK(m.error().status() == DELTA_OUT_OF_MEMORY);
+}
+
+TEST_CASE("host_device: measures what work takes, and rates") {
+  host_device d;
+  CHECK(d.rate(direction::out) == host_device::assumed_rate);
+  std::byte* const a = d.device_memory(bytes{1 << 20});
+  std::byte* const b = d.host_memory(bytes{1 << 20});
+  CHECK(reinterpret_cast<std::uintptr_t>(a) % 4096 == 0);
+  std::memset(a, 5, 1 << 20);
+  const stamp copied = d.copy(direction::out, b, a, bytes{1 << 20}, {});
+  CHECK(b[(1 << 20) - 1] == std::byte{5});
+  CHECK(d.elapsed(copied)->count() > 0);
+  CHECK(d.rate(direction::out) != host_device::assumed_rate);
+  CHECK(d.rate(direction::in) == host_device::assumed_rate);
+  d.begin({});
+  d.move(a + 1, a, bytes{100});
+  const stamp worked = d.end();
+  CHECK(*d.began(worked) >= *d.began(copied) + *d.elapsed(copied));
+  CHECK(d.now() >= *d.began(worked));
+  for (int i = 0; i < 2000; ++i) d.begin({}), (void)d.end();
+  CHECK(!d.elapsed(worked));
+  CHECK(!d.elapsed({engine::compute, 0}));
+}
