@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# delta: one command each for the demo, the tests and the benchmarks. Each sets up first.
+# delta: one command each for the demo, the tests, the benchmarks and the API reference. Each sets up first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export CXX=${CXX:-g++}
@@ -16,6 +16,7 @@ usage: ./run.sh COMMAND
   bench [FLAG...]    build and run the benchmarks; flags go to Google Benchmark. Without flags the
                      tables of docs/results/decisions.md are made anew, with flags those go to
                      build/bench-results; TORCH_PYTHON may name a Python that has PyTorch
+  reference          the API reference, from the docstrings, with Doxygen: build/reference/html
   setup [PACKAGE...] only install what is missing (and these Debian packages)
   help               print this text
 
@@ -162,13 +163,24 @@ bench() {
   python3 bench/decisions.py build/release --torch-python "${TORCH_PYTHON:-python3}" --out "$out" "$@"
 }
 
+# Needs nothing else to be built. A broken reference in a docstring is an error.
+reference() {
+  [ $# -eq 0 ] || die "reference: unknown flag '$1'"
+  setup doxygen
+  rm -rf build/reference
+  mkdir -p build
+  doxygen docs/Doxyfile
+  echo "build/reference/html/index.html"
+}
+
 command=${1:-help}
 [ $# -eq 0 ] || shift
 case "$command" in
   demo) demo "$@" ;;
   test) run_tests "$@" ;;
   bench) bench "$@" ;;
+  reference) reference "$@" ;;
   setup) setup "$@" ;;
   help | -h | --help) usage ;;
-  *) die "unknown command '$command'; allowed: demo, test, bench, setup, help" ;;
+  *) die "unknown command '$command'; allowed: demo, test, bench, reference, setup, help" ;;
 esac

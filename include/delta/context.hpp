@@ -180,9 +180,9 @@ class context {
     return pricing_.tensors->last_use(t);
   }
 
-  /// The tick, and whether the program has said that the backward pass has begun
-  /// (manager::backward).
+  /// The tick.
   [[nodiscard]] tick now() const noexcept { return pricing_.now->now; }
+  /// Has the program said that the backward pass has begun (manager::backward)?
   [[nodiscard]] bool backward() const noexcept { return pricing_.now->backward; }
   /// ns by the clock that staleness is reckoned by: their difference is when a tensor was used.
   [[nodiscard]] double clock() const noexcept {
@@ -192,12 +192,13 @@ class context {
   [[nodiscard]] double ahead() const noexcept {
     return static_cast<double>(pricing_.now->ahead.count());
   }
-  /// Bytes: the budget, what is taken of it (copies under way included, but not what is cached),
-  /// what will be free when the copies out under way are done, and what the coming operator is
-  /// likely to ask for.
+  /// Bytes of the budget.
   [[nodiscard]] double budget() const noexcept { return count(pricing_.now->budget); }
+  /// Bytes taken of it, copies under way included, but not what is cached.
   [[nodiscard]] double used() const noexcept { return count(pricing_.now->used); }
+  /// Bytes that will be free when the copies out under way are done.
   [[nodiscard]] double leaving() const noexcept { return count(pricing_.now->leaving); }
+  /// Bytes that the coming operator is likely to ask for.
   [[nodiscard]] double coming_need() const noexcept { return count(pricing_.now->coming_need); }
   /// Tensors on the host alone, in the order in which they were offloaded: the paper's queue
   /// (Algorithm 4). The list changes when the manager goes on.
@@ -209,10 +210,10 @@ class context {
   [[nodiscard]] std::span<const queued_copy> copies() const noexcept { return copies_; }
   /// The manager's, before it asks.
   void set_copies(std::span<const queued_copy> list) noexcept { copies_ = list; }
-  /// Also filled at the end of a step only: the device's memory in address order, and how many
-  /// bytes per second move within it (0: moving takes no time). Empty where the storage does not
-  /// show it, or has no places.
+  /// Also filled at the end of a step only: the device's memory in address order. Empty where the
+  /// storage does not show it, or has no places.
   [[nodiscard]] std::span<const memory_stretch> layout() const noexcept { return layout_; }
+  /// Likewise, how many bytes per second move within it (0: moving takes no time).
   [[nodiscard]] double move_rate() const noexcept { return move_rate_; }
   /// The manager's, before it asks.
   void set_layout(std::span<const memory_stretch> list, double move_rate) noexcept {

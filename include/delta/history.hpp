@@ -108,6 +108,7 @@ class history {
   [[nodiscard]] double time_until_peak() const noexcept {
     return before_peak() ? time_until(followed().peak_at) : 0.0;
   }
+  /// Is that still to come? O(1).
   [[nodiscard]] bool before_peak() const noexcept {
     return follows() && position() <= followed().peak_at;
   }
@@ -152,23 +153,25 @@ class history {
 
   // --- what reports ask -------------------------------------------------------------------------
 
-  /// Steps that ended; the record of the last of them, once there was one.
+  /// Steps that ended.
   [[nodiscard]] std::uint64_t steps() const noexcept { return log_.step() - 1; }
+  /// The record of the last of them, once there was one.
   [[nodiscard]] const step_record& last() const noexcept { return matcher_.kept[last_].step; }
   /// What that step took, in ns by the storage's clock: operators, replays and waits.
   [[nodiscard]] double last_took() const noexcept { return took_; }
   /// The key of the step that is expected next: of its last operator,
   /// `step_record::operation::prefix`.
   [[nodiscard]] std::uint64_t coming() const noexcept { return coming_; }
-  /// Steps that are kept, and the memory of all that is here, in bytes. O(records).
+  /// Steps that are kept.
   [[nodiscard]] std::size_t records() const noexcept { return matcher_.kept.size(); }
+  /// The memory of all that is here, in bytes. O(records).
   [[nodiscard]] std::size_t footprint() const noexcept {
     return log_.footprint() + matcher_.footprint() + away_.footprint() +
            before_.capacity() * sizeof(tensor_id);
   }
-  /// Times that a step stopped agreeing with what it followed and another record was taken, or
-  /// none.
+  /// Times that a step stopped agreeing with what it followed and another record was taken.
   [[nodiscard]] std::uint64_t switches() const noexcept { return matcher_.switches(); }
+  /// Times that there was none to take.
   [[nodiscard]] std::uint64_t divergences() const noexcept { return matcher_.divergences(); }
 
   /// Between steps: calls `visit(t)` for every tensor that the program held when the last one

@@ -316,13 +316,15 @@ class manager {
 
   /// What was done since the manager was made (observer.hpp). Always up to date.
   [[nodiscard]] const counters& counts() const noexcept { return table_.counts; }
-  /// Answers of the Heuristic asked for by the Filter since then, and records visited for the costs
-  /// of closures, whoever asked: what decisions took, as counts that repeat exactly.
+  /// Answers of the Heuristic asked for by the Filter since then: what decisions took, as a count
+  /// that repeats exactly.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return reclaimer_.evaluations(); }
+  /// Likewise, records visited for the costs of closures, whoever asked.
   [[nodiscard]] std::uint64_t walked() const noexcept { return table_.tensors.walked(); }
-  /// Tensors and records that are kept, dropped ones that something hangs on included. Of a program
-  /// that ends its steps they do not grow from step to step.
+  /// Tensors that are kept, dropped ones that something hangs on included. Of a program that ends
+  /// its steps they do not grow from step to step.
   [[nodiscard]] std::size_t live_tensors() const noexcept { return table_.tensors.live_tensors(); }
+  /// Records that are kept, likewise.
   [[nodiscard]] std::size_t live_records() const noexcept { return table_.tensors.live_records(); }
   /// Where a tensor's bytes are now. Throws unknown_tensor.
   [[nodiscard]] residency where(tensor_id t) const { return table_.tensors.checked(t).where; }

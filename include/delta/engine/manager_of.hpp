@@ -1,4 +1,4 @@
-// delta: makes an manager_interface of a policy that is a type: of a heuristic of one's own, say.
+// delta: makes a manager_interface of a policy that is a type: of a heuristic of one's own, say.
 // It does not need the library delta::engine, but compiles a manager where it is used; the policies
 // that have names are compiled already (engine.hpp).
 #pragma once
