@@ -227,7 +227,7 @@ class performance {
       case kind::allocate:
         return void(open_->allocate(a.size));
       case kind::workspace:
-        return open_->workspace(a.size);
+        return void(open_->workspace(a.size));
       case kind::arguments:
         return void(open_->arguments());
       case kind::end:
