@@ -6,11 +6,9 @@
 #include <iostream>
 #include <span>
 
-#include "plain_memory.hpp"
-
 using namespace delta::literals;
 
-using machine = delta::arena<plain_memory>;
+using machine = delta::arena<delta::host_device>;
 using manager = delta::manager<delta::dtr, delta::evict_only, delta::no_prefetch, machine>;
 using delta::tensor_id;
 
@@ -105,12 +103,14 @@ bool replayed_equal(manager& m, tensor_id t) {
 }
 
 int main() {
-  plain_memory memory;
+  delta::host_device memory;
   machine storage{memory, {.capacity = size * 16}};
   manager m{delta::recompute_only(), storage};
   const tensor_id x = m.variable(size), y = m.variable(size);
-  for (const tensor_id t : {x, y})
-    std::ranges::fill(floats(m.acquire(t, delta::access::write).data()), 1.5f);
+  for (const tensor_id t : {x, y}) {
+    const auto written = m.acquire(t, delta::access::write);
+    std::ranges::fill(floats(written.data()), 1.5f);
+  }
   bool right = true;
 
   const tensor_id z = axpy_in_one(m, 2, x, y), same = axpy_of_two(m, 2, x, y);

@@ -5,8 +5,6 @@
 #include <delta/delta.hpp>
 #include <iostream>
 
-#include "plain_memory.hpp"
-
 using namespace delta::literals;
 using namespace std::chrono_literals;
 
@@ -20,12 +18,13 @@ constexpr auto apply = [](std::size_t i, float x) { return i % 2 ? std::sin(x) :
 constexpr auto slope = [](std::size_t i, float x) { return i % 2 ? std::cos(x) : 0.5f; };
 delta::tensor_id ones(auto& manager) {
   const delta::tensor_id t = manager.variable(size);  // no operator makes it
-  std::ranges::fill(floats(manager.acquire(t, delta::access::write).data()), 1.0f);
+  const auto written = manager.acquire(t, delta::access::write);
+  std::ranges::fill(floats(written.data()), 1.0f);
   return t;
 }
 
 int main() {
-  plain_memory machine;
+  delta::host_device machine;
   delta::arena storage{machine, {.capacity = 6_MiB, .host_capacity = 12_MiB}};
   delta::manager manager{delta::online(), storage};
   std::array<delta::tensor_id, layers + 1> x{ones(manager)};
@@ -51,7 +50,8 @@ int main() {
   for (std::size_t i = 0; i < layers; ++i) plain[i + 1] = apply(i, plain[i]);
   float wanted = 1;
   for (std::size_t i = layers; i-- > 0;) wanted *= slope(i, plain[i]);
-  const bool equal = std::ranges::count(floats(manager.acquire(dy).data()), wanted) == count;
+  const auto result = manager.acquire(dy);
+  const bool equal = std::ranges::count(floats(result.data()), wanted) == count;
   const delta::counters& n = manager.counts();
   std::cout << n.evictions << " evicted, " << n.offloads << " offloaded, " << n.recomputes
             << " recomputed, " << n.reloads << " reloaded: " << (equal ? "equal" : "WRONG") << '\n';

@@ -11,11 +11,10 @@
 #include <memory>
 #include <vector>
 
-#include "../plain_memory.hpp"
 
 namespace eager {
 
-using machine = delta::arena<plain_memory>;
+using machine = delta::arena<delta::host_device>;
 using manager = delta::manager<delta::joint_root, delta::cheaper, delta::no_prefetch, machine>;
 
 // --- memory ---

@@ -66,7 +66,7 @@ float noise(std::uint64_t n) {
 
 outcome train(delta::bytes budget) {
   constexpr std::size_t batch = 256, width = 32, layers = 8, classes = 4;
-  plain_memory memory;
+  delta::host_device memory;
   eager::machine storage{memory, {.capacity = budget, .host_capacity = delta::bytes{16 << 20}}};
   eager::manager manager{delta::online(), storage};
   outcome result;

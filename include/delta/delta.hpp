@@ -5,6 +5,7 @@
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
+#include "delta/replay_check.hpp"
 #include "delta/tensor.hpp"
 #include "delta/timeline.hpp"
 #include "delta/units.hpp"
@@ -26,6 +27,7 @@
 // Where bytes are: in virtual time, in one region of a device.
 #include "delta/storage/arena.hpp"
 #include "delta/storage/device.hpp"
+#include "delta/storage/host_device.hpp"
 #include "delta/storage/simulated.hpp"
 #include "delta/storage/storage.hpp"
 

@@ -127,9 +127,11 @@ class manager {
       if (owner_ != nullptr) owner_->run_.unlock(tensor_);
     }
     /// Where they are; the same as long as the view lives. Null where the storage keeps no bytes.
-    [[nodiscard]] std::byte* data() const {
+    [[nodiscard]] std::byte* data() const& {
       return owner_->run_.kernels().address(owner_->table_.tensors[tensor_].device);
     }
+    /// The address would outlive the view: `const auto v = manager.acquire(t);`, and `v.data()`.
+    std::byte* data() && = delete;
     /// How many: as the program asked, not rounded.
     [[nodiscard]] bytes size() const { return owner_->table_.tensors[tensor_].size; }
 

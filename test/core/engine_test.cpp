@@ -99,7 +99,10 @@ TEST_CASE("views: several at once, each where its tensor is, in any order of the
     const manager_interface::view moved = std::move(*views[1]);
     CHECK(*moved.data() == std::byte(2));
   }
-  for (std::size_t i = 0; i < t.size(); ++i) CHECK(*m->acquire(t[i]).data() == std::byte(i + 1));
+  for (std::size_t i = 0; i < t.size(); ++i) {
+    const auto held = m->acquire(t[i]);
+    CHECK(*held.data() == std::byte(i + 1));
+  }
 }
 
 TEST_CASE("operators that are begun: without inputs, given up, and ended") {

@@ -17,7 +17,10 @@ TEST_CASE("a constant never leaves, a variable is offloaded and never evicted") 
     machine it(4, 8);
     manager m{obeying(*word), it.storage};
     const tensor_id c = m.constant(unit);
-    put(m.acquire(c, access::write).data(), 5);
+    {
+      const auto held = m.acquire(c, access::write);
+      put(held.data(), 5);
+    }
     const tensor_id v = variable_of(m, 7);
     squeeze(m, 3);
     CHECK(m.where(c) == residency::resident);
@@ -64,7 +67,10 @@ TEST_CASE("a clean tensor leaves without a copy, until it is written") {
   squeeze(m, 4);
   CHECK(m.counts().offloads == 2);
   CHECK(read(m, v) == 2);
-  put(m.acquire(v, access::write).data(), 9);
+  {
+    const auto held = m.acquire(v, access::write);
+    put(held.data(), 9);
+  }
   squeeze(m, 4);
   CHECK(m.counts().offloads == 3);
   CHECK(read(m, v) == 9);

@@ -35,7 +35,10 @@ TEST_CASE("the end of a step: what is referenced becomes a variable, all records
   squeeze(m, 8);  // variables now: offloaded, although the decider says evict
   CHECK(m.where(a) == residency::host);
   CHECK(m.where(c) == residency::host);
-  put(m.acquire(a, access::write).data(), 50);
+  {
+    const auto held = m.acquire(a, access::write);
+    put(held.data(), 50);
+  }
   CHECK(read(m, a) == 50);
   CHECK(read(m, c) == 111);
 }

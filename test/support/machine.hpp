@@ -109,7 +109,8 @@ std::uint64_t read(Manager& m, tensor_id t) {
 template <class Manager>
 tensor_id variable_of(Manager& m, std::uint64_t value) {
   const tensor_id t = m.variable(unit);
-  put(m.acquire(t, access::write).data(), value);
+  const auto held = m.acquire(t, access::write);
+  put(held.data(), value);
   return t;
 }
 /// An operator that needs `units` at once and leaves nothing: what can go goes.

@@ -60,7 +60,9 @@ class manager_interface {
       if (owner_ != nullptr) owner_->unlock(slot_);
     }
     /// Null where the storage keeps no bytes.
-    [[nodiscard]] std::byte* data() const noexcept { return data_.data(); }
+    [[nodiscard]] std::byte* data() const& noexcept { return data_.data(); }
+    /// The address would outlive the view.
+    std::byte* data() && = delete;
     [[nodiscard]] bytes size() const noexcept { return bytes{data_.size()}; }
 
    private:

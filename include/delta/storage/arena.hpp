@@ -1,7 +1,7 @@
 // delta: the arena. Two regions taken from a device once, at the start, and everything in them:
 // tensors, workspace, both ends of copies in flight. So the budget can't be exceeded.
 //
-// A machine needs a Device only: the smallest is examples/plain_memory.hpp (malloc, memcpy, and
+// A machine needs a Device only: the smallest is host_device.hpp (malloc, memcpy, and
 // everything done when a function returns), one with threads is the executor's.
 #pragma once
 
