@@ -224,7 +224,8 @@ class budget_exceeded : public error {
     if (report.smallest_budget.count > 0) {
       print("; smallest budget known to work: ");
       print_size(report.smallest_budget, true);
-      if (report.basis == budget_basis::everything) print(", with which nothing has to leave; less may do");
+      if (report.basis == budget_basis::everything)
+        print(", with which nothing has to leave; less may do");
       return;
     }
     print("; no budget can be named: %s", report.basis == budget_basis::no_moving
