@@ -107,7 +107,7 @@ struct train_report {
 
   // Only where no run came to its end; the figures are those of the command line then.
   std::optional<std::string> error;                    ///< the error's line
-  std::optional<std::uint64_t> smallest_budget_bytes;  ///< that a memory error names; none: it names none
+  std::optional<std::uint64_t> smallest_budget_bytes;  ///< that a memory error names, if any
 };
 
 /// Writes the report to a temporary file beside `path` and renames it: a reader sees the old file

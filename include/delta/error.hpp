@@ -132,9 +132,10 @@ struct memory_report {
   bytes immovable{};      ///< of what is used, what could not leave
   bytes host_capacity{};  ///< the host budget
   bytes host_used{};      ///< taken of it
-  /// The smallest budget with which the program, run anew, is known to come past what failed,
-  /// whatever the policy decides then; 0: none is known, and `basis` says why. Later operators may
-  /// need more.
+  /// The smallest budget with which the program, run anew over such a storage, is known to come
+  /// past what failed, whatever the policy decides then; 0: none is known, and `basis` says why.
+  /// Later operators may need more, and so may a program that has caught such an error before: what
+  /// failed then would run now.
   bytes smallest_budget{};
   budget_basis basis = budget_basis::nothing;
   const char* operation = "";       ///< the operator that asked
@@ -224,7 +225,8 @@ class budget_exceeded : public error {
     if (report.smallest_budget.count > 0) {
       print("; smallest budget known to work: ");
       print_size(report.smallest_budget, true);
-      if (report.basis == budget_basis::everything) print(", with which nothing has to leave; less may do");
+      if (report.basis == budget_basis::everything)
+        print(", with which nothing has to leave; less may do");
       return;
     }
     print("; no budget can be named: %s", report.basis == budget_basis::no_moving

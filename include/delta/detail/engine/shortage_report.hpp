@@ -90,7 +90,9 @@ template <class S>
   if constexpr (shows_its_holes<S>) {
     bool any = false;
     storage.walk_blocks([&](std::uint32_t, bytes, bool) { any = true; });
-    if (any) return storage.bytes_to_move(bytes{}) ? placement::moving : placement::fixed;
+    // A memory of no bytes has nothing to show.
+    if (any || storage.capacity() == bytes{})
+      return storage.bytes_to_move(bytes{}) ? placement::moving : placement::fixed;
   }
   return placement::unknown;
 }
