@@ -42,4 +42,4 @@ struct plain_memory {
   std::uint64_t queued_ = 0;
 };
 
-static_assert(delta::Device<plain_memory>);
+static_assert(delta::explain_device<plain_memory>());
