@@ -15,7 +15,7 @@
 namespace eager {
 
 using machine = delta::arena<delta::host_device>;
-using manager = delta::manager<delta::joint_root, delta::cheaper, delta::no_prefetch, machine>;
+using manager = delta::manager_for<decltype(delta::online()), machine>;
 
 // --- memory ---
 /// The bytes of a tensor and of all its views, which count the references.

@@ -12,7 +12,7 @@ namespace delta {
 ///   const delta::policy mine{my_heuristic{}, delta::cheaper{}, delta::no_prefetch{}};
 template <class H, class D, class P>
 struct policy {
-  static_assert(detail::explain_roles<H, D, P>());
+  static_assert(detail::told_roles<H, D, P>());
   [[no_unique_address]] H heuristic;   ///< who leaves first
   [[no_unique_address]] D decider;     ///< how it leaves, and how it comes back
   [[no_unique_address]] P prefetcher;  ///< what happens while nobody waits

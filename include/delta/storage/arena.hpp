@@ -88,30 +88,21 @@ class device_engines {
   std::optional<nanoseconds> elapsed(stamp s) {
     return model_ ? model_->elapsed(s) : device_->elapsed(s);
   }
-  // A device need not know. A wrong signature is passed over: Device has no sentences of its own.
+  // A device need not know.
   std::optional<nanoseconds> began(stamp s) {
     if (model_) return model_->began(s);
-    if constexpr (requires(D& d) {
-                    { d.began(s) } -> std::same_as<std::optional<nanoseconds>>;
-                  })
-      return device_->began(s);
+    if constexpr (times_beginnings<D>) return device_->began(s);
     return std::nullopt;
   }
   // What a device does not say is nothing, and that work took what it would have taken alone.
   [[nodiscard]] double burden(direction d) const {
     if (model_) return model_->burden(d);
-    if constexpr (requires(const D& x) {
-                    { x.burden(d) } -> std::convertible_to<double>;
-                  })
-      return device_->burden(d);
+    if constexpr (knows_burdens<D>) return device_->burden(d);
     return 0;
   }
   std::optional<nanoseconds> alone(stamp s) {
     if (model_) return model_->alone(s);
-    if constexpr (requires(D& d) {
-                    { d.alone(s) } -> std::same_as<std::optional<nanoseconds>>;
-                  })
-      return device_->alone(s);
+    if constexpr (times_work_alone<D>) return device_->alone(s);
     return device_->elapsed(s);
   }
   [[nodiscard]] nanoseconds now() const { return model_ ? model_->now() : device_->now(); }
@@ -122,10 +113,7 @@ class device_engines {
   // The device's word where it gives one; else what one core of a current machine reaches.
   [[nodiscard]] double move_rate() const {
     if (model_) return model_->move_rate();
-    if constexpr (requires(const D& d) {
-                    { d.move_rate() } -> std::convertible_to<double>;
-                  })
-      return device_->move_rate();
+    if constexpr (knows_its_move_rate<D>) return device_->move_rate();
     return 8e9;
   }
   [[nodiscard]] nanoseconds latency(direction d) const {
@@ -199,20 +187,20 @@ class device_engines {
 }  // namespace detail
 
 /// The Storage over a device, which outlives it. Its other members are storage_rules' (placing,
-/// fences, figures such as peak() and waited()).
+/// fences, figures such as peak() and waited()). A device that is wrong is told so in sentences.
 ///
 ///   my_device machine;
 ///   delta::arena storage{machine, {.capacity = 512_MiB, .host_capacity = 2_GiB}};
 ///   delta::manager manager{delta::online(), storage};
-template <Device D>
-class arena : public detail::storage_rules<detail::device_engines<D>> {
-  using base = detail::storage_rules<detail::device_engines<D>>;
+template <class D>
+class arena : public detail::storage_rules<detail::device_engines<detail::checked_device<D>>> {
+  using device_engines = detail::device_engines<detail::checked_device<D>>;
+  using base = detail::storage_rules<device_engines>;
 
  public:
   /// Asks the device for both memories, once. Throws what they throw.
   arena(D& device, const arena_options& o)
-      : base(o.capacity, o.host_capacity, o.granularity, o.moving,
-             detail::device_engines<D>{device, o}) {}
+      : base(o.capacity, o.host_capacity, o.granularity, o.moving, device_engines{device, o}) {}
 
   /// Where the block is now: until something is allocated, unless the block is held. On a device
   /// whose compute runs on, the bytes are for its engines; the host waits for a stamp first. O(1).
@@ -240,9 +228,7 @@ class arena : public detail::storage_rules<detail::device_engines<D>> {
   }
   /// What a kernel is launched on, where the device has something of the kind.
   [[nodiscard]] void* native_stream() const
-    requires requires(D& d) {
-      { d.native_stream() } -> std::convertible_to<void*>;
-    }
+    requires launches_on_a_stream<D>
   {
     return this->engines().device().native_stream();
   }

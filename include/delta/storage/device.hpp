@@ -6,7 +6,9 @@
 #include <concepts>
 #include <cstddef>
 #include <optional>
+#include <type_traits>
 
+#include "delta/detail/concepts/member_names.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
@@ -69,6 +71,45 @@ concept knows_time_and_rates = requires(const D& d, direction way) {
   { d.backlog(way) } -> std::same_as<nanoseconds>;
 };
 
+/// Detected, with defaults in the arena. `native_stream()`: what a kernel is launched on (default:
+/// null).
+template <class D>
+concept launches_on_a_stream = requires(D& d) {
+  { d.native_stream() } -> std::convertible_to<void*>;
+};
+/// `began(stamp)`: when work began, by now()'s clock (default: not known).
+template <class D>
+concept times_beginnings = requires(D& d, stamp s) {
+  { d.began(s) } -> std::same_as<std::optional<nanoseconds>>;
+};
+/// `move_rate()`: bytes per second within the device (default: one core's).
+template <class D>
+concept knows_its_move_rate = requires(const D& d) {
+  { d.move_rate() } -> std::convertible_to<double>;
+};
+/// `burden(direction)`: what kernels lose by copies that way beside them, in ns per ns of copying
+/// (default: 0).
+template <class D>
+concept knows_burdens = requires(const D& d, direction way) {
+  { d.burden(way) } -> std::convertible_to<double>;
+};
+/// `alone(stamp)`: what work on the compute engine would have taken without copies beside it, known
+/// when `elapsed` is (default: what that says).
+template <class D>
+concept times_work_alone = requires(D& d, stamp s) {
+  { d.alone(s) } -> std::same_as<std::optional<nanoseconds>>;
+};
+template <class D>
+concept right_stream_of_device_or_none = launches_on_a_stream<D> || !detail::names_native_stream<D>;
+template <class D>
+concept right_began_of_device_or_none = times_beginnings<D> || !detail::names_began<D>;
+template <class D>
+concept right_move_rate_of_device_or_none = knows_its_move_rate<D> || !detail::names_move_rate<D>;
+template <class D>
+concept right_burden_of_device_or_none = knows_burdens<D> || !detail::names_burden<D>;
+template <class D>
+concept right_alone_of_device_or_none = times_work_alone<D> || !detail::names_alone<D>;
+
 /// What a machine must have for an arena: 14 functions in five groups. In outline, where everything
 /// is done at once:
 ///
@@ -80,38 +121,77 @@ concept knows_time_and_rates = requires(const D& d, direction way) {
 ///     bool reached(delta::stamp s);                  // and wait, elapsed
 ///     double rate(delta::direction d) const;         // and latency, backlog, now, waited
 ///   };
-///   static_assert(delta::Device<my_device>);
-///
-/// Optional functions, called where a device has them: `native_stream()` -> void*, what a kernel is
-/// launched on; `began(stamp)` -> optional<nanoseconds>, when work began, by now()'s clock;
-/// `move_rate()` -> double, bytes per second within the device; `burden(direction)` -> double, what
-/// kernels lose by copies that way beside them, in ns per ns of copying; `alone(stamp)` ->
-/// optional<nanoseconds>, what work on the compute engine would have taken without copies beside
-/// it, known when `elapsed` is.
+///   static_assert(delta::explain_device<my_device>());
 template <class D>
-concept Device = has_two_memories<D> && copies_both_ways<D> && brackets_compute<D> &&
-                 answers_for_stamps<D> && knows_time_and_rates<D>;
+concept Device =
+    has_two_memories<D> && copies_both_ways<D> && brackets_compute<D> && answers_for_stamps<D> &&
+    knows_time_and_rates<D> && right_stream_of_device_or_none<D> &&
+    right_began_of_device_or_none<D> && right_move_rate_of_device_or_none<D> &&
+    right_burden_of_device_or_none<D> && right_alone_of_device_or_none<D>;
+
+/// Of a Device: a sentence per group of functions that is not there as a whole, and per optional
+/// function that is wrong. An arena says them of its device.
+template <class D>
+consteval bool explain_device() {
+  static_assert(has_two_memories<D>,
+                "a Device needs 'std::byte* device_memory(delta::bytes)' and "
+                "'std::byte* host_memory(delta::bytes)'");
+  static_assert(copies_both_ways<D>,
+                "a Device needs 'delta::stamp copy(delta::direction, std::byte* to, const "
+                "std::byte* from, delta::bytes, const delta::fence& after)'");
+  static_assert(brackets_compute<D>,
+                "a Device needs 'void begin(const delta::fence& after)', 'void move(std::byte* to, "
+                "const std::byte* from, delta::bytes)' and 'delta::stamp end()'");
+  static_assert(answers_for_stamps<D>,
+                "a Device needs 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and "
+                "'std::optional<delta::nanoseconds> elapsed(delta::stamp)'");
+  static_assert(knows_time_and_rates<D>,
+                "a Device needs 'delta::nanoseconds now() const', 'delta::nanoseconds waited() "
+                "const', 'double rate(delta::direction) const', 'delta::nanoseconds "
+                "latency(delta::direction) const' and 'delta::nanoseconds "
+                "backlog(delta::direction) const'");
+  static_assert(right_stream_of_device_or_none<D>,
+                "'native_stream' is there, but not as 'void* native_stream()'");
+  static_assert(right_began_of_device_or_none<D>,
+                "'began' is there, but not as "
+                "'std::optional<delta::nanoseconds> began(delta::stamp)'");
+  static_assert(right_move_rate_of_device_or_none<D>,
+                "'move_rate' is there, but not as 'double move_rate() const' (bytes per second)");
+  static_assert(right_burden_of_device_or_none<D>,
+                "'burden' is there, but not as 'double burden(delta::direction) const'");
+  static_assert(right_alone_of_device_or_none<D>,
+                "'alone' is there, but not as "
+                "'std::optional<delta::nanoseconds> alone(delta::stamp)'");
+  return true;
+}
 
 namespace detail {
-/// The least that is a Device; declared only.
+/// The least that is a Device; declared only. In an arena it takes the place of one that is wrong,
+/// once its sentences are printed, so that nothing else is said about it; so it can be const, and
+/// be made from anything.
 struct device_archetype {
-  std::byte* device_memory(bytes);
-  std::byte* host_memory(bytes);
-  stamp copy(direction, std::byte*, const std::byte*, bytes, const fence&);
-  void begin(const fence&);
-  void move(std::byte*, const std::byte*, bytes);
-  stamp end();
-  bool reached(stamp);
-  void wait(stamp);
-  std::optional<nanoseconds> elapsed(stamp);
+  template <class T>
+  explicit(false) device_archetype(const T&);
+  std::byte* device_memory(bytes) const;
+  std::byte* host_memory(bytes) const;
+  stamp copy(direction, std::byte*, const std::byte*, bytes, const fence&) const;
+  void begin(const fence&) const;
+  void move(std::byte*, const std::byte*, bytes) const;
+  stamp end() const;
+  bool reached(stamp) const;
+  void wait(stamp) const;
+  std::optional<nanoseconds> elapsed(stamp) const;
   nanoseconds now() const;
   nanoseconds waited() const;
   double rate(direction) const;
   nanoseconds latency(direction) const;
   nanoseconds backlog(direction) const;
 };
+template <class D>
+using checked_device =
+    std::conditional_t<explain_device<D>() && Device<D>, D, const device_archetype>;
 }  // namespace detail
 
-static_assert(Device<detail::device_archetype>);
+static_assert(Device<detail::device_archetype> && Device<const detail::device_archetype>);
 
 }  // namespace delta

@@ -1,0 +1,54 @@
+// Near misses of a Device, and what an arena says about each: see check.cmake.
+#include "delta/storage/arena.hpp"
+
+using namespace delta;
+
+struct right : detail::device_archetype {
+  void* native_stream();
+  std::optional<nanoseconds> began(stamp);
+  float move_rate() const;
+  double burden(direction) const;
+  std::optional<nanoseconds> alone(stamp);
+};
+static_assert(explain_device<right>() && Storage<arena<right>>);
+
+#ifdef WITH_MISSES
+// says: a Device needs 'std::byte* device_memory(delta::bytes)' and 'std::byte*
+//   host_memory(delta::bytes)'
+// says: a Device needs 'delta::stamp copy(delta::direction, std::byte* to, const std::byte* from,
+//   delta::bytes, const delta::fence& after)'
+// says: a Device needs 'void begin(const delta::fence& after)', 'void move(std::byte* to, const
+//   std::byte* from, delta::bytes)' and 'delta::stamp end()'
+// says: a Device needs 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and
+//   'std::optional<delta::nanoseconds> elapsed(delta::stamp)'
+// says: a Device needs 'delta::nanoseconds now() const', 'delta::nanoseconds waited() const',
+//   'double rate(delta::direction) const', 'delta::nanoseconds latency(delta::direction) const' and
+//   'delta::nanoseconds backlog(delta::direction) const'
+struct lacks_one_of_each : right {
+  void* host_memory(bytes);
+  void copy(direction, std::byte*, const std::byte*, bytes, const fence&);
+  void end();
+  bool wait(stamp);
+  double now() const;
+};
+void deduced(lacks_one_of_each& machine) {
+  arena storage{machine, {.capacity = bytes{1}}};
+  static_cast<void>(storage.used());
+}
+// says: 'native_stream' is there, but not as 'void* native_stream()'
+// says: 'began' is there, but not as 'std::optional<delta::nanoseconds> began(delta::stamp)'
+// says: 'move_rate' is there, but not as 'double move_rate() const' (bytes per second)
+// says: 'burden' is there, but not as 'double burden(delta::direction) const'
+// says: 'alone' is there, but not as 'std::optional<delta::nanoseconds> alone(delta::stamp)'
+struct says_all_wrongly : right {
+  int native_stream();
+  nanoseconds began(stamp);
+  double move_rate();
+  double burden() const;
+  nanoseconds alone(stamp);
+};
+struct member {
+  arena<says_all_wrongly> storage;
+  explicit member(says_all_wrongly& machine) : storage{machine, {.capacity = bytes{1}}} {}
+};
+#endif
