@@ -11,7 +11,6 @@
 #include <memory>
 #include <vector>
 
-
 namespace eager {
 
 using machine = delta::arena<delta::host_device>;

@@ -185,7 +185,8 @@ consteval bool drifts() {
 //    under way are weighed (default: the cheaper way's);
 //  * `evicts`, `offloads`: static constexpr bool (default true): false promises that it never
 //    answers so, and spares the manager the records;
-//  * `keeps()` -> bool: may it ever answer keep? (Default: yes.) Where it can't, errors can name the
+//  * `keeps()` -> bool: may it ever answer keep? (Default: yes.) Where it can't, errors can name
+//  the
 //    largest operator's need as a budget that will do.
 // ---------------------------------------------------------------------------------------------
 
