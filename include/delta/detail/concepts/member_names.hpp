@@ -33,8 +33,8 @@ struct every_name {
   int early_release_bytes, copy_ahead, wasted;
   int learns, end_of_operator, end_of_step;
   // An observer's, and a storage's.
-  int listens;
-  int data, hold, unhold, native_stream, began;
+  int listens, checks_replays;
+  int data, hold, unhold, native_stream, read_bytes, write_bytes, began;
   int largest_hole, bytes_to_move, move_rate, walk_blocks, burden, alone;
 };
 template <class T>
@@ -61,6 +61,8 @@ concept can_be_called =
 // A macro, as a name can't be a template argument. `T::name` finds data and enumerators, the
 // address functions too, the calls overloads and templates, whose address is ambiguous.
 #define DELTA_DETAIL_NAMES(name)                                                \
+  static_assert(                                                                \
+      requires { &every_name::name; }, "list it in every_name, too");           \
   struct call_##name {                                                          \
     auto operator()(auto& x, const auto&... a) const -> decltype(x.name(a...)); \
   };                                                                            \
