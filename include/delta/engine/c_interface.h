@@ -22,6 +22,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* C has no scopes. NOLINTBEGIN(readability-identifier-naming) */
 
 typedef struct delta_manager delta_manager;
 /* A managed tensor. Given out again after the tensor is gone. */
@@ -192,6 +193,7 @@ typedef struct delta_counts {
 } delta_counts;
 void delta_count(const delta_manager* m, delta_counts* counts);
 
+/* NOLINTEND(readability-identifier-naming) */
 #ifdef __cplusplus
 }
 #endif
