@@ -198,36 +198,60 @@ struct delta_manager {
   const char* keep(const char* name, const char* otherwise) {
     return name == nullptr ? otherwise : names.emplace(name).first->c_str();
   }
-  operation_span spans(const delta_operation& op) {
-    sizes.clear();
-    for (std::size_t i = 0; i < op.output_count; ++i) sizes.emplace_back(op.outputs[i]);
-    reads.clear(), changes.clear();
-    for (std::size_t i = 0; i < op.input_count; ++i) reads.push_back(tensor_id{op.inputs[i]});
-    for (std::size_t i = 0; i < op.update_count; ++i) changes.push_back(tensor_id{op.updates[i]});
-    return {.inputs = reads,
-            .outputs = sizes,
-            .updates = changes,
-            .workspace = bytes{op.workspace},
-            .traits = static_cast<trait>(op.traits),
-            .cost = nanoseconds{op.cost_ns},
-            .name = keep(op.name, "operator")};
-  }
-  // The list that ids are received in, and from there given to the program.
-  std::span<tensor_id> receive(std::size_t n) {
-    made.assign(n, tensor_id::none);
-    return made;
-  }
-  void give(delta_tensor* to) const {
-    std::transform(made.begin(), made.end(), to, [](tensor_id t) { return index(t); });
-  }
+  // The lists that one call hands to the manager. A kernel that calls the manager, which refuses
+  // that, gets lists of its own: those of the operator that it belongs to are in use.
+  struct lists {
+    std::vector<tensor_id> reads, changes, made;
+    std::vector<bytes> sizes;
+  };
+  class lent_lists {
+   public:
+    explicit lent_lists(delta_manager& m) : to_(&m), lists_(std::move(m.kept)) {}
+    lent_lists(const lent_lists&) = delete;
+    lent_lists& operator=(const lent_lists&) = delete;
+    ~lent_lists() { to_->kept = std::move(lists_); }
+    operation_span spans(const delta_operation& op) {
+      lists& l = lists_;
+      l.sizes.clear(), l.reads.clear(), l.changes.clear();
+      for (std::size_t i = 0; i < op.output_count; ++i) l.sizes.emplace_back(op.outputs[i]);
+      for (std::size_t i = 0; i < op.input_count; ++i) l.reads.push_back(tensor_id{op.inputs[i]});
+      for (std::size_t i = 0; i < op.update_count; ++i)
+        l.changes.push_back(tensor_id{op.updates[i]});
+      return {.inputs = l.reads,
+              .outputs = l.sizes,
+              .updates = l.changes,
+              .workspace = bytes{op.workspace},
+              .traits = static_cast<trait>(op.traits),
+              .cost = nanoseconds{op.cost_ns},
+              .name = to_->keep(op.name, "operator")};
+    }
+    // The list that ids are received in, and from there given to the program.
+    std::span<tensor_id> receive(std::size_t n) {
+      lists_.made.assign(n, tensor_id::none);
+      return lists_.made;
+    }
+    void give(delta_tensor* to) const {
+      std::transform(lists_.made.begin(), lists_.made.end(), to,
+                     [](tensor_id t) { return index(t); });
+    }
+
+   private:
+    delta_manager* to_;
+    lists lists_;
+  };
   manager_interface::open_operator& opened() {
     if (!open) throw misuse("no operator is open");
     return *open;
   }
 
   std::unordered_set<std::string> names;
-  std::vector<tensor_id> reads, changes, made;
-  std::vector<bytes> sizes;
+  struct late_reference {
+    tensor_id tensor;
+    bool shares;
+  };
+  int calls = 0;  // under way
+  std::vector<late_reference> late;
+  lists kept;
   delta_error error{};
   std::unique_ptr<memory> held;
   std::unique_ptr<timeline_file> told;
@@ -236,6 +260,35 @@ struct delta_manager {
   std::optional<manager_interface::open_operator> open;
   std::optional<call> shown;
 };
+
+namespace {
+
+// A call of the manager. What kernels have dropped and shared meanwhile is done behind it.
+template <class F>
+delta_status called(delta_manager& m, const F& f) noexcept {
+  ++m.calls;
+  const delta_status status = caught(m.error, f);
+  if (--m.calls > 0) return status;
+  delta_error ignored;
+  for (std::size_t i = 0; i < m.late.size();
+       ++i) {  // a kernel that goes with a tensor may add some
+    const auto [t, shares] = m.late[i];
+    ++m.calls;
+    caught(ignored, [&] { shares ? void(m.manager->share(t)) : m.manager->drop(t); });
+    --m.calls;
+  }
+  m.late.clear();
+  return status;
+}
+// The manager refuses all calls while a kernel runs or is destroyed. References that a kernel's
+// captures count wait until it is over, in their order.
+delta_status count_reference(delta_manager& m, delta_tensor t, bool shares) noexcept {
+  const tensor_id id{t};
+  if (m.calls > 0) return caught(m.error, [&] { m.late.push_back({id, shares}); });
+  return called(m, [&] { shares ? void(m.manager->share(id)) : m.manager->drop(id); });
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -246,6 +299,7 @@ delta_manager* delta_create(const delta_options* options, delta_error* error) {
   return made;
 }
 void delta_destroy(delta_manager* m) {
+  if (m != nullptr) ++m->calls;  // what its kernels drop as they go is gone with it
   delete m;
 }
 const delta_error* delta_last_error(const delta_manager* m) {
@@ -257,28 +311,26 @@ const char* delta_policy_name(size_t i) {
 
 delta_status delta_constant(delta_manager* m, uint64_t size, const char* label,
                             delta_tensor* made) {
-  return caught(m->error, [&] {
-    *made = index(m->manager->constant(bytes{size}, m->keep(label, "constant")));
-  });
+  return called(
+      *m, [&] { *made = index(m->manager->constant(bytes{size}, m->keep(label, "constant"))); });
 }
 delta_status delta_variable(delta_manager* m, uint64_t size, const char* label,
                             delta_tensor* made) {
-  return caught(m->error, [&] {
-    *made = index(m->manager->variable(bytes{size}, m->keep(label, "variable")));
-  });
+  return called(
+      *m, [&] { *made = index(m->manager->variable(bytes{size}, m->keep(label, "variable"))); });
 }
 delta_status delta_share(delta_manager* m, delta_tensor t) {
-  return caught(m->error, [&] { m->manager->share(tensor_id{t}); });
+  return count_reference(*m, t, true);
 }
 delta_status delta_drop(delta_manager* m, delta_tensor t) {
-  return caught(m->error, [&] { m->manager->drop(tensor_id{t}); });
+  return count_reference(*m, t, false);
 }
 delta_status delta_forbid(delta_manager* m, delta_tensor t, delta_pin ways) {
-  return caught(m->error, [&] { m->manager->forbid(tensor_id{t}, static_cast<pin>(ways)); });
+  return called(*m, [&] { m->manager->forbid(tensor_id{t}, static_cast<pin>(ways)); });
 }
 
 delta_status delta_acquire(delta_manager* m, delta_tensor t, int writes, delta_view* view) {
-  return caught(m->error, [&] {
+  return called(*m, [&] {
     auto free = std::find_if(m->views.begin(), m->views.end(), [](const auto& v) { return !v; });
     if (free == m->views.end()) {
       m->views.emplace_back();
@@ -290,7 +342,7 @@ delta_status delta_acquire(delta_manager* m, delta_tensor t, int writes, delta_v
   });
 }
 void delta_release(delta_manager* m, size_t slot) {
-  m->views[slot].reset();
+  called(*m, [&] { m->views[slot].reset(); });
 }
 
 void* delta_call_in(const delta_call* c, size_t i) {
@@ -318,47 +370,50 @@ int delta_call_replaying(const delta_call* c) {
 delta_status delta_run(delta_manager* m, const delta_operation* op, delta_kernel body,
                        delta_tensor* made) {
   foreign_kernel owned(body);
-  return caught(m->error, [&] {
-    const auto ids = m->receive(op->output_count);
-    m->manager->run(m->spans(*op), ids, kernel(std::move(owned)));
-    m->give(made);
+  return called(*m, [&] {
+    delta_manager::lent_lists l(*m);
+    const auto ids = l.receive(op->output_count);
+    m->manager->run(l.spans(*op), ids, kernel(std::move(owned)));
+    l.give(made);
   });
 }
 delta_status delta_begin(delta_manager* m, const delta_operation* op) {
-  return caught(m->error, [&] {
+  return called(*m, [&] {
     if (m->open) throw misuse("begin: an operator is open");
-    m->open.emplace(m->manager->begin(m->spans(*op)));
+    delta_manager::lent_lists l(*m);
+    m->open.emplace(m->manager->begin(l.spans(*op)));
   });
 }
 delta_status delta_allocate(delta_manager* m, uint64_t size, size_t* place) {
-  return caught(m->error, [&] { *place = m->opened().allocate(bytes{size}); });
+  return called(*m, [&] { *place = m->opened().allocate(bytes{size}); });
 }
 delta_status delta_workspace(delta_manager* m, uint64_t size, size_t* place) {
-  return caught(m->error, [&] { *place = m->opened().workspace(bytes{size}); });
+  return called(*m, [&] { *place = m->opened().workspace(bytes{size}); });
 }
 delta_status delta_arguments(delta_manager* m, const delta_call** call) {
-  return caught(m->error, [&] { *call = opaque(m->shown.emplace(m->opened().arguments())); });
+  return called(*m, [&] { *call = opaque(m->shown.emplace(m->opened().arguments())); });
 }
 delta_status delta_end(delta_manager* m, delta_kernel replay, delta_tensor* made, size_t count) {
   foreign_kernel owned(replay);
-  return caught(m->error, [&] {
-    m->opened().end(m->receive(count), kernel(std::move(owned)));
+  return called(*m, [&] {
+    delta_manager::lent_lists l(*m);
+    m->opened().end(l.receive(count), kernel(std::move(owned)));
     m->open.reset();
-    m->give(made);
+    l.give(made);
   });
 }
 void delta_abort(delta_manager* m) {
-  m->open.reset();
+  called(*m, [&] { m->open.reset(); });
 }
 delta_status delta_make_room(delta_manager* m, uint64_t size) {
-  return caught(m->error, [&] { m->manager->make_room(bytes{size}); });
+  return called(*m, [&] { m->manager->make_room(bytes{size}); });
 }
 
 delta_status delta_backward(delta_manager* m) {
-  return caught(m->error, [&] { m->manager->backward(); });
+  return called(*m, [&] { m->manager->backward(); });
 }
 delta_status delta_end_of_step(delta_manager* m) {
-  return caught(m->error, [&] { m->manager->end_of_step(); });
+  return called(*m, [&] { m->manager->end_of_step(); });
 }
 void delta_count(const delta_manager* m, delta_counts* counts) {
   const counters& c = m->manager->counts();

@@ -3,8 +3,8 @@
 // compiles this header; link delta::engine, which asks nothing of a target's language level.
 //
 //   delta::any_options options;
-//   options.budget = 512u << 20;  // bytes
-//   options.host_budget = 2048u << 20;
+//   options.budget = 512'000'000;  // bytes
+//   options.host_budget = 2'000'000'000;
 //   delta::any_manager manager = delta::any_manager::make(options).value();
 //   delta::any_tensor x = manager.variable(1u << 20, "x").value();
 //   delta::any_tensor y =
@@ -12,13 +12,17 @@
 //                   [](const delta::any_call& c) { twice(c.in(0), c.out(0)); }).value();
 //
 // Functions give an any_result: a value, or an any_error. Those of delta::throwing_manager, which
-// is the same otherwise, give the value and throw any_failure. What a function means, what it costs
-// and when it fails is said in manager.hpp, at the member of that name. Nothing of delta that is
-// C++20 is included here; a program may use both.
+// is the same otherwise, give the value and throw any_failure. What a function means and costs is
+// said in manager.hpp, at the member of that name; here names are copied. A kernel must not call
+// the manager, and what it captures by reference must live as long as its outputs may be made
+// again. After a failure the manager can be used on, but for DELTA_POISONED, DELTA_FAILED and, from
+// within an operator, DELTA_OUT_OF_MEMORY. Nothing of delta that is C++20 is included; a program
+// may use both.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,20 +42,25 @@ inline namespace without_exceptions {
 
 /// How a manager is made (delta_options has the same, as C).
 struct any_options {
-  std::uint64_t budget = 0;         ///< bytes of device memory; taken at once, all of it counts
-  std::uint64_t host_budget = 0;    ///< bytes of host memory for what is offloaded; taken at once
+  std::uint64_t budget =
+      0;  ///< bytes of device memory, asked for at once; all tensors and scratch count
+  std::uint64_t host_budget =
+      0;  ///< bytes of host memory, asked for at once; 0: nothing is offloaded
   std::string policy = "adaptive";  ///< a name of policy_names.hpp
   std::string observer;             ///< "": nobody; "timeline:FILE": a timeline for ui.perfetto.dev
   std::uint64_t granularity = 64;   ///< sizes and addresses are multiples of it; a power of two
-  bool keep_addresses = false;      ///< blocks never move, for who keeps addresses of his own
-  bool strict = false;              ///< "paper" lets nothing leave in the backward pass
-  bool check_replays = false;       ///< a test of the kernels: replay_check.hpp
-  /// The machine; null: the host's own memory. Copied; what its `self` points to outlives all.
+  bool keep_addresses =
+      false;            ///< blocks never slide together; what leaves may still come back elsewhere
+  bool strict = false;  ///< "paper" lets nothing leave in the backward pass
+  bool check_replays = false;  ///< a test of the kernels: replay_check.hpp
+  /// The machine; null: the host's own memory. Copied; what its `self` points to outlives the
+  /// manager, and all its tensors and views.
   const delta_device* device = nullptr;
 };
 
-/// The manager. `Errors` says what becomes of errors: errors_returned, or errors_thrown. Movable;
-/// one thread at a time.
+/// The manager. `Errors` says what becomes of errors: errors_returned, or errors_thrown. A copy is
+/// the same manager; one moved from can only be assigned to or destroyed. One thread at a time, the
+/// copying and destroying of its tensors included.
 template <class Errors>
 class basic_any_manager {
   template <class T>
@@ -75,6 +84,8 @@ class basic_any_manager {
 
   // --- tensors ----------------------------------------------------------------------------------
 
+  /// Bytes that may not leave; and below bytes that may be offloaded. Their contents are whatever
+  /// the memory held: `write` them.
   result<any_tensor> constant(std::uint64_t size, const char* label = "constant") {
     delta_tensor t = 0;
     if (delta_constant(raw(), size, label, &t) != DELTA_OK) return failed<any_tensor>();
@@ -99,6 +110,7 @@ class basic_any_manager {
   /// when the output has to be made again; if it returns bool, false says that it has failed.
   template <class F>
   result<any_tensor> run(const any_operation& op, F&& body) {
+    if (op.outputs_.size() != 1) return Errors::template failed<any_tensor>(not_one_output("run"));
     return only(run_all(op, std::forward<F>(body)));
   }
   /// Runs an operator with any number of outputs, none included.
@@ -112,7 +124,9 @@ class basic_any_manager {
     return own(ids);
   }
 
-  /// An operator between begin and end; given up where it is destroyed without an end.
+  /// An operator between begin and end; given up where it is destroyed without an end, and what it
+  /// has updated stays updated. Where a function fails it is still open. After its end it can only
+  /// be destroyed.
   class open_operator {
    public:
     open_operator(open_operator&& o) noexcept : core_(std::move(o.core_)), outputs_(o.outputs_) {
@@ -156,6 +170,7 @@ class basic_any_manager {
     /// The same of an operator with one output.
     template <class F>
     result<any_tensor> end(F&& replay) {
+      if (outputs_ != 1) return Errors::template failed<any_tensor>(not_one_output("end"));
       return only(end_all(std::forward<F>(replay)));
     }
 
@@ -176,7 +191,9 @@ class basic_any_manager {
 
   // --- marks, and what happened -----------------------------------------------------------------
 
+  /// The backward pass begins; matters to "paper" only.
   result<void> backward() { return done(delta_backward(raw())); }
+  /// The step is over: without it the records of all steps are kept.
   result<void> end_of_step() { return done(delta_end_of_step(raw())); }
   [[nodiscard]] delta_counts counts() const {
     delta_counts c;
@@ -207,10 +224,14 @@ class basic_any_manager {
     for (const delta_tensor id : ids) made.push_back(any_tensor(core_, id));
     return made;
   }
-  // The one output of several; an empty tensor where there is none.
-  static any_tensor first(std::vector<any_tensor> made) {
-    return made.empty() ? any_tensor() : std::move(made.front());
+  static any_error not_one_output(const char* function) {
+    delta_error e{};
+    e.status = DELTA_MISUSE;
+    std::snprintf(e.what, sizeof e.what,
+                  "%s: for an operator with one output; %s_all has the others", function, function);
+    return any_error(e);
   }
+  static any_tensor first(std::vector<any_tensor> made) { return std::move(made.front()); }
   static any_tensor only(std::vector<any_tensor>&& made) { return first(std::move(made)); }
   static any_result<any_tensor> only(any_result<std::vector<any_tensor>>&& made) {
     if (!made) return made.error();

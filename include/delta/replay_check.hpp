@@ -14,21 +14,26 @@ namespace delta {
 ///   delta::manager manager{delta::online(), storage, delta::replay_check{}};
 ///
 /// Every operator that may be replayed (its traits and updates allow it, whether or not the policy
-/// ever would) is run once more at its end, with its inputs copied to other addresses, into blocks
-/// that hold the complement of what it has just written. replay_differs is thrown where a byte
-/// differs, and where it has changed an input that it does not list among its updates; then it has
-/// no outputs, as if its kernel had thrown.
+/// ever would) is run once more at its end, with its inputs copied to other addresses. Before that
+/// its new output blocks are filled with the inverted bytes of the first run's outputs. The manager
+/// throws replay_differs where a byte of an output differs, and where the operator has changed an
+/// input that it does not list among its updates. Then it has no outputs, as if its kernel had
+/// thrown; one that was begun is still open.
 ///
 /// This finds: a byte of an output that is not written; memory that is read before it is written;
-/// numbers that do not come from call::sequence(); updates that are not declared; addresses that
-/// are kept beyond the kernel, of inputs and of outputs. It can't find what depends on something
-/// outside that stays the same until the next replay.
+/// random numbers that differ between two runs, and sums whose order does; updates that are not
+/// declared; addresses that are kept beyond the kernel, of inputs and of outputs. It can't find
+/// what differs only later or only sometimes, such as a dependence on outside data that has not
+/// changed yet.
 ///
-/// It costs a second run of each operator, and copies of what it touches to the host and back: the
-/// device waits for the host all the time. Room for the second run is made as for an operator;
-/// where there is none for the inputs' copies they stay where they are, and where there is none for
-/// the outputs the operator is not checked. `counters` says how many of each. The storage must show
-/// its bytes (storage.hpp: shows_its_bytes); the arena does, over any Device.
+/// It costs a second run of each operator, copies of what it touches to the host and back, for
+/// which the device and the host wait for each other, and host memory beside the budget: a copy of
+/// the operator's inputs and half a MiB. Room for the second run is made as for an operator, which
+/// changes what the policy decides; where there is none for the inputs' copies they stay where they
+/// are, and where there is none for the outputs the operator is not checked. counters'
+/// `replays_checked` and `replays_unchecked` say how many were and were not; operators without
+/// outputs, and those that may not be replayed, are neither. The storage must show its bytes
+/// (storage.hpp: shows_its_bytes); the arena does, over any Device.
 template <Observer Next = no_observer>
 struct replay_check {
   [[no_unique_address]] Next next = {};

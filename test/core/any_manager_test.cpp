@@ -126,6 +126,52 @@ TEST_CASE("any_manager: what a kernel throws passes through; a kernel may say th
   CHECK(m.run(any_operation("says so").makes({unit}), body));
 }
 
+TEST_CASE("any_manager: a kernel that calls the manager is refused, and spoils nothing") {
+  any_manager m = make(options(8));
+  const auto x = m.run(any_operation("fill").makes({unit}), fill).value();
+  std::vector<delta_status> told;
+  const auto made =
+      m.run_all(any_operation("calls").reads({x}).makes({unit, 64, unit}), [&](const any_call& c) {
+         const auto nested = m.run_all(any_operation("in").makes({8, 8}), fill);
+         told.push_back(nested.error().status());
+         told.push_back(m.begin(any_operation("open")).error().status());
+         for (std::size_t i : {0, 2}) std::memset(c.out(i), 9, unit);
+         std::memset(c.out(1), 9, 64);
+       }).value();
+  CHECK(told == std::vector{DELTA_MISUSE, DELTA_MISUSE});
+  REQUIRE(made.size() == 3);
+  CHECK(m.read(made[1]).value().size() == 64);
+  CHECK(m.read(made[2]).value().size() == unit);
+  CHECK(first_byte(m, made[2]) == 9);
+}
+
+TEST_CASE("any_manager: references that a kernel's captures count wait until the call is over") {
+  any_manager m = make(options(8, 0, "dtr"));
+  auto x = m.run(any_operation("fill").makes({unit}), fill).value();
+  {
+    const auto y = m.run(any_operation("captures").makes({unit}), [x](const any_call& c) {
+                      const any_tensor also = x;  // one more, and one less
+                      std::memset(c.out(0), 1, unit);
+                    }).value();
+    x = any_tensor();
+    CHECK(m.counts().used == 2 * unit);
+  }
+  CHECK(m.end_of_step());
+  CHECK(m.counts().used == 0);
+}
+
+TEST_CASE("any_manager: run and end are for operators with one output") {
+  any_manager m = make(options(8));
+  const auto two = m.run(any_operation("two").makes({64, 64}), fill);
+  REQUIRE(!two);
+  CHECK(two.error().status() == DELTA_MISUSE);
+  auto op = m.begin(any_operation("none")).value();
+  const auto none = op.end(fill);
+  REQUIRE(!none);
+  CHECK(std::string(none.error().what()).find("end_all") != std::string::npos);
+  CHECK(op.end_all(fill).value().empty());
+}
+
 TEST_CASE("throwing_manager: values, and exceptions") {
   throwing_manager m = throwing_manager::make(options(3));
   any_tensor x = m.run(any_operation("fill").makes({unit}), fill);

@@ -250,6 +250,28 @@ TEST_CASE("replay_check: a kernel that throws when it runs again") {
   CHECK(it.storage.used() == unit);
 }
 
+TEST_CASE("replay_check: one that throws when it runs again, of an open operator, is still open") {
+  checked it;
+  const tensor_id x = it.filled(1);
+  {
+    auto op = it.m.begin({.inputs = {x}});
+    op.allocate(unit);
+    int runs = 0;
+    const auto body = [&](call& c) {
+      if (++runs == 2) throw runs;
+      copy(c);
+    };
+    call c = op.arguments();
+    body(c);
+    CHECK_THROWS_AS((void)op.end(body), int);
+    CHECK(op.allocate(64_B) == 1);
+    CHECK(op.arguments().in(0) != nullptr);
+  }
+  CHECK(it.storage.used() == unit);
+  CHECK(it.storage.check_invariants() == "");
+  CHECK(it.has(x, 1));
+}
+
 TEST_CASE("replay_check: little room: inputs stay where they are, or nothing is checked") {
   checked it(3);
   const tensor_id x = it.filled(1);

@@ -20,7 +20,8 @@ inline namespace with_exceptions {
 inline namespace without_exceptions {
 #endif
 
-/// What a kernel sees of its operator (kernel.hpp: call). Valid while the kernel runs.
+/// What a kernel sees of its operator (kernel.hpp: call). Valid while the kernel runs; from
+/// `open_operator::arguments` until the next call of that operator. Indices are not checked.
 class any_call {
  public:
   explicit any_call(const delta_call* c) noexcept : call_(c) {}
@@ -45,6 +46,8 @@ class any_call {
 /// What an operator touches (kernel.hpp: operation_span), built up in one expression. Keeps
 /// numbers, not references: the tensors must be alive when it is used.
 ///
+/// `reads`, `makes` and `updates` add to their lists; the others replace.
+///
 ///   any_operation("add").reads({a, b}).makes({bytes}).cost(50'000)
 class any_operation {
  public:
@@ -67,7 +70,8 @@ class any_operation {
     outputs_.insert(outputs_.end(), sizes.begin(), sizes.end());
     return *this;
   }
-  /// Changed in place.
+  /// Changed in place: a new version. Unless its trait is DELTA_EFFECT_ONCE, and nothing of it is
+  /// read, the operator is not replayed: what it makes is offloaded, or stays.
   any_operation& updates(std::initializer_list<any_tensor_ref> tensors) {
     for (const any_tensor_ref t : tensors) updates_.push_back(t.id);
     return *this;

@@ -77,7 +77,8 @@ class [[nodiscard]] any_result {
   any_result(any_error error) : error_(std::move(error)) {}  // NOLINT
   /// Is there a value?
   explicit operator bool() const noexcept { return value_.has_value(); }
-  /// The value; `raise` where there is none.
+  /// The value. Where there is none: throws any_failure, or what the kernel has thrown; without
+  /// exceptions prints the error's line and ends the program.
   [[nodiscard]] T& value() & {
     if (!value_) raise(*error_);
     return *value_;

@@ -40,15 +40,21 @@ struct any_core {
 
 }  // namespace any_detail
 
-/// A tensor, with one reference to its bytes: a copy has one more, the destructor drops it. May
-/// outlive the manager. Not to be copied or destroyed from within a kernel.
+/// A tensor, with one reference to its bytes: a copy has one more, the destructor drops it. Copying
+/// and destroying one are calls of its manager: from the same thread. It may outlive the
+/// any_manager; what that has taken (both memories, the device, an unfinished timeline) then stays
+/// until the last tensor and view are gone. Not to be captured by a kernel: the manager keeps the
+/// kernel, and the kernel would keep the manager. A tensor of another manager is not told apart.
 class any_tensor {
  public:
   any_tensor() = default;
   any_tensor(const any_tensor& o) : core_(o.core_), id_(o.id_) {
     if (core_) delta_share(core_->manager, id_);
   }
-  any_tensor(any_tensor&& o) noexcept : core_(std::move(o.core_)), id_(o.id_) { o.core_ = nullptr; }
+  any_tensor(any_tensor&& o) noexcept
+      : core_(std::move(o.core_)), id_(std::exchange(o.id_, nobody)) {
+    o.core_ = nullptr;
+  }
   any_tensor& operator=(any_tensor o) noexcept {
     std::swap(core_, o.core_);
     std::swap(id_, o.id_);
@@ -69,7 +75,8 @@ class any_tensor {
   any_tensor(std::shared_ptr<any_detail::any_core> core, delta_tensor id) noexcept
       : core_(std::move(core)), id_(id) {}
   std::shared_ptr<any_detail::any_core> core_;
-  delta_tensor id_ = 0xffffffffu;
+  static constexpr delta_tensor nobody = 0xffffffffu;
+  delta_tensor id_ = nobody;
 };
 
 /// A tensor's number, for the lists of any_operation; made from a tensor, which stays as it is.
@@ -78,7 +85,9 @@ struct any_tensor_ref {
   delta_tensor id;
 };
 
-/// The bytes of a tensor, resident and in place while the view lives.
+/// The bytes of a tensor, resident and in place while the view lives: to be let go soon, as they
+/// can't leave the budget meanwhile. Keeps its manager alive. To be written only if `write` gave
+/// it.
 class any_view {
  public:
   any_view(any_view&& o) noexcept : core_(std::move(o.core_)), view_(o.view_) { o.core_ = nullptr; }

@@ -3,8 +3,8 @@
  *
  *   delta_options o = {0};
  *   o.policy = "adaptive";
- *   o.budget = 512u << 20;
- *   o.host_budget = 2048u << 20;
+ *   o.budget = 512000000;
+ *   o.host_budget = 2000000000;
  *   delta_error error;
  *   delta_manager* m = delta_create(&o, &error);
  *   if (m == NULL) puts(error.what);
@@ -12,7 +12,10 @@
  * Sizes and budgets are bytes, times nanoseconds. A manager is used by one thread at a time. No
  * exception leaves a function: what went wrong is a delta_status, and delta_last_error tells more.
  * What a function means, what it costs and when it fails is said in delta/manager.hpp, at the
- * member of that name. */
+ * member of that name. A kernel must not call the manager, but for delta_drop and delta_share,
+ * which then wait until it is over. After a failure the manager can be used on, but for
+ * DELTA_POISONED, DELTA_FAILED and, from within an operator, DELTA_OUT_OF_MEMORY. Until version 1
+ * structures may change: compile bindings with the header of the library. */
 #ifndef DELTA_ENGINE_C_INTERFACE_H
 #define DELTA_ENGINE_C_INTERFACE_H
 
@@ -25,7 +28,8 @@ extern "C" {
 /* C has no scopes. NOLINTBEGIN(readability-identifier-naming) */
 
 typedef struct delta_manager delta_manager;
-/* A managed tensor. Given out again after the tensor is gone. */
+/* A managed tensor. Its number is used again after its last drop: one that is kept too long may
+ * name another tensor. */
 typedef uint32_t delta_tensor;
 /* What a kernel sees of its operator; valid while the kernel runs. */
 typedef struct delta_call delta_call;
@@ -36,7 +40,7 @@ typedef enum delta_status {
   DELTA_THRASH = 2,          /* recomputing did not bring an operator's inputs together */
   DELTA_UNKNOWN_TENSOR = 3,  /* dropped, or never created */
   DELTA_MISUSE = 4,          /* a call that the interface forbids */
-  DELTA_POISONED = 5,        /* an earlier failure left the manager unusable */
+  DELTA_POISONED = 5,        /* an earlier failure left the manager unusable: destroy it */
   DELTA_KERNEL_FAILED = 6,   /* a kernel said so; the operator has no outputs */
   DELTA_OUT_OF_MEMORY = 7,   /* of the host's heap, or the device refused its memory */
   DELTA_UNKNOWN_POLICY = 8,  /* delta_create: no policy of that name */
@@ -61,7 +65,10 @@ typedef struct delta_error {
 
 /* A machine: two memories and three serial engines (compute, copies out, copies in), as
  * delta/storage/device.hpp says it. `self` is handed to each. A point counts the work of one engine
- * (0 compute, 1 copies out, 2 copies in), rising from 1; `after` has one point per engine. */
+ * (0 compute, 1 copies out, 2 copies in), rising from 1; `after` has one point per engine, 0 where
+ * there is nothing to wait for, and is valid during the call. The device owns both memories. Times
+ * are nanoseconds. Only the memories can be refused: a device whose other functions may fail is
+ * better written as a Device in C++, which throws. */
 typedef struct delta_device {
   void* self;
   void* (*device_memory)(void* self, uint64_t size); /* both: once, aligned to the granularity; */
@@ -103,7 +110,7 @@ typedef struct delta_options {
 delta_manager* delta_create(const delta_options* options, delta_error* error);
 /* Views and an open operator are let go first. NULL is allowed. */
 void delta_destroy(delta_manager* m);
-/* Of the last function that failed; valid until the next one fails. */
+/* Of the last function of this manager that failed; valid until the next one fails. */
 const delta_error* delta_last_error(const delta_manager* m);
 /* The names of all policies, in order; NULL from `i` == their number on. */
 const char* delta_policy_name(size_t i);
@@ -126,6 +133,7 @@ typedef struct delta_view {
 } delta_view;
 /* `writes` not 0: to write it. */
 delta_status delta_acquire(delta_manager* m, delta_tensor t, int writes, delta_view* view);
+/* Once for each view. */
 void delta_release(delta_manager* m, size_t slot);
 
 /* --- operators -------------------------------------------------------------------------------- */
@@ -142,7 +150,7 @@ int delta_call_replaying(const delta_call* c);
  * where the function that it was given to fails. `run` gives 0, or else the operator has failed. */
 typedef struct delta_kernel {
   int (*run)(void* state, const delta_call* c);
-  void (*destroy)(void* state); /* may be NULL */
+  void (*destroy)(void* state); /* once; may be NULL */
   void* state;
 } delta_kernel;
 

@@ -19,21 +19,22 @@ namespace delta {
 
 /// Both memories are the host's; a copy is a memcpy that is over when the call returns, and so is a
 /// kernel. What operators take is measured, and known at once; copy rates are those of the copies
-/// so far (`assumed_rate` before the first one of 64 KiB or more). Not for several threads.
+/// so far (`assumed_rate` before the first one of 64 KiB or more). One thread at a time calls it;
+/// kernels may use as many as they like. For one arena.
 ///
 ///   delta::host_device machine;
 ///   delta::arena storage{machine, {.capacity = 512_MiB, .host_capacity = 2_GiB}};
 ///   delta::manager manager{delta::adaptive(), storage};
 ///
-/// Nothing leaves the machine: it saves no memory, it divides it. What a program needs on a device
-/// is seen, and its results are the same.
+/// Both memories are the machine's own: recomputing saves memory, offloading only moves bytes to
+/// the second one.
 class host_device {
  public:
-  /// Bytes per second and way that are taken for granted until a copy was measured.
+  /// Bytes per second in each direction, until a copy was measured.
   static constexpr double assumed_rate = 8e9;
 
   host_device() = default;
-  /// An arena has its address.
+  /// Its arena has its address.
   host_device(const host_device&) = delete;
   host_device& operator=(const host_device&) = delete;
   ~host_device() = default;

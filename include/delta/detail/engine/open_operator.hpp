@@ -199,8 +199,9 @@ class open_operator {
       ends.push_back(end += frame_->table.storage().rounded(size));
     return ends;
   }
-  // Closes the bracket, if there is one, for as long as `f` takes. After a typed error it is open
-  // again, as the operator is; after any other the manager is poisoned.
+  // Closes the bracket, if there is one, for as long as `f` takes. After a typed error, and after
+  // what a kernel has thrown that `f` ran, it is open again, as the operator is; after any other
+  // the manager is poisoned.
   template <class F>
   void pausing(const F& f) {
     if (!open_) return f();
@@ -210,6 +211,9 @@ class open_operator {
       f();
     } catch (const error&) {
       open_bracket();
+      throw;
+    } catch (...) {
+      if (frame_->kernels.kernel_failed()) open_bracket();
       throw;
     }
     open_bracket();
