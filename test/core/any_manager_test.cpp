@@ -135,7 +135,7 @@ TEST_CASE("any_manager: a kernel that calls the manager is refused, and spoils n
          const auto nested = m.run_all(any_operation("in").makes({8, 8}), fill);
          told.push_back(nested.error().status());
          told.push_back(m.begin(any_operation("open")).error().status());
-         for (std::size_t i : {0, 2}) std::memset(c.out(i), 9, unit);
+         for (const std::size_t i : {0u, 2u}) std::memset(c.out(i), 9, unit);
          std::memset(c.out(1), 9, 64);
        }).value();
   CHECK(told == std::vector{DELTA_MISUSE, DELTA_MISUSE});
