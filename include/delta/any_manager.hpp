@@ -231,11 +231,10 @@ class basic_any_manager {
                   "%s: for an operator with one output; %s_all has the others", function, function);
     return any_error(e);
   }
-  static any_tensor first(std::vector<any_tensor> made) { return std::move(made.front()); }
-  static any_tensor only(std::vector<any_tensor>&& made) { return first(std::move(made)); }
+  static any_tensor only(std::vector<any_tensor>&& made) { return std::move(made.front()); }
   static any_result<any_tensor> only(any_result<std::vector<any_tensor>>&& made) {
     if (!made) return made.error();
-    return first(std::move(made).value());
+    return only(std::move(made).value());
   }
 
   std::shared_ptr<any_detail::any_core> core_;

@@ -186,8 +186,7 @@ consteval bool drifts() {
 //  * `evicts`, `offloads`: static constexpr bool (default true): false promises that it never
 //    answers so, and spares the manager the records;
 //  * `keeps()` -> bool: may it ever answer keep? (Default: yes.) Where it can't, errors can name
-//  the
-//    largest operator's need as a budget that will do.
+//    the largest operator's need as a budget that will do.
 // ---------------------------------------------------------------------------------------------
 
 /// `decide(context, tensor)` -> action.

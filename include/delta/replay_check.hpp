@@ -42,9 +42,7 @@ struct replay_check {
   [[nodiscard]] bool listens() const {
     if constexpr (std::same_as<Next, no_observer>)
       return false;
-    else if constexpr (requires(const Next& n) {
-                         { n.listens() } -> std::same_as<bool>;
-                       })
+    else if constexpr (says_whether_it_listens<Next>)
       return next.listens();
     else
       return true;

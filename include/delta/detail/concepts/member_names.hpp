@@ -126,6 +126,7 @@ concept names_holes =
 /// One of two that only count together.
 template <class T>
 concept names_its_bytes = names_read_bytes<T> || names_write_bytes<T>;
+/// The same of these two.
 template <class T>
 concept names_burdens = names_burden<T> || names_alone<T>;
 
