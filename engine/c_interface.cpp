@@ -58,7 +58,12 @@ class foreign_kernel {
     if (kernel_.destroy != nullptr) kernel_.destroy(kernel_.state);
   }
   void operator()(const call& c) const {
-    if (kernel_.run(kernel_.state, opaque(c)) != 0) throw kernel_failed();
+    int failed = 1;
+    try {
+      failed = kernel_.run(kernel_.state, opaque(c));
+    } catch (...) {  // NOLINT(bugprone-empty-catch): C has one way to fail
+    }
+    if (failed != 0) throw kernel_failed();
   }
 
  private:
@@ -102,7 +107,12 @@ std::unique_ptr<memory> memory_for(const delta_options& o) {
                               .host_capacity = bytes{o.host_budget},
                               .granularity = granularity,
                               .moving = o.keep_addresses == 0};
-  if (o.device == nullptr) return std::make_unique<memory_on<host_device>>(options);
+  if (o.device == nullptr) {
+    if (granularity > host_device::alignment)
+      throw bad_option("granularity " + std::to_string(granularity) + " is more than the host's " +
+                       std::to_string(host_device::alignment));
+    return std::make_unique<memory_on<host_device>>(options);
+  }
   if (const char* missing = foreign_device::missing(*o.device))
     throw bad_option(std::string("the device has no function ") + missing);
   return std::make_unique<memory_on<foreign_device>>(options, *o.device);
@@ -284,7 +294,11 @@ delta_status called(delta_manager& m, const F& f) noexcept {
 // captures count wait until it is over, in their order.
 delta_status count_reference(delta_manager& m, delta_tensor t, bool shares) noexcept {
   const tensor_id id{t};
-  if (m.calls > 0) return caught(m.error, [&] { m.late.push_back({id, shares}); });
+  if (m.calls > 0)
+    return caught(m.error, [&] {
+      (void)m.manager->where(id);  // throws where it names nothing
+      m.late.push_back({id, shares});
+    });
   return called(m, [&] { shares ? void(m.manager->share(id)) : m.manager->drop(id); });
 }
 

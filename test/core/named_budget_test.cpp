@@ -132,7 +132,6 @@ class author {
     known.what = kind::begin;
     fill(known);
     std::size_t outputs = known.outputs.size();
-    bool scratch = known.size.count > 0;
     all_.push_back(std::move(known));
     for (std::uint64_t n = below(6); n > 0; --n) {
       const std::uint64_t what = below(8);
@@ -141,9 +140,8 @@ class author {
       } else if (what < 5) {
         add(kind::allocate).size = any_size();
         ++outputs;
-      } else if (what == 5 && !scratch) {
+      } else if (what == 5) {
         add(kind::workspace).size = any_size();
-        scratch = true;
       } else if (what == 6) {
         add(kind::make_room).size = any_size();
       } else {

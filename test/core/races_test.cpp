@@ -52,6 +52,13 @@ managed_by by(policy<H, D, P> p) {
   return [p](std::unique_ptr<any_storage> s) { return make_manager(p, std::move(s)); };
 }
 
+/// The same, and every operator is run twice and compared (replay_check.hpp).
+template <class H, class D, class P>
+managed_by checked(policy<H, D, P> p) {
+  return
+      [p](std::unique_ptr<any_storage> s) { return make_manager(p, std::move(s), nullptr, true); };
+}
+
 /// Checks everything that can be checked of one run; only a failure for want of memory is left to
 /// the caller.
 outcome race(std::uint64_t seed, const program& p, const std::map<int, std::uint64_t>& expected,
@@ -90,11 +97,12 @@ outcome race(std::uint64_t seed, const program& p, const std::map<int, std::uint
 /// What all seeds of one test did together: a policy that never had to act tests nothing.
 struct total {
   std::uint64_t evictions = 0, offloads = 0, reloads = 0, prefetches = 0, recomputes = 0;
-  std::uint64_t revivals = 0, passed = 0, failed = 0;
+  std::uint64_t revivals = 0, passed = 0, failed = 0, checked = 0, unchecked = 0;
   void add(const outcome& o) {
     evictions += o.counts.evictions, offloads += o.counts.offloads, reloads += o.counts.reloads;
     prefetches += o.counts.prefetches, recomputes += o.counts.recomputes;
     revivals += o.counts.revivals;
+    checked += o.counts.replays_checked, unchecked += o.counts.replays_unchecked;
     ++(o.passed ? passed : failed);
   }
 };
@@ -128,6 +136,16 @@ TEST_CASE("races: online") {
   CHECK(sum.reloads > 0);
   CHECK(sum.recomputes > 0);
   CHECK(sum.revivals > 0);
+}
+
+TEST_CASE("races: replays are checked while copies and moves run late") {
+  for (const manner how : {manner::whole, manner::open}) {
+    const total sum = races(checked(online()), 1_MiB, true, false, how);
+    CHECK(sum.evictions > 0);
+    CHECK(sum.offloads > 0);
+    CHECK(sum.checked > sum.unchecked);
+    CHECK(sum.unchecked > 0);
+  }
 }
 
 TEST_CASE("races: paper") {

@@ -282,7 +282,8 @@ class adversary {
   void check_and_mark(const char* name, stamp self, const fence& clock, range r, bool write) {
     if (r.size == 0) return;
     memory* const found = find(r);
-    assert(found != nullptr && "an access outside of all memories");
+    if (found == nullptr)
+      return;  // the heap: whoever copies there waits for it (Arena::read_bytes)
     memory& m = *found;
     const auto first = static_cast<std::size_t>(r.begin - m.begin) / cell_bytes;
     const auto last = (static_cast<std::size_t>(r.begin - m.begin) + r.size - 1) / cell_bytes;

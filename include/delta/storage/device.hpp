@@ -34,8 +34,9 @@ concept has_two_memories = requires(D& d, bytes n) {
   { d.host_memory(n) } -> std::same_as<std::byte*>;
 };
 
-/// `copy(direction, to, from, size, after)` queues a copy on that direction's engine, to start when
-/// `after` is reached. A copy of zero bytes still gives a stamp.
+/// `copy(direction, to, from, size, after)`, with any address on the host's side, queues a copy on
+/// that direction's engine, to start when `after` is reached. A copy of zero bytes still gives a
+/// stamp.
 template <class D>
 concept copies_both_ways =
     requires(D& d, direction way, std::byte* to, const std::byte* from, bytes n, const fence& f) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <optional>
@@ -32,6 +33,8 @@ class host_device {
  public:
   /// Bytes per second in each direction, until a copy was measured.
   static constexpr double assumed_rate = 8e9;
+  /// Of both memories' addresses, in bytes: an arena's granularity may not be more.
+  static constexpr std::uint64_t alignment = 4096;
 
   host_device() = default;
   /// Its arena has its address.
@@ -85,7 +88,6 @@ class host_device {
   using clock = std::chrono::steady_clock;
   static constexpr std::uint64_t measured_from = 64 << 10;  // shorter ones measure the clock
   static constexpr std::size_t kept = 1024;
-  static constexpr std::size_t alignment = 4096;
   struct work {
     std::uint64_t point = 0;
     nanoseconds began{}, took{};
@@ -100,7 +102,8 @@ class host_device {
   using memory = std::unique_ptr<std::byte, freed>;
 
   static std::byte* take(memory& m, bytes n) {
-    // aligned_alloc wants whole units.
+    // aligned_alloc wants whole units; a sum that wraps around would be a small one.
+    if (n.count > std::numeric_limits<std::uint64_t>::max() - 2 * alignment) throw std::bad_alloc();
     m.reset(static_cast<std::byte*>(
         std::aligned_alloc(alignment, round_up(n + bytes{1}, alignment).count)));
     if (m == nullptr) throw std::bad_alloc();

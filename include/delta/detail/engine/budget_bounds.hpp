@@ -53,12 +53,13 @@ class budget_bounds {
     const bytes kept = existing + given_up_;
     all_ = std::max(all_, kept + d.made + beside + pieces);
     kept_ = std::max(kept_, kept);
-    tensors_ = std::max(tensors_, tensors);
+    tensors_ = std::max(tensors_, tensors + gone_);
   }
   /// All records go: none of these operators runs again.
-  void end_of_step() noexcept { widest_ = most_made_ = given_up_ = {}; }
-  /// Tensors of so many bytes were given up for good, as room was short: with more room they exist.
-  void give_up(bytes n) noexcept { given_up_ += n; }
+  void end_of_step() noexcept { widest_ = most_made_ = given_up_ = {}, gone_ = 0; }
+  /// So many tensors, of so many bytes, were given up for good as room was short: with more room
+  /// they exist.
+  void give_up(std::size_t tensors, bytes n) noexcept { gone_ += tensors, given_up_ += n; }
 
   /// A block may not move from now on; and may again. O(1).
   void hold() noexcept { ++holds_; }
@@ -81,7 +82,7 @@ class budget_bounds {
  private:
   bytes least_{}, all_{};  // the two budgets
   bytes kept_{};           // the most that existed at once
-  std::size_t tensors_ = 0;
+  std::size_t tensors_ = 0, gone_ = 0;
   bytes largest_{};               // block
   bytes widest_{}, most_made_{};  // of the step's operators: all that one uses, what one allocates
   bytes given_up_{}, viewed_{};

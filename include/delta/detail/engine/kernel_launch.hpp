@@ -156,6 +156,16 @@ class launcher {
   /// Was the exception under way a kernel's? An exception can't say by itself whose it is.
   [[nodiscard]] bool kernel_failed() const noexcept { return kernel_failed_; }
   void forget_failure() noexcept { kernel_failed_ = false; }
+  /// Behind a failure: if `f` throws, too, that is what counts.
+  template <class F>
+  void clean_up(const F& f) {
+    try {
+      f();
+    } catch (...) {
+      forget_failure();
+      throw;
+    }
+  }
 
   /// Where a block's bytes are now; null where the storage keeps none.
   [[nodiscard]] std::byte* address(const block& b) {

@@ -95,6 +95,8 @@ class open_operator {
       scratch_.reserve(scratch_.size() + 1);
       scratch_.push_back(obtain(size));
       scratch_sizes_.push_back(size);
+      // A replay has all of it in one piece.
+      expect({}, frame_->table.storage().rounded(scratch_bytes()));
     });
     return scratch_.size() - 1;
   }
@@ -118,13 +120,11 @@ class open_operator {
     // What may throw while the operator can still be given up comes first.
     kernel stored;
     const bool kept = frame_->kernels.worth_recording(w.inputs, w.updates, ids.size(), traits_);
-    if (kept || frame_->check.enabled())
+    if constexpr (frame_type::may_check)
+      if (frame_->check.enabled()) check(w, body);
+    if (kept)
       stored = scratch_.size() <= 1 ? kernel(std::forward<F>(body))
                                     : kernel(split_scratch(scratch_ends(), std::forward<F>(body)));
-    if (frame_->check.enabled())
-      pausing(
-          [&] { frame_->check.after(w, stored, sizes_, scratch_bytes(), frame_->name(), cost_); });
-    if (!kept) stored.reset();
     pieces_.reserve(pieces_.size() + 1);
     close_bracket(cost_);
     unhold();
@@ -158,6 +158,15 @@ class open_operator {
   }
 
  private:
+  // By reference: where it fails, the caller still has its kernel, and the operator is open.
+  template <class F>
+  void check(const workload& w, F& body) {
+    const auto again = [&body](call& c) { body(c); };
+    kernel checked =
+        scratch_.size() <= 1 ? kernel(again) : kernel(split_scratch(scratch_ends(), again));
+    pausing(
+        [&] { frame_->check.after(w, checked, sizes_, scratch_bytes(), frame_->name(), cost_); });
+  }
   [[nodiscard]] workload as_it_is() noexcept {
     return {frame_->reads(), frame_->updates(), outputs_, scratch_, frame_->table.now.now};
   }
@@ -213,7 +222,7 @@ class open_operator {
       open_bracket();
       throw;
     } catch (...) {
-      if (frame_->kernels.kernel_failed()) open_bracket();
+      if (frame_->kernels.kernel_failed()) frame_->kernels.clean_up([&] { open_bracket(); });
       throw;
     }
     open_bracket();

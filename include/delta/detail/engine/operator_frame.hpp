@@ -46,9 +46,8 @@ class operator_frame {
   restorer<Reclaimer> restore;
   versions<Reclaimer> updated;
   /// Asked by an observer only (replay_check.hpp).
-  [[no_unique_address]] std::conditional_t<
-      asks_for_replay_checks<typename Reclaimer::observer_type>, replay_checker<Reclaimer>,
-      no_replay_checker>
+  static constexpr bool may_check = asks_for_replay_checks<typename Reclaimer::observer_type>;
+  [[no_unique_address]] std::conditional_t<may_check, replay_checker<Reclaimer>, no_replay_checker>
       check;
 
   /// What an operator reads and updates, together on the device, locked, in its new version, and

@@ -302,8 +302,9 @@ class reclaimer {
     if (table_->copying()) return wait(), true;
     if (release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host(*table_)) return true;
     const bytes before = table_->existing();
+    const std::size_t tensors = table_->tensors.live_tensors();
     const bool any = give_up_a_source(*table_, walk_);
-    bounds_.give_up(before - table_->existing());
+    bounds_.give_up(tensors - table_->tensors.live_tensors(), before - table_->existing());
     return any;
   }
   /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?

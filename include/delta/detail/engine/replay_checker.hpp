@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <span>
 #include <utility>
@@ -48,33 +49,58 @@ class replay_checker {
 
   /// The inputs are together, and the operator has not begun. O(bytes of the inputs).
   void before(const workload& w, trait traits) {
-    checking_ = enabled() && kernels_->may_be_replayed(w.inputs, w.updates, traits);
     inputs_.clear();
-    if (!checking_) return;
+    state_ = state::off;
+    if (!enabled() || !kernels_->may_be_replayed(w.inputs, w.updates, traits)) return;
+    state_ = state::on;
+    // What shows no bytes, or too many for this machine's heap, is counted as not checked.
+    if (w.inputs.empty()) return;
+    if (!read(table_->tensors[w.inputs.front()].device, 0, {})) return not_this_one();
     wait_for_users(w);
-    for (const tensor_id t : w.inputs) {
-      if (find(t) != nullptr) continue;
-      const tensor& r = table_->tensors[t];
-      inputs_.push_back({t, std::vector<std::byte>(static_cast<std::size_t>(r.size.count)), {}});
-      read(r.device, 0, inputs_.back().bytes);
+    try {
+      for (const tensor_id t : w.inputs) {
+        if (find(t) != nullptr) continue;
+        const tensor& r = table_->tensors[t];
+        inputs_.push_back({t, std::vector<std::byte>(static_cast<std::size_t>(r.size.count)), {}});
+        read(r.device, 0, inputs_.back().bytes);
+      }
+    } catch (const std::bad_alloc&) {
+      not_this_one();
     }
   }
   /// It has run, and nothing is admitted yet. Throws replay_differs, and what the kernel throws;
-  /// then the inputs are as they were. O(bytes that it touches), and a run of it.
+  /// then the inputs are as they were, and it may be checked again. O(bytes that it touches), and a
+  /// run of it.
   template <class Kernel>
   void after(const workload& w, Kernel& body, std::span<const bytes> sizes, bytes workspace,
              const char* name, nanoseconds cost) {
-    if (!std::exchange(checking_, false) || sizes.empty()) return;
-    wait_for_users(w);
-    const bool bytes_are_shown = read(w.outputs.front(), 0, {});
-    for (std::size_t i = 0; bytes_are_shown && i < w.inputs.size(); ++i)
-      compare_input(*find(w.inputs[i]), {name, w.sequence, replay_difference::input, i, {}});
-    scratch here(*this);
-    if (!bytes_are_shown || !here.obtain(sizes, workspace, name)) {
-      ++table_->counts.replays_unchecked;
-      return;
+    if (state_ == state::off) return;
+    if (state_ == state::on) {
+      wait_for_users(w);
+      undoing_inputs(true, [&] {
+        for (std::size_t i = 0; i < w.inputs.size(); ++i)
+          compare_input(*find(w.inputs[i]), {name, w.sequence, replay_difference::input, i, {}});
+      });
     }
-    try {
+    if (!sizes.empty() && !run_and_compare(w, body, sizes, workspace, name, cost))
+      ++table_->counts.replays_unchecked;
+    state_ = state::off;
+  }
+
+ private:
+  static constexpr std::size_t chunk = 256 << 10;
+  enum class state : std::uint8_t { off, on, counted_only };
+
+  // False where it can't be checked.
+  template <class Kernel>
+  bool run_and_compare(const workload& w, Kernel& body, std::span<const bytes> sizes,
+                       bytes workspace, const char* name, nanoseconds cost) {
+    if (state_ == state::counted_only || !read(w.outputs.front(), 0, {})) return false;
+    scratch here(*this);
+    if (!here.obtain(sizes, workspace, name)) return false;
+    // Making room may have moved any of them, and what left may still be read where they are now.
+    wait_for_users(w, &here);
+    undoing_inputs(here.moved, [&] {
       for (std::size_t i = 0; i < sizes.size(); ++i)
         fill_unlike(here.outputs[i], w.outputs[i], sizes[i]);
       fill(here.space, workspace);
@@ -83,16 +109,25 @@ class replay_checker {
       for (std::size_t i = 0; i < sizes.size(); ++i)
         compare_output(w.outputs[i], here.outputs[i], sizes[i],
                        {name, w.sequence, replay_difference::output, i, {}});
-    } catch (...) {
-      restore_inputs(here.moved);
-      throw;
-    }
+    });
     restore_inputs(here.moved);
     ++table_->counts.replays_checked;
+    return true;
   }
-
- private:
-  static constexpr std::size_t chunk = 256 << 10;
+  void not_this_one() noexcept {
+    inputs_.clear();
+    state_ = state::counted_only;
+  }
+  // Runs `f`; if it throws, the inputs get the bytes back that they had.
+  template <class F>
+  void undoing_inputs(bool changed, const F& f) {
+    try {
+      f();
+    } catch (...) {
+      kernels_->clean_up([&] { restore_inputs(changed); });
+      throw;
+    }
+  }
 
   // An input, once, however often the operator names it.
   struct input {
@@ -126,7 +161,9 @@ class replay_checker {
       if (with_inputs)
         for (const input& i : owner->inputs_) count(bytes{i.bytes.size()});
       try {
-        // Only where there is none: what is checked should change little else.
+        // Only where there is none, and never by what can't be had back: what is checked should
+        // change little else.
+        if (need > owner->reclaimer_->reachable()) return false;
         if (need > saturating_sub(owner->storage().capacity(), owner->storage().used()))
           owner->reclaimer_->make(need, name, piece);
         const auto take = [&](bytes n) {
@@ -179,10 +216,16 @@ class replay_checker {
 
   // Copies and kernels that use what the operator touches are over then: the host may touch it. As
   // in operator_run::acquire, an empty bracket says when.
-  void wait_for_users(const workload& w) {
+  void wait_for_users(const workload& w, const scratch* here = nullptr) {
     places_.clear();
     for (const tensor_id t : w.inputs) places_.push_back(&table_->tensors[t].device);
     for (const block& b : w.outputs) places_.push_back(&b);
+    if (here != nullptr) {
+      for (const block& b : here->outputs) places_.push_back(&b);
+      if (here->space) places_.push_back(&here->space);
+      for (const input& i : inputs_)
+        if (i.elsewhere) places_.push_back(&i.elsewhere);
+    }
     storage().begin_operator({}, places_);
     storage().wait(storage().end_operator({}));
   }
@@ -274,7 +317,7 @@ class replay_checker {
   typename Reclaimer::table_type* table_;
   Reclaimer* reclaimer_;
   launcher<Reclaimer>* kernels_;
-  bool checking_ = false;
+  state state_ = state::off;
   std::vector<input> inputs_;
   std::vector<const block*> reads_, places_;
   std::vector<std::byte*> addresses_;
