@@ -72,7 +72,7 @@ inline std::vector<placed_step> replay_placed(const trace& program, const placed
         took > limit * static_cast<double>(costs[done.size()].count()))
       throw too_late{};
   };
-  executor::replayer play(*m, program, in_time, end);
+  trace_replayer play(*m, program, in_time, end);
   try {
     play.run();
     play.gather_results();

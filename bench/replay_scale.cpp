@@ -81,7 +81,7 @@ measured replay_once(const trace& t, std::string_view policy, const replay_machi
   const double began = cpu_seconds();
   simulated storage(storage_for(t, on));
   const auto m = make_manager(policy, over(storage));
-  replayer play(*m, t, [] {});
+  trace_replayer play(*m, t);
   try {
     play.run();
   } catch (const thrash&) {

@@ -210,7 +210,7 @@ inline trace_log log_of(const trace& t, bytes budget) {
   manager m{policy<written_base, written_eviction, no_prefetch>{{&writer}, {&writer}, {}}, storage};
   written_manager written(m, writer);
   struct too_late {};
-  executor::replayer play(written, t, [&, limit = 2 * total_cost(t)] {
+  trace_replayer play(written, t, [&, limit = 2 * total_cost(t)] {
     if (storage.now() > limit) throw too_late{};
   });
   try {

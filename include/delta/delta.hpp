@@ -42,3 +42,4 @@
 
 // A program as data, to be run again.
 #include "delta/trace.hpp"
+#include "delta/trace_replayer.hpp"
