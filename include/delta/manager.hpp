@@ -224,11 +224,13 @@ class manager {
     /// One more output, of `size` bytes; gives its place in the order of the outputs. Makes room by
     /// itself. Throws as `run` does; the operator is still open then, without that output.
     std::size_t allocate(bytes size) {
+      (void)plus(owner_->run_.opened().held_bytes(), size);
       return owner_->guarded(open::allowed, [&] { return owner_->run_.opened().add_output(size); });
     }
     /// Scratch until the end; counts in the budget. Any number of times; gives its place among
     /// them. A replay gets all of it in one piece. Throws as allocate does.
     std::size_t workspace(bytes size) {
+      (void)plus(owner_->run_.opened().held_bytes(), size);
       return owner_->guarded(open::allowed,
                              [&] { return owner_->run_.opened().add_workspace(size); });
     }
@@ -275,6 +277,7 @@ class manager {
   /// Releases tensors until `need` bytes are free: what an allocator calls that has run out. Not in
   /// one piece, and not reserved: the next to allocate has them. Throws as `run` does.
   void make_room(bytes need) {
+    (void)plus({}, need);
     guarded(open::allowed, [&] { run_.opened().make_room(need); });
   }
 
@@ -341,8 +344,18 @@ class manager {
   void check(const operation_span& op) const {
     for (const tensor_id t : op.inputs) (void)table_.tensors.checked(t);
     for (const tensor_id t : op.updates) (void)table_.tensors.checked(t);
+    bytes all;
+    for (const bytes size : op.outputs) all = plus(all, size);
+    (void)plus(all, op.workspace);
+  }
+  // Sizes of one call, added up.
+  [[nodiscard]] static bytes plus(bytes all, bytes size) {
+    if (size > saturating_sub(largest_request, all))
+      throw misuse("a size, or those of one operator together, of more than 2^62 bytes");
+    return all + size;
   }
   tensor_id source(bytes size, pin pinned, const char* label) {
+    (void)plus({}, size);
     return guarded(open::refused, [&] {
       const bytes rounded = table_.storage().rounded(size);
       reclaimer_.expect({.need = rounded, .largest = rounded});

@@ -315,3 +315,39 @@ TEST_CASE("an exception from a kernel leaves no outputs and no locks") {
   CHECK(read(m, v) == 8);  // as the kernel left it
   squeeze(m, 4);
 }
+
+TEST_CASE(
+    "errors: a size that is negative, as an unsigned number, is misuse, and changes nothing") {
+  machine it(8, 2);
+  manager m{online(), it.storage};
+  const std::string expected = "a size, or those of one operator together, of more than 2^62 bytes";
+  const tensor_id v = m.variable(unit * 3, "weights");
+  const auto nothing = [](call&) {};
+  for (const bytes size :
+       {largest_request + bytes{1}, largest_request * 2, bytes{0} - unit, bytes{0} - bytes{1}}) {
+    CAPTURE(size.count);
+    CHECK(text_of<misuse>([&] { (void)m.variable(size); }) == expected);
+    CHECK(text_of<misuse>([&] { (void)m.constant(size); }) == expected);
+    CHECK(text_of<misuse>([&] { m.make_room(size); }) == expected);
+    CHECK(text_of<misuse>([&] { (void)m.run({.outputs = {size}}, nothing); }) == expected);
+    CHECK(text_of<misuse>([&] { m.run<0>({.workspace = size}, nothing); }) == expected);
+    CHECK(text_of<misuse>([&] { (void)m.begin({.outputs = {size}}); }) == expected);
+    auto op = m.begin({.inputs = {v}});
+    CHECK(text_of<misuse>([&] { op.allocate(size); }) == expected);
+    CHECK(text_of<misuse>([&] { op.workspace(size); }) == expected);
+    CHECK(text_of<misuse>([&] { op.make_room(size); }) == expected);
+    op.allocate(unit);
+    m.drop(op.end(nothing));
+  }
+  // Each is possible, both together are not.
+  CHECK(text_of<misuse>([&] {
+          (void)m.run<2>({.outputs = {largest_request, unit}}, nothing);
+        }) == expected);
+  CHECK(text_of<misuse>([&] {
+          (void)m.run({.outputs = {largest_request}, .workspace = unit}, nothing);
+        }) == expected);
+  const memory_report r = report_of([&] { (void)m.run({.outputs = {largest_request}}, nothing); });
+  CHECK(r.requested == largest_request);
+  CHECK(r.smallest_budget >= largest_request);
+  CHECK(it.storage.used() == unit * 3);
+}

@@ -45,7 +45,7 @@ class budget_bounds {
       widest_ = std::max(widest_, own);
       most_made_ = std::max(most_made_, d.made + d.need);
     }
-    const bytes pieces = (d.restores ? largest_ : d.largest) * holds_;
+    const bytes pieces = times(d.restores ? largest_ : d.largest, holds_);
     // Any operator of the step may have to run again for what is missing.
     const bytes operation = d.restores ? std::max(own, widest_) : own;
     least_ = std::max(least_, constants + viewed_ + operation + pieces);
@@ -76,10 +76,16 @@ class budget_bounds {
   /// Has a host of that size always a slab for everything? Slabs don't move: of n slabs there are
   /// at most n + 1 holes between, each too small only if it is smaller than what leaves.
   [[nodiscard]] bool all_can_leave(bytes host_capacity) const noexcept {
-    return !stays_ && host_capacity >= kept_ + largest_ * (tensors_ + 1);
+    return !stays_ && host_capacity >= kept_ + times(largest_, tensors_ + 1);
   }
 
  private:
+  // No more than `largest_request`: what needs that much is beyond any memory.
+  [[nodiscard]] static bytes times(bytes n, std::uint64_t count) noexcept {
+    if (count > 0 && n.count > largest_request.count / count) return largest_request;
+    return n * count;
+  }
+
   bytes least_{}, all_{};  // the two budgets
   bytes kept_{};           // the most that existed at once
   std::size_t tensors_ = 0, gone_ = 0;

@@ -53,11 +53,16 @@ class open_operator {
 
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   [[nodiscard]] std::size_t outputs() const noexcept { return outputs_.size(); }
+  /// What it has allocated so far, rounded. O(pieces of scratch).
+  [[nodiscard]] bytes held_bytes() const {
+    return frame_->table.storage().rounded(scratch_bytes()) + made_;
+  }
 
   /// Begins: inputs together, tick taken, bracket open. If the outputs and the workspace that `op`
   /// lists do not fit, nothing is open afterwards.
   void open(const operation_span& op) {
     sizes_.clear(), outputs_.clear(), pieces_.clear(), scratch_.clear(), scratch_sizes_.clear();
+    made_ = {};
     typename frame_type::gathering inputs(*frame_, op, false);
     traits_ = op.traits, cost_ = op.cost;
     frame_->check.before(as_it_is(), traits_);
@@ -85,6 +90,7 @@ class open_operator {
       outputs_.reserve(outputs_.size() + 1);
       outputs_.push_back(obtain(size));
       sizes_.push_back(size);
+      made_ += frame_->table.storage().rounded(size);
     });
     return sizes_.size() - 1;
   }
@@ -187,11 +193,6 @@ class open_operator {
     else
       frame_->reclaimer.expect({.need = need});
   }
-  [[nodiscard]] bytes held_bytes() const {
-    bytes all = frame_->table.storage().rounded(scratch_bytes());
-    for (const bytes size : sizes_) all += frame_->table.storage().rounded(size);
-    return all;
-  }
   // All scratch, as one block that holds a replay's. One piece counts as it was asked for.
   [[nodiscard]] bytes scratch_bytes() const {
     if (scratch_sizes_.size() == 1) return scratch_sizes_.front();
@@ -261,6 +262,7 @@ class open_operator {
   bool open_ = false, bracket_ = false;  // it has begun; the storage's bracket is open now
   std::vector<bytes> sizes_;
   std::vector<block> outputs_;
+  bytes made_;  // of the outputs, rounded
   std::vector<bytes> scratch_sizes_;
   std::vector<block> scratch_;
   std::size_t seen_inputs_ = 0, seen_outputs_ = 0, seen_scratch_ = 0;  // shown to the caller

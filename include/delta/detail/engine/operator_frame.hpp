@@ -129,14 +129,13 @@ class operator_frame {
     return touched().subspan(inputs_);
   }
   /// Bytes of what the operator touches, each tensor once, but for constants, which are part of
-  /// every operator's need. Quadratic, as lists are short.
+  /// every operator's need. O(inputs + updates).
   [[nodiscard]] bytes footprint() const {
+    const std::uint32_t mark = table.tensors.next_mark();
     bytes all{};
-    for (std::size_t i = 0; i < touched_.size(); ++i) {
-      const auto here = touched_.begin() + std::ptrdiff_t(i);
-      const tensor& r = table.tensors[*here];
-      if (r.pinned != pin::both && std::find(touched_.begin(), here, *here) == here)
-        all += r.footprint;
+    for (const tensor_id t : touched_) {
+      const tensor& r = table.tensors[t];
+      if (std::exchange(r.mark, mark) != mark && r.pinned != pin::both) all += r.footprint;
     }
     return all;
   }
