@@ -1,8 +1,8 @@
-// delta: what is given up when no policy can let anything go any more: host copies beside bytes on
-// the device, then sources of what is dropped.
+// delta: what is given up for good: host copies beside bytes on the device, and what the program
+// has dropped but records read. When no policy can let anything go any more; and the latter as long
+// as the program needs no policy at all (reclaimer.hpp).
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -42,26 +42,21 @@ bool reclaim_host(Table& table) {
   return nothing;
 }
 
-/// The last resort: a tensor that the program has dropped, kept because something can only be
-/// recomputed from it, goes when all that hangs on it has its bytes: then nothing is lost but the
-/// chance to evict those. False: there is none. O(candidates and what hangs on them).
+/// A tensor that the program has dropped, kept because something can only be recomputed from it,
+/// goes when all that hangs on it has its bytes: then nothing is lost but the chance to evict
+/// those. The lowest id of those on the device; false: there is none. O(retained and what hangs on
+/// them).
 template <class Table>
 bool give_up_a_source(Table& table, std::vector<operator_id>& walk) {
   const graph& g = table.tensors;
-  const candidate_list& list = table.candidates();
-  // Of both sets, as who is parked depends on how victims are searched.
-  auto lowest = tensor_id::none;
-  for (const id_set* s : {&list.all(), &list.parked()})
-    for (const tensor_id t : *s) {
-      const tensor& r = g[t];
-      const bool needed = r.references > 0 || r.locks > 0 || r.wanted > 0;
-      if (needed || r.producer != operator_id::none || !nothing_hangs_on(g, t, walk)) continue;
-      lowest = std::min(lowest, t);
-      break;
-    }
-  if (lowest == tensor_id::none) return false;
-  table.forget_records_around(lowest);
-  return true;
+  for (const tensor_id t : table.candidates().retained()) {
+    const tensor& r = g[t];
+    const bool needed = r.locks > 0 || r.wanted > 0;
+    if (needed || r.where != residency::resident || !nothing_hangs_on(g, t, walk)) continue;
+    table.forget_records_around(t);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace delta::detail

@@ -58,6 +58,7 @@ class reclaimer {
     ++reservation_;
     operation_ = operation;
     table_->harvest();
+    stay_within_own_peak(need);
     while (table_->free_bytes() < need)
       if (!neighbours_.release(*this, need, piece) && !drop_cached()) release_something(need);
   }
@@ -172,6 +173,7 @@ class reclaimer {
   }
   /// What a call asks for, before anything is done for it: errors name budgets by that. O(1).
   void expect(const demand& d) noexcept {
+    own_peak_ = std::max(own_peak_, table_->referenced() + d.made + d.need);
     bounds_.note(d, table_->constants(), table_->existing(), table_->tensors.live_tensors());
   }
   [[nodiscard]] budget_bounds& bounds() noexcept { return bounds_; }
@@ -301,11 +303,28 @@ class reclaimer {
     if (drop_cached() || release_one(tier::idle)) return true;
     if (table_->copying()) return wait(), true;
     if (release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host(*table_)) return true;
+    return give_up_source();
+  }
+  bool give_up_source() {
     const bytes before = table_->existing();
     const std::size_t tensors = table_->tensors.live_tensors();
     const bool any = give_up_a_source(*table_, walk_);
     bounds_.give_up(tensors - table_->tensors.live_tensors(), before - table_->existing());
     return any;
+  }
+  /// As long as the program would fit by itself, it takes no more than it would: what is kept for
+  /// replays alone goes, rather than that the peak rises above the program's own. Under a budget
+  /// that the program has exceeded, all of it stays. O(1) where there is nothing of the kind.
+  void stay_within_own_peak(bytes need) {
+    if (own_peak_ > table_->storage().capacity()) return;
+    const candidate_list& kept = table_->candidates();
+    while (table_->storage().used() + need > own_peak_) {
+      if (drop_cached()) continue;
+      // Who could not go then can't go now, most likely: asked again when there is another one.
+      if (kept.retained().empty() || stuck_at_ == kept.ever_retained()) return;
+      if (give_up_source()) continue;
+      stuck_at_ = kept.ever_retained();
+    }
   }
   /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
   /// Another copy out would only queue behind them.
@@ -328,7 +347,9 @@ class reclaimer {
   [[no_unique_address]] event_sink<table_type, O> events_;
   contiguous_release<reclaimer> neighbours_;
   std::vector<operator_id> walk_;
-  ended_operator ended_;  // while nobody waits
+  bytes own_peak_{};            // the most that the program has referenced and asked for at once
+  std::uint64_t stuck_at_ = 0;  // so many had been retained when none of them could go
+  ended_operator ended_;        // while nobody waits
   std::uint64_t reservation_ = 0;
   static constexpr std::uint32_t most_replaced = 16;
   std::uint32_t replaced_ = 0;  // policies, in this step

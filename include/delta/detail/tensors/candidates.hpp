@@ -1,7 +1,9 @@
-// delta: the candidates: what a policy may be asked about; and what leaves without asking.
+// delta: the candidates: what a policy may be asked about; what leaves without asking; and what the
+// program has dropped, but records still read.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "delta/detail/tensors/graph.hpp"
@@ -20,12 +22,20 @@ namespace delta::detail {
 ///   cached      dropped by the program, computed again on the way to something else, and kept
 ///               while there is room
 ///
+/// Beside them, wherever their bytes are:
+///
+///   retained    dropped by the program, made by no record, and read by some: kept so that what was
+///               computed from them can be computed again
+///
 /// Sets of ids: O(1), and no heap but in `cover`, as what unlocks a tensor must not fail.
 class candidate_list {
  public:
   [[nodiscard]] const id_set& all() const noexcept { return list_; }
   [[nodiscard]] const id_set& parked() const noexcept { return parked_; }
   [[nodiscard]] const id_set& cached() const noexcept { return cached_; }
+  [[nodiscard]] const id_set& retained() const noexcept { return retained_; }
+  /// How many were retained so far, those that went again included.
+  [[nodiscard]] std::uint64_t ever_retained() const noexcept { return ever_retained_; }
   /// Bytes of what is cached.
   [[nodiscard]] bytes cached_bytes() const noexcept { return cached_bytes_; }
   /// What was enlisted, or became staler all at once, since whoever wants to know cleared this;
@@ -40,7 +50,7 @@ class candidate_list {
   /// Tensors below `rows` can be listed from now on. Throws std::bad_alloc.
   void cover(std::size_t rows) {
     if (rows <= moved_.words() * id_set::word_bits) return;
-    for (id_set* s : {&list_, &parked_, &cached_, &moved_}) s->cover(rows);
+    for (id_set* s : {&list_, &parked_, &cached_, &moved_, &retained_}) s->cover(rows);
   }
   /// Adds `t` to the candidates if it is one and is in no set.
   void enlist(graph& g, tensor_id t) noexcept {
@@ -79,6 +89,13 @@ class candidate_list {
     list_.erase(t);
     parked_.insert(t);
   }
+  void retain(tensor_id t) noexcept {
+    if (retained_.contains(t)) return;
+    retained_.insert(t);
+    ++ever_retained_;
+  }
+  /// `t` is retained no longer, if it was.
+  void let_go(tensor_id t) noexcept { retained_.erase(t); }
   /// Takes a candidate out of sight for the length of one search; `show` ends that.
   void hide(tensor_id t) noexcept { list_.erase(t); }
   void show(tensor_id t) noexcept { list_.insert(t); }
@@ -88,7 +105,8 @@ class candidate_list {
     return !r.listed && r.where == residency::resident && r.footprint.count > 0;
   }
 
-  id_set list_, parked_, cached_, moved_;
+  id_set list_, parked_, cached_, moved_, retained_;
+  std::uint64_t ever_retained_ = 0;
   bytes cached_bytes_{};
   bool noting_ = false;
 };

@@ -55,6 +55,8 @@ class residency_table {
   }
   /// Bytes of constants: they are part of every operator's need.
   [[nodiscard]] bytes constants() const noexcept { return constants_; }
+  /// Bytes of all tensors that the program references, wherever they are.
+  [[nodiscard]] bytes referenced() const noexcept { return referenced_; }
   /// Bytes of all tensors that are kept, wherever they are: dropped ones with a record, too.
   [[nodiscard]] bytes existing() const noexcept { return existing_; }
   [[nodiscard]] bool copying() const noexcept { return !copies_.claims().empty(); }
@@ -113,6 +115,7 @@ class residency_table {
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
     existing_ += r.footprint;
+    referenced_ += r.footprint;
     steps.created(t, r.footprint, persistent, pinned == pin::both);
     own(t, std::move(b));
     r.label = label;
@@ -313,6 +316,7 @@ class residency_table {
   /// Whoever still locks it frees it when he unlocks.
   void drop(tensor_id t) {
     if (--tensors[t].references > 0) return;
+    referenced_ -= tensors[t].footprint;
     if (steps.dropped(t, tensors[t])) closures_.dropped(tensors, t);
     tensors.reweigh(t);
     if (tensors[t].locks == 0) free_if_useless(t);
@@ -442,6 +446,7 @@ class residency_table {
   /// Frees whatever an unreferenced tensor still has. Never throws, as destructors come here.
   void free_all_of(tensor_id t) {
     end_flight(t, false);
+    candidates_.let_go(t);
     tensor& r = tensors[t];
     if (r.device) storage_->free(std::move(r.device));
     if (r.where == residency::host) std::erase(offloaded_, t);
@@ -462,6 +467,7 @@ class residency_table {
       const bool source = r.producer == operator_id::none && r.edges != tensor::nowhere;
       if (source || r.wanted > 0) {  // retained: it may still be released under pressure
         candidates_.enlist(tensors, t);
+        if (source) candidates_.retain(t);
         continue;
       }
       free_all_of(t);
@@ -488,7 +494,7 @@ class residency_table {
   std::vector<operator_id> broken_;
   copies_under_way copies_;
   std::vector<memory_stretch> layout_;
-  bytes leaving_{}, constants_{}, existing_{};
+  bytes leaving_{}, constants_{}, existing_{}, referenced_{};
 };
 
 }  // namespace delta::detail
