@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "delta/observer.hpp"
 #include "delta/storage/storage.hpp"
@@ -15,15 +16,21 @@ namespace delta::detail {
 /// What every operator takes besides, however small it is: about a launch.
 inline constexpr nanoseconds assumed_launch{1000};
 
-/// A guess at what an operator takes that touches so many bytes: a launch, and the bytes at the
-/// rate at which the storage moves them (`move_rate`; where it has none, or moves take no time,
-/// `assumed_move_rate`). What computes much for each byte takes longer, and nobody knows. At least
-/// 1 us. O(1).
-template <Storage S>
-[[nodiscard]] nanoseconds guess_by_bytes(S& storage, bytes touched) {
+/// A guess at what an operator takes: a launch, and the bytes that it touches, each tensor once, at
+/// the rate at which the storage moves bytes (`move_rate`; where it has none, or moves take no
+/// time, `assumed_move_rate`). What computes much for each byte takes longer, and nobody knows. At
+/// least 1 us. Quadratic in the lists, as they are short.
+template <class Table>
+[[nodiscard]] nanoseconds guess_cost(Table& table, std::span<const tensor_id> inputs,
+                                     std::span<const tensor_id> updates,
+                                     std::span<const tensor_id> made, bytes workspace) {
+  bytes touched = table.storage().rounded(workspace);
+  for (const auto list : {inputs, updates, made})
+    for (auto here = list.begin(); here != list.end(); ++here)
+      if (std::find(list.begin(), here, *here) == here) touched += table.tensors[*here].footprint;
   double rate = assumed_move_rate;
-  if constexpr (shows_its_holes<S>)
-    if (const double told = storage.move_rate(); told > 0) rate = told;
+  if constexpr (shows_its_holes<typename Table::storage_type>)
+    if (const double told = table.storage().move_rate(); told > 0) rate = told;
   constexpr double most = 1e15;  // ten days; a sum of them is still a number of ns
   const double ns = std::min(static_cast<double>(touched.count) * 1e9 / rate, most);
   return assumed_launch + nanoseconds{static_cast<std::int64_t>(ns)};
@@ -36,9 +43,8 @@ class guess_watch {
  public:
   /// An operator whose cost is a guess was queued; `done` is its first stamp.
   void guessed(counters& c, stamp done) noexcept {
-    if (measures_) return;
     if (certain_) return void(++c.guessed_costs);
-    if (undecided_++ == 0) oldest_ = done;
+    if (!measures_ && undecided_++ == 0) oldest_ = done;
   }
   /// The storage has measured an operator; `guess`: the time takes the place of a guess.
   void measured(counters& c, bool guess) noexcept {

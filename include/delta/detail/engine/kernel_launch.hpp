@@ -216,22 +216,6 @@ class launcher {
     return evicts<typename Reclaimer::decider_type>() && outputs > 0 &&
            may_be_replayed(inputs, updates, traits);
   }
-  /// What stands for the cost of an operator that has just run, by what it touches, each tensor
-  /// once; 0 where the program said it (`prior`), or it is known. `done`: the operator's first
-  /// stamp. Quadratic in its inputs, as lists are short.
-  [[nodiscard]] nanoseconds guess(std::span<const tensor_id> inputs,
-                                  std::span<const tensor_id> updates,
-                                  std::span<const tensor_id> made, bytes workspace,
-                                  nanoseconds prior, stamp done) {
-    if (prior.count() != 0 || table_->cost_of(done)) return {};
-    bytes touched = table_->storage().rounded(workspace);
-    for (const auto list : {inputs, updates, made})
-      for (std::size_t i = 0; i < list.size(); ++i)
-        if (const auto here = list.begin() + std::ptrdiff_t(i);
-            std::find(list.begin(), here, *here) == here)
-          touched += table_->tensors[*here].footprint;
-    return guess_by_bytes(table_->storage(), touched);
-  }
   /// A record from which `ids` can be made again. `pieces`: the stamps of the work that made them,
   /// one per bracket. What their times are is learned now or later; until then `prior` stands in,
   /// what the program said, or where it said nothing, a guess.
@@ -244,9 +228,8 @@ class launcher {
     r.sequence = w.sequence;
     r.traits = traits;
     r.name = name;
-    const nanoseconds by_bytes = guess(w.inputs, w.updates, ids, workspace, prior, pieces.front());
-    r.guessed = by_bytes.count() > 0;
-    r.cost = r.guessed ? by_bytes : prior;
+    r.guessed = prior.count() == 0 && !table_->cost_of(pieces.front());
+    r.cost = r.guessed ? guess_cost(*table_, w.inputs, w.updates, ids, workspace) : prior;
     // The first piece replaces the prior, the others add to it.
     bool first = true;
     for (const stamp done : pieces) {
@@ -269,8 +252,10 @@ class launcher {
       if (u.again) table_->counts.recompute_time += took;
       operator_record& r = table_->tensors[u.op];
       const bool here = r.in_use && r.sequence == u.sequence;
-      note_measured(r, here);
-      if (here) table_->set_cost(u.op, u.first ? took : r.cost + took);
+      guesses_.measured(table_->counts, here && r.guessed);
+      if (!here) return;
+      r.guessed = false;
+      table_->set_cost(u.op, u.first ? took : r.cost + took);
     });
     table_->steps.poll_times(cost_of);
     if (guesses_.warns(table_->storage(), table_->counts, cost_of, step_ends)) {
@@ -302,7 +287,8 @@ class launcher {
     // A storage in virtual time goes on by what it is told: as at first, so not by a guess.
     const stamp done = launch(r.replay, again, r.guessed ? nanoseconds{} : r.cost);
     if (const auto took = table_->cost_of(done)) {
-      note_measured(r, true);
+      guesses_.measured(table_->counts, r.guessed);
+      r.guessed = false;
       table_->set_cost(o, *took);
       table_->counts.recompute_time += *took;
     } else {
@@ -344,11 +330,6 @@ class launcher {
       throw;
     }
     return close(cost);
-  }
-  // The storage measures; `of_record`: what it has measured is the record's.
-  void note_measured(operator_record& r, bool of_record) {
-    guesses_.measured(table_->counts, of_record && r.guessed);
-    if (of_record) r.guessed = false;
   }
   // Work of a record whose time is not known yet.
   struct unmeasured {

@@ -82,10 +82,10 @@ class step_recorder {
   void abort() noexcept { past_.abort_operator(); }
   /// It has made these. Its time is the sum over `pieces`, where `cost_of` knows all of them by
   /// now; else until then `prior`, what the program said, or what it took in the step before, or
-  /// `guess`. `workspace` is rounded.
-  template <class Tensors, class CostOf>
+  /// `guess()`. `workspace` is rounded.
+  template <class Guess, class Tensors, class CostOf>
   void end(std::span<const tensor_id> made, bytes workspace, trait traits, nanoseconds prior,
-           nanoseconds guess, std::span<const stamp> pieces, const Tensors& tensors,
+           const Guess& guess, std::span<const stamp> pieces, const Tensors& tensors,
            const CostOf& cost_of) {
     nanoseconds cost{};
     bool known = true;
@@ -99,7 +99,8 @@ class step_recorder {
     const bool nothing = !known && prior.count() == 0;
     past_.end(
         made, workspace, traits, nothing ? -1.0 : static_cast<double>(cost.count()),
-        [&](tensor_id t) { return tensors[t].footprint; }, static_cast<double>(guess.count()));
+        [&](tensor_id t) { return tensors[t].footprint; },
+        nothing ? static_cast<double>(guess().count()) : 0.0);
     bool first = true;
     if (!known)
       for (const stamp s : pieces) untimed_.add(s, {position, std::exchange(first, false)});
