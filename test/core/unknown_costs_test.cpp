@@ -226,7 +226,7 @@ TEST_CASE("times that come late take the place of guesses, and nobody is warned"
   const network net(2);
   const bytes half = net.half_of_peak();
   const auto measured = net.train(half, {}, machine::at_once, 3);
-  for (const std::size_t behind : {1, 8, 30}) {
+  for (const std::size_t behind : {1u, 8u, 30u}) {
     CAPTURE(behind);
     const auto late = net.train(half, {}, behind, 3);
     CHECK(late.counts.guessed_costs == 0);
