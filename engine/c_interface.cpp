@@ -3,6 +3,7 @@
 #include "delta/engine/c_interface.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -19,6 +20,7 @@
 
 #include "delta/engine/engine.hpp"
 #include "delta/error.hpp"
+#include "delta/observer.hpp"
 #include "delta/storage/arena.hpp"
 #include "delta/storage/host_device.hpp"
 #include "delta/timeline.hpp"
@@ -202,8 +204,19 @@ struct delta_manager {
         manager(make_manager(o.policy == nullptr ? "adaptive" : o.policy, held->storage(),
                              {.observer = told.get(),
                               .strict = o.strict != 0,
-                              .check_replays = o.check_replays != 0})) {}
+                              .check_replays = o.check_replays != 0})),
+        warn(o.warn),
+        warn_self(o.warn_self) {}
 
+  // That costs are guessed is said once, when something has to leave by them.
+  void warn_of_costs() {
+    const counters& c = manager->counts();
+    if (c.guessed_costs == 0 || c.decisions == 0 || std::exchange(warned, true)) return;
+    if (warn != nullptr)
+      warn(warn_self, costs_unknown_warning);
+    else
+      std::fprintf(stderr, "delta: %s\n", costs_unknown_warning);
+  }
   // Kernels and errors name operators for as long as they live; there are few names.
   const char* keep(const char* name, const char* otherwise) {
     return name == nullptr ? otherwise : names.emplace(name).first->c_str();
@@ -269,6 +282,9 @@ struct delta_manager {
   std::vector<std::optional<manager_interface::view>> views;
   std::optional<manager_interface::open_operator> open;
   std::optional<call> shown;
+  void (*warn)(void*, const char*);
+  void* warn_self;
+  bool warned = false;
 };
 
 namespace {
@@ -280,6 +296,7 @@ delta_status called(delta_manager& m, const F& f) noexcept {
   const delta_status status = caught(m.error, f);
   if (--m.calls > 0) return status;
   delta_error ignored;
+  caught(ignored, [&] { m.warn_of_costs(); });
   for (std::size_t i = 0; i < m.late.size();
        ++i) {  // a kernel that goes with a tensor may add some
     const auto [t, shares] = m.late[i];
@@ -435,6 +452,7 @@ void delta_count(const delta_manager* m, delta_counts* counts) {
   counts->operators = c.operators, counts->evictions = c.evictions;
   counts->offloads = c.offloads, counts->reloads = c.reloads, counts->recomputes = c.recomputes;
   counts->replays_checked = c.replays_checked, counts->replays_unchecked = c.replays_unchecked;
+  counts->guessed_costs = c.guessed_costs;
   m->held->figures(*counts);
 }
 

@@ -9,6 +9,7 @@
 
 #include "delta/engine/c_interface.h"
 #include "delta/storage/device.hpp"
+#include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
@@ -61,6 +62,9 @@ class foreign_device {
   [[nodiscard]] double rate(direction d) const { return table_.rate(table_.self, int(d)); }
   [[nodiscard]] nanoseconds latency(direction d) const { return asked(table_.latency, d); }
   [[nodiscard]] nanoseconds backlog(direction d) const { return asked(table_.backlog, d); }
+  [[nodiscard]] double move_rate() const {
+    return table_.move_rate == nullptr ? assumed_move_rate : table_.move_rate(table_.self);
+  }
   void* native_stream() {
     return table_.native_stream == nullptr ? nullptr : table_.native_stream(table_.self);
   }

@@ -23,7 +23,8 @@ namespace delta::executor {
 /// | `decision`       | its number, from 1                                                       |
 /// | `time_ns`        | when, by the storage's clock; of a recompute, when it began              |
 /// | `for`            | the operation that needed room or the tensor; of a recompute, its own    |
-/// | `what`           | evict, offload, clean_drop, reload, prefetch, wait or recompute          |
+/// | `what`           | evict, offload, clean_drop, reload, prefetch, wait, recompute, or once   |
+/// |                  | costs_unknown (observer.hpp)                                             |
 /// | `tensor`         | the manager's number of it, used again after a drop; null: none          |
 /// | `label`          | the operation that made it, or what the program called it                |
 /// | `bytes`          | its size as the program asked for it                                     |
@@ -58,8 +59,9 @@ class decision_log {
  private:
   /// Empty: no decision, but work.
   static constexpr std::string_view name_of(event_kind what) noexcept {
-    constexpr std::array<std::string_view, 10> names{
-        "", "recompute", "", "", "evict", "offload", "clean_drop", "reload", "prefetch", "wait"};
+    constexpr std::array<std::string_view, 11> names{
+        "",           "recompute", "",         "",     "evict",        "offload",
+        "clean_drop", "reload",    "prefetch", "wait", "costs_unknown"};
     return names[static_cast<std::size_t>(what)];
   }
   void write(const event& e) {

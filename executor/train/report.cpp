@@ -9,6 +9,7 @@
 #include "cli/format.hpp"
 #include "cli/output_file.hpp"
 #include "cli/text_table.hpp"
+#include "delta/observer.hpp"
 
 namespace delta::executor {
 namespace {
@@ -86,6 +87,7 @@ void each_field(auto& r, auto&& visit)
   visit("prefetches", r.prefetches);
   visit("replays_checked", r.replays_checked);
   visit("replays_unchecked", r.replays_unchecked);
+  visit("guessed_costs", r.guessed_costs);
   visit("host_waits", r.host_waits);
   visit("moves", r.moves);
   visit("moved_bytes", r.moved_bytes);
@@ -273,6 +275,10 @@ void print_table(std::ostream& out, std::span<const train_report> reports) {
       out << r.model << ' ' << r.policy << ": " << *r.replays_checked
           << " operators gave the same bits when they ran again at once; "
           << r.replays_unchecked.value_or(0) << " had no room to run again\n";
+  for (const train_report& r : reports)
+    if (r.guessed_costs)
+      out << r.model << ' ' << r.policy << ": " << *r.guessed_costs << ' ' << costs_unknown_warning
+          << '\n';
   for (const train_report& r : reports) {
     if (!r.learned) continue;
     out << sentence(r, *r.learned) << '\n';

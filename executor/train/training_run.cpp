@@ -381,6 +381,7 @@ void report_run(train_report& r, run_outcome&& run) {
     r.replays_checked = run.counts.replays_checked;
     r.replays_unchecked = run.counts.replays_unchecked;
   }
+  if (run.counts.guessed_costs > 0) r.guessed_costs = run.counts.guessed_costs;
   r.host_waits = run.counts.waits;
   r.copy_threads = run.copy_threads;
   r.moves = run.moves;

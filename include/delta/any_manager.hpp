@@ -56,6 +56,10 @@ struct any_options {
   /// The machine; null: the host's own memory. Copied; what its `self` points to outlives the
   /// manager, and all its tensors and views.
   const delta_device* device = nullptr;
+  /// Gets a line of text when the manager has something to warn of, each warning once; null: it is
+  /// written to stderr. It must not call the manager. `warn_self` is handed to it.
+  void (*warn)(void* warn_self, const char* line) = nullptr;
+  void* warn_self = nullptr;
 };
 
 /// The manager. `Errors` says what becomes of errors: errors_returned, or errors_thrown. A copy is
@@ -70,10 +74,17 @@ class basic_any_manager {
   /// A manager of the policy that the options name. Fails with DELTA_UNKNOWN_POLICY,
   /// DELTA_BAD_OPTION, DELTA_OUT_OF_MEMORY.
   static result<basic_any_manager> make(const any_options& o) {
-    const delta_options options{
-        o.policy.c_str(),         o.budget,         o.host_budget,           o.granularity,
-        o.keep_addresses ? 1 : 0, o.strict ? 1 : 0, o.check_replays ? 1 : 0, o.device,
-        o.observer.c_str()};
+    const delta_options options{o.policy.c_str(),
+                                o.budget,
+                                o.host_budget,
+                                o.granularity,
+                                o.keep_addresses ? 1 : 0,
+                                o.strict ? 1 : 0,
+                                o.check_replays ? 1 : 0,
+                                o.device,
+                                o.observer.c_str(),
+                                o.warn,
+                                o.warn_self};
     delta_error error;
     basic_any_manager made;
     made.core_->manager = delta_create(&options, &error);

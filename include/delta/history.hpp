@@ -259,13 +259,13 @@ class history {
     matcher_.abort(storages, [this] { refile(); });
   }
   /// It has made these. `workspace` is rounded; `cost`, in ns, is what is known by now, negative:
-  /// nothing.
+  /// nothing; then it is what the step before has, or `guess`.
   template <class SizeOf>
   void end(std::span<const tensor_id> made, bytes workspace, trait traits, double cost,
-           const SizeOf& size_of) {
+           const SizeOf& size_of, double guess = 0) {
     matcher_.end();
     const std::uint32_t here = log_.record().length() - 1;
-    log_.end(made, workspace, traits, cost >= 0 ? cost : matcher_.cost_of(here),
+    log_.end(made, workspace, traits, cost >= 0 ? cost : matcher_.cost_of(here, guess),
              live_ + workspace.count, size_of);
     matcher_.compare(log_.record(), [this] { refile(); });
   }

@@ -44,7 +44,7 @@ struct operation_span {
   std::span<const tensor_id> updates = {};  ///< changed in place: a new version of the same tensor
   bytes workspace{};                        ///< scratch, for the time of the kernel
   trait traits = trait::pure;
-  nanoseconds cost{};             ///< what it is expected to take; 0: unknown
+  nanoseconds cost{};             ///< what it is expected to take; 0: unknown, measured or guessed
   const char* name = "operator";  ///< for errors and timelines; outlives its outputs
 };
 

@@ -29,6 +29,10 @@ struct counters {
   nanoseconds recompute_time{};               ///< as measured, where known
   std::uint64_t replays_checked = 0;    ///< operators run twice and compared (replay_check.hpp)
   std::uint64_t replays_unchecked = 0;  ///< that should have been, and no room was to be had
+  /// Operators whose cost is a guess, by the bytes that they touch: the program said none
+  /// (operation::cost), and the storage measures none (Storage::elapsed). 0 as long as it is not
+  /// certain that it does not.
+  std::uint64_t guessed_costs = 0;
 };
 
 /// What an event tells of: work of an engine, with a beginning and a length, or a decision, which
@@ -43,8 +47,16 @@ enum class event_kind : std::uint8_t {
   clean_drop,  ///< they go, as the host has a copy
   reload,      ///< a tensor comes back because it is needed
   prefetch,    ///< it comes back early
-  wait         ///< the host waits for a copy to free bytes
+  wait,        ///< the host waits for a copy to free bytes
+  /// A warning, told once, when something has to leave and it is certain that some operators' costs
+  /// will never be known: what is recomputed is chosen by guesses (counters::guessed_costs).
+  costs_unknown
 };
+
+/// What event_kind::costs_unknown says, in a line for people.
+inline constexpr const char* costs_unknown_warning =
+    "operators of unknown cost are priced by the bytes that they touch: the program gives no "
+    "operation::cost, and the device measures none; one that does chooses better what to recompute";
 
 /// Bytes at one instant: all that is taken of the device, what of that is being copied out to leave
 /// or was not used since its copy in began, and what is taken of the host.

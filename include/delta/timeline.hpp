@@ -60,9 +60,9 @@ class timeline {
   [[nodiscard]] std::uint64_t decisions() const noexcept { return decisions_; }
   /// "offload", as the timeline has it.
   static std::string_view name_of(event_kind what) noexcept {
-    constexpr std::array<std::string_view, 10> names{
-        "run",     "recompute",  "copy out", "copy in",  "evict",
-        "offload", "clean drop", "reload",   "prefetch", "wait"};
+    constexpr std::array<std::string_view, 11> names{
+        "run",        "recompute", "copy out", "copy in", "evict",        "offload",
+        "clean drop", "reload",    "prefetch", "wait",    "costs unknown"};
     return names[static_cast<std::size_t>(what)];
   }
 

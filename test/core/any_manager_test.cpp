@@ -333,6 +333,40 @@ TEST_CASE("any_manager: check_replays names a kernel that gives other bits when 
   CHECK(m.counts().replays_checked == 1);
 }
 
+TEST_CASE("any_manager: a device that measures nothing is warned of once") {
+  table t;
+  delta_device device = t.functions();
+  std::vector<std::string> lines;
+  any_options o = options(4, 0, "online");
+  o.device = &device;
+  o.warn = [](void* to, const char* line) {
+    static_cast<std::vector<std::string>*>(to)->emplace_back(line);
+  };
+  o.warn_self = &lines;
+  const auto recompute = [&] {
+    any_manager m = make(o);
+    std::vector<any_tensor> made;
+    for (int k = 0; k < 50; ++k)
+      made.push_back(m.run(any_operation("fill").makes({unit}), fill).value());
+    for (const any_tensor& x : made) CHECK(first_byte(m, x) == 7);
+    CHECK(m.counts().recomputes > 0);
+    return m.counts().guessed_costs;
+  };
+  CHECK(recompute() == 0);
+  CHECK(lines.empty());
+  device.elapsed = [](void*, int, std::uint64_t) { return std::int64_t{-1}; };
+  CHECK(recompute() == 50);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines.front().find("unknown cost") != std::string::npos);
+  int asked = 0;
+  device.self = &t;
+  static int* count = nullptr;
+  count = &asked;
+  device.move_rate = [](void*) { return ++*count, 1e12; };
+  CHECK(recompute() == 50);
+  CHECK(asked > 0);
+}
+
 TEST_CASE("any_manager: a device that has not so much memory") {
   table t;
   delta_device device = t.functions();

@@ -92,7 +92,7 @@ TEST_CASE("work that nobody decided is not in the log") {
             .empty());
   for (const event_kind what :
        {event_kind::recompute, event_kind::evict, event_kind::offload, event_kind::clean_drop,
-        event_kind::reload, event_kind::prefetch, event_kind::wait})
+        event_kind::reload, event_kind::prefetch, event_kind::wait, event_kind::costs_unknown})
     CHECK(lines_of(log_of({{.what = what}})).size() == 1);
 }
 

@@ -81,13 +81,15 @@ typedef struct delta_device {
   uint64_t (*end)(void* self);
   int (*reached)(void* self, int engine, uint64_t point);
   void (*wait)(void* self, int engine, uint64_t point);
-  int64_t (*elapsed)(void* self, int engine, uint64_t point); /* -1: not known (yet) */
+  /* -1: not known (yet). Where it is never known, give cost_ns, or costs are guessed. */
+  int64_t (*elapsed)(void* self, int engine, uint64_t point);
   int64_t (*now)(void* self);
   int64_t (*waited)(void* self);                 /* may be NULL: nobody asks */
   double (*rate)(void* self, int direction);     /* bytes per second */
   int64_t (*latency)(void* self, int direction); /* may be NULL: none */
   int64_t (*backlog)(void* self, int direction); /* may be NULL: none */
   void* (*native_stream)(void* self);            /* may be NULL: there is none */
+  double (*move_rate)(void* self); /* bytes per second within the device; may be NULL: 8e9 */
 } delta_device;
 
 /* How a manager is made. All zero but for the budget is a choice that works. */
@@ -104,6 +106,10 @@ typedef struct delta_options {
   /* NULL or "": nobody; "timeline:FILE": a timeline for ui.perfetto.dev, complete once the manager
    * is destroyed. */
   const char* observer;
+  /* Gets a line of text, without its end, when the manager has something to warn of; each warning
+   * comes once. NULL: it is written to stderr. It must not call the manager. */
+  void (*warn)(void* warn_self, const char* line);
+  void* warn_self;
 } delta_options;
 
 /* NULL where it fails; `error`, if not NULL, says why. */
@@ -171,7 +177,7 @@ typedef struct delta_operation {
   size_t update_count;
   uint64_t workspace;
   unsigned traits;
-  int64_t cost_ns; /* what it is expected to take; 0: not known */
+  int64_t cost_ns; /* what it is expected to take; 0: not known, measured or guessed */
   const char* name;
 } delta_operation;
 
@@ -197,7 +203,8 @@ delta_status delta_end_of_step(delta_manager* m);
 typedef struct delta_counts {
   uint64_t operators, evictions, offloads, reloads, recomputes; /* since it was made */
   uint64_t replays_checked, replays_unchecked;                  /* operators, with check_replays */
-  uint64_t used, peak, host_used, host_peak;                    /* bytes, now and at most */
+  uint64_t guessed_costs; /* operators: neither cost_ns nor the device tells what they take */
+  uint64_t used, peak, host_used, host_peak; /* bytes, now and at most */
 } delta_counts;
 void delta_count(const delta_manager* m, delta_counts* counts);
 

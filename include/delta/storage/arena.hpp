@@ -110,11 +110,11 @@ class device_engines {
   [[nodiscard]] double rate(direction d) const {
     return model_ ? model_->rate(d) : device_->rate(d);
   }
-  // The device's word where it gives one; else what one core of a current machine reaches.
+  // The device's word where it gives one.
   [[nodiscard]] double move_rate() const {
     if (model_) return model_->move_rate();
     if constexpr (knows_its_move_rate<D>) return device_->move_rate();
-    return 8e9;
+    return assumed_move_rate;
   }
   [[nodiscard]] nanoseconds latency(direction d) const {
     return model_ ? model_->latency(d) : device_->latency(d);

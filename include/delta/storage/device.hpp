@@ -54,7 +54,8 @@ concept brackets_compute =
       { d.end() } -> std::same_as<stamp>;
     };
 
-/// As in Storage: `reached` asks, `wait` makes the host wait, `elapsed` may know what work took.
+/// As in Storage: `reached` asks, `wait` makes the host wait, `elapsed` may know what work took. A
+/// device that never knows leaves the manager to guess what is dear to recompute, by bytes.
 template <class D>
 concept answers_for_stamps = requires(D& d, stamp s) {
   { d.reached(s) } -> std::same_as<bool>;
@@ -83,7 +84,8 @@ template <class D>
 concept times_beginnings = requires(D& d, stamp s) {
   { d.began(s) } -> std::same_as<std::optional<nanoseconds>>;
 };
-/// `move_rate()`: bytes per second within the device (default: one core's).
+/// `move_rate()`: bytes per second within the device (default: one core's). What operators of
+/// unknown cost are priced by, too.
 template <class D>
 concept knows_its_move_rate = requires(const D& d) {
   { d.move_rate() } -> std::convertible_to<double>;

@@ -82,7 +82,9 @@ concept ends_operators = requires(S& s, nanoseconds cost) {
 };
 
 /// `reached(stamp)` asks, `wait(stamp)` makes the host wait (in virtual time: advances the clock),
-/// `elapsed(stamp)` is an operator's or a copy's measured time: known now, later, or never.
+/// `elapsed(stamp)` is an operator's or a copy's measured time: known now, later, or never. Where
+/// it is never known, say what operators cost (operation::cost): else they are priced by the bytes
+/// that they touch, and counters::guessed_costs counts them.
 template <class S>
 concept asks_for_stamps = requires(S& s, stamp p) {
   { s.reached(p) } -> std::same_as<bool>;
@@ -164,6 +166,9 @@ concept shows_its_holes = requires(S& s, bytes n, void (*f)(std::uint32_t, bytes
   { s.move_rate() } -> std::same_as<double>;
   s.walk_blocks(f);
 };
+/// What moves are taken to reach where nobody says, in bytes per second: one core of a current
+/// machine.
+inline constexpr double assumed_move_rate = 8e9;
 /// `burden(direction)`: compute time lost per ns of copying that way at the same time, from 0 to 1
 /// (default: 0); `alone(stamp)`: what an operator would have taken without copies beside it, known
 /// when `elapsed` is (default: that).

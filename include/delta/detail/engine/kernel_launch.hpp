@@ -2,9 +2,10 @@
 // bracket around them, the records from which they are replayed, and what they were found to cost.
 // The first run and a replay take the same way, or a replay could differ from the run it repeats.
 //
-// A cost starts as what the program said (its prior, 0 if it said nothing), and is replaced by what
-// the storage measured, when that is known: at once, or before one of the next operators. A replay
-// measures anew. So c_r is what the operator took last (repairs P-12, P-16).
+// A cost starts as what the program said (its prior), or where it said nothing, as a guess by the
+// bytes that the operator touches (guessed_costs.hpp). It is replaced by what the storage measured,
+// when that is known: at once, or before one of the next operators. A replay measures anew. So c_r
+// is what the operator took last (repairs P-12, P-16).
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "delta/concepts.hpp"
+#include "delta/detail/engine/guessed_costs.hpp"
 #include "delta/detail/history/pending_times.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
@@ -215,7 +217,8 @@ class launcher {
            may_be_replayed(inputs, updates, traits);
   }
   /// A record from which `ids` can be made again. `pieces`: the stamps of the work that made them,
-  /// one per bracket. What their times are is learned now or later; `prior` stands in until then.
+  /// one per bracket. What their times are is learned now or later; until then `prior` stands in,
+  /// what the program said, or where it said nothing, a guess.
   void record(const workload& w, std::span<const tensor_id> ids, kernel&& body, bytes workspace,
               trait traits, const char* name, nanoseconds prior, std::span<const stamp> pieces) {
     const operator_id o = table_->tensors.add_record(w.inputs, ids, w.updates);
@@ -225,33 +228,43 @@ class launcher {
     r.sequence = w.sequence;
     r.traits = traits;
     r.name = name;
-    r.cost = prior;
+    r.guessed = prior.count() == 0 && !table_->cost_of(pieces.front());
+    r.cost = r.guessed ? guess_cost(*table_, w.inputs, w.updates, ids, workspace) : prior;
     // The first piece replaces the prior, the others add to it.
     bool first = true;
     for (const stamp done : pieces) {
-      if (const auto took = table_->cost_of(done))
+      if (const auto took = table_->cost_of(done)) {
         r.cost = first ? *took : r.cost + *took;
-      else
+        r.guessed = r.guessed && !first;
+      } else {
         pending_.add(done, {o, r.sequence, first, false});
+      }
       first = false;
     }
+    if (r.guessed) guesses_.guessed(table_->counts, pieces.front());
   }
   /// Takes note of operators whose time is known by now, so that c_r is a measured cost (P-12).
-  /// A storage that never knows keeps the prior. A record may have gone, or be another's by now:
-  /// its number tells. Amortised O(1) per operator.
-  void learn_costs() {
+  /// A storage that never knows keeps the prior, or the guess, and the observer is told so once. A
+  /// record may have gone, or be another's by now: its number tells. Amortised O(1) per operator.
+  void learn_costs(bool step_ends = false) {
     const auto cost_of = [&](stamp s) { return table_->cost_of(s); };
     pending_.poll(cost_of, [&](const unmeasured& u, nanoseconds took) {
       if (u.again) table_->counts.recompute_time += took;
-      const operator_record& r = table_->tensors[u.op];
-      if (r.in_use && r.sequence == u.sequence)
-        table_->set_cost(u.op, u.first ? took : r.cost + took);
+      operator_record& r = table_->tensors[u.op];
+      const bool here = r.in_use && r.sequence == u.sequence;
+      guesses_.measured(table_->counts, here && r.guessed);
+      if (!here) return;
+      r.guessed = false;
+      table_->set_cost(u.op, u.first ? took : r.cost + took);
     });
     table_->steps.poll_times(cost_of);
+    if (guesses_.warns(table_->storage(), table_->counts, cost_of, step_ends)) {
+      reclaimer_->events().tell(event_kind::costs_unknown, "");
+    }
   }
   /// At the end of a step: all records go.
   void forget_costs() {
-    learn_costs();
+    learn_costs(true);
     pending_.clear();
   }
 
@@ -271,8 +284,11 @@ class launcher {
     // The same number as the first time, so random kernels draw the same.
     const workload again{g.inputs(o),        g.updates(o), fresh.outputs,
                          fresh.workspaces(), r.sequence,   true};
-    const stamp done = launch(r.replay, again, r.cost);
+    // A storage in virtual time goes on by what it is told: as at first, so not by a guess.
+    const stamp done = launch(r.replay, again, r.guessed ? nanoseconds{} : r.cost);
     if (const auto took = table_->cost_of(done)) {
+      guesses_.measured(table_->counts, r.guessed);
+      r.guessed = false;
       table_->set_cost(o, *took);
       table_->counts.recompute_time += *took;
     } else {
@@ -329,6 +345,7 @@ class launcher {
   std::vector<const block*> reads_, writes_;
   std::vector<std::byte*> pointers_;
   pending_times<unmeasured> pending_;
+  guess_watch guesses_;
   bool kernel_failed_ = false;
 };
 

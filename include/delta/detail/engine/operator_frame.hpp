@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/engine/guessed_costs.hpp"
 #include "delta/detail/engine/idle_work.hpp"
 #include "delta/detail/engine/in_place_updates.hpp"
 #include "delta/detail/engine/kernel_launch.hpp"
@@ -155,8 +156,10 @@ class operator_frame {
   void note_end(std::span<const tensor_id> ids, bytes workspace, trait traits, nanoseconds prior,
                 std::span<const stamp> pieces) {
     if constexpr (recorder::enabled)
-      table.steps.end(ids, table.storage().rounded(workspace), traits, prior, pieces, table.tensors,
-                      [&](stamp s) { return table.cost_of(s); });
+      table.steps.end(
+          ids, table.storage().rounded(workspace), traits, prior,
+          [&] { return guess_cost(table, reads(), updates(), ids, workspace); }, pieces,
+          table.tensors, [&](stamp s) { return table.cost_of(s); });
     ++table.counts.operators;
     made_ = ids;
     reclaimer.events().work(event_kind::run, name_, ids, pieces.back());

@@ -58,10 +58,11 @@ class step_matcher {
                           : e.time + next.time;
     return std::max(0.0, (at - elapsed()) * time_scale_);
   }
-  /// What an operator of the step took in the record, in ns; 0 where that does not have it.
-  [[nodiscard]] double cost_of(std::uint32_t here) const noexcept {
+  /// What an operator of the step took in the record, in ns; `otherwise` where that does not have
+  /// it.
+  [[nodiscard]] double cost_of(std::uint32_t here, double otherwise) const noexcept {
     const bool has = follows() && matches_[here] != none;
-    return has ? followed().operations[matches_[here]].cost : 0.0;
+    return has ? followed().operations[matches_[here]].cost : otherwise;
   }
   /// How the step's sizes and times compare with the record's.
   [[nodiscard]] double size_scale() const noexcept { return size_scale_; }

@@ -81,11 +81,12 @@ class step_recorder {
   /// It was given up. O(storages of the step).
   void abort() noexcept { past_.abort_operator(); }
   /// It has made these. Its time is the sum over `pieces`, where `cost_of` knows all of them by
-  /// now; else until then `prior`, what the program said, or what it took in the step before.
-  /// `workspace` is rounded.
-  template <class Tensors, class CostOf>
+  /// now; else until then `prior`, what the program said, or what it took in the step before, or
+  /// `guess()`. `workspace` is rounded.
+  template <class Guess, class Tensors, class CostOf>
   void end(std::span<const tensor_id> made, bytes workspace, trait traits, nanoseconds prior,
-           std::span<const stamp> pieces, const Tensors& tensors, const CostOf& cost_of) {
+           const Guess& guess, std::span<const stamp> pieces, const Tensors& tensors,
+           const CostOf& cost_of) {
     nanoseconds cost{};
     bool known = true;
     for (const stamp s : pieces)
@@ -95,9 +96,11 @@ class step_recorder {
         known = false;
     const std::uint32_t position = past_.operators();
     if (!known) cost = prior;
-    const bool guess = !known && prior.count() == 0;
-    past_.end(made, workspace, traits, guess ? -1.0 : static_cast<double>(cost.count()),
-              [&](tensor_id t) { return tensors[t].footprint; });
+    const bool nothing = !known && prior.count() == 0;
+    past_.end(
+        made, workspace, traits, nothing ? -1.0 : static_cast<double>(cost.count()),
+        [&](tensor_id t) { return tensors[t].footprint; },
+        nothing ? static_cast<double>(guess().count()) : 0.0);
     bool first = true;
     if (!known)
       for (const stamp s : pieces) untimed_.add(s, {position, std::exchange(first, false)});

@@ -27,12 +27,13 @@ namespace delta {
 struct operator_record {
   kernel replay;                   ///< makes all outputs again
   bytes workspace{};               ///< as asked for
-  nanoseconds cost{};              ///< as measured last, or a prior
+  nanoseconds cost{};              ///< as measured last, or a prior, or a guess
   std::uint64_t sequence = 0;      ///< its number in the program's order
   const char* name = "";           ///< for errors and timelines
   mutable std::uint32_t mark = 0;  ///< last walk that visited it
   std::uint16_t replays = 0;       ///< in this step
   trait traits = trait::pure;      ///< what the replay must respect
+  bool guessed : 1 = false;        ///< its cost is a guess (guessed_costs.hpp)
   bool in_use : 1 = false;  ///< the record stands for an operator (else it waits to be recycled)
   /// No answer that is kept depends on this record as an ancestor; or as a descendant. The same of
   /// answers that are exact.
