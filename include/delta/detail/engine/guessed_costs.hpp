@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "delta/observer.hpp"
 #include "delta/storage/storage.hpp"
+#include "delta/tensor.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
@@ -19,15 +21,17 @@ inline constexpr nanoseconds assumed_launch{1000};
 /// A guess at what an operator takes: a launch, and the bytes that it touches, each tensor once, at
 /// the rate at which the storage moves bytes (`move_rate`; where it has none, or moves take no
 /// time, `assumed_move_rate`). What computes much for each byte takes longer, and nobody knows. At
-/// least 1 us. Quadratic in the lists, as they are short.
+/// least 1 us. O(tensors in the lists).
 template <class Table>
 [[nodiscard]] nanoseconds guess_cost(Table& table, std::span<const tensor_id> inputs,
                                      std::span<const tensor_id> updates,
                                      std::span<const tensor_id> made, bytes workspace) {
   bytes touched = table.storage().rounded(workspace);
+  const std::uint32_t mark = table.tensors.next_mark();
   for (const auto list : {inputs, updates, made})
-    for (auto here = list.begin(); here != list.end(); ++here)
-      if (std::find(list.begin(), here, *here) == here) touched += table.tensors[*here].footprint;
+    for (const tensor_id t : list)
+      if (const tensor& r = table.tensors[t]; std::exchange(r.mark, mark) != mark)
+        touched += r.footprint;
   double rate = assumed_move_rate;
   if constexpr (shows_its_holes<typename Table::storage_type>)
     if (const double told = table.storage().move_rate(); told > 0) rate = told;

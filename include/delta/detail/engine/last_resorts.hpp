@@ -47,11 +47,11 @@ bool reclaim_host(Table& table) {
 /// those. The lowest id of those on the device; false: there is none. O(retained and what hangs on
 /// them).
 template <class Table>
-bool give_up_a_source(Table& table, std::vector<operator_id>& walk) {
+bool give_up_a_source(Table& table, std::vector<operator_id>& walk, bool constants) {
   const graph& g = table.tensors;
   for (const tensor_id t : table.candidates().retained()) {
     const tensor& r = g[t];
-    const bool needed = r.locks > 0 || r.wanted > 0;
+    const bool needed = r.locks > 0 || r.wanted > 0 || (r.pinned == pin::both && !constants);
     if (needed || r.where != residency::resident || !nothing_hangs_on(g, t, walk)) continue;
     table.forget_records_around(t);
     return true;

@@ -88,6 +88,7 @@ class reclaimer {
   }
 
   void end_of_step() {
+    step_seen_ = true, stuck_at_ = 0;
     replaced_ = 0;
     table_->refresh_conditions();
     context c = view();
@@ -303,18 +304,22 @@ class reclaimer {
     if (drop_cached() || release_one(tier::idle)) return true;
     if (table_->copying()) return wait(), true;
     if (release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host(*table_)) return true;
-    return give_up_source();
+    return give_up_source(true);
   }
-  bool give_up_source() {
+  bool give_up_source(bool constants) {
     const bytes before = table_->existing();
     const std::size_t tensors = table_->tensors.live_tensors();
-    const bool any = give_up_a_source(*table_, walk_);
+    const bool any = give_up_a_source(*table_, walk_, constants);
     bounds_.give_up(tensors - table_->tensors.live_tensors(), before - table_->existing());
     return any;
   }
   /// As long as the program would fit by itself, it takes no more than it would: what is kept for
   /// replays alone goes, rather than that the peak rises above the program's own. Under a budget
   /// that the program has exceeded, all of it stays. O(1) where there is nothing of the kind.
+  ///
+  /// Constants that were dropped wait for the first step's end: until then nobody knows whether the
+  /// program will fit, and where it does not, their holes among what stays would cost more than the
+  /// bytes are worth.
   void stay_within_own_peak(bytes need) {
     if (own_peak_ > table_->storage().capacity()) return;
     const candidate_list& kept = table_->candidates();
@@ -322,7 +327,7 @@ class reclaimer {
       if (drop_cached()) continue;
       // Who could not go then can't go now, most likely: asked again when there is another one.
       if (kept.retained().empty() || stuck_at_ == kept.ever_retained()) return;
-      if (give_up_source()) continue;
+      if (give_up_source(step_seen_)) continue;
       stuck_at_ = kept.ever_retained();
     }
   }
@@ -348,6 +353,7 @@ class reclaimer {
   contiguous_release<reclaimer> neighbours_;
   std::vector<operator_id> walk_;
   bytes own_peak_{};            // the most that the program has referenced and asked for at once
+  bool step_seen_ = false;      // a whole one
   std::uint64_t stuck_at_ = 0;  // so many had been retained when none of them could go
   ended_operator ended_;        // while nobody waits
   std::uint64_t reservation_ = 0;
