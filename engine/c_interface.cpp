@@ -255,12 +255,6 @@ struct delta_manager {
   }
 
   std::unordered_set<std::string> names;
-  struct late_reference {
-    tensor_id tensor;
-    bool shares;
-  };
-  int calls = 0;  // under way
-  std::vector<late_reference> late;
   lists kept;
   delta_error error{};
   std::unique_ptr<memory> held;
@@ -273,33 +267,9 @@ struct delta_manager {
 
 namespace {
 
-// A call of the manager. What kernels have dropped and shared meanwhile is done behind it.
 template <class F>
 delta_status called(delta_manager& m, const F& f) noexcept {
-  ++m.calls;
-  const delta_status status = caught(m.error, f);
-  if (--m.calls > 0) return status;
-  delta_error ignored;
-  for (std::size_t i = 0; i < m.late.size();
-       ++i) {  // a kernel that goes with a tensor may add some
-    const auto [t, shares] = m.late[i];
-    ++m.calls;
-    caught(ignored, [&] { shares ? void(m.manager->share(t)) : m.manager->drop(t); });
-    --m.calls;
-  }
-  m.late.clear();
-  return status;
-}
-// The manager refuses all calls while a kernel runs or is destroyed. References that a kernel's
-// captures count wait until it is over, in their order.
-delta_status count_reference(delta_manager& m, delta_tensor t, bool shares) noexcept {
-  const tensor_id id{t};
-  if (m.calls > 0)
-    return caught(m.error, [&] {
-      (void)m.manager->where(id);  // throws where it names nothing
-      m.late.push_back({id, shares});
-    });
-  return called(m, [&] { shares ? void(m.manager->share(id)) : m.manager->drop(id); });
+  return caught(m.error, f);
 }
 
 }  // namespace
@@ -313,7 +283,6 @@ delta_manager* delta_create(const delta_options* options, delta_error* error) {
   return made;
 }
 void delta_destroy(delta_manager* m) {
-  if (m != nullptr) ++m->calls;  // what its kernels drop as they go is gone with it
   delete m;
 }
 const delta_error* delta_last_error(const delta_manager* m) {
@@ -334,10 +303,10 @@ delta_status delta_variable(delta_manager* m, uint64_t size, const char* label,
       *m, [&] { *made = index(m->manager->variable(bytes{size}, m->keep(label, "variable"))); });
 }
 delta_status delta_share(delta_manager* m, delta_tensor t) {
-  return count_reference(*m, t, true);
+  return called(*m, [&] { m->manager->share(tensor_id{t}); });
 }
 delta_status delta_drop(delta_manager* m, delta_tensor t) {
-  return count_reference(*m, t, false);
+  return called(*m, [&] { m->manager->drop(tensor_id{t}); });
 }
 delta_status delta_forbid(delta_manager* m, delta_tensor t, delta_pin ways) {
   return called(*m, [&] { m->manager->forbid(tensor_id{t}, static_cast<pin>(ways)); });

@@ -29,6 +29,7 @@ struct counters {
   nanoseconds recompute_time{};               ///< as measured, where known
   std::uint64_t replays_checked = 0;    ///< operators run twice and compared (replay_check.hpp)
   std::uint64_t replays_unchecked = 0;  ///< that should have been, and no room was to be had
+  std::uint64_t replacements = 0;       ///< outputs that took the block of an input over
 };
 
 /// What an event tells of: work of an engine, with a beginning and a length, or a decision, which

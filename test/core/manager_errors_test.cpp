@@ -272,7 +272,7 @@ TEST_CASE("errors: misuse") {
   const std::string from_within = "the manager was called from within a kernel or a policy";
   CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { (void)m.variable(unit); }); }) ==
         from_within);
-  CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { m.drop(y); }); }) == from_within);
+  CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { m.make_room(unit); }); }) == from_within);
   CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { m.end_of_step(); }); }) == from_within);
   CHECK(read(m, y) == 1);
   CHECK(it.storage.used() == unit);
