@@ -83,12 +83,42 @@ class memory {
   virtual void figures(delta_counts& c) const = 0;
 };
 
+// An arena that tells the program whose its blocks are, if that asks.
+template <Device D>
+class telling_arena : public arena<D> {
+ public:
+  telling_arena(D& device, const arena_options& o, const delta_options& who)
+      : arena<D>(device, o), tell_(who.owned_by), owner_(who.owner) {}
+  using arena<D>::free;
+  void owned_by(const block& b, tensor_id t) {
+    if (tell_ == nullptr) return;
+    lose(b.index());
+    if (t == tensor_id::none) return;
+    if (b.index() >= owners_.size()) owners_.resize(b.index() + 1u, tensor_id::none);
+    owners_[b.index()] = t;
+    tell_(owner_, index(t), this->data(b));
+  }
+  void free(block&& b) {
+    lose(b.index());
+    arena<D>::free(std::move(b));
+  }
+
+ private:
+  void lose(std::uint32_t row) {
+    if (row >= owners_.size() || owners_[row] == tensor_id::none) return;
+    tell_(owner_, index(std::exchange(owners_[row], tensor_id::none)), nullptr);
+  }
+  void (*tell_)(void*, delta_tensor, void*);
+  void* owner_;
+  std::vector<tensor_id> owners_;  // by the token's row
+};
+
 template <Device D>
 class memory_on final : public memory {
  public:
   template <class... From>
-  explicit memory_on(const arena_options& o, const From&... from)
-      : device_(from...), arena_(device_, o) {}
+  memory_on(const arena_options& o, const delta_options& who, const From&... from)
+      : device_(from...), arena_(device_, o, who) {}
   std::unique_ptr<any_storage> storage() override { return over(arena_); }
   void figures(delta_counts& c) const override {
     c.used = arena_.used().count, c.peak = arena_.peak().count;
@@ -97,7 +127,7 @@ class memory_on final : public memory {
 
  private:
   D device_;
-  arena<D> arena_;
+  telling_arena<D> arena_;
 };
 
 std::unique_ptr<memory> memory_for(const delta_options& o) {
@@ -113,11 +143,11 @@ std::unique_ptr<memory> memory_for(const delta_options& o) {
     if (granularity > host_device::alignment)
       throw bad_option("granularity " + std::to_string(granularity) + " is more than the host's " +
                        std::to_string(host_device::alignment));
-    return std::make_unique<memory_on<host_device>>(options);
+    return std::make_unique<memory_on<host_device>>(options, o);
   }
   if (const char* missing = foreign_device::missing(*o.device))
     throw bad_option(std::string("the device has no function ") + missing);
-  return std::make_unique<memory_on<foreign_device>>(options, *o.device);
+  return std::make_unique<memory_on<foreign_device>>(options, o, *o.device);
 }
 
 // A timeline, and the file that it is written to.
@@ -153,7 +183,7 @@ void fill(delta_error& e, delta_status status, const budget_exceeded& x) noexcep
   e.requested = r.requested.count, e.budget = r.capacity.count, e.used = r.used.count;
   e.largest_hole = r.largest_hole.count, e.immovable = r.immovable.count;
   e.host_budget = r.host_capacity.count, e.host_used = r.host_used.count;
-  e.smallest_budget = r.smallest_budget.count;
+  e.smallest_budget = r.smallest_budget.count, e.foreign = r.foreign.count;
 }
 
 // Runs `f`; an exception becomes a status, and `e` says more.
@@ -268,12 +298,6 @@ struct delta_manager {
   }
 
   std::unordered_set<std::string> names;
-  struct late_reference {
-    tensor_id tensor;
-    bool shares;
-  };
-  int calls = 0;  // under way
-  std::vector<late_reference> late;
   lists kept;
   delta_error error{};
   std::unique_ptr<memory> held;
@@ -284,12 +308,12 @@ struct delta_manager {
   std::optional<call> shown;
   void (*warn)(void*, const char*);
   void* warn_self;
+  unsigned calls = 0;  // under way, one within the other
   bool warned = false;
 };
 
 namespace {
 
-// A call of the manager. What kernels have dropped and shared meanwhile is done behind it.
 template <class F>
 delta_status called(delta_manager& m, const F& f) noexcept {
   ++m.calls;
@@ -297,26 +321,7 @@ delta_status called(delta_manager& m, const F& f) noexcept {
   if (--m.calls > 0) return status;
   delta_error ignored;
   caught(ignored, [&] { m.warn_of_costs(); });
-  for (std::size_t i = 0; i < m.late.size();
-       ++i) {  // a kernel that goes with a tensor may add some
-    const auto [t, shares] = m.late[i];
-    ++m.calls;
-    caught(ignored, [&] { shares ? void(m.manager->share(t)) : m.manager->drop(t); });
-    --m.calls;
-  }
-  m.late.clear();
   return status;
-}
-// The manager refuses all calls while a kernel runs or is destroyed. References that a kernel's
-// captures count wait until it is over, in their order.
-delta_status count_reference(delta_manager& m, delta_tensor t, bool shares) noexcept {
-  const tensor_id id{t};
-  if (m.calls > 0)
-    return caught(m.error, [&] {
-      (void)m.manager->where(id);  // throws where it names nothing
-      m.late.push_back({id, shares});
-    });
-  return called(m, [&] { shares ? void(m.manager->share(id)) : m.manager->drop(id); });
 }
 
 }  // namespace
@@ -330,7 +335,6 @@ delta_manager* delta_create(const delta_options* options, delta_error* error) {
   return made;
 }
 void delta_destroy(delta_manager* m) {
-  if (m != nullptr) ++m->calls;  // what its kernels drop as they go is gone with it
   delete m;
 }
 const delta_error* delta_last_error(const delta_manager* m) {
@@ -351,13 +355,42 @@ delta_status delta_variable(delta_manager* m, uint64_t size, const char* label,
       *m, [&] { *made = index(m->manager->variable(bytes{size}, m->keep(label, "variable"))); });
 }
 delta_status delta_share(delta_manager* m, delta_tensor t) {
-  return count_reference(*m, t, true);
+  return called(*m, [&] { m->manager->share(tensor_id{t}); });
 }
 delta_status delta_drop(delta_manager* m, delta_tensor t) {
-  return count_reference(*m, t, false);
+  return called(*m, [&] { m->manager->drop(tensor_id{t}); });
 }
 delta_status delta_forbid(delta_manager* m, delta_tensor t, delta_pin ways) {
   return called(*m, [&] { m->manager->forbid(tensor_id{t}, static_cast<pin>(ways)); });
+}
+
+int delta_recomputable(const delta_manager* m, delta_tensor t) {
+  bool yes = false;
+  delta_error ignored;
+  caught(ignored, [&] { yes = m->manager->recomputable(tensor_id{t}); });
+  return yes ? 1 : 0;
+}
+
+delta_status delta_take_block(delta_manager* m, uint64_t size, delta_block* taken) {
+  return called(*m, [&] {
+    const block b = m->manager->take_block(bytes{size});
+    *taken = {b.index(), m->manager->storage().data(b), size};
+  });
+}
+void delta_give_back(delta_manager* m, delta_block b) {
+  m->manager->give_back(block{b.block});
+}
+delta_status delta_constant_of(delta_manager* m, delta_block b, const char* label,
+                               delta_tensor* made) {
+  return called(*m, [&] {
+    *made = index(m->manager->constant(bytes{b.size}, m->keep(label, "constant"), block{b.block}));
+  });
+}
+delta_status delta_variable_of(delta_manager* m, delta_block b, const char* label,
+                               delta_tensor* made) {
+  return called(*m, [&] {
+    *made = index(m->manager->variable(bytes{b.size}, m->keep(label, "variable"), block{b.block}));
+  });
 }
 
 delta_status delta_acquire(delta_manager* m, delta_tensor t, int writes, delta_view* view) {
@@ -417,6 +450,23 @@ delta_status delta_begin(delta_manager* m, const delta_operation* op) {
 }
 delta_status delta_allocate(delta_manager* m, uint64_t size, size_t* place) {
   return called(*m, [&] { *place = m->opened().allocate(bytes{size}); });
+}
+delta_status delta_allocate_all(delta_manager* m, const uint64_t* sizes, size_t count,
+                                size_t* first) {
+  return called(*m, [&] {
+    std::vector<bytes> all;
+    for (std::size_t i = 0; i < count; ++i) all.emplace_back(sizes[i]);
+    *first = m->opened().allocate(all);
+  });
+}
+delta_status delta_allocate_block(delta_manager* m, delta_block b, size_t* place) {
+  return called(*m, [&] { *place = m->opened().allocate(bytes{b.size}, block{b.block}); });
+}
+delta_status delta_replace(delta_manager* m, delta_tensor input, size_t* place) {
+  return called(*m, [&] { *place = m->opened().replace(tensor_id{input}); });
+}
+delta_status delta_replay_workspace(delta_manager* m, uint64_t size, size_t* place) {
+  return called(*m, [&] { *place = m->opened().replay_workspace(bytes{size}); });
 }
 delta_status delta_workspace(delta_manager* m, uint64_t size, size_t* place) {
   return called(*m, [&] { *place = m->opened().workspace(bytes{size}); });

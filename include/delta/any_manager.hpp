@@ -24,11 +24,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "delta/engine/any_operation.hpp"
+#include "delta/engine/any_options.hpp"
 #include "delta/engine/any_result.hpp"
 #include "delta/engine/any_tensor.hpp"
 #include "delta/engine/c_interface.h"
@@ -39,28 +39,6 @@ inline namespace with_exceptions {
 #else
 inline namespace without_exceptions {
 #endif
-
-/// How a manager is made (delta_options has the same, as C).
-struct any_options {
-  std::uint64_t budget =
-      0;  ///< bytes of device memory, asked for at once; all tensors and scratch count
-  std::uint64_t host_budget =
-      0;  ///< bytes of host memory, asked for at once; 0: nothing is offloaded
-  std::string policy = "adaptive";  ///< a name of policy_names.hpp
-  std::string observer;             ///< "": nobody; "timeline:FILE": a timeline for ui.perfetto.dev
-  std::uint64_t granularity = 64;   ///< sizes and addresses are multiples of it; a power of two
-  bool keep_addresses =
-      false;            ///< blocks never slide together; what leaves may still come back elsewhere
-  bool strict = false;  ///< "paper" lets nothing leave in the backward pass
-  bool check_replays = false;  ///< a test of the kernels: replay_check.hpp
-  /// The machine; null: the host's own memory. Copied; what its `self` points to outlives the
-  /// manager, and all its tensors and views.
-  const delta_device* device = nullptr;
-  /// Gets a line of text when the manager has something to warn of, each warning once; null: it is
-  /// written to stderr. It must not call the manager. `warn_self` is handed to it.
-  void (*warn)(void* warn_self, const char* line) = nullptr;
-  void* warn_self = nullptr;
-};
 
 /// The manager. `Errors` says what becomes of errors: errors_returned, or errors_thrown. A copy is
 /// the same manager; one moved from can only be assigned to or destroyed. One thread at a time, the
@@ -74,6 +52,8 @@ class basic_any_manager {
   /// A manager of the policy that the options name. Fails with DELTA_UNKNOWN_POLICY,
   /// DELTA_BAD_OPTION, DELTA_OUT_OF_MEMORY.
   static result<basic_any_manager> make(const any_options& o) {
+    basic_any_manager made;
+    made.core_->owned_by = o.owned_by;
     const delta_options options{o.policy.c_str(),
                                 o.budget,
                                 o.host_budget,
@@ -84,9 +64,10 @@ class basic_any_manager {
                                 o.device,
                                 o.observer.c_str(),
                                 o.warn,
-                                o.warn_self};
+                                o.warn_self,
+                                o.owned_by ? &any_detail::any_core::tell : nullptr,
+                                made.core_.get()};
     delta_error error;
-    basic_any_manager made;
     made.core_->manager = delta_create(&options, &error);
     if (made.core_->manager == nullptr)
       return Errors::template failed<basic_any_manager>(any_error(error));
@@ -106,6 +87,23 @@ class basic_any_manager {
     delta_tensor t = 0;
     if (delta_variable(raw(), size, label, &t) != DELTA_OK) return failed<any_tensor>();
     return any_tensor(core_, t);
+  }
+  /// The same of bytes that exist, with their contents. Where it fails the block is as it was.
+  result<any_tensor> constant(any_block&& b, const char* label = "constant") {
+    return adopted(b, &delta_constant_of, label);
+  }
+  result<any_tensor> variable(any_block&& b, const char* label = "variable") {
+    return adopted(b, &delta_variable_of, label);
+  }
+  /// Bytes of the program's own: of a framework's allocator, say. Makes room.
+  result<any_block> take_block(std::uint64_t size) {
+    delta_block b{};
+    if (delta_take_block(raw(), size, &b) != DELTA_OK) return failed<any_block>();
+    return any_block(core_, b);
+  }
+  /// Can it be made again? So an operator that writes over it may replace it.
+  [[nodiscard]] bool recomputable(const any_tensor& t) const {
+    return delta_recomputable(raw(), t.id()) != 0;
   }
   result<void> forbid(const any_tensor& t, delta_pin ways) {
     return done(delta_forbid(raw(), t.id(), ways));
@@ -150,17 +148,36 @@ class basic_any_manager {
     /// One more output; its place among them.
     result<std::size_t> allocate(std::uint64_t size) {
       std::size_t place = 0;
-      const delta_status s = delta_allocate(core_->manager, size, &place);
-      if (s != DELTA_OK) return Errors::template failed<std::size_t>(core_->error());
-      ++outputs_;
-      return place;
+      return added(delta_allocate(core_->manager, size, &place), place);
+    }
+    /// Several, for which room is made once; the place of the first. All, or where it fails none.
+    result<std::size_t> allocate_all(const std::vector<std::uint64_t>& sizes) {
+      std::size_t first = 0;
+      return added(delta_allocate_all(core_->manager, sizes.data(), sizes.size(), &first), first,
+                   sizes.size());
+    }
+    /// One whose bytes exist. Where it fails the block is as it was.
+    result<std::size_t> allocate(any_block&& b) {
+      std::size_t place = 0;
+      const delta_status s = delta_allocate_block(core_->manager, b.raw(), &place);
+      if (s == DELTA_OK) b.forget();
+      return added(s, place);
+    }
+    /// One in the block of an input, which is made again when it is used; its kernel copies where
+    /// both have an address of their own.
+    result<std::size_t> replace(const any_tensor& input) {
+      std::size_t place = 0;
+      return added(delta_replace(core_->manager, input.id(), &place), place);
+    }
+    /// Scratch that only replays get; its place among the scratch.
+    result<std::size_t> replay_workspace(std::uint64_t size) {
+      std::size_t place = 0;
+      return added(delta_replay_workspace(core_->manager, size, &place), place, 0);
     }
     /// One more piece of scratch, any number of times; its place among them.
     result<std::size_t> workspace(std::uint64_t size) {
       std::size_t place = 0;
-      const delta_status s = delta_workspace(core_->manager, size, &place);
-      if (s != DELTA_OK) return Errors::template failed<std::size_t>(core_->error());
-      return place;
+      return added(delta_workspace(core_->manager, size, &place), place, 0);
     }
     /// All addresses. What was shown stays where it is: allocate first, ask then.
     result<any_call> arguments() {
@@ -187,6 +204,12 @@ class basic_any_manager {
 
    private:
     friend class basic_any_manager;
+    // By reference: it is set where the status comes from.
+    result<std::size_t> added(delta_status s, const std::size_t& place, std::size_t outputs = 1) {
+      if (s != DELTA_OK) return Errors::template failed<std::size_t>(core_->error());
+      outputs_ += outputs;
+      return place;
+    }
     open_operator(std::shared_ptr<any_detail::any_core> core, std::size_t outputs) noexcept
         : core_(std::move(core)), outputs_(outputs) {}
     std::shared_ptr<any_detail::any_core> core_;
@@ -228,6 +251,13 @@ class basic_any_manager {
     delta_view v{};
     if (delta_acquire(raw(), t.id(), writes, &v) != DELTA_OK) return failed<any_view>();
     return any_view(core_, v);
+  }
+  template <class F>
+  result<any_tensor> adopted(any_block& b, F adopt, const char* label) {
+    delta_tensor t = 0;
+    if (adopt(raw(), b.raw(), label, &t) != DELTA_OK) return failed<any_tensor>();
+    b.forget();
+    return any_tensor(core_, t);
   }
   std::vector<any_tensor> own(const std::vector<delta_tensor>& ids) {
     std::vector<any_tensor> made;

@@ -130,6 +130,7 @@ struct memory_report {
   bytes used{};           ///< taken when it failed
   bytes largest_hole{};   ///< the most that was free in one piece
   bytes immovable{};      ///< of what is used, what could not leave
+  bytes foreign{};        ///< of that, what no tensor has: blocks that the program itself has taken
   bytes host_capacity{};  ///< the host budget
   bytes host_used{};      ///< taken of it
   /// The smallest budget with which the program, run anew over such a storage, is known to come
@@ -210,6 +211,10 @@ class budget_exceeded : public error {
       print(scattered ? ")" : ", %s)", name(h.why));
     }
     if (report.holders > shown) print(" and others");
+    if (report.foreign.count > 0) {
+      print("; blocks of the program's own: ");
+      print_size(report.foreign);
+    }
     if (scattered && report.held > 0)
       print(
           "; addresses that were shown keep blocks in place: call allocate before arguments, or "

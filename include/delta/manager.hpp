@@ -38,8 +38,9 @@ namespace delta {
 /// `backward` and the destructors.
 ///
 /// An id that names nothing, or what was dropped, is told as unknown_tensor before anything is
-/// done. Such a call from within a kernel, a policy or an observer is misuse, and so is one that
-/// needs the manager to itself while an operator is open.
+/// done. A call that changes something, from within a kernel or its destructor, a policy, an
+/// observer or the storage, is misuse, but for share, drop and give_back; and so is one that needs
+/// the manager to itself while an operator is open.
 ///
 /// A role, storage or observer that is wrong is told so in sentences, however the types are given.
 template <class H, class D, class P, class S, class O = no_observer>
@@ -71,8 +72,11 @@ class manager {
   /// Gives every block and slab back to the storage, copies under way included; does not wait for
   /// them. Views and open operators must be gone.
   ~manager() {
+    // What kernels and the storage drop as they go is gone with it.
+    inside_ = true;
     run_.opened().let_go();
     table_.release_all();
+    table_.tensors.forget_kernels();
   }
 
   /// Replays of one operator in one step, after which its outputs are offloaded or stay while the
@@ -92,19 +96,39 @@ class manager {
   [[nodiscard]] tensor_id variable(bytes size, const char* label = "variable") {
     return source(size, pin::none, label);
   }
+  /// The same of bytes that exist: `b`, a block of this storage of rounded(size) bytes that no
+  /// tensor has, from `take_block` or from the storage itself. They keep their contents and their
+  /// address, the address until something is allocated, as any tensor's. Needs no room. O(1).
+  /// Throws misuse where `b` names nothing, a tensor's block, or as far as the storage can tell one
+  /// of another storage or size. Whatever it throws, `b` is the caller's still.
+  [[nodiscard]] tensor_id constant(bytes size, const char* label, block&& b) {
+    return adopt(size, pin::both, label, b);
+  }
+  [[nodiscard]] tensor_id variable(bytes size, const char* label, block&& b) {
+    return adopt(size, pin::none, label, b);
+  }
   /// One more reference to the same storage: a view, an alias (repairs P-19). Each needs its own
-  /// `drop`. Gives `t` again. O(1).
+  /// `drop`. Gives `t` again. Can be called from anywhere. O(1).
   tensor_id share(tensor_id t) {
-    table_.tensors.checked(t);
-    guarded(open::allowed, [&] { ++table_.tensors[t].references; });
+    check_held(t);
+    const auto share_it = [&] { ++table_.tensors[t].references; };
+    inside_ ? share_it() : guarded(open::allowed, share_it);
     return t;
   }
   /// One reference less. At none the bytes go, unless something can only be recomputed from them,
   /// and the record when nothing that lives can be recomputed through it. The id is not to be used
-  /// again. Never waits. O(1), and the edges of what goes.
+  /// again. Never waits. O(1), and the edges of what goes. From within a kernel, its destructor, or
+  /// a call of the storage it takes effect when the call of the manager that is under way is over:
+  /// O(1) then, and it does not fail. So what a stored kernel captures may drop.
   void drop(tensor_id t) {
-    table_.tensors.checked(t);
+    check_held(t);
+    if (inside_) return table_.drop_later(t);
     guarded(open::allowed, [&] { table_.drop(t); });
+  }
+  /// Does a record exist from which it can be made again? So an operator that changes it may
+  /// `replace` it; else it is an update. O(1).
+  [[nodiscard]] bool recomputable(tensor_id t) const {
+    return table_.tensors.checked(t).recomputable();
   }
   /// Forbids ways out, for good (a constant has both forbidden): `pin::evict` keeps a tensor from
   /// being recomputed, `pin::offload` from leaving for the host. What is there already comes back
@@ -124,7 +148,10 @@ class manager {
     view(view&& o) noexcept : owner_(std::exchange(o.owner_, nullptr)), tensor_(o.tensor_) {}
     view& operator=(view&&) = delete;
     ~view() {
-      if (owner_ != nullptr) owner_->run_.unlock(tensor_);
+      if (owner_ == nullptr) return;
+      const bool within = std::exchange(owner_->inside_, true);
+      owner_->run_.unlock(tensor_);
+      if (!within) owner_->leave();
     }
     /// Where they are; the same as long as the view lives. Null where the storage keeps no bytes.
     [[nodiscard]] std::byte* data() const& {
@@ -224,15 +251,54 @@ class manager {
     /// One more output, of `size` bytes; gives its place in the order of the outputs. Makes room by
     /// itself. Throws as `run` does; the operator is still open then, without that output.
     std::size_t allocate(bytes size) {
-      (void)plus(owner_->run_.opened().held_bytes(), size);
+      (void)plus(owner_->run_.opened().asked_for(), size);
       return owner_->guarded(open::allowed, [&] { return owner_->run_.opened().add_output(size); });
+    }
+    /// Several at once, for which room is made once; gives the place of the first, or where there
+    /// are none of the next. All of them, or where it throws none.
+    std::size_t allocate(std::span<const bytes> sizes) {
+      bytes all = owner_->run_.opened().asked_for();
+      for (const bytes size : sizes) all = plus(all, size);
+      return owner_->guarded(open::allowed,
+                             [&] { return owner_->run_.opened().add_outputs(sizes); });
+    }
+    /// One more output whose bytes exist: written already, or to be written. As manager::variable
+    /// with a block, but that they stay where they are until the end.
+    std::size_t allocate(bytes size, block&& b) {
+      (void)plus(owner_->run_.opened().asked_for(), size);
+      return owner_->guarded(open::allowed, [&] {
+        owner_->check_foreign(size, b);
+        return owner_->run_.opened().adopt_output(size, b);
+      });
+    }
+    /// One more output, in the block of an input: of an operator that writes over what it has read.
+    /// From now on the input has no bytes on the device, also if the operator is given up: its
+    /// producer makes it again when it is used, or its host copy comes back. Until the kernel
+    /// writes them, both addresses are the same and hold the input's bytes; a replay has two
+    /// blocks, and its kernel copies first. Takes no room, a replay does. O(mentions). Throws
+    /// misuse where the tensor is no input, an update too, replaced already, not `recomputable`,
+    /// forbidden to be evicted, or held by a view.
+    std::size_t replace(tensor_id input) {
+      (void)owner_->table_.tensors.checked(input);
+      return owner_->guarded(open::allowed, [&] {
+        auto& opened = owner_->run_.opened();
+        if (const char* why = opened.cannot_replace(input)) throw misuse(why);
+        return opened.replace(input);
+      });
     }
     /// Scratch until the end; counts in the budget. Any number of times; gives its place among
     /// them. A replay gets all of it in one piece. Throws as allocate does.
     std::size_t workspace(bytes size) {
-      (void)plus(owner_->run_.opened().held_bytes(), size);
+      (void)plus(owner_->run_.opened().asked_for(), size);
       return owner_->guarded(open::allowed,
                              [&] { return owner_->run_.opened().add_workspace(size); });
+    }
+    /// Scratch that only replays get: for a first run whose temporaries were blocks of the
+    /// program's own. Its place among the workspaces, where the first run has null. O(workspaces).
+    std::size_t replay_workspace(bytes size) {
+      (void)plus(owner_->run_.opened().asked_for(), size);
+      return owner_->guarded(open::allowed,
+                             [&] { return owner_->run_.opened().add_replay_workspace(size); });
     }
     /// The addresses of inputs, outputs so far, updates and workspace, as a replay will get them.
     /// Valid until the next call of this; the addresses until the end.
@@ -275,11 +341,23 @@ class manager {
     return open_operator(*this);
   }
   /// Releases tensors until `need` bytes are free: what an allocator calls that has run out. Not in
-  /// one piece, and not reserved: the next to allocate has them. Throws as `run` does.
+  /// one piece, and not reserved: the next to allocate has them. Throws as `run` does. From within
+  /// a kernel, and so from a replay, it is misuse: what a replay takes is said beforehand, as
+  /// workspace or replay_workspace.
   void make_room(bytes need) {
     (void)plus({}, need);
     guarded(open::allowed, [&] { run_.opened().make_room(need); });
   }
+  /// A block for the program's own use, which no tensor has: counts in the budget, can't leave, and
+  /// stays where it is until it becomes a tensor (`variable`, `allocate`) or is given back. Makes
+  /// room, also while an operator is open, which then counts as its writer. Throws as make_room
+  /// does. Where free bytes do, O(log holes).
+  [[nodiscard]] block take_block(bytes size, lifetime expected = lifetime::transient) {
+    (void)plus({}, size);
+    return guarded(open::allowed, [&] { return run_.take_block(size, expected); });
+  }
+  /// Takes a block back that `take_block` gave. Also from within a kernel. O(log holes).
+  void give_back(block&& b) noexcept { run_.kernels().give_back(std::move(b)); }
 
   // --- marks ------------------------------------------------------------------------------------
 
@@ -340,6 +418,11 @@ class manager {
   /// May an entry point be called between begin and end?
   enum class open : std::uint8_t { refused, allowed };
 
+  // Also not dropped from within the call under way.
+  void check_held(tensor_id t) const {
+    (void)table_.tensors.checked(t);
+    if (table_.is_dropped_later(t)) throw unknown_tensor(t);
+  }
   // Before the tick and the locks: an unknown id must not leave half an operator.
   void check(const operation_span& op) const {
     for (const tensor_id t : op.inputs) (void)table_.tensors.checked(t);
@@ -364,6 +447,25 @@ class manager {
     });
   }
 
+  tensor_id adopt(bytes size, pin pinned, const char* label, block& b) {
+    (void)plus({}, size);
+    return guarded(open::refused, [&] {
+      check_foreign(size, b);
+      reclaimer_.expect({.largest_again = table_.storage().rounded(size)});
+      run_.kernels().let_move(b);
+      return table_.admit(size, std::move(b), true, pinned, label);
+    });
+  }
+  // Of a block that the program hands over.
+  void check_foreign(bytes size, const block& b) const {
+    if (!b) throw misuse("a block that names nothing can't become a tensor's");
+    if (table_.has(b) || run_.opened().has(b))
+      throw misuse("a block that is a tensor's can't become another's");
+    if constexpr (knows_its_blocks<S>)
+      if (!table_.storage().knows(b, size))
+        throw misuse("a block of another storage, or of another size, can't become a tensor's");
+  }
+
   // Every entry point: refuses when poisoned, called from a kernel, or between begin and end; an
   // exception that is neither typed nor a kernel's leaves records and memory in disagreement, and
   // poisons. A typed one may come after tensors were released: no harm, they come back when they
@@ -375,10 +477,10 @@ class manager {
     if (while_open == open::refused && run_.opened().is_open())
       throw misuse("an operator is open: only its own members, make_room, drop, share and forbid");
     inside_ = true;
-    struct leave {
-      bool& inside;
-      ~leave() { inside = false; }
-    } leaving{inside_};
+    struct leaving {
+      manager& m;
+      ~leaving() { m.leave(); }
+    } last{*this};
     run_.kernels().forget_failure();
     try {
       return body();
@@ -388,6 +490,16 @@ class manager {
       poisoned_ = !run_.kernels().kernel_failed();
       throw;
     }
+  }
+
+  // A call is over: what was dropped meanwhile goes.
+  void leave() noexcept {
+    if (table_.any_dropped_later() && !poisoned_) try {
+        table_.drop_late();
+      } catch (...) {
+        poisoned_ = true;
+      }
+    inside_ = false;
   }
 
   typename reclaimer::table_type table_;

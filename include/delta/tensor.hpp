@@ -105,6 +105,11 @@ struct tensor {
   mutable std::uint8_t reach = 0;
   static constexpr std::uint8_t all_of_it = 255;
   std::uint16_t holds = 0;  ///< views and open operators that have shown its address
+
+  /// Is there a record that makes it again, and is it no variable, which is not to be made again?
+  [[nodiscard]] bool recomputable() const noexcept {
+    return producer != operator_id::none && !persistent;
+  }
 };
 
 /// Does the device hold its bytes (perhaps with a copy of them under way)? While reloading it holds

@@ -399,3 +399,111 @@ TEST_CASE("host_device: measures what work takes, and rates") {
   CHECK(!d.elapsed(worked));
   CHECK(!d.elapsed({engine::compute, 0}));
 }
+
+namespace {
+
+// Writes over its input where both are one, and beside it in a replay.
+const auto next_in_place = [](const any_call& c) {
+  for (std::size_t i = 0; i < unit; ++i)
+    c.out(0)[i] = std::byte(std::to_integer<int>(c.in(0)[i]) + 1);
+};
+
+}  // namespace
+
+TEST_CASE("any_manager: bytes that exist become a variable, a constant, an output") {
+  any_manager m = make(options(4, 8));
+  any_block mine = m.take_block(unit).value();
+  CHECK(mine.size() == unit);
+  std::memset(mine.data(), 3, unit);
+  CHECK(m.counts().used == unit);
+  const any_tensor w = m.variable(std::move(mine), "weights").value();
+  CHECK(!mine);
+  CHECK(m.counts().used == unit);
+  {
+    const any_block given_back = m.take_block(2 * unit).value();
+    CHECK(m.counts().used == 3 * unit);
+    const auto failed = m.run(any_operation("too large").reads({w}).makes({2 * unit}), fill);
+    REQUIRE(!failed);
+    CHECK(failed.error().details().foreign == 2 * unit);
+  }
+  CHECK(m.counts().used == unit);
+  auto op = m.begin(any_operation("sum").reads({w})).value();
+  any_block made = m.take_block(unit).value();
+  CHECK(op.replay_workspace(unit).value() == 0);
+  CHECK(op.allocate(std::move(made)).value() == 0);
+  CHECK(!made);
+  CHECK(op.allocate_all({unit, unit}).value() == 1);
+  const auto body = [](const any_call& c) {
+    CHECK((c.workspace(0) != nullptr) == c.replaying());
+    for (std::size_t k = 0; k < 3; ++k) std::memset(c.out(k), int(4 + k), unit);
+  };
+  body(op.arguments().value());
+  const auto outputs = op.end_all(body).value();
+  REQUIRE(outputs.size() == 3);
+  for (std::size_t k = 0; k < 3; ++k) CHECK(first_byte(m, outputs[k]) == int(4 + k));
+  CHECK(first_byte(m, w) == 3);
+}
+
+TEST_CASE("any_manager: a block that can't be adopted is the caller's still") {
+  any_manager m = make(options(4));
+  any_block mine = m.take_block(unit).value();
+  std::byte* const at = mine.data();
+  {
+    auto op = m.begin(any_operation("open")).value();
+    const auto refused = m.constant(std::move(mine));
+    REQUIRE(!refused);
+    CHECK(refused.error().status() == DELTA_MISUSE);
+    CHECK(mine.data() == at);
+  }
+  const any_tensor c = m.constant(std::move(mine)).value();
+  any_block none;
+  CHECK(!m.variable(std::move(none)));
+  const auto too_large = m.take_block(4 * unit);
+  REQUIRE(!too_large);
+  CHECK(too_large.error().status() == DELTA_BUDGET_EXCEEDED);
+}
+
+TEST_CASE("any_manager: an output replaces an input that can be made again") {
+  any_manager m = make(options(2, 0, "dtr"));
+  any_tensor x = m.run(any_operation("x").makes({unit}), fill).value();
+  CHECK(m.recomputable(x));
+  auto op = m.begin(any_operation("in place").reads({x})).value();
+  CHECK(op.replace(x).value() == 0);
+  CHECK(!op.replace(x));
+  const any_call c = op.arguments().value();
+  CHECK(c.in(0) == c.out(0));
+  next_in_place(c);
+  const any_tensor y = op.end(next_in_place).value();
+  CHECK(m.counts().used == unit);
+  CHECK(first_byte(m, x) == 7);
+  CHECK(first_byte(m, y) == 8);
+  const any_tensor v = m.variable(unit).value();
+  CHECK(!m.recomputable(v));
+}
+
+TEST_CASE("any_manager: who shows tensors by address is told where they are") {
+  std::vector<std::byte*> at;
+  any_options o = options(3, 20);
+  o.keep_addresses = true;
+  o.owned_by = [&](delta_tensor t, std::byte* data) {
+    if (t >= at.size()) at.resize(t + 1);
+    at[t] = data;
+  };
+  {
+    any_manager m = make(o);
+    std::vector<any_tensor> all{m.run(any_operation("first").makes({unit}), fill).value()};
+    for (int i = 0; i < 6; ++i)
+      all.push_back(m.run(any_operation("next").reads({all.back()}).makes({unit}), next).value());
+    std::size_t shown = 0;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (std::byte* const p = at[all[i].id()]) {
+        ++shown;
+        CHECK(std::to_integer<int>(*p) == int(7 + i));
+      }
+    CHECK(shown > 0);
+    CHECK(shown <= 3);
+    const any_view v = m.read(all[0]).value();
+    CHECK(at[all[0].id()] == v.data());
+  }
+  for (const std::byte* p : at) CHECK(p == nullptr);
+}

@@ -272,7 +272,7 @@ TEST_CASE("errors: misuse") {
   const std::string from_within = "the manager was called from within a kernel or a policy";
   CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { (void)m.variable(unit); }); }) ==
         from_within);
-  CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { m.drop(y); }); }) == from_within);
+  CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { m.make_room(unit); }); }) == from_within);
   CHECK(text_of<misuse>([&] { m.run<0>({}, [&](call&) { m.end_of_step(); }); }) == from_within);
   CHECK(read(m, y) == 1);
   CHECK(it.storage.used() == unit);
@@ -329,12 +329,15 @@ TEST_CASE(
     CHECK(text_of<misuse>([&] { (void)m.variable(size); }) == expected);
     CHECK(text_of<misuse>([&] { (void)m.constant(size); }) == expected);
     CHECK(text_of<misuse>([&] { m.make_room(size); }) == expected);
+    CHECK(text_of<misuse>([&] { (void)m.take_block(size); }) == expected);
     CHECK(text_of<misuse>([&] { (void)m.run({.outputs = {size}}, nothing); }) == expected);
     CHECK(text_of<misuse>([&] { m.run<0>({.workspace = size}, nothing); }) == expected);
     CHECK(text_of<misuse>([&] { (void)m.begin({.outputs = {size}}); }) == expected);
     auto op = m.begin({.inputs = {v}});
     CHECK(text_of<misuse>([&] { op.allocate(size); }) == expected);
+    CHECK(text_of<misuse>([&] { op.allocate(std::array{unit, size}); }) == expected);
     CHECK(text_of<misuse>([&] { op.workspace(size); }) == expected);
+    CHECK(text_of<misuse>([&] { op.replay_workspace(size); }) == expected);
     CHECK(text_of<misuse>([&] { op.make_room(size); }) == expected);
     op.allocate(unit);
     m.drop(op.end(nothing));

@@ -35,6 +35,8 @@ class any_storage {
   [[nodiscard]] virtual bytes host_capacity() const = 0;
   [[nodiscard]] virtual bytes host_used() const = 0;
   [[nodiscard]] virtual bytes rounded(bytes) const = 0;
+  [[nodiscard]] virtual bool knows(const block&, bytes) const = 0;
+  virtual void owned_by(const block&, tensor_id) = 0;
 
   // Copies and operators.
   virtual std::optional<transfer> copy_out(block&) = 0;
@@ -100,6 +102,15 @@ class storage_of final : public any_storage {
   [[nodiscard]] bytes host_capacity() const override { return asked().host_capacity(); }
   [[nodiscard]] bytes host_used() const override { return asked().host_used(); }
   [[nodiscard]] bytes rounded(bytes n) const override { return asked().rounded(n); }
+  [[nodiscard]] bool knows(const block& b, bytes n) const override {
+    if constexpr (knows_its_blocks<S>)
+      return asked().knows(b, n);
+    else
+      return true;
+  }
+  void owned_by(const block& b, tensor_id t) override {
+    if constexpr (hears_of_owners<S>) storage_->owned_by(b, t);
+  }
 
   std::optional<transfer> copy_out(block& b) override { return storage_->copy_out(b); }
   transfer copy_in(slab&& h, block&& b) override {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -32,7 +33,11 @@ struct any_core {
 #endif
     return e;
   }
+  static void tell(void* self, delta_tensor t, void* data) {
+    static_cast<any_core*>(self)->owned_by(t, static_cast<std::byte*>(data));
+  }
   delta_manager* manager = nullptr;
+  std::function<void(delta_tensor, std::byte*)> owned_by;
 #if defined(__cpp_exceptions)
   std::exception_ptr thrown;  // by the kernel that has failed
 #endif
@@ -83,6 +88,43 @@ class any_tensor {
 struct any_tensor_ref {
   any_tensor_ref(const any_tensor& t) noexcept : id(t.id()) {}  // NOLINT: lists are of tensors
   delta_tensor id;
+};
+
+/// Bytes of the program's own: they count in the budget and stay where they are. Becomes a tensor
+/// (`variable`, `constant`, `open_operator::allocate`), else its destructor gives it back, also
+/// from within a kernel. Keeps its manager alive.
+class any_block {
+ public:
+  any_block() = default;
+  any_block(any_block&& o) noexcept
+      : core_(std::move(o.core_)), block_(std::exchange(o.block_, nothing)) {
+    o.core_ = nullptr;
+  }
+  any_block& operator=(any_block o) noexcept {
+    std::swap(core_, o.core_);
+    std::swap(block_, o.block_);
+    return *this;
+  }
+  ~any_block() {
+    if (core_) delta_give_back(core_->manager, block_);
+  }
+  /// Does it name bytes? Not after it has become a tensor.
+  explicit operator bool() const noexcept { return core_ != nullptr; }
+  [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(block_.data); }
+  /// As it was asked for.
+  [[nodiscard]] std::uint64_t size() const noexcept { return block_.size; }
+
+ private:
+  template <class>
+  friend class basic_any_manager;
+  any_block(std::shared_ptr<any_detail::any_core> core, delta_block b) noexcept
+      : core_(std::move(core)), block_(b) {}
+  // It has become a tensor's.
+  void forget() noexcept { core_ = nullptr, block_ = nothing; }
+  [[nodiscard]] const delta_block& raw() const noexcept { return block_; }
+  std::shared_ptr<any_detail::any_core> core_;
+  static constexpr delta_block nothing{0xffffffffu, nullptr, 0};
+  delta_block block_ = nothing;
 };
 
 /// The bytes of a tensor, resident and in place while the view lives: to be let go soon, as they

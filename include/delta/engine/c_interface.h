@@ -12,8 +12,8 @@
  * Sizes and budgets are bytes, times nanoseconds. A manager is used by one thread at a time. No
  * exception leaves a function: what went wrong is a delta_status, and delta_last_error tells more.
  * What a function means, what it costs and when it fails is said in delta/manager.hpp, at the
- * member of that name. A kernel must not call the manager, but for delta_drop and delta_share,
- * which then wait until it is over. After a failure the manager can be used on, but for
+ * member of that name. A kernel must not call the manager, but for delta_drop, delta_share and
+ * delta_give_back. After a failure the manager can be used on, but for
  * DELTA_POISONED, DELTA_FAILED and, from within an operator, DELTA_OUT_OF_MEMORY. Until version 1
  * structures may change: compile bindings with the header of the library. */
 #ifndef DELTA_ENGINE_C_INTERFACE_H
@@ -61,6 +61,7 @@ typedef struct delta_error {
   uint64_t host_budget;     /* the host's */
   uint64_t host_used;       /* taken of it */
   uint64_t smallest_budget; /* a budget that would do; 0: none is known */
+  uint64_t foreign;         /* of what is used, blocks that the program itself has taken */
 } delta_error;
 
 /* A machine: two memories and three serial engines (compute, copies out, copies in), as
@@ -110,6 +111,12 @@ typedef struct delta_options {
    * comes once. NULL: it is written to stderr. It must not call the manager. */
   void (*warn)(void* warn_self, const char* line);
   void* warn_self;
+  /* NULL: nobody. Else called with `owner` when a tensor's bytes are at `data` from now on, or on
+   * their way there, and with NULL when they go: also while the manager is destroyed. The address
+   * holds until then with keep_addresses, and else until something is allocated. It may call what a
+   * kernel may call. */
+  void (*owned_by)(void* owner, delta_tensor t, void* data);
+  void* owner;
 } delta_options;
 
 /* NULL where it fails; `error`, if not NULL, says why. */
@@ -130,6 +137,24 @@ delta_status delta_share(delta_manager* m, delta_tensor t);
 delta_status delta_drop(delta_manager* m, delta_tensor t);
 typedef enum delta_pin { DELTA_PIN_EVICT = 1, DELTA_PIN_OFFLOAD = 2, DELTA_PIN_BOTH = 3 } delta_pin;
 delta_status delta_forbid(delta_manager* m, delta_tensor t, delta_pin ways);
+
+/* Not 0 where it can be made again, so that an operator may replace it. */
+int delta_recomputable(const delta_manager* m, delta_tensor t);
+
+/* Bytes of the program's own, which count in the budget and stay where they are, until they become
+ * a tensor or are given back: once, and not after the manager. */
+typedef struct delta_block {
+  uint32_t block; /* names it */
+  void* data;
+  uint64_t size;
+} delta_block;
+delta_status delta_take_block(delta_manager* m, uint64_t size, delta_block* taken);
+void delta_give_back(delta_manager* m, delta_block b);
+/* Where these fail the block is the caller's still. */
+delta_status delta_constant_of(delta_manager* m, delta_block b, const char* label,
+                               delta_tensor* made);
+delta_status delta_variable_of(delta_manager* m, delta_block b, const char* label,
+                               delta_tensor* made);
 
 /* A tensor's bytes, held where they are until delta_release. */
 typedef struct delta_view {
@@ -187,7 +212,13 @@ delta_status delta_run(delta_manager* m, const delta_operation* op, delta_kernel
 /* One operator may be open at a time: begin, then any of the others, then end or abort. */
 delta_status delta_begin(delta_manager* m, const delta_operation* op);
 delta_status delta_allocate(delta_manager* m, uint64_t size, size_t* place);
+/* `first` receives the place of the first of them. */
+delta_status delta_allocate_all(delta_manager* m, const uint64_t* sizes, size_t count,
+                                size_t* first);
+delta_status delta_allocate_block(delta_manager* m, delta_block b, size_t* place);
+delta_status delta_replace(delta_manager* m, delta_tensor input, size_t* place);
 delta_status delta_workspace(delta_manager* m, uint64_t size, size_t* place);
+delta_status delta_replay_workspace(delta_manager* m, uint64_t size, size_t* place);
 /* Valid until the next function of the open operator. */
 delta_status delta_arguments(delta_manager* m, const delta_call** call);
 /* `count`: how many outputs it has; `made` receives them. Where it fails the operator is open. */

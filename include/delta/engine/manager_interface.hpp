@@ -43,8 +43,11 @@ class manager_interface {
   tensor_id constant(bytes size) { return constant(size, "constant"); }
   virtual tensor_id variable(bytes size, const char* label) = 0;
   tensor_id variable(bytes size) { return variable(size, "variable"); }
+  virtual tensor_id constant(bytes size, const char* label, block&&) = 0;
+  virtual tensor_id variable(bytes size, const char* label, block&&) = 0;
   virtual tensor_id share(tensor_id) = 0;
   virtual void drop(tensor_id) = 0;
+  [[nodiscard]] virtual bool recomputable(tensor_id) const = 0;
   virtual void forbid(tensor_id, pin ways) = 0;
 
   /// The bytes of a tensor, resident and in place while the view lives. It must not outlive the
@@ -103,7 +106,11 @@ class manager_interface {
     }
     void make_room(bytes need) { owner_->make_room(need); }
     std::size_t allocate(bytes size) { return owner_->allocate(size); }
+    std::size_t allocate(std::span<const bytes> sizes) { return owner_->allocate(sizes); }
+    std::size_t allocate(bytes size, block&& b) { return owner_->allocate(size, std::move(b)); }
+    std::size_t replace(tensor_id input) { return owner_->replace(input); }
     std::size_t workspace(bytes size) { return owner_->workspace(size); }
+    std::size_t replay_workspace(bytes size) { return owner_->replay_workspace(size); }
     [[nodiscard]] call arguments() { return owner_->arguments(); }
     void end(std::span<tensor_id> ids, kernel&& replay) {
       owner_->end(ids, std::move(replay));
@@ -130,6 +137,9 @@ class manager_interface {
     return open_operator(this);
   }
   virtual void make_room(bytes need) = 0;
+  [[nodiscard]] virtual block take_block(bytes size, lifetime expected) = 0;
+  [[nodiscard]] block take_block(bytes size) { return take_block(size, lifetime::transient); }
+  virtual void give_back(block&&) noexcept = 0;
 
   // --- marks ------------------------------------------------------------------------------------
 
@@ -154,7 +164,11 @@ class manager_interface {
   virtual void unlock(std::size_t slot) noexcept = 0;
   virtual void open(const operation_span&) = 0;
   virtual std::size_t allocate(bytes) = 0;
+  virtual std::size_t allocate(std::span<const bytes>) = 0;
+  virtual std::size_t allocate(bytes, block&&) = 0;
+  virtual std::size_t replace(tensor_id) = 0;
   virtual std::size_t workspace(bytes) = 0;
+  virtual std::size_t replay_workspace(bytes) = 0;
   virtual call arguments() = 0;
   virtual void end(std::span<tensor_id> ids, kernel&& replay) = 0;
   virtual void abort() noexcept = 0;

@@ -31,6 +31,7 @@ class manager_of final : public manager_interface {
 
   using manager_interface::constant;
   using manager_interface::run;
+  using manager_interface::take_block;
   using manager_interface::variable;
   tensor_id constant(bytes size, const char* label) override {
     return manager_.constant(size, label);
@@ -38,6 +39,13 @@ class manager_of final : public manager_interface {
   tensor_id variable(bytes size, const char* label) override {
     return manager_.variable(size, label);
   }
+  tensor_id constant(bytes size, const char* label, block&& b) override {
+    return manager_.constant(size, label, std::move(b));
+  }
+  tensor_id variable(bytes size, const char* label, block&& b) override {
+    return manager_.variable(size, label, std::move(b));
+  }
+  [[nodiscard]] bool recomputable(tensor_id t) const override { return manager_.recomputable(t); }
   tensor_id share(tensor_id t) override { return manager_.share(t); }
   void drop(tensor_id t) override { manager_.drop(t); }
   void forbid(tensor_id t, pin ways) override { manager_.forbid(t, ways); }
@@ -45,6 +53,10 @@ class manager_of final : public manager_interface {
     manager_.run(op, ids, std::move(body));
   }
   void make_room(bytes need) override { manager_.make_room(need); }
+  [[nodiscard]] block take_block(bytes size, lifetime expected) override {
+    return manager_.take_block(size, expected);
+  }
+  void give_back(block&& b) noexcept override { manager_.give_back(std::move(b)); }
   void backward() override { manager_.backward(); }
   void end_of_step() override { manager_.end_of_step(); }
 
@@ -75,7 +87,11 @@ class manager_of final : public manager_interface {
   void unlock(std::size_t slot) noexcept override { views_[slot].reset(); }
   void open(const operation_span& op) override { open_.emplace(manager_.begin(op)); }
   std::size_t allocate(bytes n) override { return open_->allocate(n); }
+  std::size_t allocate(std::span<const bytes> sizes) override { return open_->allocate(sizes); }
+  std::size_t allocate(bytes n, block&& b) override { return open_->allocate(n, std::move(b)); }
+  std::size_t replace(tensor_id t) override { return open_->replace(t); }
   std::size_t workspace(bytes n) override { return open_->workspace(n); }
+  std::size_t replay_workspace(bytes n) override { return open_->replay_workspace(n); }
   call arguments() override { return open_->arguments(); }
   void end(std::span<tensor_id> ids, kernel&& replay) override {
     open_->end(ids, std::move(replay));

@@ -29,6 +29,10 @@ namespace delta {
 //    done. The caller therefore never orders anything; it waits only when it needs bytes back.
 //  * A freed block may be handed out again at once; a copy still reading it delays the next writer.
 //  * Nothing moves between begin_operator and end_operator, nor what is held.
+//  * Who shares the storage with a manager allocates and frees beside it, on its thread: between
+//    its calls, and from within a kernel. Those bytes count in used(). Between begin_operator and
+//    end_operator what is allocated is written by that operator, and may be freed at once; what
+//    the bracket names is not freed.
 //  * Each engine is serial and first in, first out.
 // ---------------------------------------------------------------------------------------------
 
@@ -193,6 +197,20 @@ template <class S>
 concept tells_beginnings = requires(S& s, stamp p) {
   { s.began(p) } -> std::same_as<std::optional<nanoseconds>>;
 };
+/// `knows(block, n)`: is it a block in use here, of rounded(n) bytes? Asked of blocks that the
+/// program hands over (default: the program is taken at its word).
+template <class S>
+concept knows_its_blocks = requires(const S& s, const block& b, bytes n) {
+  { s.knows(b, n) } -> std::same_as<bool>;
+};
+/// `owned_by(block, t)`: tensor `t`'s bytes are in this block from now on, or on their way into it,
+/// until it is freed or told of another tensor; none: they are nobody's, as an operator is about to
+/// write over them. For who shows tensors by address: told whenever bytes come, and `free` says
+/// when they go (default: nobody is told).
+template <class S>
+concept hears_of_owners = requires(S& s, const block& b, tensor_id t) {
+  { s.owned_by(b, t) } -> std::same_as<void>;
+};
 template <class S>
 concept right_data_or_none = has_addresses<S> || !detail::names_data<S>;
 template <class S>
@@ -208,6 +226,10 @@ template <class S>
 concept right_read_and_write_bytes_or_none = shows_its_bytes<S> || !detail::names_its_bytes<S>;
 template <class S>
 concept right_began_or_none = tells_beginnings<S> || !detail::names_began<S>;
+template <class S>
+concept right_knows_or_none = knows_its_blocks<S> || !detail::names_knows<S>;
+template <class S>
+concept right_owned_by_or_none = hears_of_owners<S> || !detail::names_owned_by<S>;
 
 /// Where bytes live. Smallest model: examples/own_storage.cpp; with a Device, arena is one.
 template <class S>
@@ -219,7 +241,8 @@ concept Storage =
     has_a_host_capacity<S> && counts_used_host_bytes<S> && rounds_requests<S> &&
     right_data_or_none<S> && right_hold_and_unhold_or_none<S> && right_native_stream_or_none<S> &&
     right_four_about_holes_or_none<S> && right_burden_and_alone_or_none<S> &&
-    right_began_or_none<S> && right_read_and_write_bytes_or_none<S>;
+    right_began_or_none<S> && right_read_and_write_bytes_or_none<S> && right_knows_or_none<S> &&
+    right_owned_by_or_none<S>;
 
 }  // namespace delta
 

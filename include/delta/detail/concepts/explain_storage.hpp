@@ -46,6 +46,8 @@ void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direct
   }
   if constexpr (tells_burdens<S>) static_cast<void>(asked.burden(d)), static_cast<void>(s.alone(p));
   if constexpr (tells_beginnings<S>) static_cast<void>(s.began(p));
+  if constexpr (knows_its_blocks<S>) static_cast<void>(asked.knows(b, n));
+  if constexpr (hears_of_owners<S>) s.owned_by(b, tensor_id::none);
   s.free(std::move(h)), s.free(std::move(b));
 }
 // NOLINTEND(bugprone-use-after-move)
@@ -122,6 +124,12 @@ consteval bool explain_storage() {
   static_assert(right_began_or_none<S>,
                 "'began' is there, but not as "
                 "'std::optional<delta::nanoseconds> began(delta::stamp)'");
+  static_assert(right_knows_or_none<S>,
+                "'knows' is there, but not as 'bool knows(const delta::block&, delta::bytes) "
+                "const'");
+  static_assert(right_owned_by_or_none<S>,
+                "'owned_by' is there, but not as 'void owned_by(const delta::block&, "
+                "delta::tensor_id)'");
   if constexpr (Storage<S>) {
     [[maybe_unused]] constexpr auto* bodies = &detail::call_storage<S>;
   }

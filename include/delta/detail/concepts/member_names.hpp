@@ -34,7 +34,7 @@ struct every_name {
   int learns, end_of_operator, end_of_step;
   // An observer's, and a storage's.
   int listens, checks_replays;
-  int data, hold, unhold, native_stream, read_bytes, write_bytes, began;
+  int data, hold, unhold, native_stream, read_bytes, write_bytes, began, knows, owned_by;
   int largest_hole, bytes_to_move, move_rate, walk_blocks, burden, alone;
 };
 template <class T>
@@ -55,7 +55,8 @@ concept can_be_called =
     std::invocable<Call, T&, const context&, tensor_id, double> || std::invocable<Call, T&> ||
     std::invocable<Call, T&, tensor_id> || std::invocable<Call, T&, tensor_id, const context&> ||
     std::invocable<Call, T&, std::uint32_t> || std::invocable<Call, T&, const event&> ||
-    std::invocable<Call, T&, const block&> || std::invocable<Call, T&, bytes> ||
+    std::invocable<Call, T&, const block&> || std::invocable<Call, T&, const block&, bytes> ||
+    std::invocable<Call, T&, const block&, tensor_id> || std::invocable<Call, T&, bytes> ||
     std::invocable<Call, T&, direction> || std::invocable<Call, T&, stamp>;
 
 // A macro, as a name can't be a template argument. `T::name` finds data and enumerators, the
@@ -111,6 +112,8 @@ DELTA_DETAIL_NAMES(native_stream);
 DELTA_DETAIL_NAMES(read_bytes);
 DELTA_DETAIL_NAMES(write_bytes);
 DELTA_DETAIL_NAMES(began);
+DELTA_DETAIL_NAMES(knows);
+DELTA_DETAIL_NAMES(owned_by);
 DELTA_DETAIL_NAMES(largest_hole);
 DELTA_DETAIL_NAMES(bytes_to_move);
 DELTA_DETAIL_NAMES(move_rate);

@@ -16,6 +16,8 @@ struct demand {
   bytes made{};           ///< blocks that it has already, and no tensor has yet
   bytes need{};           ///< what it is about to allocate
   bytes largest{};        ///< the largest block among that; 0: not in one piece
+  bytes again{};          ///< what only a run of it again allocates, or has beside the rest
+  bytes largest_again{};  ///< the largest block among that, or among what it has already
   bool restores = false;  ///< what is missing comes back first
   bool replayed = false;  ///< it is an operator, which may have to run again
 };
@@ -23,8 +25,8 @@ struct demand {
 /// Two budgets, each the largest of what every call so far asked for. Under another budget a policy
 /// decides otherwise, so neither depends on what was decided:
 ///
-///   least      constants, what views hold, and the largest operator: enough where all else can
-///              always go to the host
+///   least      constants, what views hold, bytes that no tensor has, and the largest operator:
+///              enough where all else can always go to the host
 ///   all        all that exists at once, and what is allocated beside it: nothing has to leave, so
 ///              what a policy may do does not count
 ///
@@ -37,21 +39,23 @@ class budget_bounds {
   explicit budget_bounds(bool replays) noexcept : replays_(replays) {}
 
   /// A call begins. `existing`: bytes of all tensors that are kept, wherever they are, dropped ones
-  /// with a record included; `tensors`: how many these are. O(1).
-  void note(const demand& d, bytes constants, bytes existing, std::size_t tensors) noexcept {
-    largest_ = std::max(largest_, d.largest);
+  /// with a record included; `tensors`: how many these are; `foreign`: bytes that are taken, and
+  /// neither a tensor's nor the call's. O(1).
+  void note(const demand& d, bytes constants, bytes foreign, bytes existing,
+            std::size_t tensors) noexcept {
+    largest_ = std::max({largest_, d.largest, d.largest_again});
     const bytes own = d.touched + d.made + d.need;
     if (replays_ && d.replayed) {
-      widest_ = std::max(widest_, own);
-      most_made_ = std::max(most_made_, d.made + d.need);
+      widest_ = std::max(widest_, own + d.again);
+      most_made_ = std::max(most_made_, d.made + d.need + d.again);
     }
     const bytes pieces = times(d.restores ? largest_ : d.largest, holds_);
     // Any operator of the step may have to run again for what is missing.
     const bytes operation = d.restores ? std::max(own, widest_) : own;
-    least_ = std::max(least_, constants + viewed_ + operation + pieces);
+    least_ = std::max(least_, constants + foreign + viewed_ + operation + pieces);
     const bytes beside = d.restores ? std::max(d.need, most_made_) : d.need;
     const bytes kept = existing + given_up_;
-    all_ = std::max(all_, kept + d.made + beside + pieces);
+    all_ = std::max(all_, kept + foreign + d.made + beside + pieces);
     kept_ = std::max(kept_, kept);
     tensors_ = std::max(tensors_, tensors + gone_);
   }

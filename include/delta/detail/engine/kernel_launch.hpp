@@ -25,6 +25,13 @@
 
 namespace delta::detail {
 
+/// An input whose block an output has taken over: its bytes are in that output's block, until the
+/// kernel writes them.
+struct replaced_input {
+  tensor_id tensor;
+  std::size_t output;  ///< its place
+};
+
 /// What a kernel is run on. Inputs and updates are resident and locked; outputs and workspace are
 /// blocks that no tensor has yet.
 struct workload {
@@ -33,6 +40,7 @@ struct workload {
   std::span<const block> workspaces;  ///< a block that names nothing counts as none
   std::uint64_t sequence = 0;         ///< the operator's tick when it first ran
   bool replaying = false;             ///< updates are not touched, and their addresses are null
+  std::span<const replaced_input> replaced = {};
 };
 
 /// Runs kernels for `operator_run` (the first time) and `restorer` (again). Lists are kept between
@@ -108,7 +116,7 @@ class launcher {
   void open(const workload& w) {
     // The storage orders by block, so it must know all of them, and how each is used.
     reads_.clear(), writes_.clear();
-    for (const tensor_id t : w.inputs) reads_.push_back(&table_->tensors[t].device);
+    for (const tensor_id t : w.inputs) reads_.push_back(&block_of(w, t));
     for (const block& b : w.outputs) writes_.push_back(&b);
     if (!w.replaying)
       for (const tensor_id t : w.updates) writes_.push_back(&table_->tensors[t].device);
@@ -121,7 +129,7 @@ class launcher {
   [[nodiscard]] call view(const workload& w) {
     // One list for all of them, filled before it is viewed: growing would move it.
     pointers_.clear();
-    for (const tensor_id t : w.inputs) pointers_.push_back(address(table_->tensors[t].device));
+    for (const tensor_id t : w.inputs) pointers_.push_back(address(block_of(w, t)));
     for (const block& b : w.outputs) pointers_.push_back(address(b));
     for (const tensor_id t : w.updates)
       pointers_.push_back(w.replaying ? nullptr : address(table_->tensors[t].device));
@@ -193,6 +201,25 @@ class launcher {
   void unhold(tensor_id t) {
     unhold(table_->tensors[t].device);
     --table_->tensors[t].holds;
+  }
+
+  // --- blocks of the program's own ---------------------------------------------------------------
+
+  /// One is held from now on, as the program knows its address; until it moves on.
+  void take(const block& b) {
+    if (b.index() >= taken_.size()) taken_.resize(b.index() + 1u);
+    taken_[b.index()] = true;
+    hold(b);
+  }
+  void let_move(const block& b) {
+    if (b.index() >= taken_.size() || !taken_[b.index()]) return;
+    taken_[b.index()] = false;
+    unhold(b);
+  }
+  void give_back(block&& b) noexcept {
+    if (!b) return;
+    let_move(b);
+    table_->storage().free(std::move(b));
   }
 
   // --- records and replays ----------------------------------------------------------------------
@@ -304,6 +331,12 @@ class launcher {
   }
 
  private:
+  // Where an input's bytes are.
+  [[nodiscard]] const block& block_of(const workload& w, tensor_id t) const {
+    for (const replaced_input& r : w.replaced)
+      if (r.tensor == t) return w.outputs[r.output];
+    return table_->tensors[t].device;
+  }
   // A list of all addresses as a kernel sees it.
   [[nodiscard]] call divided(call::addresses all, const kinds& n, std::uint64_t sequence,
                              bool replaying) {
@@ -342,6 +375,7 @@ class launcher {
   table_type* table_;
   Reclaimer* reclaimer_;
   std::vector<block> blocks_;  // lent to the allocation at hand
+  std::vector<bool> taken_;    // by the token's row: blocks that the program has
   std::vector<const block*> reads_, writes_;
   std::vector<std::byte*> pointers_;
   pending_times<unmeasured> pending_;

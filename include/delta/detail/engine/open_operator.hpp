@@ -2,43 +2,20 @@
 // program runs it itself.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "delta/detail/engine/kernel_launch.hpp"
+#include "delta/detail/engine/open_blocks.hpp"
 #include "delta/detail/engine/operator_frame.hpp"
+#include "delta/detail/engine/split_scratch.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 
 namespace delta::detail {
-
-/// A stored kernel whose operator asked for several pieces of scratch: a replay allocates them as
-/// one block, and the kernel sees them one by one, as it did the first time.
-template <class Kernel>
-class split_scratch {
- public:
-  /// `ends`: where each piece ends in the block, rising.
-  split_scratch(std::vector<bytes> ends, Kernel&& body)
-      : ends_(std::move(ends)), body_(std::forward<Kernel>(body)) {
-    places_.resize(ends_.size());
-  }
-  void operator()(call& c) {
-    std::byte* const block = c.workspace();
-    for (std::size_t i = 0; i < places_.size(); ++i)
-      places_[i] = block == nullptr ? nullptr : block + (i == 0 ? 0 : ends_[i - 1].count);
-    call split = c.with_workspaces(places_);
-    body_(split);
-  }
-
- private:
-  std::vector<bytes> ends_;
-  std::vector<std::byte*> places_;
-  std::decay_t<Kernel> body_;
-};
-template <class Kernel>
-split_scratch(std::vector<bytes>, Kernel&&) -> split_scratch<Kernel>;
 
 /// The open operator, of which there is at most one. The storage's bracket is closed while memory
 /// is allocated and opened again behind it: nothing is allocated or released within a bracket. A
@@ -49,20 +26,17 @@ class open_operator {
   using frame_type = operator_frame<Reclaimer>;
 
  public:
-  explicit open_operator(frame_type& f) : frame_(&f) {}
+  explicit open_operator(frame_type& f) : frame_(&f), blocks_(f.table, f.kernels) {}
 
   [[nodiscard]] bool is_open() const noexcept { return open_; }
-  [[nodiscard]] std::size_t outputs() const noexcept { return outputs_.size(); }
-  /// What it has allocated so far, rounded. O(pieces of scratch).
-  [[nodiscard]] bytes held_bytes() const {
-    return frame_->table.storage().rounded(scratch_bytes()) + made_;
-  }
+  [[nodiscard]] std::size_t outputs() const noexcept { return blocks_.count(); }
+  /// What it has allocated so far, and what only a replay does, rounded. O(pieces of scratch).
+  [[nodiscard]] bytes asked_for() const { return blocks_.made() + blocks_.again(); }
 
   /// Begins: inputs together, tick taken, bracket open. If the outputs and the workspace that `op`
   /// lists do not fit, nothing is open afterwards.
   void open(const operation_span& op) {
-    sizes_.clear(), outputs_.clear(), pieces_.clear(), scratch_.clear(), scratch_sizes_.clear();
-    made_ = {};
+    blocks_.clear(), pieces_.clear();
     typename frame_type::gathering inputs(*frame_, op, false);
     traits_ = op.traits, cost_ = op.cost;
     frame_->check.before(as_it_is(), traits_);
@@ -83,38 +57,103 @@ class open_operator {
     expect(need, {});
     pausing([&] { frame_->reclaimer.make(need, open_ ? frame_->name() : "make_room"); });
   }
+  /// So many are about to be asked for, in one piece.
+  void expect_block(bytes size) { expect(rounded(size), rounded(size)); }
+  /// Room for them.
+  void make_room_at_once(bytes size, lifetime expected) {
+    pausing([&] {
+      frame_->reclaimer.make(rounded(size), open_ ? frame_->name() : "take_block", size);
+      frame_->table.storage().free(frame_->reclaimer.obtain(size, expected));
+    });
+  }
   /// One more output; its place in the order of the outputs.
   std::size_t add_output(bytes size) {
     pausing([&] {
-      sizes_.reserve(sizes_.size() + 1);
-      outputs_.reserve(outputs_.size() + 1);
-      outputs_.push_back(obtain(size));
-      sizes_.push_back(size);
-      made_ += frame_->table.storage().rounded(size);
+      blocks_.reserve(1);
+      blocks_.add_output(size, obtain(size));
     });
-    return sizes_.size() - 1;
+    return outputs() - 1;
   }
+  /// So many more, for which room is made once, or none; the place of the first.
+  std::size_t add_outputs(std::span<const bytes> sizes) {
+    const std::size_t first = outputs();
+    pausing([&] {
+      bytes sum, largest;
+      for (const bytes size : sizes) {
+        sum += rounded(size);
+        largest = std::max(largest, size);
+      }
+      blocks_.reserve(sizes.size());
+      expect(sum, rounded(largest));
+      // One piece is made for the largest, which is obtained first.
+      frame_->reclaimer.make(sum, frame_->name(), largest);
+      blocks_.add_outputs(sizes, largest, [&](bytes size) {
+        return frame_->reclaimer.obtain(size, lifetime::transient);
+      });
+    });
+    return first;
+  }
+  /// One more output, in a block that exists: it stays where it is until the end.
+  std::size_t adopt_output(bytes size, block& b) {
+    pausing([&] {
+      blocks_.reserve(1);
+      frame_->kernels.let_move(b);
+      blocks_.add_in_place(size, std::move(b));
+      expect({}, {}, rounded(size));
+    });
+    return outputs() - 1;
+  }
+  /// One more output, in the block of an input, which has its old bytes on the device no longer.
+  std::size_t replace(tensor_id t) {
+    pausing([&] {
+      blocks_.reserve(1);
+      const tensor& r = frame_->table.tensors[t];
+      // It was held as what it was, by each mention that was shown.
+      for (const tensor_id shown : shown_inputs())
+        if (shown == t) frame_->kernels.unhold(t);
+      blocks_.note_replaced(t, r.footprint);
+      blocks_.add_in_place(r.size, frame_->table.hand_over(t));
+      ++frame_->table.counts.replacements;
+      expect({}, {}, r.footprint);
+    });
+    return outputs() - 1;
+  }
+  /// Why no output may take that input's block over; null: one may.
+  [[nodiscard]] const char* cannot_replace(tensor_id t) const {
+    const auto among = [&](auto list) { return std::ranges::count(list, t); };
+    if (among(frame_->reads()) == 0) return "replace: it is no input";
+    if (among(frame_->updates()) > 0) return "replace: it is updated";
+    if (blocks_.is_replaced(t)) return "replace: it is replaced already";
+    const tensor& r = frame_->table.tensors[t];
+    if (!r.recomputable()) return "replace: it can't be recomputed; name it in updates";
+    if (covers(r.pinned, pin::evict)) return "replace: its pin forbids that it is recomputed";
+    return r.holds > among(shown_inputs()) ? "replace: a view holds it" : nullptr;
+  }
+  /// Is it one of the operator's own blocks?
+  [[nodiscard]] bool has(const block& b) const noexcept { return blocks_.has(b); }
   /// One more piece of scratch; its place among them.
   std::size_t add_workspace(bytes size) {
     pausing([&] {
-      scratch_sizes_.reserve(scratch_sizes_.size() + 1);
-      scratch_.reserve(scratch_.size() + 1);
-      scratch_.push_back(obtain(size));
-      scratch_sizes_.push_back(size);
+      blocks_.reserve_scratch();
+      blocks_.add_scratch(size, obtain(size));
       // A replay has all of it in one piece.
-      expect({}, frame_->table.storage().rounded(scratch_bytes()));
+      expect({}, rounded(blocks_.scratch_bytes()));
     });
-    return scratch_.size() - 1;
+    return blocks_.scratch().size() - 1;
+  }
+  /// Scratch that a replay has, and the first run has not; its place among the scratch.
+  std::size_t add_replay_workspace(bytes size) {
+    blocks_.add_replay_scratch(size);
+    expect({}, {}, rounded(blocks_.scratch_bytes()));
+    return blocks_.scratch().size() - 1;
   }
   /// Everything by address. What is shown for the first time is held from now on.
   [[nodiscard]] call view() {
     const auto touched = frame_->touched();
     for (; seen_inputs_ < touched.size(); ++seen_inputs_)
-      frame_->kernels.hold(touched[seen_inputs_]);
-    for (; seen_outputs_ < outputs_.size(); ++seen_outputs_)
-      frame_->kernels.hold(outputs_[seen_outputs_]);
-    for (; seen_scratch_ < scratch_.size(); ++seen_scratch_)
-      frame_->kernels.hold(scratch_[seen_scratch_]);
+      if (const tensor_id t = touched[seen_inputs_]; !blocks_.is_replaced(t))
+        frame_->kernels.hold(t);
+    blocks_.show();
     return frame_->kernels.view(as_it_is());
   }
 
@@ -129,17 +168,19 @@ class open_operator {
     if constexpr (frame_type::may_check)
       if (frame_->check.enabled()) check(w, body);
     if (kept)
-      stored = scratch_.size() <= 1 ? kernel(std::forward<F>(body))
-                                    : kernel(split_scratch(scratch_ends(), std::forward<F>(body)));
+      stored = has_one_scratch()
+                   ? kernel(std::forward<F>(body))
+                   : kernel(split_scratch(blocks_.scratch_ends(), std::forward<F>(body)));
     pieces_.reserve(pieces_.size() + 1);
     close_bracket(cost_);
     unhold();
-    frame_->table.now.coming_need = held_bytes();
-    frame_->admit(sizes_, outputs_, ids, frame_->name());
+    frame_->table.now.coming_need = blocks_.made();
+    const bytes scratch = blocks_.scratch_bytes();
+    frame_->admit(blocks_.sizes(), blocks_.outputs(), ids, frame_->name());
     if (stored)
-      frame_->kernels.record(w, ids, std::move(stored), scratch_bytes(), traits_, frame_->name(),
-                             cost_, pieces_);
-    frame_->note_end(ids, scratch_bytes(), traits_, cost_, pieces_);
+      frame_->kernels.record(w, ids, std::move(stored), scratch, traits_, frame_->name(), cost_,
+                             pieces_);
+    frame_->note_end(ids, scratch, traits_, cost_, pieces_);
     finish();
   }
   /// Gives it up: no outputs, and no number. What it updated in place is as it was left, and
@@ -160,7 +201,7 @@ class open_operator {
     } catch (...) {  // NOLINT(bugprone-empty-catch): the bracket is closed, all the same
     }
     unhold();
-    release_made();
+    blocks_.release();
   }
 
  private:
@@ -169,45 +210,42 @@ class open_operator {
   void check(const workload& w, F& body) {
     const auto again = [&body](call& c) { body(c); };
     kernel checked =
-        scratch_.size() <= 1 ? kernel(again) : kernel(split_scratch(scratch_ends(), again));
-    pausing(
-        [&] { frame_->check.after(w, checked, sizes_, scratch_bytes(), frame_->name(), cost_); });
+        has_one_scratch() ? kernel(again) : kernel(split_scratch(blocks_.scratch_ends(), again));
+    pausing([&] {
+      frame_->check.after(w, checked, blocks_.sizes(), blocks_.scratch_bytes(), frame_->name(),
+                          cost_);
+    });
   }
+  [[nodiscard]] bool has_one_scratch() const noexcept { return blocks_.scratch().size() <= 1; }
   [[nodiscard]] workload as_it_is() noexcept {
-    return {frame_->reads(), frame_->updates(), outputs_, scratch_, frame_->table.now.now};
+    return {.inputs = frame_->reads(),
+            .updates = frame_->updates(),
+            .outputs = blocks_.outputs(),
+            .workspaces = blocks_.scratch(),
+            .sequence = frame_->table.now.now,
+            .replaced = blocks_.replaced()};
+  }
+  [[nodiscard]] std::span<const tensor_id> shown_inputs() const noexcept {
+    return frame_->touched().first(seen_inputs_);
   }
   block obtain(bytes size) {
-    const bytes rounded = frame_->table.storage().rounded(size);
-    expect(rounded, rounded);
-    frame_->reclaimer.make(rounded, frame_->name(), size);
+    expect(rounded(size), rounded(size));
+    frame_->reclaimer.make(rounded(size), frame_->name(), size);
     return frame_->reclaimer.obtain(size, lifetime::transient);
   }
+  [[nodiscard]] bytes rounded(bytes n) const { return frame_->table.storage().rounded(n); }
   // Before anything is done for it, so that an error can name a budget.
-  void expect(bytes need, bytes largest) {
+  void expect(bytes need, bytes largest, bytes largest_again = {}) {
     if (open_)
-      frame_->reclaimer.expect({.touched = frame_->footprint(),
-                                .made = held_bytes(),
+      frame_->reclaimer.expect({.touched = frame_->footprint() - blocks_.replaced_bytes(),
+                                .made = blocks_.held(),
                                 .need = need,
                                 .largest = largest,
+                                .again = blocks_.again(),
+                                .largest_again = largest_again,
                                 .replayed = true});
     else
-      frame_->reclaimer.expect({.need = need});
-  }
-  // All scratch, as one block that holds a replay's. One piece counts as it was asked for.
-  [[nodiscard]] bytes scratch_bytes() const {
-    if (scratch_sizes_.size() == 1) return scratch_sizes_.front();
-    bytes all;
-    for (const bytes size : scratch_sizes_) all += frame_->table.storage().rounded(size);
-    return all;
-  }
-  // Where each piece ends in that block.
-  [[nodiscard]] std::vector<bytes> scratch_ends() const {
-    std::vector<bytes> ends;
-    ends.reserve(scratch_sizes_.size());
-    bytes end;
-    for (const bytes size : scratch_sizes_)
-      ends.push_back(end += frame_->table.storage().rounded(size));
-    return ends;
+      frame_->reclaimer.expect({.need = need, .largest = largest});
   }
   // Closes the bracket, if there is one, for as long as `f` takes. After a typed error, and after
   // what a kernel has thrown that `f` ran, it is open again, as the operator is; after any other
@@ -236,37 +274,25 @@ class open_operator {
     bracket_ = false;
     pieces_.push_back(frame_->kernels.close(cost));
   }
-  // In the order of `view`, backwards; each only as far as it was shown.
   void unhold() {
     const auto touched = frame_->touched();
-    for (; seen_inputs_ > 0; --seen_inputs_) frame_->kernels.unhold(touched[seen_inputs_ - 1]);
-    for (; seen_outputs_ > 0; --seen_outputs_) frame_->kernels.unhold(outputs_[seen_outputs_ - 1]);
-    for (; seen_scratch_ > 0; --seen_scratch_) frame_->kernels.unhold(scratch_[seen_scratch_ - 1]);
+    for (; seen_inputs_ > 0; --seen_inputs_)
+      if (const tensor_id t = touched[seen_inputs_ - 1]; !blocks_.is_replaced(t))
+        frame_->kernels.unhold(t);
+    blocks_.unhold();
   }
   void finish() {
     open_ = false;
     // After an end only the workspace is left; after an abort the outputs, too.
-    release_made();
+    blocks_.release();
     frame_->leave();
-  }
-  // What no tensor has taken: everything after an abort, the scratch after a close.
-  void release_made() noexcept {
-    for (block& b : outputs_)
-      if (b) frame_->table.storage().free(std::move(b));
-    for (block& b : scratch_)
-      if (b) frame_->table.storage().free(std::move(b));
-    outputs_.clear(), scratch_.clear();
   }
 
   frame_type* frame_;
   bool open_ = false, bracket_ = false;  // it has begun; the storage's bracket is open now
-  std::vector<bytes> sizes_;
-  std::vector<block> outputs_;
-  bytes made_;  // of the outputs, rounded
-  std::vector<bytes> scratch_sizes_;
-  std::vector<block> scratch_;
-  std::size_t seen_inputs_ = 0, seen_outputs_ = 0, seen_scratch_ = 0;  // shown to the caller
-  std::vector<stamp> pieces_;  // of the brackets so far, in order
+  open_blocks<typename frame_type::table_type, launcher<Reclaimer>> blocks_;
+  std::size_t seen_inputs_ = 0;  // shown to the caller
+  std::vector<stamp> pieces_;    // of the brackets so far, in order
   trait traits_ = trait::pure;
   nanoseconds cost_{};
 };

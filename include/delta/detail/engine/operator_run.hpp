@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 #include "delta/detail/engine/open_operator.hpp"
@@ -40,6 +41,28 @@ class operator_run {
   [[nodiscard]] launcher<Reclaimer>& kernels() noexcept { return frame_.kernels; }
   /// The one between begin and end, if there is one.
   [[nodiscard]] open_operator<Reclaimer>& opened() noexcept { return open_; }
+  [[nodiscard]] const open_operator<Reclaimer>& opened() const noexcept { return open_; }
+
+  /// A block for the program's own use, held in place. While an operator is open it is allocated in
+  /// that one's bracket, behind which the storage orders it.
+  block take_block(bytes n, lifetime expected) {
+    auto& storage = frame_.table.storage();
+    open_.expect_block(n);
+    auto b = storage.allocate(n, expected);
+    if (!b) {
+      // Room in one piece, which is there then without moving anything.
+      open_.make_room_at_once(n, expected);
+      b = storage.allocate(n, expected);
+    }
+    if (!b) throw std::logic_error("a storage has no room for what was just given back to it");
+    try {
+      frame_.kernels.take(*b);
+    } catch (...) {
+      storage.free(std::move(*b));
+      throw;
+    }
+    return std::move(*b);
+  }
 
   /// The operator as a whole. Room is made for all of its blocks at once, so that nothing is
   /// allocated in vain. The kernel is stored before it runs only where it may run again; otherwise

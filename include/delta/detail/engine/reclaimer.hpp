@@ -169,13 +169,16 @@ class reclaimer {
   [[nodiscard]] memory_report report(bytes need, const char* operation, shortage what) {
     table_->refresh_conditions();
     memory_report r = shortage_of(*table_, view(), reservation_, need, operation, what);
+    r.foreign = foreign_;
     name_budget(r, table_->storage(), bounds_, roles_.lets_all_go());
     return r;
   }
   /// What a call asks for, before anything is done for it: errors name budgets by that. O(1).
-  void expect(const demand& d) noexcept {
-    own_peak_ = std::max(own_peak_, table_->referenced() + d.made + d.need);
-    bounds_.note(d, table_->constants(), table_->existing(), table_->tensors.live_tensors());
+  void expect(const demand& d) {
+    foreign_ = saturating_sub(table_->storage().used(), table_->here() + d.made);
+    own_peak_ = std::max(own_peak_, table_->referenced() + foreign_ + d.made + d.need);
+    bounds_.note(d, table_->constants(), foreign_, table_->existing(),
+                 table_->tensors.live_tensors());
   }
   [[nodiscard]] budget_bounds& bounds() noexcept { return bounds_; }
 
@@ -360,6 +363,7 @@ class reclaimer {
   static constexpr std::uint32_t most_replaced = 16;
   std::uint32_t replaced_ = 0;  // policies, in this step
   budget_bounds bounds_{evicts<D>()};
+  bytes foreign_{};  // when the call at hand began: taken, and neither a tensor's nor the call's
   const char* operation_ = "";
 };
 

@@ -1,5 +1,6 @@
 // delta: replays an operator right after its first run and compares the bytes (replay_check.hpp
-// says for whom, and what it finds).
+// says for whom, and what it finds). An input that an output has replaced is there as its copy
+// only.
 //
 //   before   the inputs are copied to the host                            [ the operator runs ]
 //   after    an input that has changed was updated in secret
@@ -79,7 +80,8 @@ class replay_checker {
       wait_for_users(w);
       undoing_inputs(true, [&] {
         for (std::size_t i = 0; i < w.inputs.size(); ++i)
-          compare_input(*find(w.inputs[i]), {name, w.sequence, replay_difference::input, i, {}});
+          if (const input& in = *find(w.inputs[i]); has_block(in))
+            compare_input(in, {name, w.sequence, replay_difference::input, i, {}});
       });
     }
     if (!sizes.empty() && !run_and_compare(w, body, sizes, workspace, name, cost))
@@ -145,6 +147,8 @@ class replay_checker {
     // With the inputs' copies, or else without; false: there is no room for either.
     bool obtain(std::span<const bytes> sizes, bytes workspace, const char* name) {
       for (const bool with_inputs : {true, false}) {
+        // What an output has replaced is nowhere else.
+        if (!with_inputs && owner->any_replaced()) return false;
         moved = with_inputs;
         if (obtain(sizes, workspace, with_inputs, name)) return true;
       }
@@ -197,6 +201,12 @@ class replay_checker {
   [[nodiscard]] const block& device_of(const input& i) const {
     return table_->tensors[i.tensor].device;
   }
+  // Else an output has taken it over, and holds other bytes.
+  [[nodiscard]] bool has_block(const input& i) const { return bool(device_of(i)); }
+  [[nodiscard]] bool any_replaced() const {
+    return std::any_of(inputs_.begin(), inputs_.end(),
+                       [&](const input& i) { return !has_block(i); });
+  }
   [[nodiscard]] input* find(tensor_id t) {
     const auto i =
         std::find_if(inputs_.begin(), inputs_.end(), [&](const input& x) { return x.tensor == t; });
@@ -218,7 +228,8 @@ class replay_checker {
   // in operator_run::acquire, an empty bracket says when.
   void wait_for_users(const workload& w, const scratch* here = nullptr) {
     places_.clear();
-    for (const tensor_id t : w.inputs) places_.push_back(&table_->tensors[t].device);
+    for (const tensor_id t : w.inputs)
+      if (const block& b = table_->tensors[t].device) places_.push_back(&b);
     for (const block& b : w.outputs) places_.push_back(&b);
     if (here != nullptr) {
       for (const block& b : here->outputs) places_.push_back(&b);
@@ -279,6 +290,7 @@ class replay_checker {
   void move_inputs() {
     for (const input& i : inputs_) {
       write(i.elsewhere, 0, i.bytes);
+      if (!has_block(i)) continue;
       in_pieces(i.bytes.size(), [&](std::size_t at, std::size_t n) {
         first_.assign(i.bytes.begin() + static_cast<std::ptrdiff_t>(at),
                       i.bytes.begin() + static_cast<std::ptrdiff_t>(at + n));
@@ -289,7 +301,7 @@ class replay_checker {
   }
   void restore_inputs(bool moved) {
     for (const input& i : inputs_)
-      if (moved) write(device_of(i), 0, i.bytes);
+      if (moved && has_block(i)) write(device_of(i), 0, i.bytes);
   }
   // As a replay runs it: updates are null.
   template <class Kernel>

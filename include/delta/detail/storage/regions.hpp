@@ -77,6 +77,10 @@ class region {
   [[nodiscard]] const stretch& operator[](std::uint32_t i) const noexcept {
     return const_cast<region&>(*this)[i];
   }
+  /// Is that a stretch of so many bytes that somebody has? O(1).
+  [[nodiscard]] bool has(std::uint32_t i, std::uint64_t n) const noexcept {
+    return i < rows_.size() && rows_[i].used && rows_[i].size == n;
+  }
   /// O(1): the sum is kept, and the index ends with the largest.
   [[nodiscard]] bytes capacity() const noexcept { return bytes{capacity_}; }
   [[nodiscard]] bytes used() const noexcept { return bytes{used_}; }
@@ -235,6 +239,15 @@ class region {
     }
     index(w.first);
     return count;
+  }
+
+  /// That work has used the bytes from `offset` on, which are holes by now, or in use by it: who
+  /// gets them waits for it. O(stretches).
+  void note_use(std::uint64_t offset, std::uint64_t size, stamp done) noexcept {
+    for (std::uint32_t i = head_; i != none; i = rows_[i].after) {
+      stretch& r = rows_[i];
+      if (!r.used && r.offset < offset + size && offset < r.offset + r.size) r.written.join(done);
+    }
   }
 
   /// Calls `f(row, stretch)` for every stretch in address order.

@@ -4,7 +4,9 @@
 // only. So a decision in virtual time and one on a machine can't follow different rules.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -47,8 +49,9 @@ class storage_rules {
   /// A block of rounded(n) bytes; zero bytes take none and always fit. nullopt: no room, or room
   /// only between blocks that can't move now (held, being copied, or an operator runs). Otherwise
   /// free bytes >= rounded(n) means that it fits: what is in the way slides together. A copy may
-  /// still read what the block held before; the block's next writer is ordered behind it. O(log
-  /// holes); O(blocks) where something has to move.
+  /// still read what the block held before; the block's next writer is ordered behind it. While an
+  /// operator runs nothing moves, and the operator is that writer. O(log holes); O(blocks) where
+  /// something has to move.
   [[nodiscard]] std::optional<block> allocate(bytes n, lifetime life) {
     const bytes size = rounded(n);
     // The first test also keeps rounding from wrapping round.
@@ -64,11 +67,17 @@ class storage_rules {
       }
     }
     if (!row) return std::nullopt;
+    if (running_) join_operator(*row);
     return block{*row};
   }
   /// Makes a hole at once: the fence of the last users stays with the hole, so nobody has to wait
-  /// for them here (rule 2). It may be freed while a copy reads it. O(log holes), no heap.
-  void free(block&& b) noexcept { device_.release(std::exchange(b, block{}).index()); }
+  /// for them here (rule 2). It may be freed while a copy reads it, and while the operator runs
+  /// that it was allocated in. O(log holes), no heap.
+  void free(block&& b) noexcept {
+    const std::uint32_t row = std::exchange(b, block{}).index();
+    if (running_) leave_operator(row);
+    device_.release(row);
+  }
   void free(slab&& h) noexcept { host_.release(std::exchange(h, slab{}).index()); }
 
   /// Queues a copy to a fresh slab; takes the block. nullopt, and the block as it was: the host
@@ -123,6 +132,8 @@ class storage_rules {
     engines_.begin(after);
     for (auto i : reads_) ++device_[i].holds;
     for (auto i : writes_) ++device_[i].holds;
+    named_ = writes_.size();
+    left_.clear();
     running_ = true;
   }
   /// The operator is queued; its stamp goes to all that it touched.
@@ -134,10 +145,17 @@ class storage_rules {
     const stamp done = engines_.end(cost);  // if it throws, the blocks can be freed all the same
     for (auto i : reads_) device_[i].read.join(done);
     for (auto i : writes_) device_[i].write_at(done);
+    for (const range& r : left_) device_.note_use(r.offset, r.size, done);
     return last_ = done;
   }
   /// The stamp of the operator that ended last; point 0: none has.
   [[nodiscard]] stamp last_operator() const noexcept { return last_; }
+
+  /// Is that one of the blocks in use here, and as large as a request of `n` bytes? A block of
+  /// another storage shows where its row says otherwise here. O(1).
+  [[nodiscard]] bool knows(const block& b, bytes n) const noexcept {
+    return device_.has(b.index(), rounded(n).count);
+  }
 
   /// The block may not move until it was released as often as it was held.
   void hold(const block& b) noexcept { ++device_[b.index()].holds; }
@@ -233,6 +251,31 @@ class storage_rules {
       throw;
     }
   }
+  // What is allocated while an operator runs is for the operator's kernel. It waits for who used
+  // the bytes before, and who gets them next for the operator.
+  void join_operator(std::uint32_t row) {
+    try {
+      writes_.push_back(row);
+      // A place for each of them, as freeing may not fail.
+      const std::size_t most = left_.size() + writes_.size() - named_;
+      if (left_.capacity() < most) left_.reserve(2 * most);
+      if (const fence after = device_[row].users(); after != fence{}) engines_.begin(after);
+    } catch (...) {
+      std::erase(writes_, row);
+      device_.release(row);
+      throw;
+    }
+    ++device_[row].holds;
+  }
+  // Freed before the operator has ended: its stamp goes to where the bytes were.
+  void leave_operator(std::uint32_t row) noexcept {
+    const auto joined = writes_.begin() + static_cast<std::ptrdiff_t>(named_);
+    const auto at = std::find(joined, writes_.end(), row);
+    if (at == writes_.end()) return;
+    writes_.erase(at);
+    --device_[row].holds;
+    left_.push_back({device_[row].offset, device_[row].size});
+  }
   // Whether a copy touches it now. What was found reached is forgotten: asking may be dear. Kernels
   // do not count: they run inside brackets, and moving is queued behind them on the same engine.
   bool copying(stretch& r) {
@@ -249,7 +292,12 @@ class storage_rules {
   std::uint64_t granularity_;
   bool moving_, running_ = false;
   region device_, host_;
+  struct range {
+    std::uint64_t offset, size;
+  };
   std::vector<std::uint32_t> reads_, writes_;  // of the running operator
+  std::size_t named_ = 0;    // of these, those that it began with; the others came meanwhile
+  std::vector<range> left_;  // came meanwhile, and went
   stamp last_{engine::compute, 0};
   std::uint64_t moves_ = 0;
   bytes moved_{};

@@ -142,6 +142,10 @@ class graph {
   void forget_replays() noexcept {
     for (operator_record& r : records_) r.replays = 0;
   }
+  /// Destroys every kernel that is stored: nothing is made again. O(records).
+  void forget_kernels() noexcept {
+    for (operator_record& r : records_) r.replay.reset();
+  }
   /// Records and tensors in use; of tensors, dropped ones with a record included. O(1).
   [[nodiscard]] std::size_t live_records() const noexcept {
     return records_.size() - free_records_.size();

@@ -19,6 +19,7 @@
 #include "delta/detail/tensors/closure_costs.hpp"
 #include "delta/detail/tensors/copies.hpp"
 #include "delta/detail/tensors/graph.hpp"
+#include "delta/detail/tensors/id_set.hpp"
 #include "delta/observer.hpp"
 
 namespace delta::detail {
@@ -59,6 +60,9 @@ class residency_table {
   [[nodiscard]] bytes referenced() const noexcept { return referenced_; }
   /// Bytes of all tensors that are kept, wherever they are: dropped ones with a record, too.
   [[nodiscard]] bytes existing() const noexcept { return existing_; }
+  /// Of these, bytes of those that have a block: what else is taken is an operator's, or the
+  /// program's own.
+  [[nodiscard]] bytes here() const noexcept { return here_; }
   [[nodiscard]] bool copying() const noexcept { return !copies_.claims().empty(); }
   /// What a policy may choose from, and what is set aside.
   [[nodiscard]] const candidate_list& candidates() const noexcept { return candidates_; }
@@ -70,6 +74,11 @@ class residency_table {
   [[nodiscard]] tensor_id owner(std::uint32_t row) const noexcept {
     if (row >= owners_.size() || owners_[row] == tensor_id::none) return tensor_id::none;
     return tensors[owners_[row]].device.index() == row ? owners_[row] : tensor_id::none;
+  }
+
+  /// Is that block a tensor's, a copy's under way included? O(copies).
+  [[nodiscard]] bool has(const block& b) const noexcept {
+    return owner(b.index()) != tensor_id::none || copies_.owner(b.index()) != tensor_id::none;
   }
 
   /// A new operator: its number is taken, and time has passed. Gives its beginning. O(1).
@@ -112,12 +121,14 @@ class residency_table {
   /// A tensor of the program whose bytes are here, as new as the storage's clock says.
   tensor_id admit(bytes size, block&& b, bool persistent, pin pinned, const char* label) {
     candidates_.cover(tensors.tensor_slots() + 1);
+    late_.cover(tensors.tensor_slots() + 1);
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
     existing_ += r.footprint;
     referenced_ += r.footprint;
     steps.created(t, r.footprint, persistent, pinned == pin::both);
     own(t, std::move(b));
+    tell_owner(r.device, t);
     r.label = label;
     r.persistent = persistent;
     r.pinned = pinned;
@@ -132,6 +143,7 @@ class residency_table {
   void recomputed(tensor_id t, block&& b) {
     if (tensors[t].where == residency::host) std::erase(offloaded_, t);
     own(t, std::move(b));
+    tell_owner(tensors[t].device, t);
     follow_clock();
     tensors.set_last_use(t, now.clock);
     become(t, residency::resident);
@@ -141,6 +153,7 @@ class residency_table {
   stamp reload(tensor_id t, block&& b, bool early) {
     tensor& r = tensors[t];
     std::erase(offloaded_, t);
+    tell_owner(b, t);
     transfer moving = queue_copy_in(r, std::move(b));
     const stamp done = moving.done();
     ++counts.reloads;
@@ -171,6 +184,21 @@ class residency_table {
     ++counts.clean_drops;
     become(t, residency::host);
     offloaded_.push_back(t);
+  }
+  /// Gives the block of a resident tensor to who writes other bytes into it. Its producer can make
+  /// the tensor again, unless it has a host copy: that stays valid, also while it is being made.
+  block hand_over(tensor_id t) {
+    tensor& r = tensors[t];
+    if (std::exchange(r.copying, false)) forsake(copies_.take_copy(t), r.footprint);
+    block b = std::move(r.device);
+    tell_owner(b, tensor_id::none);
+    if (r.host) {
+      become(t, residency::host);
+      offloaded_.push_back(t);
+    } else {
+      become(t, r.references > 0 ? residency::evicted : residency::dead);
+    }
+    return b;
   }
   /// Starts a copy out, after which the device bytes go: in `harvest`, as nobody is told when it
   /// ends. Nullopt: the host is full, and nothing has changed.
@@ -321,6 +349,25 @@ class residency_table {
     tensors.reweigh(t);
     if (tensors[t].locks == 0) free_if_useless(t);
   }
+  /// The same while something is under way that may hold on to it: now, where others reference it
+  /// too, else in `drop_late`. O(1), no heap, never throws.
+  void drop_later(tensor_id t) noexcept {
+    if (tensors[t].references > 1)
+      --tensors[t].references;
+    else
+      late_.insert(t);
+  }
+  /// Will it be dropped then?
+  [[nodiscard]] bool is_dropped_later(tensor_id t) const noexcept { return late_.contains(t); }
+  [[nodiscard]] bool any_dropped_later() const noexcept { return !late_.empty(); }
+  /// Drops them, the lowest id first; also those that are added meanwhile.
+  void drop_late() {
+    while (!late_.empty()) {
+      const tensor_id t = *late_.begin();
+      late_.erase(t);
+      drop(t);
+    }
+  }
   /// Takes a record away (its outputs can't be computed any more) and whatever that makes useless.
   void forget_record(operator_id o) {
     disconnect(o);
@@ -370,6 +417,8 @@ class residency_table {
     assert(legal(r.where, to));
     const residency from = std::exchange(r.where, to);
     steps.moved(t, r.footprint, to);
+    if (on_device(from) != on_device(to))
+      on_device(to) ? here_ += r.footprint : here_ -= r.footprint;
     if (place(from) != place(to)) closures_.tensor_changed(tensors, t, on_device(from));
     to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
   }
@@ -385,6 +434,9 @@ class residency_table {
     if (b.index() >= owners_.size()) owners_.resize(b.index() + 1u, tensor_id::none);
     owners_[b.index()] = t;
     tensors[t].device = std::move(b);
+  }
+  void tell_owner(const block& b, tensor_id t) {
+    if constexpr (hears_of_owners<Storage>) storage_->owned_by(b, t);
   }
   // If it throws the slab is still the tensor's, and the block goes back.
   transfer queue_copy_in(tensor& r, block&& b) {
@@ -488,13 +540,14 @@ class residency_table {
 
   Storage* storage_;
   candidate_list candidates_;
+  id_set late_;  // to be dropped
   closure_watch closures_;
   std::vector<tensor_id> offloaded_, orphans_;
   std::vector<tensor_id> owners_;  // by row of the storage's table; checked when asked
   std::vector<operator_id> broken_;
   copies_under_way copies_;
   std::vector<memory_stretch> layout_;
-  bytes leaving_{}, constants_{}, existing_{}, referenced_{};
+  bytes leaving_{}, constants_{}, existing_{}, referenced_{}, here_{};
 };
 
 }  // namespace delta::detail

@@ -1,0 +1,301 @@
+// An output in the block of an input: the old version lives on as a record or as a host copy, and a
+// replay has two blocks.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "delta/presets.hpp"
+#include "delta/replay_check.hpp"
+#include "machine.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+namespace {
+
+// Adds to an input in place; in a replay beside it.
+auto adds_in_place(std::uint64_t n) {
+  return [=](call& c) { put(c.out(0), number(c.in(0)) + n); };
+}
+template <class Manager, class Kernel>
+tensor_id in_place(Manager& m, tensor_id x, const Kernel& kernel) {
+  auto op = m.begin({.inputs = {x}, .name = "in place"});
+  CHECK(op.replace(x) == 0);
+  call c = op.arguments();
+  CHECK(c.in(0) == c.out(0));
+  CHECK(!c.replaying());
+  kernel(c);
+  return op.end(kernel);
+}
+
+}  // namespace
+
+TEST_CASE("replace: no room is taken, and both versions can be made again") {
+  machine it(2, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id x = m.run({.outputs = {unit}}, gives(5));
+  CHECK(m.recomputable(x));
+  const tensor_id y = in_place(m, x, adds_in_place(1));
+  CHECK(it.storage.used() == unit);
+  CHECK(m.where(x) == residency::evicted);
+  CHECK(m.recomputable(x));
+  CHECK(m.recomputable(y));
+  CHECK(m.counts().replacements == 1);
+  CHECK(m.counts().evictions == 0);
+  CHECK(read(m, x) == 5);
+  CHECK(read(m, y) == 6);
+  squeeze(m, 2);
+  CHECK(read(m, y) == 6);
+  CHECK(read(m, x) == 5);
+  m.drop(x);
+  squeeze(m, 2);
+  CHECK(read(m, y) == 6);  // through the old version, which nobody holds
+  m.drop(y);
+  CHECK(m.live_records() == 0);
+  CHECK(m.live_tensors() == 0);
+  CHECK(it.storage.used() == bytes{});
+}
+
+TEST_CASE("replace: a chain of operators in place, of which each version is dropped at once") {
+  machine it(3, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 1);
+  tensor_id x = m.run({.inputs = {v}, .outputs = {unit}}, sums(1));
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    const tensor_id y = in_place(m, x, adds_in_place(1));
+    m.drop(x);
+    x = y;
+  }
+  CHECK(m.counts().recomputes == 0);
+  squeeze(m, 2);
+  CHECK(m.where(x) == residency::evicted);
+  CHECK(read(m, x) == 51);
+  CHECK(m.counts().recomputes == 51);
+  m.drop(x), m.drop(v);
+  CHECK(m.live_tensors() == 0);
+}
+
+TEST_CASE("replace: what was computed from the old version stays right") {
+  machine it(3, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id x = m.run({.outputs = {unit}}, gives(5));
+  const tensor_id z = m.run({.inputs = {x}, .outputs = {unit}}, sums(1, 10));
+  squeeze(m, 3);
+  const tensor_id y = in_place(m, x, adds_in_place(1));
+  m.drop(x);
+  squeeze(m, 3);
+  CHECK(read(m, z) == 15);
+  CHECK(read(m, y) == 6);
+}
+
+namespace {
+
+// Copies out all that has no copy.
+struct copies_all {
+  static tensor_id next(const context&) noexcept { return tensor_id::none; }
+  static tensor_id copy_ahead(const context& c) {
+    for (const tensor_id t : c.candidates())
+      if (!c.is_clean(t) && !c.is_copying(t)) return t;
+    return tensor_id::none;
+  }
+};
+// Takes what is on the host from there.
+struct reloads_all {
+  static action decide(const context&, tensor_id) noexcept { return action::evict; }
+  static restoration restore(const context&, tensor_id) noexcept { return restoration::reload; }
+};
+
+}  // namespace
+
+TEST_CASE("replace: a host copy of the old version stays valid, also one that is being made") {
+  for (const double rate : {1e12, 1e3}) {
+    CAPTURE(rate);
+    machine it(4, 4, copy_rates{.out = rate, .in = 1e12});
+    manager m{policy{lru{}, reloads_all{}, copies_all{}}, it.storage};
+    const tensor_id x = m.run({.outputs = {unit}}, gives(5));
+    m.run<0>({}, [](call&) {});
+    CHECK(m.counts().copies_ahead == 1);
+    const tensor_id y = in_place(m, x, adds_in_place(1));
+    CHECK(m.where(x) == residency::host);
+    CHECK(read(m, x) == 5);
+    CHECK(m.counts().recomputes == 0);
+    CHECK(m.counts().reloads == 1);
+    CHECK(read(m, y) == 6);
+    m.drop(x), m.drop(y);
+    CHECK(m.live_tensors() == 0);
+    CHECK(it.storage.used() == bytes{});
+    CHECK(it.storage.host_used() == bytes{});
+  }
+}
+
+TEST_CASE("replace: given up after the kernel has written, the old version is made again") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id x = m.run({.outputs = {unit}}, gives(5));
+  for (const bool shown : {false, true}) {
+    try {
+      auto op = m.begin({.inputs = {x}, .name = "fails"});
+      std::byte* const before = shown ? op.arguments().in(0) : nullptr;
+      op.replace(x);
+      call c = op.arguments();
+      if (shown) CHECK(c.in(0) == before);
+      put(c.out(0), 666);
+      throw std::runtime_error("half way");
+    } catch (const std::runtime_error&) {
+    }
+    CHECK(m.where(x) == residency::evicted);
+    CHECK(it.storage.used() == bytes{});
+    CHECK(read(m, x) == 5);
+  }
+  CHECK(m.counts().operators == 1);
+  CHECK(it.storage.check_invariants() == "");
+}
+
+TEST_CASE("replace: several times among the inputs, with other outputs, in any order") {
+  machine it(8, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id a = m.run({.outputs = {unit}}, gives(5));
+  const tensor_id b = m.run({.outputs = {unit}}, gives(7));
+  auto op = m.begin({.inputs = {a, b, a}, .outputs = {unit}, .name = "mixed"});
+  std::byte* const at = op.arguments().in(0);
+  CHECK(op.replace(a) == 1);
+  CHECK(op.allocate(unit) == 2);
+  CHECK(op.replace(b) == 3);
+  op.workspace(unit);
+  const auto kernel = [](call& c) {
+    const std::uint64_t x = number(c.in(0)), y = number(c.in(1)), z = number(c.in(2));
+    put(c.workspace(), x + y);
+    put(c.out(0), number(c.workspace()));
+    put(c.out(1), x * z);
+    put(c.out(2), x + z);
+    put(c.out(3), y * y);
+  };
+  call c = op.arguments();
+  CHECK(c.in(0) == at);
+  CHECK(c.in(2) == at);
+  CHECK(c.out(1) == at);
+  kernel(c);
+  std::array<tensor_id, 4> ids{};
+  op.end(ids, kernel);
+  m.drop(a);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(read(m, ids[0]) == 12);
+    CHECK(read(m, ids[1]) == 25);
+    CHECK(read(m, ids[2]) == 10);
+    CHECK(read(m, ids[3]) == 49);
+    squeeze(m, 8);
+  }
+  CHECK(read(m, b) == 7);
+}
+
+TEST_CASE("replace: what is no input, updated, held, pinned, or without a record is refused") {
+  machine it(8, 8);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 1);
+  const tensor_id x = m.run({.outputs = {unit}}, gives(5));
+  const tensor_id pinned = m.run({.outputs = {unit}}, gives(6));
+  const tensor_id held = m.run({.outputs = {unit}}, gives(7));
+  const tensor_id other = m.run({.outputs = {unit}}, gives(8));
+  m.forbid(pinned, pin::evict);
+  CHECK(!m.recomputable(v));
+  const auto view = m.acquire(held);
+  {
+    auto op = m.begin({.inputs = {v, x, pinned, held}, .updates = {v}, .traits = trait::pure});
+    CHECK_THROWS_AS(op.replace(v), misuse);
+    CHECK_THROWS_AS(op.replace(pinned), misuse);
+    CHECK_THROWS_AS(op.replace(held), misuse);
+    CHECK_THROWS_AS(op.replace(other), misuse);
+    CHECK_THROWS_AS(op.replace(static_cast<tensor_id>(99)), unknown_tensor);
+    CHECK(op.replace(x) == 0);
+    CHECK_THROWS_AS(op.replace(x), misuse);
+  }
+  CHECK(number(view.data()) == 7);
+  CHECK(read(m, x) == 5);
+  m.end_of_step();
+  CHECK(!m.recomputable(x));
+  auto op = m.begin({.inputs = {x}});
+  CHECK_THROWS_AS(op.replace(x), misuse);
+}
+
+TEST_CASE("replace: an operator that is never replayed, and one that updates beside") {
+  machine it(4, 4);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 1);
+  const tensor_id x = m.run({.outputs = {unit}}, gives(5));
+  tensor_id y{};
+  {
+    auto op = m.begin({.inputs = {x}, .updates = {v}, .traits = trait::never_replay});
+    op.replace(x);
+    call c = op.arguments();
+    put(c.update(0), number(c.in(0)));
+    put(c.out(0), number(c.in(0)) + 1);
+    y = op.end([](call&) { FAIL("it is never replayed"); });
+  }
+  CHECK(!m.recomputable(y));
+  squeeze(m, 4);
+  CHECK(read(m, y) == 6);
+  CHECK(read(m, v) == 5);
+  CHECK(read(m, x) == 5);
+}
+
+TEST_CASE("replace: replays are checked with the input's old bytes beside, or not at all") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage, replay_check{}};
+  const tensor_id x = m.run({.outputs = {8_B}}, gives(5));
+  const tensor_id y = in_place(m, x, adds_in_place(1));
+  CHECK(m.counts().replays_checked == 2);
+  CHECK(read(m, y) == 6);
+  CHECK(read(m, x) == 5);
+  m.drop(x);
+  // A kernel that relies on both being one.
+  auto op = m.begin({.inputs = {y}, .name = "forgets to copy"});
+  op.replace(y);
+  call c = op.arguments();
+  const auto kernel = [](call& k) { put(k.out(0), number(k.out(0)) + 1); };
+  kernel(c);
+  try {
+    (void)op.end(kernel);
+    FAIL("it differs");
+  } catch (const replay_differs& e) {
+    CHECK(e.where.what == replay_difference::output);
+  }
+  CHECK(number(op.arguments().out(0)) == 7);
+  const tensor_id z = op.end([](call& k) { put(k.out(0), number(k.in(0)) + 1); });
+  CHECK(read(m, z) == 7);
+  squeeze(m, 4);
+  CHECK(read(m, z) == 7);
+}
+
+TEST_CASE("replace: where there is no room for the old bytes the replay is not checked") {
+  machine it(2, 0);
+  manager m{obeying(says_evict), it.storage, replay_check{}};
+  const tensor_id x = m.run({.outputs = {8_B}}, gives(5));
+  const auto unchecked = m.counts().replays_unchecked;
+  const tensor_id y = in_place(m, x, adds_in_place(1));
+  CHECK(m.counts().replays_unchecked == unchecked + 1);
+  CHECK(read(m, y) == 6);
+  CHECK(read(m, x) == 5);
+}
+
+TEST_CASE("replace: a budget that an error names holds the replay's second block") {
+  // Two units do for the first run; a replay of y takes x beside it.
+  machine it(2, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 5);
+  tensor_id x = m.run({.inputs = {v}, .outputs = {unit}}, sums(1));
+  const tensor_id y = in_place(m, x, adds_in_place(1));
+  m.drop(x);
+  squeeze(m, 1);
+  try {
+    (void)read(m, y);
+    FAIL("v, x and y take three units");
+  } catch (const budget_exceeded& e) {
+    CHECK(e.report.smallest_budget >= unit * 3);
+  }
+  m.drop(y);
+  CHECK(m.live_records() == 0);
+}
