@@ -15,6 +15,7 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "dice.hpp"
+#include "faulty.hpp"
 #include "machine.hpp"
 #include "seeds.hpp"
 
@@ -305,6 +306,52 @@ TEST_CASE("adoption: a storage without optional members is taken at the program'
   const tensor_id y = op.end([](call&) {});
   m.drop(y), m.drop(v);
   CHECK(storage.used() == bytes{});
+}
+
+TEST_CASE("adoption: a storage that fails at its k-th call; no block is lost") {
+  std::uint64_t faults = 0;
+  for (std::uint64_t k = 1;; ++k) {
+    CAPTURE(k);
+    fuse f(k);
+    faulty_storage storage(f, unit * 7, unit * 64);
+    const auto nothing = [](call&) {};
+    bool failed = false;
+    {
+      manager m{online(), storage};
+      block weights, made;
+      try {
+        const tensor_id v = m.variable(unit, "v");
+        weights = m.take_block(unit * 2);
+        const tensor_id w = m.variable(unit * 2, "w", std::move(weights));
+        tensor_id x = m.run({.inputs = {v, w}, .outputs = {unit}}, nothing);
+        for (int i = 0; i < 3; ++i) {
+          auto op = m.begin({.inputs = {x}, .name = "own memory"});
+          op.replace(x);
+          made = m.take_block(unit);
+          op.allocate(unit, std::move(made));
+          made = m.take_block(unit);
+          m.give_back(std::move(made));
+          const std::array<bytes, 2> sizes{unit, unit};
+          op.allocate(sizes);
+          op.replay_workspace(unit);
+          std::array<tensor_id, 4> ids{};
+          op.end(ids, nothing);
+          x = ids[0];
+        }
+        m.end_of_step();
+      } catch (const fault&) {
+        failed = true;
+      }
+      // Whatever failed: what the program has it can give back.
+      m.give_back(std::move(weights)), m.give_back(std::move(made));
+    }
+    CHECK(storage.used() == bytes{});
+    CHECK(storage.host_used() == bytes{});
+    CHECK(storage.check_invariants() == "");
+    if (!failed) break;
+    ++faults;
+  }
+  CHECK(faults > 30);
 }
 
 TEST_CASE("storage: what is allocated and freed while an operator runs is ordered with it") {
