@@ -1,10 +1,12 @@
-// What the dispatcher of a framework meets: operators that call operators, temporaries, views, copy
-// on write, host writes, random numbers. docs/in_a_framework.md explains. A tensor is 16 floats.
+// What the dispatcher of a framework meets: operators that call operators, temporaries, an
+// allocator of its own, views, copy on write, host writes, random numbers. docs/in_a_framework.md
+// explains. A tensor is 16 floats.
 #include <algorithm>
 #include <array>
 #include <delta/delta.hpp>
 #include <iostream>
 #include <span>
+#include <utility>
 
 using namespace delta::literals;
 
@@ -56,11 +58,48 @@ tensor_id axpy_in_one(manager& m, float a, tensor_id x, tensor_id y) {
   return op.end(body);
 }
 
+// --- a kernel that allocates by itself ---
+/// Somebody else's: it gives its result in memory that it has asked `allocate` for.
+template <class Allocate>
+void libraries_sum(const std::byte* x, const std::byte* y, Allocate allocate) {
+  const auto in = [](const std::byte* p) { return floats(const_cast<std::byte*>(p)); };
+  std::byte* const scratch = allocate();
+  scale(1, in(x), floats(scratch));
+  add(floats(scratch), in(y), floats(allocate()));
+}
+/// Its allocator takes blocks. The last becomes the output, where it is; a replay's go into what
+/// delta has allocated by then.
+tensor_id sum_by_library(manager& m, machine& storage, tensor_id x, tensor_id y) {
+  auto op = m.begin({.inputs = {x, y}, .name = "library's sum"});
+  std::array<delta::block, 2> blocks;
+  delta::call now = op.arguments();
+  libraries_sum(now.in(0), now.in(1), [&, i = std::size_t{0}]() mutable {
+    return storage.data(blocks[i++] = m.take_block(size));
+  });
+  m.give_back(std::move(blocks[0]));
+  op.allocate(size, std::move(blocks[1]));
+  op.replay_workspace(size);
+  return op.end([](delta::call& c) {
+    libraries_sum(c.in(0), c.in(1),
+                  [&, i = 0]() mutable { return i++ == 0 ? c.workspace(0) : c.out(0); });
+  });
+}
+
 // --- in place, copy on write, from the host, random ---
 /// Operators that read the old bytes come back first, and are not computed again after this.
 void double_in_place(manager& m, tensor_id x) {
   m.run<0>({.updates = {x}, .name = "double"},
            [](delta::call& c) { scale(2, floats(c.update(0)), floats(c.update(0))); });
+}
+/// The same where the old version can be computed again: it stays a tensor, and what was computed
+/// from it too. A replay finds the old bytes in a block of their own.
+tensor_id doubled_in_place(manager& m, tensor_id x) {
+  auto op = m.begin({.inputs = {x}, .name = "double"});
+  op.replace(x);
+  const auto body = [](delta::call& c) { scale(2, floats(c.in(0)), floats(c.out(0))); };
+  delta::call now = op.arguments();
+  body(now);
+  return op.end(body);
 }
 /// What a framework does before it writes to bytes that others see, and before it begins the
 /// writer.
@@ -139,6 +178,12 @@ int main() {
   }
   write(m, same, std::array<float, count>{7});
   right &= read(m, same)[0] == 7 && read(m, same)[1] == 0;
+
+  const tensor_id total = sum_by_library(m, storage, x, y);
+  right &= read(m, total)[0] == 3 && replayed_equal(m, total) && m.recomputable(total);
+  const tensor_id twice = doubled_in_place(m, total);
+  right &= m.where(total) == delta::residency::evicted && read(m, twice)[0] == 6;
+  right &= read(m, total)[0] == 3 && replayed_equal(m, twice);
 
   generator g;
   const tensor_id drawn = noise(m, g), next = noise(m, g);

@@ -231,7 +231,7 @@ class manager {
   ///   const delta::tensor_id y = op.end(kernel);
   ///
   /// While it lives the manager runs nothing else: run, begin, acquire, variable, constant and
-  /// end_of_step throw misuse; drop, share, forbid and make_room can be called.
+  /// end_of_step throw misuse; drop, share, forbid, make_room and take_block can be called.
   class open_operator {
    public:
     /// The one moved from can only be destroyed.
@@ -357,7 +357,7 @@ class manager {
     return guarded(open::allowed, [&] { return run_.take_block(size, expected); });
   }
   /// Takes a block back that `take_block` gave. Also from within a kernel. O(log holes).
-  void give_back(block&& b) noexcept { run_.kernels().give_back(std::move(b)); }
+  void give_back(block&& b) noexcept { run_.taken().give_back(std::move(b)); }
 
   // --- marks ------------------------------------------------------------------------------------
 
@@ -452,7 +452,7 @@ class manager {
     return guarded(open::refused, [&] {
       check_foreign(size, b);
       reclaimer_.expect({.largest_again = table_.storage().rounded(size)});
-      run_.kernels().let_move(b);
+      run_.taken().hand_over(b);
       return table_.admit(size, std::move(b), true, pinned, label);
     });
   }
@@ -475,7 +475,9 @@ class manager {
     if (poisoned_) throw poisoned();
     if (inside_) throw misuse("the manager was called from within a kernel or a policy");
     if (while_open == open::refused && run_.opened().is_open())
-      throw misuse("an operator is open: only its own members, make_room, drop, share and forbid");
+      throw misuse(
+          "an operator is open: only its own members, make_room, take_block, drop, share and "
+          "forbid");
     inside_ = true;
     struct leaving {
       manager& m;

@@ -187,6 +187,16 @@ struct always_knows_when : right {
   nanoseconds began(stamp);
 };
 static_assert(explain_storage<always_knows_when>());
+// says: 'knows' is there, but not as 'bool knows(const delta::block&, delta::bytes) const'
+struct knows_every_block : right {
+  bool knows(const block&) const;
+};
+static_assert(explain_storage<knows_every_block>());
+// says: 'owned_by' is there, but not as 'void owned_by(const delta::block&, delta::tensor_id)'
+struct hears_it_the_other_way_round : right {
+  void owned_by(tensor_id, const block&);
+};
+static_assert(explain_storage<hears_it_the_other_way_round>());
 // says: a Storage changes: it can't be const
 static_assert(explain_storage<const right>());
 

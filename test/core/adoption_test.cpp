@@ -15,6 +15,7 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "dice.hpp"
+#include "faulty.hpp"
 #include "machine.hpp"
 #include "seeds.hpp"
 
@@ -307,6 +308,52 @@ TEST_CASE("adoption: a storage without optional members is taken at the program'
   CHECK(storage.used() == bytes{});
 }
 
+TEST_CASE("adoption: a storage that fails at its k-th call; no block is lost") {
+  std::uint64_t faults = 0;
+  for (std::uint64_t k = 1;; ++k) {
+    CAPTURE(k);
+    fuse f(k);
+    faulty_storage storage(f, unit * 7, unit * 64);
+    const auto nothing = [](call&) {};
+    bool failed = false;
+    {
+      manager m{online(), storage};
+      block weights, made;
+      try {
+        const tensor_id v = m.variable(unit, "v");
+        weights = m.take_block(unit * 2);
+        const tensor_id w = m.variable(unit * 2, "w", std::move(weights));
+        tensor_id x = m.run({.inputs = {v, w}, .outputs = {unit}}, nothing);
+        for (int i = 0; i < 3; ++i) {
+          auto op = m.begin({.inputs = {x}, .name = "own memory"});
+          op.replace(x);
+          made = m.take_block(unit);
+          op.allocate(unit, std::move(made));
+          made = m.take_block(unit);
+          m.give_back(std::move(made));
+          const std::array<bytes, 2> sizes{unit, unit};
+          op.allocate(sizes);
+          op.replay_workspace(unit);
+          std::array<tensor_id, 4> ids{};
+          op.end(ids, nothing);
+          x = ids[0];
+        }
+        m.end_of_step();
+      } catch (const fault&) {
+        failed = true;
+      }
+      // Whatever failed: what the program has it can give back.
+      m.give_back(std::move(weights)), m.give_back(std::move(made));
+    }
+    CHECK(storage.used() == bytes{});
+    CHECK(storage.host_used() == bytes{});
+    CHECK(storage.check_invariants() == "");
+    if (!failed) break;
+    ++faults;
+  }
+  CHECK(faults > 30);
+}
+
 TEST_CASE("storage: what is allocated and freed while an operator runs is ordered with it") {
   for (std::uint64_t seed = 0; seed < seeds(300); ++seed) {
     CAPTURE(seed);
@@ -318,17 +365,18 @@ TEST_CASE("storage: what is allocated and freed while an operator runs is ordere
     const auto write = [&](const block& b) {
       device.launch({}, {{storage.data(b), 256}}, [at = storage.data(b)] { *at = std::byte{1}; });
     };
-    std::vector<transfer> copies;
     for (block& b : old) {
       const block* const one = &b;
       storage.begin_operator({}, {&one, 1});
       write(b);
       storage.end_operator({});
     }
+    std::vector<slab> slabs;
     for (int i = 0; i < 3; ++i) {
       auto moving = storage.copy_out(old[std::size_t(i)]);
       auto [b, s] = storage.land(std::move(*moving));
-      storage.free(std::move(b)), storage.free(std::move(s));
+      storage.free(std::move(b));
+      slabs.push_back(std::move(s));
     }
     const block* const named = &old[3];
     storage.begin_operator({}, {&named, 1});
@@ -344,20 +392,17 @@ TEST_CASE("storage: what is allocated and freed while an operator runs is ordere
       }
     }
     storage.end_operator({});
-    // Whoever comes next waits for it.
-    auto moving = storage.copy_out(old[3]);
-    auto [b, s] = storage.land(std::move(*moving));
-    storage.free(std::move(b));
-    for (block& f : fresh) storage.free(std::move(f));
-    auto next = storage.allocate(roll.one_in(2) ? 256_B : 768_B, {});
-    REQUIRE(next);
-    if (storage.knows(*next, 256_B)) {
-      auto back = storage.copy_in(std::move(s), std::move(*next));
-      auto [b2, s2] = storage.land(std::move(back));
-      storage.free(std::move(b2)), storage.free(std::move(s2));
-    } else {
-      storage.free(std::move(*next)), storage.free(std::move(s));
-    }
+    // Whoever comes next waits for it: a copy in, which waits for nothing else of it.
+    std::vector<block> next;
+    for (slab& s : slabs)
+      if (auto to = storage.allocate(256_B, {})) {
+        auto [b, h] = storage.land(storage.copy_in(std::move(s), std::move(*to)));
+        next.push_back(std::move(b)), s = std::move(h);
+      }
+    for (auto* list : {&old, &fresh, &next})
+      for (block& b : *list)
+        if (b) storage.free(std::move(b));
+    for (slab& s : slabs) storage.free(std::move(s));
     device.drain();
     CHECK(device.violations().empty());
     CHECK(storage.check_invariants() == "");

@@ -278,6 +278,37 @@ TEST_CASE_TEMPLATE_DEFINE("storage: what is held, or in an operator, stays where
   finish(it);
 }
 
+TEST_CASE_TEMPLATE_DEFINE("storage: others allocate and free while an operator runs", Subject,
+                          storage_beside) {
+  using namespace delta;
+  using namespace delta::test;
+  Subject it({.capacity = 512_B, .host_capacity = 512_B});
+  auto& s = it.storage;
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    auto a = made(s, 256_B), named = made(s, 64_B);
+    it.write(s, a, round);
+    auto [b, h] = landed(s, s.copy_out(a));
+    s.free(std::move(b));
+    // The copy may still read these bytes, and what comes next may still use them.
+    const block* const one = &named;
+    s.begin_operator({}, {&one, 1});
+    auto kept = made(s, 128_B), freed = made(s, 128_B);
+    CHECK(s.knows(kept, 100_B));
+    CHECK_FALSE(s.knows(kept, 64_B));
+    CHECK_FALSE(s.knows(block{}, 64_B));
+    CHECK(s.used() == 320_B);
+    s.free(std::move(freed));
+    CHECK(s.used() == 192_B);
+    s.end_operator(nanoseconds{1});
+    it.write(s, kept, round + 1);
+    auto [c, g] = landed(s, s.copy_in(std::move(h), made(s, 256_B)));
+    it.expect(s, c, round);
+    it.expect(s, kept, round + 1);
+    s.free(std::move(c)), s.free(std::move(g)), s.free(std::move(kept)), s.free(std::move(named));
+  }
+  finish(it);
+}
+
 TEST_CASE_TEMPLATE_DEFINE("storage: the host may read a slab when it has waited", Subject,
                           storage_host_reads) {
   using namespace delta;
@@ -314,4 +345,5 @@ TEST_CASE_TEMPLATE_DEFINE("storage: the host may read a slab when it has waited"
   TEST_CASE_TEMPLATE_INVOKE(storage_stamps, __VA_ARGS__);      \
   TEST_CASE_TEMPLATE_INVOKE(storage_moves, __VA_ARGS__);       \
   TEST_CASE_TEMPLATE_INVOKE(storage_holds, __VA_ARGS__);       \
+  TEST_CASE_TEMPLATE_INVOKE(storage_beside, __VA_ARGS__);      \
   TEST_CASE_TEMPLATE_INVOKE(storage_host_reads, __VA_ARGS__)

@@ -203,25 +203,6 @@ class launcher {
     --table_->tensors[t].holds;
   }
 
-  // --- blocks of the program's own ---------------------------------------------------------------
-
-  /// One is held from now on, as the program knows its address; until it moves on.
-  void take(const block& b) {
-    if (b.index() >= taken_.size()) taken_.resize(b.index() + 1u);
-    taken_[b.index()] = true;
-    hold(b);
-  }
-  void let_move(const block& b) {
-    if (b.index() >= taken_.size() || !taken_[b.index()]) return;
-    taken_[b.index()] = false;
-    unhold(b);
-  }
-  void give_back(block&& b) noexcept {
-    if (!b) return;
-    let_move(b);
-    table_->storage().free(std::move(b));
-  }
-
   // --- records and replays ----------------------------------------------------------------------
 
   /// Could a replay make the same outputs? Not from an input that the operator itself has changed,
@@ -375,7 +356,6 @@ class launcher {
   table_type* table_;
   Reclaimer* reclaimer_;
   std::vector<block> blocks_;  // lent to the allocation at hand
-  std::vector<bool> taken_;    // by the token's row: blocks that the program has
   std::vector<const block*> reads_, writes_;
   std::vector<std::byte*> pointers_;
   pending_times<unmeasured> pending_;

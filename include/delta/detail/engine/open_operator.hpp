@@ -97,7 +97,7 @@ class open_operator {
   std::size_t adopt_output(bytes size, block& b) {
     pausing([&] {
       blocks_.reserve(1);
-      frame_->kernels.let_move(b);
+      frame_->taken.hand_over(b);
       blocks_.add_in_place(size, std::move(b));
       expect({}, {}, rounded(size));
     });

@@ -16,6 +16,7 @@
 #include "delta/detail/engine/kernel_launch.hpp"
 #include "delta/detail/engine/replay_checker.hpp"
 #include "delta/detail/engine/restore.hpp"
+#include "delta/detail/engine/taken_blocks.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
@@ -35,6 +36,7 @@ class operator_frame {
       : table(t),
         reclaimer(r),
         kernels(t, r),
+        taken(t, kernels),
         restore(t, r, kernels),
         updated(t, restore),
         check(t, r, kernels) {}
@@ -44,6 +46,7 @@ class operator_frame {
   table_type& table;
   Reclaimer& reclaimer;
   launcher<Reclaimer> kernels;
+  taken_blocks<table_type, launcher<Reclaimer>> taken;
   restorer<Reclaimer> restore;
   versions<Reclaimer> updated;
   /// Asked by an observer only (replay_check.hpp).

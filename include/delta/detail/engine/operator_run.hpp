@@ -55,14 +55,11 @@ class operator_run {
       b = storage.allocate(n, expected);
     }
     if (!b) throw std::logic_error("a storage has no room for what was just given back to it");
-    try {
-      frame_.kernels.take(*b);
-    } catch (...) {
-      storage.free(std::move(*b));
-      throw;
-    }
+    frame_.taken.add(*b);
     return std::move(*b);
   }
+  /// Those that it has.
+  [[nodiscard]] auto& taken() noexcept { return frame_.taken; }
 
   /// The operator as a whole. Room is made for all of its blocks at once, so that nothing is
   /// allocated in vain. The kernel is stored before it runs only where it may run again; otherwise

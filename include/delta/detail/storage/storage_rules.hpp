@@ -49,9 +49,8 @@ class storage_rules {
   /// A block of rounded(n) bytes; zero bytes take none and always fit. nullopt: no room, or room
   /// only between blocks that can't move now (held, being copied, or an operator runs). Otherwise
   /// free bytes >= rounded(n) means that it fits: what is in the way slides together. A copy may
-  /// still read what the block held before; the block's next writer is ordered behind it. While an
-  /// operator runs nothing moves, and the operator is that writer. O(log holes); O(blocks) where
-  /// something has to move.
+  /// still read what the block held before; the block's next writer, which is the operator if one
+  /// runs, is ordered behind it. O(log holes); O(blocks) where something has to move.
   [[nodiscard]] std::optional<block> allocate(bytes n, lifetime life) {
     const bytes size = rounded(n);
     // The first test also keeps rounding from wrapping round.
@@ -145,14 +144,13 @@ class storage_rules {
     const stamp done = engines_.end(cost);  // if it throws, the blocks can be freed all the same
     for (auto i : reads_) device_[i].read.join(done);
     for (auto i : writes_) device_[i].write_at(done);
-    for (const range& r : left_) device_.note_use(r.offset, r.size, done);
+    for (const auto& [offset, size] : left_) device_.note_use(offset, size, done);
     return last_ = done;
   }
   /// The stamp of the operator that ended last; point 0: none has.
   [[nodiscard]] stamp last_operator() const noexcept { return last_; }
 
-  /// Is that one of the blocks in use here, and as large as a request of `n` bytes? A block of
-  /// another storage shows where its row says otherwise here. O(1).
+  /// Is that one of the blocks in use here, and as large as a request of `n` bytes? O(1).
   [[nodiscard]] bool knows(const block& b, bytes n) const noexcept {
     return device_.has(b.index(), rounded(n).count);
   }
@@ -251,14 +249,12 @@ class storage_rules {
       throw;
     }
   }
-  // What is allocated while an operator runs is for the operator's kernel. It waits for who used
-  // the bytes before, and who gets them next for the operator.
+  // Allocated while an operator runs: it writes these bytes.
   void join_operator(std::uint32_t row) {
     try {
       writes_.push_back(row);
-      // A place for each of them, as freeing may not fail.
       const std::size_t most = left_.size() + writes_.size() - named_;
-      if (left_.capacity() < most) left_.reserve(2 * most);
+      if (left_.capacity() < most) left_.reserve(2 * most);  // as `free` may not fail
       if (const fence after = device_[row].users(); after != fence{}) engines_.begin(after);
     } catch (...) {
       std::erase(writes_, row);
@@ -267,14 +263,14 @@ class storage_rules {
     }
     ++device_[row].holds;
   }
-  // Freed before the operator has ended: its stamp goes to where the bytes were.
+  // And freed before it has ended: who gets them next waits for it.
   void leave_operator(std::uint32_t row) noexcept {
     const auto joined = writes_.begin() + static_cast<std::ptrdiff_t>(named_);
     const auto at = std::find(joined, writes_.end(), row);
     if (at == writes_.end()) return;
     writes_.erase(at);
     --device_[row].holds;
-    left_.push_back({device_[row].offset, device_[row].size});
+    left_.emplace_back(device_[row].offset, device_[row].size);
   }
   // Whether a copy touches it now. What was found reached is forgotten: asking may be dear. Kernels
   // do not count: they run inside brackets, and moving is queued behind them on the same engine.
@@ -292,12 +288,9 @@ class storage_rules {
   std::uint64_t granularity_;
   bool moving_, running_ = false;
   region device_, host_;
-  struct range {
-    std::uint64_t offset, size;
-  };
   std::vector<std::uint32_t> reads_, writes_;  // of the running operator
-  std::size_t named_ = 0;    // of these, those that it began with; the others came meanwhile
-  std::vector<range> left_;  // came meanwhile, and went
+  std::size_t named_ = 0;  // of `writes_`, those that it began with; the others came meanwhile
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> left_;  // they that went: offset, size
   stamp last_{engine::compute, 0};
   std::uint64_t moves_ = 0;
   bytes moved_{};
