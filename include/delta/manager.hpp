@@ -75,6 +75,7 @@ class manager {
     // What kernels and the storage drop as they go is gone with it.
     inside_ = true;
     run_.opened().let_go();
+    run_.taken().let_go();
     table_.release_all();
     table_.tensors.forget_kernels();
   }
@@ -356,7 +357,10 @@ class manager {
     (void)plus({}, size);
     return guarded(open::allowed, [&] { return run_.take_block(size, expected); });
   }
-  /// Takes a block back that `take_block` gave. Also from within a kernel. O(log holes).
+  /// Takes a block back that `take_block` gave; anything else is left alone. Also from within a
+  /// kernel. Whoever gets its bytes next comes behind all work that was launched so far. One that
+  /// was taken before the open operator's last allocation is free with the next, or at its end.
+  /// O(log holes).
   void give_back(block&& b) noexcept { run_.taken().give_back(std::move(b)); }
 
   // --- marks ------------------------------------------------------------------------------------
@@ -452,7 +456,17 @@ class manager {
     return guarded(open::refused, [&] {
       check_foreign(size, b);
       reclaimer_.expect({.largest_again = table_.storage().rounded(size)});
-      run_.taken().hand_over(b);
+      // The program may have launched work on it: whoever copies or writes it next comes behind.
+      run_.kernels().order_behind_launches(b);
+      const std::uint32_t row = b.index();
+      struct gone {  // a tensor's, also where something fails afterwards
+        manager& m;
+        const block& b;
+        std::uint32_t row;
+        ~gone() {
+          if (!b) m.run_.taken().hand_over(row);
+        }
+      } last{*this, b, row};
       return table_.admit(size, std::move(b), true, pinned, label);
     });
   }

@@ -33,7 +33,7 @@ struct counters {
   /// (operation::cost), and the storage measures none (Storage::elapsed). 0 as long as it is not
   /// certain that it does not.
   std::uint64_t guessed_costs = 0;
-  std::uint64_t replacements = 0;       ///< outputs that took the block of an input over
+  std::uint64_t replacements = 0;  ///< outputs that took the block of an input over
 };
 
 /// What an event tells of: work of an engine, with a beginning and a length, or a decision, which

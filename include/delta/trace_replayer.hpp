@@ -110,6 +110,12 @@ class trace_replayer {
     const std::uint32_t name = trace_->tensors[tensor].name;
     return name == trace::none ? otherwise : trace_->names[name].c_str();
   }
+  void work_on([[maybe_unused]] const trace::operation& o, [[maybe_unused]] call& c) {
+    if constexpr (std::invocable<Work&>)
+      work_();
+    else
+      work_(o, c);
+  }
   void operate(const trace::operation& o) {
     inputs_.clear(), updates_.clear(), sizes_.clear();
     for (const std::uint32_t t : trace_->inputs(o)) inputs_.push_back(ids_[t]);
@@ -124,12 +130,7 @@ class trace_replayer {
                                  .traits = o.traits,
                                  .cost = o.cost,
                                  .name = trace_->name(o).c_str()},
-                  outputs_, [this, &o]([[maybe_unused]] call& c) {
-                    if constexpr (std::invocable<Work&>)
-                      work_();
-                    else
-                      work_(o, c);
-                  });
+                  outputs_, [this, &o](call& c) { work_on(o, c); });
     std::size_t next = 0;
     for (const std::uint32_t t : trace_->outputs(o)) {
       const std::uint32_t base = trace_->tensors[t].view_of;

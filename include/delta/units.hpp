@@ -39,8 +39,8 @@ constexpr bytes round_up(bytes n, std::uint64_t granularity) noexcept {
   return bytes{(n.count + granularity - 1) & ~(granularity - 1)};
 }
 
-/// The most that one call of a manager may ask for: more is misuse, so that no sum of sizes leaves 64
-/// bits. Whoever asks for more has computed a size that is negative.
+/// The most that one call of a manager may ask for: more is misuse, so that no sum of sizes leaves
+/// 64 bits. Whoever asks for more has computed a size that is negative.
 inline constexpr bytes largest_request{std::uint64_t{1} << 62};
 
 /// Sizes as literals: `512_MiB` is bytes{512 << 20}. Powers of two throughout. For users outside of

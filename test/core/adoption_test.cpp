@@ -232,8 +232,8 @@ TEST_CASE("make_room and take_block are refused within a replay; its workspace w
   call c = op.arguments();
   body(c);
   m.give_back(std::move(temporary));
-  CHECK(it.storage.used() == unit * 2);
   const tensor_id y = op.end(body);
+  CHECK(it.storage.used() == unit * 2);
   squeeze(m, 3);
   CHECK(read(m, y) == 5);
   CHECK(refused == 1);
@@ -408,4 +408,115 @@ TEST_CASE("storage: what is allocated and freed while an operator runs is ordere
     CHECK(storage.check_invariants() == "");
     CHECK(storage.used() == bytes{});
   }
+}
+
+namespace {
+
+// Notes behind which compute every copy was queued, and how far compute had come by then.
+struct noting : immediate {
+  struct copied {
+    direction way;
+    const std::byte* device;
+    std::uint64_t after, launched;
+  };
+  std::vector<copied> copies;
+  std::uint64_t launched = 0;
+  stamp end() {
+    const stamp done = immediate::end();
+    launched = done.point;
+    return done;
+  }
+  stamp copy(direction d, std::byte* to, const std::byte* from, bytes n, const fence& after) {
+    copies.push_back({d, d == direction::in ? to : from, after.point[0], launched});
+    return immediate::copy(d, to, from, n, after);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("what is copied into bytes that were given back comes behind the program's own kernels") {
+  for (const bool within : {true, false}) {
+    CAPTURE(within);
+    noting device;
+    arena<noting> storage{device, {.capacity = unit * 3, .host_capacity = unit * 8}};
+    manager m{obeying(says_offload), storage};
+    const std::array v{m.variable(unit), m.variable(unit)};
+    m.make_room(unit * 3);  // both are on the host
+    const std::byte* taken = nullptr;
+    std::uint64_t used = 0;  // compute, when the program's kernel was launched on the block
+    tensor_id y{};
+    {
+      auto op = m.begin({.name = "own kernels"});
+      block b = m.take_block(unit);
+      taken = storage.data(b);
+      op.allocate(unit);  // another bracket of the same operator
+      // Here the program launches a kernel that uses the block: it ends with this bracket.
+      used = device.launched + 1;
+      if (within) m.give_back(std::move(b));
+      y = op.end([](call&) {});
+      if (!within) m.give_back(std::move(b));
+    }
+    m.forbid(y, pin::both);
+    const auto first = m.acquire(v[0]), second = m.acquire(v[1]);
+    int found = 0;
+    for (const auto& c : device.copies)
+      if (c.way == direction::in && c.device == taken) {
+        CHECK(c.after >= used);
+        ++found;
+      }
+    CHECK(found == 1);
+  }
+}
+
+TEST_CASE("what is copied out of an adopted block comes behind the program's own kernels") {
+  noting device;
+  arena<noting> storage{device, {.capacity = unit * 3, .host_capacity = unit * 8}};
+  manager m{obeying(says_offload), storage};
+  block b = m.take_block(unit);
+  const std::byte* const taken = storage.data(b);
+  const tensor_id x = m.run({.outputs = {unit}}, [](call&) {});
+  const std::uint64_t used = device.launched;  // by a kernel beside that operator
+  const tensor_id z = m.variable(unit, "z", std::move(b));
+  m.make_room(unit * 3);
+  CHECK(m.where(z) == residency::host);
+  int found = 0;
+  for (const auto& c : device.copies)
+    if (c.way == direction::out && c.device == taken) {
+      CHECK(c.after >= used);
+      ++found;
+    }
+  CHECK(found == 1);
+  m.drop(x), m.drop(z);
+}
+
+TEST_CASE("give_back: what is a tensor's by now, or was given back, is left alone") {
+  machine it(4, 4);
+  {
+    manager m{online(), it.storage};
+    block b = m.take_block(unit);
+    const std::uint32_t row = b.index();
+    const tensor_id v = m.variable(unit, "v", std::move(b));
+    m.give_back(block{row});
+    m.give_back(block{});
+    CHECK(it.storage.used() == unit);
+    block c = m.take_block(unit);
+    const std::uint32_t second = c.index();
+    m.give_back(std::move(c));
+    m.give_back(block{second});
+    CHECK(it.storage.used() == unit);
+    CHECK(it.storage.check_invariants() == "");
+    (void)read(m, v);
+  }
+  CHECK(it.storage.used() == bytes{});
+}
+
+TEST_CASE("a manager that goes holds no block any more that was taken") {
+  machine it(4, 4);
+  block b;
+  {
+    manager m{online(), it.storage};
+    b = m.take_block(unit);
+  }
+  it.storage.free(std::move(b));
+  CHECK(it.storage.used() == bytes{});
 }

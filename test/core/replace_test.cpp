@@ -299,3 +299,90 @@ TEST_CASE("replace: a budget that an error names holds the replay's second block
   m.drop(y);
   CHECK(m.live_records() == 0);
 }
+
+TEST_CASE("replace: what the input is made from stays until the operator has ended") {
+  machine it(8, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id s = variable_of(m, 7);
+  const auto copy = [](call& c) { put(c.out(0), number(c.in(0))); };
+  const tensor_id a = m.run({.inputs = {s}, .outputs = {unit}}, copy);
+  const tensor_id t = m.run({.inputs = {a}, .outputs = {unit}}, copy);
+  m.drop(s), m.drop(a);
+  for (const bool ends : {false, true}) {
+    CAPTURE(ends);
+    std::array<tensor_id, 2> made{};
+    {
+      const tensor_id x = m.run({.inputs = {t}, .outputs = {unit}}, copy);
+      auto op = m.begin({.inputs = {x}, .name = "in place"});
+      op.replace(x);
+      m.drop(x);
+      op.allocate(unit * 2);  // what is kept for replays alone goes first, but for this
+      const auto adds = adds_in_place(1);
+      call c = op.arguments();
+      adds(c);
+      if (!ends) continue;
+      op.end(made, adds);
+    }
+    CHECK(m.recomputable(made[0]));
+    squeeze(m, 7);  // the source stays
+    CHECK(m.where(made[0]) == residency::evicted);
+    CHECK(read(m, made[0]) == 8);
+    m.drop(made[0]), m.drop(made[1]);
+  }
+  m.drop(t);
+  CHECK(m.live_tensors() == 0);
+  CHECK(m.live_records() == 0);
+  CHECK(it.storage.used() == bytes{});
+}
+
+TEST_CASE("replace: many inputs of one operator") {
+  machine it(600, 0);
+  manager m{obeying(says_evict), it.storage};
+  std::vector<tensor_id> all;
+  for (std::uint64_t i = 0; i < 300; ++i) all.push_back(m.run({.outputs = {unit}}, gives(i)));
+  std::vector<tensor_id> made(all.size());
+  const auto adds = [n = all.size()](call& c) {
+    for (std::size_t i = 0; i < n; ++i) put(c.out(i), number(c.in(n - 1 - i)) + 1);
+  };
+  auto op = m.begin(operation_span{.inputs = all, .name = "foreach"});
+  for (std::size_t i = all.size(); i > 0; --i) op.replace(all[i - 1]);
+  call c = op.arguments();
+  for (std::size_t i = 0; i < all.size(); ++i) CHECK(c.out(i) == c.in(all.size() - 1 - i));
+  adds(c);
+  op.end(made, adds);
+  for (const tensor_id t : all) m.drop(t);
+  squeeze(m, 600);
+  for (std::size_t i = 0; i < made.size(); ++i) CHECK(read(m, made[i]) == all.size() - i);
+}
+
+namespace {
+struct failing_ear : arena<immediate> {
+  using arena::arena;
+  int left = -1;
+  void owned_by(const block&, tensor_id) {
+    if (left >= 0 && left-- == 0) throw std::runtime_error("owned_by");
+  }
+};
+}  // namespace
+
+TEST_CASE("replace and adoption: a storage that can't hear of owners loses no block") {
+  immediate device;
+  failing_ear storage{device, {.capacity = unit * 8}};
+  {
+    manager m{obeying(says_evict), storage};
+    const tensor_id x = m.run({.outputs = {unit}}, gives(1));
+    auto op = m.begin({.inputs = {x}});
+    storage.left = 0;
+    CHECK_THROWS_WITH(op.replace(x), "owned_by");
+  }
+  CHECK(storage.used() == bytes{});
+  {
+    manager m{obeying(says_evict), storage};
+    block b = m.take_block(unit);
+    const std::uint32_t row = b.index();
+    storage.left = 0;
+    CHECK_THROWS_WITH((void)m.variable(unit, "w", std::move(b)), "owned_by");
+    m.give_back(block{b ? b.index() : row});  // as through the functions of C
+  }
+  CHECK(storage.used() == bytes{});
+}

@@ -200,6 +200,17 @@ TEST_CASE("constants that were dropped are part of that from the second step on"
   }
 }
 
+TEST_CASE("a call that asks for more than there is says nothing about the program's own peak") {
+  const trace t = network(5, 1);
+  const bytes alone = unmanaged_peak(t);
+  simulated storage{memory(alone * 4)};
+  manager m{online(), storage};
+  CHECK_THROWS_AS(m.make_room(alone * 5), budget_exceeded);
+  trace_replayer play(m, t);
+  play.run();
+  CHECK(storage.peak() <= alone);
+}
+
 TEST_CASE("a constant that was dropped goes rather than that there is no room") {
   simulated storage{memory(bytes{300})};
   manager m{recompute_only(), storage};

@@ -40,7 +40,7 @@ struct workload {
   std::span<const block> workspaces;  ///< a block that names nothing counts as none
   std::uint64_t sequence = 0;         ///< the operator's tick when it first ran
   bool replaying = false;             ///< updates are not touched, and their addresses are null
-  std::span<const replaced_input> replaced = {};
+  std::span<const replaced_input> replaced = {};  ///< by tensor
 };
 
 /// Runs kernels for `operator_run` (the first time) and `restorer` (again). Lists are kept between
@@ -122,7 +122,7 @@ class launcher {
       for (const tensor_id t : w.updates) writes_.push_back(&table_->tensors[t].device);
     for (const block& b : w.workspaces)
       if (b) writes_.push_back(&b);
-    table_->storage().begin_operator(reads_, writes_);
+    begin(reads_, writes_);
   }
   /// What the kernel sees. Valid until the next call of this: the addresses are in a list that is
   /// kept.
@@ -139,7 +139,42 @@ class launcher {
                    w.replaying);
   }
   /// Ends the bracket. `cost` is for storages in virtual time, which advance by it.
-  stamp close(nanoseconds cost) { return table_->storage().end_operator(cost); }
+  stamp close(nanoseconds cost) {
+    in_bracket_ = false;
+    try {
+      const stamp done = table_->storage().end_operator(cost);
+      if (!late_frees_.empty()) order_late_frees();
+      free_late();
+      return done;
+    } catch (...) {
+      free_late();
+      throw;
+    }
+  }
+  /// Frees a block that the program's own kernels may still use, launched whenever: who gets the
+  /// bytes next comes behind them. While a bracket is open that is when it closes.
+  void free_behind_launches(block&& b) noexcept {
+    late_frees_.push_back(std::move(b));  // covered
+    if (in_bracket_) return;
+    try {
+      order_late_frees();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a device that fails says so at the next call
+    }
+    free_late();
+  }
+  /// The number of the bracket that is open; 0: none is.
+  [[nodiscard]] std::uint64_t bracket() const noexcept { return in_bracket_ ? brackets_ : 0; }
+  /// That block can be freed so from now on. Throws std::bad_alloc.
+  void cover_late_frees(const block& b) {
+    const std::size_t rows = b.index() + std::size_t{1};
+    if (late_frees_.capacity() < rows) late_frees_.reserve(2 * rows);
+  }
+  /// Whoever uses that block next comes behind what was launched so far.
+  void order_behind_launches(const block& b) {
+    const block* const one = &b;
+    begin({}, std::span(&one, 1));
+    close({});
+  }
 
   /// Runs a kernel between open and close. An exception from it leaves the bracket closed, and is
   /// marked as the kernel's: the manager is not poisoned by it. The stamp says when it is done.
@@ -159,7 +194,7 @@ class launcher {
   stamp launch_on(Kernel& body, std::span<const block* const> reads,
                   std::span<const block* const> writes, call::addresses all, const kinds& n,
                   std::uint64_t sequence, nanoseconds cost) {
-    table_->storage().begin_operator(reads, writes);
+    begin(reads, writes);
     call c = divided(all, n, sequence, true);
     return finish(body, c, cost);
   }
@@ -314,9 +349,26 @@ class launcher {
  private:
   // Where an input's bytes are.
   [[nodiscard]] const block& block_of(const workload& w, tensor_id t) const {
-    for (const replaced_input& r : w.replaced)
-      if (r.tensor == t) return w.outputs[r.output];
-    return table_->tensors[t].device;
+    const block& own = table_->tensors[t].device;
+    if (own || w.replaced.empty()) return own;
+    const auto r = std::ranges::lower_bound(w.replaced, t, {}, &replaced_input::tensor);
+    return r != w.replaced.end() && r->tensor == t ? w.outputs[r->output] : own;
+  }
+  void begin(std::span<const block* const> reads, std::span<const block* const> writes) {
+    table_->storage().begin_operator(reads, writes);
+    in_bracket_ = true;
+    ++brackets_;
+  }
+  // The compute engine is serial: an empty bracket that writes them ends behind all launched work.
+  void order_late_frees() {
+    writes_.clear();
+    for (const block& b : late_frees_) writes_.push_back(&b);
+    table_->storage().begin_operator({}, writes_);
+    table_->storage().end_operator({});
+  }
+  void free_late() {
+    for (block& b : late_frees_) table_->storage().free(std::move(b));
+    late_frees_.clear();
   }
   // A list of all addresses as a kernel sees it.
   [[nodiscard]] call divided(call::addresses all, const kinds& n, std::uint64_t sequence,
@@ -355,7 +407,10 @@ class launcher {
 
   table_type* table_;
   Reclaimer* reclaimer_;
-  std::vector<block> blocks_;  // lent to the allocation at hand
+  std::vector<block> blocks_;      // lent to the allocation at hand
+  std::vector<block> late_frees_;  // of the program's, until the bracket closes
+  bool in_bracket_ = false;
+  std::uint64_t brackets_ = 0;  // begun
   std::vector<const block*> reads_, writes_;
   std::vector<std::byte*> pointers_;
   pending_times<unmeasured> pending_;

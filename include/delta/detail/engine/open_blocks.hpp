@@ -24,7 +24,7 @@ class open_blocks {
   void clear() noexcept {
     sizes_.clear(), outputs_.clear(), scratch_.clear(), scratch_sizes_.clear();
     in_place_.clear(), replaced_.clear();
-    output_bytes_ = replaced_bytes_ = again_ = {};
+    output_bytes_ = in_place_bytes_ = replaced_bytes_ = again_ = {};
   }
 
   // --- outputs ----------------------------------------------------------------------------------
@@ -63,18 +63,20 @@ class open_blocks {
   /// In a block whose address somebody has.
   void add_in_place(bytes size, block&& b) {
     kernels_->hold(b);
+    in_place_bytes_ += rounded(size);
     in_place_.push_back(outputs_.size());
     add_output(size, std::move(b));
   }
   /// In the block of an input, which `add_in_place` is about to be given.
   void note_replaced(tensor_id t, bytes footprint) {
-    replaced_.push_back({t, outputs_.size()});
+    const auto at = std::ranges::lower_bound(replaced_, t, {}, &replaced_input::tensor);
+    replaced_.insert(at, {t, outputs_.size()});
     replaced_bytes_ += footprint;
     again_ += footprint;
   }
   [[nodiscard]] std::span<const replaced_input> replaced() const noexcept { return replaced_; }
   [[nodiscard]] bool is_replaced(tensor_id t) const noexcept {
-    return std::ranges::find(replaced_, t, &replaced_input::tensor) != replaced_.end();
+    return std::ranges::binary_search(replaced_, t, {}, &replaced_input::tensor);
   }
   /// Bytes of the inputs that are on the device no more.
   [[nodiscard]] bytes replaced_bytes() const noexcept { return replaced_bytes_; }
@@ -121,8 +123,8 @@ class open_blocks {
       if (scratch_[i]) all += rounded(scratch_sizes_[i]);
     return all;
   }
-  /// Of all outputs, and of all scratch, that of replays included.
-  [[nodiscard]] bytes made() const { return rounded(scratch_bytes()) + output_bytes_; }
+  /// Of those that took room: neither the program had them before, nor an input.
+  [[nodiscard]] bytes fresh() const { return held() - in_place_bytes_; }
   /// What a run of it again allocates beside these blocks, or reads beside them.
   [[nodiscard]] bytes again() const noexcept { return again_; }
   [[nodiscard]] bool has(const block& b) const noexcept {
@@ -166,7 +168,7 @@ class open_blocks {
   std::vector<block> outputs_, scratch_;
   std::vector<std::size_t> in_place_;  // outputs whose addresses were known before
   std::vector<replaced_input> replaced_;
-  bytes output_bytes_{}, replaced_bytes_{}, again_{};
+  bytes output_bytes_{}, in_place_bytes_{}, replaced_bytes_{}, again_{};
   std::size_t seen_outputs_ = 0, seen_scratch_ = 0;  // shown to the caller
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -31,7 +32,7 @@ class open_operator {
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   [[nodiscard]] std::size_t outputs() const noexcept { return blocks_.count(); }
   /// What it has allocated so far, and what only a replay does, rounded. O(pieces of scratch).
-  [[nodiscard]] bytes asked_for() const { return blocks_.made() + blocks_.again(); }
+  [[nodiscard]] bytes asked_for() const { return blocks_.held() + blocks_.again(); }
 
   /// Begins: inputs together, tick taken, bracket open. If the outputs and the workspace that `op`
   /// lists do not fit, nothing is open afterwards.
@@ -97,8 +98,9 @@ class open_operator {
   std::size_t adopt_output(bytes size, block& b) {
     pausing([&] {
       blocks_.reserve(1);
-      frame_->taken.hand_over(b);
+      const std::uint32_t row = b.index();
       blocks_.add_in_place(size, std::move(b));
+      frame_->taken.hand_over(row);
       expect({}, {}, rounded(size));
     });
     return outputs() - 1;
@@ -111,6 +113,9 @@ class open_operator {
       // It was held as what it was, by each mention that was shown.
       for (const tensor_id shown : shown_inputs())
         if (shown == t) frame_->kernels.unhold(t);
+      // The record that reads it is yet to come: until then the operator itself refers to it, or
+      // what it is made from could be given up.
+      ++frame_->table.tensors[t].references;
       blocks_.note_replaced(t, r.footprint);
       blocks_.add_in_place(r.size, frame_->table.hand_over(t));
       ++frame_->table.counts.replacements;
@@ -174,7 +179,7 @@ class open_operator {
     pieces_.reserve(pieces_.size() + 1);
     close_bracket(cost_);
     unhold();
-    frame_->table.now.coming_need = blocks_.made();
+    frame_->table.now.coming_need = blocks_.fresh();
     const bytes scratch = blocks_.scratch_bytes();
     frame_->admit(blocks_.sizes(), blocks_.outputs(), ids, frame_->name());
     if (stored)
@@ -285,6 +290,7 @@ class open_operator {
     open_ = false;
     // After an end only the workspace is left; after an abort the outputs, too.
     blocks_.release();
+    for (const replaced_input& r : blocks_.replaced()) frame_->table.drop(r.tensor);
     frame_->leave();
   }
 

@@ -176,7 +176,9 @@ class reclaimer {
   /// What a call asks for, before anything is done for it: errors name budgets by that. O(1).
   void expect(const demand& d) {
     foreign_ = saturating_sub(table_->storage().used(), table_->here() + d.made);
-    own_peak_ = std::max(own_peak_, table_->referenced() + foreign_ + d.made + d.need);
+    // What asks for more than there is fails, and says nothing about the program.
+    if (d.made + d.need <= table_->storage().capacity())
+      own_peak_ = std::max(own_peak_, table_->referenced() + foreign_ + d.made + d.need);
     bounds_.note(d, table_->constants(), foreign_, table_->existing(),
                  table_->tensors.live_tensors());
   }

@@ -190,15 +190,15 @@ class residency_table {
   block hand_over(tensor_id t) {
     tensor& r = tensors[t];
     if (std::exchange(r.copying, false)) forsake(copies_.take_copy(t), r.footprint);
-    block b = std::move(r.device);
-    tell_owner(b, tensor_id::none);
+    tell_owner(r.device, tensor_id::none);
     if (r.host) {
       become(t, residency::host);
       offloaded_.push_back(t);
     } else {
       become(t, r.references > 0 ? residency::evicted : residency::dead);
     }
-    return b;
+    // Last: what throws before leaves the block with somebody who frees it.
+    return std::move(r.device);
   }
   /// Starts a copy out, after which the device bytes go: in `harvest`, as nobody is told when it
   /// ends. Nullopt: the host is full, and nothing has changed.
