@@ -196,6 +196,9 @@ class context {
   [[nodiscard]] double budget() const noexcept { return count(pricing_.now->budget); }
   /// Bytes taken of it, copies under way included, but not what is cached.
   [[nodiscard]] double used() const noexcept { return count(pricing_.now->used); }
+  /// The most bytes that the program has had at once so far, what it has asked for included: what
+  /// it would take without a budget.
+  [[nodiscard]] double own_peak() const noexcept { return count(pricing_.now->own_peak); }
   /// Bytes that will be free when the copies out under way are done.
   [[nodiscard]] double leaving() const noexcept { return count(pricing_.now->leaving); }
   /// Bytes that the coming operator is likely to ask for.

@@ -45,6 +45,7 @@ class coming_step {
                 .burden_out = c.burden(direction::out),
                 .burden_in = c.burden(direction::in)};
     begin_.ahead = time(c.ahead());
+    begin_.own_peak = whole(c.own_peak());
     begin_.copies.assign(c.copies().begin(), c.copies().end());
     begin_.layout.assign(c.layout().begin(), c.layout().end());
     for (const queued_copy& q : begin_.copies)
@@ -86,6 +87,8 @@ class coming_step {
   coming_step(const step_record& step, const simulated_options& machine)
       : step_(&step), machine_(machine) {
     machine_.places = false;
+    begin_.own_peak =
+        machine_.capacity + bytes{1};  // more than there is: of a budget that is short
     played_.assign(step.storages.size(), tensor_id::none);
     for (std::size_t s = 0; s < step.storages.size(); ++s) {
       if (!step.was_there(s)) continue;

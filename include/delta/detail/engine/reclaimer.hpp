@@ -88,7 +88,7 @@ class reclaimer {
   }
 
   void end_of_step() {
-    step_seen_ = true, stuck_at_ = 0;
+    table_->now.step_over = true, stuck_at_ = 0;
     replaced_ = 0;
     table_->refresh_conditions();
     context c = view();
@@ -178,7 +178,8 @@ class reclaimer {
     foreign_ = saturating_sub(table_->storage().used(), table_->here() + d.made);
     // What asks for more than there is fails, and says nothing about the program.
     if (d.made + d.need <= table_->storage().capacity())
-      own_peak_ = std::max(own_peak_, table_->referenced() + foreign_ + d.made + d.need);
+      table_->now.own_peak =
+          std::max(table_->now.own_peak, table_->referenced() + foreign_ + d.made + d.need);
     bounds_.note(d, table_->constants(), foreign_, table_->existing(),
                  table_->tensors.live_tensors());
   }
@@ -326,13 +327,14 @@ class reclaimer {
   /// program will fit, and where it does not, their holes among what stays would cost more than the
   /// bytes are worth.
   void stay_within_own_peak(bytes need) {
-    if (own_peak_ > table_->storage().capacity()) return;
+    const bytes own_peak = table_->now.own_peak;
+    if (own_peak > table_->storage().capacity()) return;
     const candidate_list& kept = table_->candidates();
-    while (table_->storage().used() + need > own_peak_) {
+    while (table_->storage().used() + need > own_peak) {
       if (drop_cached()) continue;
       // Who could not go then can't go now, most likely: asked again when there is another one.
       if (kept.retained().empty() || stuck_at_ == kept.ever_retained()) return;
-      if (give_up_source(step_seen_)) continue;
+      if (give_up_source(table_->now.step_over)) continue;
       stuck_at_ = kept.ever_retained();
     }
   }
@@ -357,8 +359,6 @@ class reclaimer {
   [[no_unique_address]] event_sink<table_type, O> events_;
   contiguous_release<reclaimer> neighbours_;
   std::vector<operator_id> walk_;
-  bytes own_peak_{};            // the most that the program has referenced and asked for at once
-  bool step_seen_ = false;      // a whole one
   std::uint64_t stuck_at_ = 0;  // so many had been retained when none of them could go
   ended_operator ended_;        // while nobody waits
   std::uint64_t reservation_ = 0;

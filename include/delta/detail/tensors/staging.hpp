@@ -34,6 +34,7 @@ struct standing {
   std::vector<queued_copy> copies;       ///< under way, of each direction in their order
   std::array<nanoseconds, 2> over{};     ///< by direction: of the first of them, that is behind it
   nanoseconds ahead{};                   ///< of the storage's clock: operators that took no time
+  bytes own_peak{};                      ///< the most that the program has had at once so far
   std::vector<memory_stretch> layout;    ///< of the device's memory; empty: it has no places
 };
 
@@ -76,6 +77,8 @@ class stage {
     });
     if (!placed) reserve(s);
     if (!copied) queue(s);
+    table_->now.own_peak = s.own_peak;
+    table_->now.step_over = true;
     const nanoseconds now = storage_->now() + s.ahead;
     table_->now.clock = now;
     for (const standing_tensor& x : s.tensors) {
