@@ -101,7 +101,8 @@ class manager {
   /// tensor has, from `take_block` or from the storage itself. They keep their contents and their
   /// address, the address until something is allocated, as any tensor's. Needs no room. O(1).
   /// Throws misuse where `b` names nothing, a tensor's block, or as far as the storage can tell one
-  /// of another storage or size. Whatever it throws, `b` is the caller's still.
+  /// of another storage or size, and then `b` is the caller's still; so it is after any other
+  /// exception, unless it names nothing by then.
   [[nodiscard]] tensor_id constant(bytes size, const char* label, block&& b) {
     return adopt(size, pin::both, label, b);
   }
@@ -276,7 +277,7 @@ class manager {
     /// From now on the input has no bytes on the device, also if the operator is given up: its
     /// producer makes it again when it is used, or its host copy comes back. Until the kernel
     /// writes them, both addresses are the same and hold the input's bytes; a replay has two
-    /// blocks, and its kernel copies first. Takes no room, a replay does. O(mentions). Throws
+    /// blocks, and its kernel copies first. Takes no room, a replay does. O(inputs). Throws
     /// misuse where the tensor is no input, an update too, replaced already, not `recomputable`,
     /// forbidden to be evicted, or held by a view.
     std::size_t replace(tensor_id input) {
