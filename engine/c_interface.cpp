@@ -471,6 +471,14 @@ delta_status delta_allocate_block(delta_manager* m, delta_block b, size_t* place
 delta_status delta_replace(delta_manager* m, delta_tensor input, size_t* place) {
   return called(*m, [&] { *place = m->opened().replace(tensor_id{input}); });
 }
+delta_status delta_replace_all(delta_manager* m, const delta_tensor* inputs, size_t count,
+                               size_t* first) {
+  return called(*m, [&] {
+    std::vector<tensor_id> all;
+    for (std::size_t i = 0; i < count; ++i) all.push_back(tensor_id{inputs[i]});
+    *first = m->opened().replace(all);
+  });
+}
 delta_status delta_replay_workspace(delta_manager* m, uint64_t size, size_t* place) {
   return called(*m, [&] { *place = m->opened().replay_workspace(bytes{size}); });
 }

@@ -169,6 +169,15 @@ class basic_any_manager {
       std::size_t place = 0;
       return added(delta_replace(core_->manager, input.id(), &place), place);
     }
+    /// Several at once; the place of the first. All, or where it fails none.
+    result<std::size_t> replace_all(const std::vector<any_tensor>& inputs) {
+      std::vector<delta_tensor> ids;
+      ids.reserve(inputs.size());
+      for (const any_tensor& t : inputs) ids.push_back(t.id());
+      std::size_t first = 0;
+      return added(delta_replace_all(core_->manager, ids.data(), ids.size(), &first), first,
+                   ids.size());
+    }
     /// Scratch that only replays get; its place among the scratch.
     result<std::size_t> replay_workspace(std::uint64_t size) {
       std::size_t place = 0;

@@ -27,6 +27,7 @@
 // Where bytes are: in virtual time, in one region of a device.
 #include "delta/storage/arena.hpp"
 #include "delta/storage/device.hpp"
+#include "delta/storage/heap_storage.hpp"
 #include "delta/storage/host_device.hpp"
 #include "delta/storage/simulated.hpp"
 #include "delta/storage/storage.hpp"

@@ -3,6 +3,7 @@
 // The work is done in detail/ (docs/architecture.md).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "delta/detail/concepts/checked.hpp"
 #include "delta/detail/engine/operator_run.hpp"
@@ -280,12 +282,19 @@ class manager {
     /// blocks, and its kernel copies first. Takes no room, a replay does. O(inputs). Throws
     /// misuse where the tensor is no input, an update too, replaced already, not `recomputable`,
     /// forbidden to be evicted, or held by a view.
-    std::size_t replace(tensor_id input) {
-      (void)owner_->table_.tensors.checked(input);
+    std::size_t replace(tensor_id input) { return replace(std::span(&input, 1)); }
+    /// Several at once; gives the place of the first. All of them, or where it throws misuse none.
+    std::size_t replace(std::span<const tensor_id> inputs) {
+      for (const tensor_id t : inputs) (void)owner_->table_.tensors.checked(t);
       return owner_->guarded(open::allowed, [&] {
         auto& opened = owner_->run_.opened();
-        if (const char* why = opened.cannot_replace(input)) throw misuse(why);
-        return opened.replace(input);
+        for (const tensor_id t : inputs)
+          if (const char* why = opened.cannot_replace(t)) throw misuse(why);
+        std::vector<tensor_id> sorted(inputs.begin(), inputs.end());
+        std::ranges::sort(sorted);
+        if (std::ranges::adjacent_find(sorted) != sorted.end())
+          throw misuse("replace: it is in the list twice");
+        return opened.replace(inputs);
       });
     }
     /// Scratch until the end; counts in the budget. Any number of times; gives its place among

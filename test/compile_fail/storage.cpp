@@ -197,6 +197,11 @@ struct hears_it_the_other_way_round : right {
   void owned_by(tensor_id, const block&);
 };
 static_assert(explain_storage<hears_it_the_other_way_round>());
+// says: 'scatters' is there, but not as 'bool scatters() const'
+struct scatters_now_and_then : right {
+  bool scatters();
+};
+static_assert(explain_storage<scatters_now_and_then>());
 // says: a Storage changes: it can't be const
 static_assert(explain_storage<const right>());
 

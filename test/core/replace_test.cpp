@@ -345,7 +345,13 @@ TEST_CASE("replace: many inputs of one operator") {
     for (std::size_t i = 0; i < n; ++i) put(c.out(i), number(c.in(n - 1 - i)) + 1);
   };
   auto op = m.begin(operation_span{.inputs = all, .name = "foreach"});
-  for (std::size_t i = all.size(); i > 0; --i) op.replace(all[i - 1]);
+  const tensor_id twice[] = {all[0], all[1], all[0]};
+  CHECK_THROWS_WITH_AS(op.replace(twice), "replace: it is in the list twice", misuse);
+  CHECK(m.counts().replacements == 0);
+  for (std::size_t i = all.size(); i > 150; --i) CHECK(op.replace(all[i - 1]) == all.size() - i);
+  // The others at once, in the same order.
+  const std::vector<tensor_id> rest(all.rend() - 150, all.rend());
+  CHECK(op.replace(rest) == 150);
   call c = op.arguments();
   for (std::size_t i = 0; i < all.size(); ++i) CHECK(c.out(i) == c.in(all.size() - 1 - i));
   adds(c);

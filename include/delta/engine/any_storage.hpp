@@ -37,6 +37,7 @@ class any_storage {
   [[nodiscard]] virtual bytes rounded(bytes) const = 0;
   [[nodiscard]] virtual bool knows(const block&, bytes) const = 0;
   virtual void owned_by(const block&, tensor_id) = 0;
+  [[nodiscard]] virtual bool scatters() const = 0;
 
   // Copies and operators.
   virtual std::optional<transfer> copy_out(block&) = 0;
@@ -111,6 +112,7 @@ class storage_of final : public any_storage {
   void owned_by(const block& b, tensor_id t) override {
     if constexpr (hears_of_owners<S>) storage_->owned_by(b, t);
   }
+  [[nodiscard]] bool scatters() const override { return detail::scatters(asked()); }
 
   std::optional<transfer> copy_out(block& b) override { return storage_->copy_out(b); }
   transfer copy_in(slab&& h, block&& b) override {

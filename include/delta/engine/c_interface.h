@@ -217,6 +217,8 @@ delta_status delta_allocate_all(delta_manager* m, const uint64_t* sizes, size_t 
                                 size_t* first);
 delta_status delta_allocate_block(delta_manager* m, delta_block b, size_t* place);
 delta_status delta_replace(delta_manager* m, delta_tensor input, size_t* place);
+delta_status delta_replace_all(delta_manager* m, const delta_tensor* inputs, size_t count,
+                               size_t* first);
 delta_status delta_workspace(delta_manager* m, uint64_t size, size_t* place);
 delta_status delta_replay_workspace(delta_manager* m, uint64_t size, size_t* place);
 /* Valid until the next function of the open operator. */

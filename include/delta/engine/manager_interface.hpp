@@ -108,7 +108,8 @@ class manager_interface {
     std::size_t allocate(bytes size) { return owner_->allocate(size); }
     std::size_t allocate(std::span<const bytes> sizes) { return owner_->allocate(sizes); }
     std::size_t allocate(bytes size, block&& b) { return owner_->allocate(size, std::move(b)); }
-    std::size_t replace(tensor_id input) { return owner_->replace(input); }
+    std::size_t replace(tensor_id input) { return owner_->replace(std::span(&input, 1)); }
+    std::size_t replace(std::span<const tensor_id> inputs) { return owner_->replace(inputs); }
     std::size_t workspace(bytes size) { return owner_->workspace(size); }
     std::size_t replay_workspace(bytes size) { return owner_->replay_workspace(size); }
     [[nodiscard]] call arguments() { return owner_->arguments(); }
@@ -166,7 +167,7 @@ class manager_interface {
   virtual std::size_t allocate(bytes) = 0;
   virtual std::size_t allocate(std::span<const bytes>) = 0;
   virtual std::size_t allocate(bytes, block&&) = 0;
-  virtual std::size_t replace(tensor_id) = 0;
+  virtual std::size_t replace(std::span<const tensor_id>) = 0;
   virtual std::size_t workspace(bytes) = 0;
   virtual std::size_t replay_workspace(bytes) = 0;
   virtual call arguments() = 0;

@@ -89,7 +89,7 @@ class manager_of final : public manager_interface {
   std::size_t allocate(bytes n) override { return open_->allocate(n); }
   std::size_t allocate(std::span<const bytes> sizes) override { return open_->allocate(sizes); }
   std::size_t allocate(bytes n, block&& b) override { return open_->allocate(n, std::move(b)); }
-  std::size_t replace(tensor_id t) override { return open_->replace(t); }
+  std::size_t replace(std::span<const tensor_id> inputs) override { return open_->replace(inputs); }
   std::size_t workspace(bytes n) override { return open_->workspace(n); }
   std::size_t replay_workspace(bytes n) override { return open_->replay_workspace(n); }
   call arguments() override { return open_->arguments(); }

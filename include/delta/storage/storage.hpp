@@ -211,6 +211,12 @@ template <class S>
 concept hears_of_owners = requires(S& s, const block& b, tensor_id t) {
   { s.owned_by(b, t) } -> std::same_as<void>;
 };
+/// `scatters()`: may free bytes lie in several pieces (default: they may)? Where each block, and
+/// each slab, is an allocation of its own they don't: whatever fits by its size fits.
+template <class S>
+concept tells_whether_it_scatters = requires(const S& s) {
+  { s.scatters() } -> std::same_as<bool>;
+};
 template <class S>
 concept right_data_or_none = has_addresses<S> || !detail::names_data<S>;
 template <class S>
@@ -230,6 +236,8 @@ template <class S>
 concept right_knows_or_none = knows_its_blocks<S> || !detail::names_knows<S>;
 template <class S>
 concept right_owned_by_or_none = hears_of_owners<S> || !detail::names_owned_by<S>;
+template <class S>
+concept right_scatters_or_none = tells_whether_it_scatters<S> || !detail::names_scatters<S>;
 
 /// Where bytes live. Smallest model: examples/own_storage.cpp; with a Device, arena is one.
 template <class S>
@@ -242,7 +250,18 @@ concept Storage =
     right_data_or_none<S> && right_hold_and_unhold_or_none<S> && right_native_stream_or_none<S> &&
     right_four_about_holes_or_none<S> && right_burden_and_alone_or_none<S> &&
     right_began_or_none<S> && right_read_and_write_bytes_or_none<S> && right_knows_or_none<S> &&
-    right_owned_by_or_none<S>;
+    right_owned_by_or_none<S> && right_scatters_or_none<S>;
+
+namespace detail {
+/// May what is free in it lie in several pieces?
+template <class S>
+[[nodiscard]] bool scatters(const S& storage) {
+  if constexpr (tells_whether_it_scatters<S>)
+    return storage.scatters();
+  else
+    return true;
+}
+}  // namespace detail
 
 }  // namespace delta
 

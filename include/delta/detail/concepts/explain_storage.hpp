@@ -48,6 +48,7 @@ void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direct
   if constexpr (tells_beginnings<S>) static_cast<void>(s.began(p));
   if constexpr (knows_its_blocks<S>) static_cast<void>(asked.knows(b, n));
   if constexpr (hears_of_owners<S>) s.owned_by(b, tensor_id::none);
+  if constexpr (tells_whether_it_scatters<S>) static_cast<void>(asked.scatters());
   s.free(std::move(h)), s.free(std::move(b));
 }
 // NOLINTEND(bugprone-use-after-move)
@@ -130,6 +131,8 @@ consteval bool explain_storage() {
   static_assert(right_owned_by_or_none<S>,
                 "'owned_by' is there, but not as 'void owned_by(const delta::block&, "
                 "delta::tensor_id)'");
+  static_assert(right_scatters_or_none<S>,
+                "'scatters' is there, but not as 'bool scatters() const'");
   if constexpr (Storage<S>) {
     [[maybe_unused]] constexpr auto* bodies = &detail::call_storage<S>;
   }

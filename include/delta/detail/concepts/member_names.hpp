@@ -34,7 +34,7 @@ struct every_name {
   int learns, end_of_operator, end_of_step;
   // An observer's, and a storage's.
   int listens, checks_replays;
-  int data, hold, unhold, native_stream, read_bytes, write_bytes, began, knows, owned_by;
+  int data, hold, unhold, native_stream, read_bytes, write_bytes, began, knows, owned_by, scatters;
   int largest_hole, bytes_to_move, move_rate, walk_blocks, burden, alone;
 };
 template <class T>
@@ -114,6 +114,7 @@ DELTA_DETAIL_NAMES(write_bytes);
 DELTA_DETAIL_NAMES(began);
 DELTA_DETAIL_NAMES(knows);
 DELTA_DETAIL_NAMES(owned_by);
+DELTA_DETAIL_NAMES(scatters);
 DELTA_DETAIL_NAMES(largest_hole);
 DELTA_DETAIL_NAMES(bytes_to_move);
 DELTA_DETAIL_NAMES(move_rate);

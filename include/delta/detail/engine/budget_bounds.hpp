@@ -78,9 +78,11 @@ class budget_bounds {
   [[nodiscard]] bytes all() const noexcept { return all_; }
   [[nodiscard]] std::uint64_t holds() const noexcept { return holds_; }
   /// Has a host of that size always a slab for everything? Slabs don't move: of n slabs there are
-  /// at most n + 1 holes between, each too small only if it is smaller than what leaves.
-  [[nodiscard]] bool all_can_leave(bytes host_capacity) const noexcept {
-    return !stays_ && host_capacity >= kept_ + times(largest_, tensors_ + 1);
+  /// at most n + 1 holes between, each too small only if it is smaller than what leaves. Where the
+  /// storage doesn't scatter there are none.
+  [[nodiscard]] bool all_can_leave(bytes host_capacity, bool scatters) const noexcept {
+    const bytes holes = scatters ? times(largest_, tensors_ + 1) : bytes{};
+    return !stays_ && host_capacity >= kept_ + holes;
   }
 
  private:

@@ -222,11 +222,11 @@ class launcher {
   /// Keeps a block where it is, for those who hold its address; and lets it go.
   void hold(const block& b) {
     if constexpr (holds_blocks<storage_type>) table_->storage().hold(b);
-    reclaimer_->bounds().hold();
+    if (scatters(table_->storage())) reclaimer_->bounds().hold();
   }
   void unhold(const block& b) {
     if constexpr (holds_blocks<storage_type>) table_->storage().unhold(b);
-    reclaimer_->bounds().unhold();
+    if (scatters(table_->storage())) reclaimer_->bounds().unhold();
   }
   /// The same of a tensor's.
   void hold(tensor_id t) {

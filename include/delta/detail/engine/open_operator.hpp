@@ -105,23 +105,27 @@ class open_operator {
     });
     return outputs() - 1;
   }
-  /// One more output, in the block of an input, which has its old bytes on the device no longer.
-  std::size_t replace(tensor_id t) {
+  /// An output more for each, in the block of that input, which has its old bytes on the device no
+  /// longer; the place of the first.
+  std::size_t replace(std::span<const tensor_id> inputs) {
+    const std::size_t first = outputs();
     pausing([&] {
-      blocks_.reserve(1);
-      const tensor& r = frame_->table.tensors[t];
-      // It was held as what it was, by each mention that was shown.
-      for (const tensor_id shown : shown_inputs())
-        if (shown == t) frame_->kernels.unhold(t);
-      // The record that reads it is yet to come: until then the operator itself refers to it, or
-      // what it is made from could be given up.
-      ++frame_->table.tensors[t].references;
-      blocks_.note_replaced(t, r.footprint);
-      blocks_.add_in_place(r.size, frame_->table.hand_over(t));
-      ++frame_->table.counts.replacements;
-      expect({}, {}, r.footprint);
+      blocks_.reserve(inputs.size());
+      for (const tensor_id t : inputs) {
+        tensor& r = frame_->table.tensors[t];
+        // It was held as what it was, by each mention that was shown.
+        for (const tensor_id shown : shown_inputs())
+          if (shown == t) frame_->kernels.unhold(t);
+        // The record that reads it is yet to come: until then the operator itself refers to it, or
+        // what it is made from could be given up.
+        ++r.references;
+        blocks_.note_replaced(t, r.footprint);
+        blocks_.add_in_place(r.size, frame_->table.hand_over(t));
+        ++frame_->table.counts.replacements;
+        expect({}, {}, r.footprint);
+      }
     });
-    return outputs() - 1;
+    return first;
   }
   /// Why no output may take that input's block over; null: one may.
   [[nodiscard]] const char* cannot_replace(tensor_id t) const {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <new>
 #include <optional>
 #include <span>
@@ -263,8 +264,9 @@ class replay_checker {
   }
   static void compare(std::span<const std::byte> was, std::span<const std::byte> is, std::size_t at,
                       replay_differs::place where) {
+    // Nearly always: a quarter of what a check takes if it is done byte by byte.
+    if (std::memcmp(was.data(), is.data(), was.size()) == 0) return;
     const auto [a, b] = std::mismatch(was.begin(), was.end(), is.begin());
-    if (a == was.end()) return;
     if (where.what == replay_difference::output && *b == ~*a)
       where.what = replay_difference::unwritten;  // it holds what fill_unlike put there
     where.offset = bytes{at + static_cast<std::size_t>(a - was.begin())};

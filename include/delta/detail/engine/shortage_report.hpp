@@ -83,10 +83,12 @@ template <class Table>
 enum class placement : std::uint8_t {
   unknown,  ///< it does not show it, or has no places: taken at its word that bytes are what counts
   moving,   ///< what lies between holes moves, unless it is held
-  fixed     ///< blocks never move
+  fixed,    ///< blocks never move
+  whole     ///< what is free is one piece
 };
 template <class S>
 [[nodiscard]] placement placement_of(S& storage) {
+  if (!scatters(storage)) return placement::whole;
   if constexpr (shows_its_holes<S>) {
     bool any = false;
     storage.walk_blocks([&](std::uint32_t, bytes, bool) { any = true; });
@@ -116,7 +118,7 @@ void name_budget(memory_report& r, S& storage, const budget_bounds& known, bool 
     r.smallest_budget = budget;
     r.basis = basis;
   };
-  if (lets_all_go && known.all_can_leave(r.host_capacity))
+  if (lets_all_go && known.all_can_leave(r.host_capacity, scatters(storage)))
     name(known.least(), budget_basis::largest_need);
   name(known.all(), budget_basis::everything);
 }

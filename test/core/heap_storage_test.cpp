@@ -1,0 +1,217 @@
+// Blocks that are allocations of their own: the storage contract as far as nothing moves, and what
+// a framework does with it: bytes of its own, tensors shown by address.
+#include "delta/storage/heap_storage.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "delta/manager.hpp"
+#include "delta/presets.hpp"
+#include "storage_contract.hpp"
+
+using namespace delta;
+using namespace delta::test;
+
+namespace {
+
+// What the contract looks at besides.
+struct shown : heap_storage {
+  using heap_storage::heap_storage;
+  [[nodiscard]] bytes largest_hole() const { return capacity() - used(); }
+  std::optional<block> allocate(bytes n, lifetime l) {
+    auto b = heap_storage::allocate(n, l);
+    if (b) sizes[b->index()] = n;
+    return b;
+  }
+  template <class F>
+  void walk_blocks(const F& f) const {
+    for (const auto& [i, size] : sizes) f(i, size, true);
+  }
+  std::map<std::uint32_t, bytes> sizes;
+};
+struct heap_subject : subject_base<shown, void> {
+  explicit heap_subject(subject_sizes o = {})
+      : storage({.capacity = o.capacity, .host_capacity = o.host_capacity}) {}
+  [[nodiscard]] std::vector<std::string> complaints() const { return {}; }
+  shown storage;
+};
+
+// A source that counts, and runs dry.
+struct counted_source {
+  std::size_t live = 0, left = 1000;
+  [[nodiscard]] memory_source source() {
+    return {[](void* self, std::size_t size) -> void* {
+              auto& me = *static_cast<counted_source*>(self);
+              if (me.left == 0) return nullptr;
+              --me.left, ++me.live;
+              return std::malloc(size);
+            },
+            [](void* self, void* memory, std::size_t) {
+              --static_cast<counted_source*>(self)->live;
+              std::free(memory);
+            },
+            this};
+  }
+};
+
+}  // namespace
+
+TYPE_TO_STRING(heap_subject);
+TEST_CASE_TEMPLATE_INVOKE(storage_counts, heap_subject);
+TEST_CASE_TEMPLATE_INVOKE(storage_round_trip, heap_subject);
+TEST_CASE_TEMPLATE_INVOKE(storage_zero, heap_subject);
+TEST_CASE_TEMPLATE_INVOKE(storage_snapshot, heap_subject);
+TEST_CASE_TEMPLATE_INVOKE(storage_early_reuse, heap_subject);
+TEST_CASE_TEMPLATE_INVOKE(storage_host_full, heap_subject);
+TEST_CASE_TEMPLATE_INVOKE(storage_stamps, heap_subject);
+TEST_CASE_TEMPLATE_INVOKE(storage_beside, heap_subject);
+TEST_CASE_TEMPLATE_INVOKE(storage_host_reads, heap_subject);
+
+TEST_CASE("heap_storage: all of it goes back to its source, and a source that is dry is no room") {
+  counted_source device, host;
+  {
+    heap_storage s{{.capacity = 1_KiB,
+                    .host_capacity = 1_KiB,
+                    .device = device.source(),
+                    .host = host.source()}};
+    auto a = s.allocate(100_B, {}), b = s.allocate(100_B, {});
+    auto t = s.copy_out(*a);
+    CHECK(device.live == 2);
+    CHECK(host.live == 1);
+    auto [c, h] = s.land(std::move(*t));
+    s.free(std::move(c));
+    CHECK(device.live == 1);
+    device.left = host.left = 0;
+    CHECK_FALSE(s.allocate(100_B, {}));
+    CHECK_FALSE(s.copy_out(*b));
+    CHECK(s.used() == 128_B);
+    CHECK(s.check_invariants() == "");
+  }
+  CHECK(device.live == 0);
+  CHECK(host.live == 0);
+}
+
+TEST_CASE("heap_storage: bytes of the program's own count, come and go") {
+  static int released = 0;
+  released = 0;
+  std::vector<std::pair<tensor_id, std::byte*>> told;
+  std::byte mine[100] = {}, other[100] = {};
+  const auto release = [](void*, void*, std::size_t n) { released += n == 100 ? 1 : 1000; };
+  {
+    heap_storage s{{.capacity = 256_B, .host_capacity = 256_B, .owned_by = [&](auto t, auto* at) {
+                      told.emplace_back(t, at);
+                    }}};
+    manager m{online(), s};
+    auto b = s.adopt(mine, 100_B, release);
+    REQUIRE(b);
+    CHECK(s.used() == 128_B);
+    CHECK(s.data(*b) == mine);
+    CHECK_FALSE(s.adopt(other, 129_B, release));
+    CHECK_FALSE(s.adopt(other, bytes{~std::uint64_t{0}}, release));
+    const tensor_id v = m.variable(100_B, "mine", std::move(*b));
+    CHECK((told.back() == std::pair{v, &mine[0]}));
+    m.make_room(256_B);  // it leaves: its bytes are the program's again
+    CHECK(released == 1);
+    CHECK((told.back() == std::pair{v, static_cast<std::byte*>(nullptr)}));
+    CHECK(m.where(v) == residency::host);
+    const auto view = m.acquire(v);
+    CHECK(view.data() != mine);
+    CHECK((told.back() == std::pair{v, view.data()}));
+    // Given up by the storage, not freed.
+    auto kept = s.adopt(other, 100_B, release);
+    const auto [at, source] = s.surrender(std::move(*kept));
+    CHECK(at == other);
+    CHECK((source.release != nullptr));
+    CHECK(released == 1);
+    CHECK(s.used() == 128_B);
+  }
+  CHECK(released == 1);
+}
+
+TEST_CASE("heap_storage: random programs keep their bytes, and tensors are where it was told") {
+  for (std::uint32_t seed = 1; seed <= 30; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    std::map<tensor_id, std::byte*> at;
+    counted_source device;
+    {
+      heap_storage s{{.capacity = 12_KiB,
+                      .host_capacity = seed % 2 ? 64_KiB : 0_B,
+                      .device = device.source(),
+                      .owned_by = [&](tensor_id t, std::byte* p) { at[t] = p; }}};
+      device.left = ~std::size_t{0};
+      manager m{online(), s};
+      std::vector<std::pair<tensor_id, unsigned>> live;  // and what every byte of it is
+      const auto fill = [](call& c, unsigned value, std::size_t n) {
+        for (std::size_t i = 0; i < n; ++i) c.out(0)[i] = static_cast<std::byte>(value);
+      };
+      for (unsigned step = 0; step < 400; ++step) {
+        const auto pick = [&] { return live[random() % live.size()]; };
+        if (live.size() < 2 || random() % 3 > 0) {
+          if (live.empty() || random() % 4 == 0) {
+            const tensor_id y = m.run({.outputs = {1_KiB}, .cost = nanoseconds{1000}},
+                                      [=](call& c) { fill(c, step, 1024); });
+            live.emplace_back(y, step & 255u);
+          } else {
+            const auto [x, was] = pick();
+            const tensor_id y = m.run(
+                {.inputs = {x}, .outputs = {1_KiB}, .cost = nanoseconds{1000}},
+                [=](call& c) { fill(c, std::to_integer<unsigned>(c.in(0)[1023]) + 1, 1024); });
+            live.emplace_back(y, (was + 1) & 255u);
+          }
+        } else {
+          const std::size_t i = random() % live.size();
+          m.drop(live[i].first);
+          live.erase(live.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+        if (live.size() > 14) {
+          m.drop(live.front().first);
+          live.erase(live.begin());
+        }
+        CHECK(s.used() <= s.capacity());
+        if (live.empty()) continue;
+        const auto [t, value] = pick();
+        const auto view = m.acquire(t);
+        CHECK(at[t] == view.data());
+        CHECK(std::to_integer<unsigned>(view.data()[500]) == value);
+      }
+      CHECK(s.check_invariants() == "");
+    }
+    CHECK(device.live == 0);
+  }
+}
+
+TEST_CASE("heap_storage: blocks that are held split nothing: a named budget has no pieces in it") {
+  const auto program = [](bytes budget) {
+    heap_storage s{{.capacity = budget}};
+    manager m{recompute_only(), s};
+    std::vector<block> own;
+    for (int i = 0; i < 3; ++i) own.push_back(m.take_block(1_KiB));
+    const auto failed = [&]() -> std::optional<memory_report> {
+      try {
+        const tensor_id t = m.constant(4_KiB);
+        m.drop(t);
+        return std::nullopt;
+      } catch (const budget_exceeded& e) {
+        return e.report;
+      }
+    }();
+    for (block& b : own) m.give_back(std::move(b));
+    return failed;
+  };
+  const auto report = program(6_KiB);
+  REQUIRE(report.has_value());
+  CHECK(report->smallest_budget == 7_KiB);
+  CHECK(report->foreign == 3_KiB);
+  CHECK(report->held == 0);
+  CHECK_FALSE(program(7_KiB).has_value());
+}
