@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# delta: one command each for the demo, the tests, the benchmarks and the API reference. Each sets up first.
+# delta: one command each for the demo, the tests, the benchmarks, the API reference and what is for PyTorch.
+# Each sets up first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export CXX=${CXX:-g++}
@@ -16,12 +17,20 @@ usage: ./run.sh COMMAND
   bench [FLAG...]    build and run the benchmarks; flags go to Google Benchmark. Without flags the
                      tables of docs/results/decisions.md are made anew, with flags those go to
                      build/bench-results; TORCH_PYTHON may name a Python that has PyTorch
+  torch [FLAG...]    build the Python package delta_torch, and with it train two PyTorch models under
+                     half of their memory, compare bit for bit, and print a table; flags go to
+                     python/examples/train.py. PyTorch is installed into build/torch-venv first,
+                     once: 600 MB to download, 3 GB where there is a GPU. DELTA_TORCH_VERSION=2.11.0
+                     takes another version, in build/torch-venv-2.11.0
+  torch-test [--all] build delta_torch in the same way and run its tests (--all: those that take
+                     long, too, and those on models of torchvision and transformers)
+  torch-install      only install PyTorch
   reference          the API reference, from the docstrings, with Doxygen: build/reference/html
   setup [PACKAGE...] only install what is missing (and these Debian packages)
   help               print this text
 
-On Debian and Ubuntu, what is missing is installed with apt-get. Everything is built in
-build/release; the tools are then in build/release/bin.
+On Debian and Ubuntu, what is missing is installed with apt-get. Everything but delta_torch is
+built in build/release; the tools are then in build/release/bin.
 TEXT
 }
 
@@ -59,14 +68,18 @@ missing_packages() {
   done
 }
 
-# setup [TOOL...]: installs what is missing, or stops with one line that says what to install.
-setup() {
-  local missing
-  missing=$(missing_packages "$@" | tr '\n' ' ')
+setup() { setup_for missing_packages "$@"; }
+
+# setup_for CHECK [TOOL...]: installs the packages that CHECK prints, or stops with one line that says what
+# to install.
+setup_for() {
+  local check=$1 missing
+  shift
+  missing=$("$check" "$@" | tr '\n' ' ')
   [ -n "$missing" ] || return 0
   command -v apt-get >/dev/null || die "this system has no apt-get; please install what Debian calls" \
     "$missing(g++ 12 or newer, CMake 3.25 or newer, Ninja, oneDNN, doctest, Google Benchmark," \
-    "nlohmann-json, CLI11, zlib) and start again"
+    "nlohmann-json, CLI11, zlib; for PyTorch Python 3.11, its venv and headers) and start again"
 
   local as_root=()
   if [ "$(id -u)" -ne 0 ]; then
@@ -80,7 +93,7 @@ setup() {
   # shellcheck disable=SC2086 # one word per package
   "${install[@]}" install --no-install-recommends $missing || die "apt-get could not install $missing"
 
-  missing=$(missing_packages "$@" | tr '\n' ' ')
+  missing=$("$check" "$@" | tr '\n' ' ')
   [ -z "$missing" ] || die "still missing or too old after the installation: $missing(g++ 12 and" \
     "CMake 3.25 are the oldest that do)"
 }
@@ -173,14 +186,21 @@ reference() {
   echo "build/reference/html/index.html"
 }
 
+# shellcheck source=python/tools/torch.sh
+. python/tools/torch.sh
+
 command=${1:-help}
 [ $# -eq 0 ] || shift
 case "$command" in
   demo) demo "$@" ;;
   test) run_tests "$@" ;;
   bench) bench "$@" ;;
+  torch) run_torch "$@" ;;
+  torch-install) install_torch ;;
+  torch-test) run_torch_tests "$@" ;;
   reference) reference "$@" ;;
   setup) setup "$@" ;;
   help | -h | --help) usage ;;
-  *) die "unknown command '$command'; allowed: demo, test, bench, reference, setup, help" ;;
+  *) die "unknown command '$command'; allowed: demo, test, bench, torch, torch-test, reference," \
+    "setup, help" ;;
 esac

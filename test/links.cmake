@@ -51,7 +51,7 @@ function(headings_of file out)
 endfunction()
 
 file(GLOB pages ${ROOT}/*.md)
-foreach(folder docs bench examples executor include test)
+foreach(folder docs bench examples executor include python test)
   file(GLOB_RECURSE more ${ROOT}/${folder}/*.md)
   list(APPEND pages ${more})
 endforeach()

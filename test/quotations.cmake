@@ -3,7 +3,7 @@ cmake_minimum_required(VERSION 3.22)
 # Every fenced block of C++ in the documentation that says before it which file it is from, as in
 # "From `examples/own_decider.cpp`:" or "From [examples/first_budget.cpp](...)", must be in that file
 # to the letter.
-file(GLOB documents ${ROOT}/README.md ${ROOT}/docs/*.md)
+file(GLOB documents ${ROOT}/README.md ${ROOT}/docs/*.md ${ROOT}/python/*.md)
 set(quoted 0)
 set(wrong "")
 foreach(document ${documents})

@@ -1,0 +1,15 @@
+// delta_torch: the allocator that PyTorch's CPU kernels and tensors get their memory from while a
+// run is on. What they take counts in the budget at once.
+#pragma once
+
+namespace delta_torch {
+
+/// From now on PyTorch allocates through delta_torch, or as before. What was allocated either way
+/// can be freed at any time.
+void install_allocator();
+void remove_allocator();
+
+/// The allocations of this thread since `start_counting`: a replay's come in the same order.
+void start_counting() noexcept;
+
+}  // namespace delta_torch

@@ -1,0 +1,483 @@
+// delta_torch: one operator of PyTorch as an operator of delta: its storages come back and are
+// named, PyTorch's kernel runs, and what it has made is recorded.
+#include "managed_operator.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/core/AutogradState.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "allocator.hpp"
+#include "arguments.hpp"
+#include "errors.hpp"
+#include "operators.hpp"
+#include "replay.hpp"
+#include "session.hpp"
+#include "threads.hpp"
+#include "versions.hpp"
+
+namespace delta_torch {
+
+namespace {
+
+using torch::jit::Stack;
+
+// A storage that the operator at hand touches.
+struct touched {
+  entry* known = nullptr;  // null: without bytes
+  bool written = false, statistics = false;
+  bool held = false;     // the program has its address
+  bool renewed = false;  // written, and its old value could be recomputed: it gets a new version
+  storage_role role;
+};
+
+// Lists of the operator at hand, one at a time: their memory is used again. Under `operators`.
+struct workplace {
+  operator_table table;
+  std::vector<touched> storages;
+  std::vector<argument> arguments;
+  std::vector<std::int64_t> numbers;
+  std::vector<delta::tensor_id> inputs, updates, replaced, made;
+  std::vector<output> outputs;
+  std::vector<entry*> renewed;
+  struct fresh_output {
+    c10::intrusive_ptr<c10::StorageImpl> storage;
+    header* bytes;
+  };
+  std::vector<fresh_output> fresh;
+  std::uint64_t operations = 0;
+
+  void clear() {
+    storages.clear(), arguments.clear(), numbers.clear();
+    inputs.clear(), updates.clear(), replaced.clear(), made.clear();
+    outputs.clear(), renewed.clear(), fresh.clear();
+  }
+};
+workplace& place() {
+  static workplace& one = *new workplace;
+  return one;
+}
+
+// A run of one operator, from its arguments to its record.
+class operator_run {
+ public:
+  operator_run(session& s, const c10::OperatorHandle& op, Stack& stack)
+      : session_(s), op_(op), stack_(stack), w_(place()), info_(w_.table.of(op)) {
+    w_.clear();
+    within_operator() = true;
+  }
+  ~operator_run() {
+    if (number_ != 0 && session_.taken.operation == number_) give_up();  // it was never opened
+    within_operator() = false;
+  }
+  operator_run(const operator_run&) = delete;
+  operator_run& operator=(const operator_run&) = delete;
+
+  // Everything that the kernel touches is on the device.
+  void open();
+  // The kernel has run.
+  void close();
+  // The kernel has thrown.
+  void give_up();
+
+ private:
+  void look_at_arguments();
+  void look_at(const at::Tensor&, std::size_t position, std::int16_t element, bool written);
+  std::uint16_t touch(c10::StorageImpl*, const at::Tensor&, bool written);
+  void name_roles();
+  void remember_state();
+  void find_outputs();
+  void find_output(const at::Tensor&, std::int32_t returned);
+  void name_outputs();
+  void end();
+  void settle();
+  void disown() noexcept;
+  [[nodiscard]] module_scope scope() const {
+    const auto& modules = modules_of_thread();
+    return modules.empty() ? module_scope{} : modules.back();
+  }
+
+  session& session_;
+  const c10::OperatorHandle& op_;
+  Stack& stack_;
+  workplace& w_;
+  operator_info& info_;
+  std::uint64_t number_ = 0;
+  bool replayable_ = true;
+  const char* label_ = "";
+  std::unique_ptr<recorded_operator> recorded_;
+  std::optional<delta::manager_interface::open_operator> open_;
+};
+
+void operator_run::open() {
+  const session::inside lock(session_);
+  translated(session_, [&] {
+    session_.drain();
+    label_ = operator_table::label(info_, scope().module, session_.past().name_of(scope().module));
+    number_ = session_.taken.operation = ++w_.operations;
+    session_.taken.now = session_.taken.most = 0;
+    replayable_ = !info_.resizes && !info_.opaque;
+    look_at_arguments();
+    name_roles();
+    remember_state();
+    const auto traits = !replayable_         ? delta::trait::never_replay
+                        : w_.updates.empty() ? delta::trait::pure
+                                             : delta::trait::effect_once;
+    open_.emplace(session_.manager().begin(delta::operation_span{
+        .inputs = w_.inputs, .updates = w_.updates, .traits = traits, .name = label_}));
+  });
+  start_counting();
+}
+
+void operator_run::look_at_arguments() {
+  const std::size_t first = stack_.size() - info_.arguments.size();
+  const bool writes = info_.training < 0 ||
+                      !stack_[first + static_cast<std::size_t>(info_.training)].isBool() ||
+                      stack_[first + static_cast<std::size_t>(info_.training)].toBool();
+  for (std::size_t i = 0; i < info_.arguments.size(); ++i) {
+    const c10::IValue& value = stack_[first + i];
+    const bool written = info_.written[i] && writes;
+    const auto look = [&](const at::Tensor& t, std::int16_t element) {
+      if (t.defined()) look_at(t, i, element, written);
+    };
+    if (info_.arguments[i] == argument_kind::anything)
+      each_hidden_tensor(value, look);
+    else if (info_.arguments[i] != argument_kind::none)
+      each_tensor(value, look);
+    else if (value.isGenerator())
+      replayable_ = false;  // its state is the program's
+  }
+}
+
+void operator_run::look_at(const at::Tensor& t, std::size_t position, std::int16_t element,
+                           bool written) {
+  c10::StorageImpl* const storage = storage_of(t);
+  if (storage == nullptr || t.is_quantized()) {
+    replayable_ = false;
+    for (const at::Tensor& part : parts_of(t))
+      if (part.defined())
+        if (auto* s = storage_of(part)) touch(s, part, written);
+    if (storage != nullptr) touch(storage, t, written);
+    return;
+  }
+  if (written && storage->nbytes() == 0) replayable_ = false;  // it will be resized
+  const auto* impl = t.unsafeGetTensorImpl();
+  argument& a = w_.arguments.emplace_back();
+  a.storage = touch(storage, t, written);
+  a.position = static_cast<std::uint16_t>(position);
+  a.element = element;
+  a.dimensions = static_cast<std::uint16_t>(impl->dim());
+  a.requires_grad = impl->requires_grad();
+  a.wrapped_number = impl->is_wrapped_number();
+  a.type = impl->dtype();
+  a.offset = impl->storage_offset();
+  a.keys = impl->key_set();
+  w_.numbers.insert(w_.numbers.end(), impl->sizes().begin(), impl->sizes().end());
+  w_.numbers.insert(w_.numbers.end(), impl->strides().begin(), impl->strides().end());
+}
+
+// Its place among the operator's storages.
+std::uint16_t operator_run::touch(c10::StorageImpl* storage, const at::Tensor& t, bool written) {
+  entry* const known =
+      session_.adopt(storage, t.requires_grad() && t.is_leaf() ? "parameter" : "data");
+  if (known == nullptr || known->seen != number_) {
+    if (known != nullptr) {
+      known->seen = number_;
+      known->place = static_cast<std::uint32_t>(w_.storages.size());
+    }
+    touched& s = w_.storages.emplace_back();
+    s.known = known;
+    if (known != nullptr) s.role.size = known->size;
+  }
+  const std::size_t at = known != nullptr ? known->place : w_.storages.size() - 1;
+  w_.storages[at].written = w_.storages[at].written || written;
+  TORCH_CHECK(w_.storages.size() < 65536, "delta: ", info_.name, " has too many tensors");
+  return static_cast<std::uint16_t>(at);
+}
+
+void operator_run::name_roles() {
+  const auto recomputable = [&](const touched& s) {
+    return !s.known->pinned && session_.manager().recomputable(s.known->id);
+  };
+  // A new version pays where it can be recomputed. Beside something that is updated for good, as
+  // weights are, it can't; and what was computed from those is severed from its past then.
+  bool versions = replayable_ && !info_.statistics;
+  for (const touched& s : w_.storages) {
+    if (s.known == nullptr) continue;
+    replayable_ = replayable_ && !s.known->exposed;
+    if (s.written && !info_.statistics && !recomputable(s)) replayable_ = false;
+  }
+  versions = versions && replayable_;
+  for (touched& s : w_.storages) {
+    if (s.known == nullptr) continue;
+    s.renewed = s.written && versions;
+    s.held = s.renewed && s.known->held;
+    if (s.held) session_.let_go(*s.known);  // the next version is held again
+    auto& list = s.written && !versions ? w_.updates : w_.inputs;
+    (s.written && !versions ? s.role.update : s.role.input) =
+        static_cast<std::int32_t>(list.size());
+    list.push_back(s.known->id);
+  }
+  session_.past().own.updates += w_.updates.size();
+}
+
+// What a replay needs, before the kernel takes the arguments from the stack.
+void operator_run::remember_state() {
+  if (!replayable_) return void(++session_.past().own.not_replayable);
+  recorded_ = replay_kernel::fresh(op_);
+  recorded_operator& r = *recorded_;
+  r.module = scope().module;
+  r.info = &info_;
+  const auto keys = c10::impl::tls_local_dispatch_key_set();
+  r.included = keys.included_;
+  r.excluded = keys.excluded_;
+  r.grad_mode = c10::AutogradState::get_tls_state().get_grad_mode();
+  r.inference_mode = c10::AutogradState::get_tls_state().get_inference_mode();
+  r.undefined = info_.undefined;
+  r.cleared = session_.checks_replays();
+  r.threads = at::get_num_threads();
+  for (std::size_t i = stack_.size() - info_.arguments.size(); i < stack_.size(); ++i) {
+    const c10::IValue& value = stack_[i];
+    if (value.isTensor())
+      r.stack.emplace_back();
+    else if (value.isTensorList())
+      r.stack.emplace_back(static_cast<std::int64_t>(value.toTensorList().size()));
+    else if (value.isOptionalTensorList())
+      r.stack.emplace_back(static_cast<std::int64_t>(value.toOptionalTensorList().size()));
+    else
+      r.stack.push_back(value);
+  }
+  r.arguments.assign(w_.arguments.begin(), w_.arguments.end());
+  r.numbers.assign(w_.numbers.begin(), w_.numbers.end());
+  for (const touched& t : w_.storages) r.storages.push_back(t.role);
+  if (!info_.random) return;
+  auto generator = at::globalContext().defaultGenerator(c10::Device(c10::kCPU));
+  const std::lock_guard lock(generator.mutex());
+  r.generator = generator.clone();
+}
+
+void operator_run::close() {
+  const session::inside lock(session_);
+  translated(session_, [&] {
+    const std::int64_t most = session_.taken.most;
+    try {
+      find_outputs();
+      name_outputs();
+      std::int64_t kept = 0;
+      for (const output& o : w_.outputs)
+        if (o.overwritten == output::none)
+          kept += static_cast<std::int64_t>(session_.memory().rounded(delta::bytes{o.size}).count);
+      if (replayable_ && !w_.outputs.empty() && most > kept)
+        open_->replay_workspace(delta::bytes{static_cast<std::uint64_t>(most - kept)});
+      end();
+    } catch (...) {
+      disown();
+      open_.reset();
+      throw;
+    }
+    settle();
+    session_.past().look(session_.memory(), session_.manager().counts(), true);
+  });
+}
+
+void operator_run::find_outputs() {
+  for (std::size_t i = 0; i < w_.storages.size(); ++i) {
+    touched& s = w_.storages[i];
+    if (!s.renewed) continue;
+    // Resized meanwhile, or given up: there is nothing to be the new version of.
+    if (s.known->dead || s.known->at == nullptr) {
+      replayable_ = false;
+      continue;
+    }
+    w_.renewed.push_back(s.known);
+    w_.replaced.push_back(s.known->id);
+    w_.outputs.push_back({.size = s.known->size, .overwritten = static_cast<std::int32_t>(i)});
+  }
+  std::int32_t returned = 0;
+  for (std::size_t i = stack_.size() - info_.returns; i < stack_.size(); ++i)
+    each_tensor(stack_[i], [&](const at::Tensor& t, std::int16_t) { find_output(t, returned++); });
+}
+
+void operator_run::find_output(const at::Tensor& t, std::int32_t returned) {
+  if (!t.defined()) return;
+  const auto take = [&](const at::Tensor& dense, std::int32_t place) {
+    auto* const storage = storage_of(dense);
+    if (storage == nullptr) return;
+    at::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    if (data.get_deleter() != &session::release || data.get() == nullptr ||
+        data.get() != data.get_context())
+      return;  // an argument's, or not from our allocator
+    header& bytes = header_of(data.get());
+    if (!bytes.block) return;
+    for (const auto& f : w_.fresh)
+      if (f.bytes == &bytes) return;
+    // Of an argument that a kernel has given other bytes: its old ones can't be told from these.
+    w_.fresh.push_back({c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), &bytes});
+    w_.outputs.push_back({.size = bytes.size, .allocation = bytes.place, .returned = place});
+    if (bytes.operation != number_) replayable_ = false;  // it was there before
+  };
+  if (storage_of(t) != nullptr) return take(t, returned);
+  replayable_ = false;
+  for (const at::Tensor& part : parts_of(t))
+    if (part.defined()) take(part, output::none);
+}
+
+void operator_run::name_outputs() {
+  if (!w_.replaced.empty()) {
+    // The old versions: from now on nobody is told where they are.
+    for (entry* e : w_.renewed) session_.tensors().name(*e, delta::tensor_id::none);
+    open_->replace(std::span<const delta::tensor_id>(w_.replaced));
+    session_.past().own.in_place += w_.replaced.size();
+  }
+  for (auto& f : w_.fresh) {
+    const delta::bytes size{f.bytes->size};
+    f.bytes->keep = true;  // until the manager has said that it is a tensor
+    if (info_.undefined && session_.checks_replays())
+      std::memset(memory_of(*f.bytes), 0, f.bytes->size);
+    delta::block block = session_.leave(*f.bytes);
+    open_->allocate(size, std::move(block));
+  }
+}
+
+void operator_run::end() {
+  w_.made.resize(w_.outputs.size());
+  if (recorded_ != nullptr && replayable_) {
+    recorded_->outputs.assign(w_.outputs.begin(), w_.outputs.end());
+    open_->end(w_.made, replay_kernel(std::move(recorded_)));
+  } else {
+    open_->end(w_.made, [](delta::call&) {});
+  }
+  open_.reset();
+}
+
+// The manager has the outputs: their storages get entries, or their next version.
+void operator_run::settle() {
+  auto& manager = session_.manager();
+  auto& past = session_.past();
+  const module_scope in = scope();
+  for (std::size_t i = 0; i < w_.made.size(); ++i) {
+    const bool anew = i < w_.renewed.size();
+    entry* e = nullptr;
+    if (anew) {
+      e = w_.renewed[i];
+      past.forgotten(*e);
+    } else {
+      auto& f = w_.fresh[i - w_.renewed.size()];
+      f.bytes->keep = false;
+      e = &session_.tensors().add(f.storage.get(), f.bytes->size);
+      tensor_table::show(*e, *f.storage, static_cast<std::byte*>(memory_of(*f.bytes)));
+      past.made(in.module, e->size);
+    }
+    e->label = label_;
+    e->module = in.module;
+    session_.tensors().name(*e, w_.made[i]);
+    past.moved(*e, true);
+    if (anew) manager.drop(w_.replaced[i]);
+    if (in.keep) {
+      manager.forbid(w_.made[i], delta::pin::both);
+      e->pinned = true;
+    }
+  }
+  w_.fresh.clear();
+  session_.taken.operation = 0;
+  for (const touched& s : w_.storages)
+    if (s.held && !s.known->dead) session_.hold(*s.known);
+}
+
+// The operator can't be ended: what its kernel has made or overwritten is PyTorch's alone from now
+// on. Called before the operator is given up, which frees the blocks.
+void operator_run::disown() noexcept {
+  for (std::size_t i = 0; i < w_.renewed.size(); ++i) {
+    entry* const e = w_.renewed[i];
+    if (e->id != delta::tensor_id::none) continue;  // it is still what it was
+    session_.forsake(*e);
+    session_.manager().drop(w_.replaced[i]);
+  }
+  for (auto& f : w_.fresh)
+    if (f.bytes->block) f.bytes->keep = false;
+  w_.fresh.clear();
+  session_.taken.operation = 0;
+}
+
+void operator_run::give_up() {
+  const session::inside lock(session_);
+  open_.reset();
+  session_.taken.operation = 0;
+  if (recorded_ != nullptr) replay_kernel(std::move(recorded_));
+}
+
+bool python_handles(const Stack& stack, std::size_t arguments) {
+  bool found = false;
+  for (std::size_t i = stack.size() - arguments; i < stack.size(); ++i)
+    each_tensor(stack[i], [&](const at::Tensor& t, std::int16_t) {
+      found = found || (t.defined() && is_pythons(t));
+    });
+  return found;
+}
+
+void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const auto key = dispatch_key();
+  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
+  session& s = session::get();
+  // Python calls operators again, which come here one by one.
+  if (python_handles(*stack, op.schema().arguments().size()))
+    return op.redispatchBoxed(below, stack);
+  const c10::impl::ExcludeDispatchKeyGuard not_again(key);
+  if (!s.on() || within_operator() || replaying::here() != nullptr)
+    return op.redispatchBoxed(below, stack);
+  const session::locked one_at_a_time(s.operators);
+  if (!s.on()) return op.redispatchBoxed(below, stack);
+  operator_run run(s, op, *stack);
+  run.open();
+  try {
+    op.redispatchBoxed(below, stack);
+  } catch (...) {
+    run.give_up();
+    throw;
+  }
+  run.close();
+}
+
+}  // namespace
+
+std::array<at::Tensor, 3> parts_of(const at::Tensor& t) {
+  const at::AutoDispatchBelowADInplaceOrView plain;
+  switch (t.layout()) {
+    case c10::kSparse:
+      return {t._indices(), t._values(), {}};
+    case c10::kSparseCsr:
+    case c10::kSparseBsr:
+      return {t.crow_indices(), t.col_indices(), t.values()};
+    case c10::kSparseCsc:
+    case c10::kSparseBsc:
+      return {t.ccol_indices(), t.row_indices(), t.values()};
+    default:
+      return {};
+  }
+}
+
+void register_fallback() {
+  static auto& registered = *new std::vector<c10::RegistrationHandleRAII>;
+  if (!registered.empty()) return;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const auto key = dispatch_key();
+  registered.push_back(dispatcher.registerFallback(
+      key, c10::KernelFunction::makeFromBoxedFunction<&managed_operator>(), "delta_torch"));
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op.has_value() || !passes_through(*op) || op->hasKernelForDispatchKey(key)) continue;
+    registered.push_back(dispatcher.registerImpl(name, key, c10::KernelFunction::makeFallthrough(),
+                                                 std::nullopt, nullptr, "delta_torch"));
+  }
+}
+
+}  // namespace delta_torch

@@ -1,0 +1,337 @@
+// delta_torch: the functions that the Python package calls.
+#include <pthread.h>
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/extension.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "allocator.hpp"
+#include "arguments.hpp"
+#include "delta/engine/engine.hpp"
+#include "delta/policy_names.hpp"
+#include "errors.hpp"
+#include "managed_operator.hpp"
+#include "replaying.hpp"
+#include "session.hpp"
+#include "threads.hpp"
+#include "versions.hpp"
+
+namespace py = pybind11;
+
+namespace delta_torch {
+
+namespace {
+
+// Calls `f` between two operators, with the session's locks.
+template <class F>
+decltype(auto) between_operators(F&& f) {
+  session& s = session::get();
+  if (within_operator() || replaying::here() != nullptr)
+    throw std::runtime_error(
+        "delta: this can't be called from within an operator's kernel; call it before or after");
+  const session::locked one(s.operators);
+  const session::inside lock(s);
+  return translated(s, [&]() -> decltype(auto) { return f(s); });
+}
+
+void need_run(const session& s) {
+  if (!s.on()) throw std::runtime_error("delta: no run is under way; see delta_torch.budget");
+}
+
+bool attach(bool on) {
+  const bool before = c10::impl::tls_is_dispatch_key_included(dispatch_key());
+  c10::impl::tls_set_dispatch_key_included(dispatch_key(), on);
+  return before;
+}
+
+void start(const std::string& policy, std::int64_t budget, std::int64_t host, bool strict,
+           bool check_replays, const std::string& timeline) {
+  static const bool told = [] {
+    pthread_atfork(nullptr, nullptr, [] { session::get().now_a_child(); });
+    return true;
+  }();
+  (void)told;
+  if (session::get().forked())
+    throw std::runtime_error(
+        "delta: this process was forked off while a run was under way; start new ones by spawn");
+  if (std::ranges::find(delta::named_policies, policy, &delta::preset::name) ==
+      delta::named_policies.end())
+    throw std::invalid_argument("delta: there is no policy '" + policy + "'");
+  if (budget == 0 || budget < -1 || host < 0)
+    throw std::invalid_argument("delta: a budget is a positive number of bytes");
+  register_fallback();
+  between_operators([&](session& s) {
+    s.start({.policy = policy,
+             .budget = budget < 0 ? 0 : static_cast<std::size_t>(budget),
+             .host = static_cast<std::size_t>(host),
+             .strict = strict,
+             .check_replays = check_replays,
+             .timeline = timeline});
+  });
+  install_allocator();
+  attach(true);
+}
+
+void stop() {
+  attach(false);
+  remove_allocator();
+  const std::size_t lost = between_operators([](session& s) { return s.stop(); });
+  if (lost > 0)
+    throw std::runtime_error("delta: the bytes of " + std::to_string(lost) +
+                             " tensors could not be brought back: the system has no memory");
+}
+
+// The dense storages of a tensor, or of a storage itself.
+std::vector<c10::intrusive_ptr<c10::StorageImpl>> storages_of(py::handle object) {
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> found;
+  const auto add = [&](c10::StorageImpl* s) {
+    if (s != nullptr && s->device_type() == c10::kCPU)
+      found.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(s));
+  };
+  if (torch::isStorage(object.ptr())) {
+    add(torch::createStorage(object.ptr()).unsafeGetStorageImpl());
+    return found;
+  }
+  const auto t = object.cast<at::Tensor>();
+  if (!t.defined()) return found;
+  add(storage_of(t));
+  if (t.layout() == c10::kStrided) return found;
+  const c10::impl::ExcludeDispatchKeyGuard unseen(dispatch_key());
+  for (const at::Tensor& part : parts_of(t))
+    if (part.defined()) add(storage_of(part));
+  return found;
+}
+
+// A kernel in Python reads its tensors: they are on the device until it ends. Where it gives their
+// memory to somebody else they stay for good. False: the run does not know them.
+bool within_kernel(py::handle object, bool shown) {
+  session& s = session::get();
+  if (replaying::here() != nullptr || !s.on()) return false;  // a replay's tensors are nobody's
+  const auto storages = storages_of(object);
+  const session::inside lock(s);
+  bool any = false;
+  for (const auto& storage : storages) {
+    entry* const e = tensor_table::find(storage.get());
+    if (e == nullptr) continue;
+    any = true;
+    if (e->at == nullptr)
+      throw std::runtime_error(
+          "delta: an operator's kernel reads a tensor that is none of its arguments, and its bytes "
+          "are away: make it an argument");
+    if (!shown) continue;
+    s.manager().forbid(e->id, delta::pin::both);
+    e->pinned = e->exposed = true;
+  }
+  return any;
+}
+[[nodiscard]] bool in_kernel() {
+  return within_operator() || replaying::here() != nullptr;
+}
+
+// Calls `f` for those that the run knows; false: none of them.
+template <class F>
+bool each_entry(py::handle object, F&& f) {
+  if (in_kernel()) return within_kernel(object, false);
+  const auto storages = storages_of(object);
+  return between_operators([&](session& s) {
+    if (!s.on()) return false;
+    s.drain();
+    bool any = false;
+    for (const auto& storage : storages)
+      if (entry* const e = tensor_table::find(storage.get())) {
+        any = true;
+        f(s, *e);
+      }
+    return any;
+  });
+}
+
+bool bring_back(py::handle object) {
+  return each_entry(object,
+                    [](session& s, entry& e) { const auto here = s.manager().acquire(e.id); });
+}
+void hold(py::handle object) {
+  each_entry(object, [](session& s, entry& e) { s.hold(e); });
+}
+bool mapped(py::handle object) {
+  bool any = false;
+  each_entry(object, [&](session&, entry& e) { any = any || e.mapped; });
+  return any;
+}
+void stay(py::handle object, bool exposed) {
+  if (in_kernel()) return void(within_kernel(object, true));
+  const auto storages = storages_of(object);
+  between_operators([&](session& s) {
+    need_run(s);
+    s.drain();
+    for (const auto& storage : storages)
+      if (entry* const e = s.adopt(storage.get(), "data")) s.pin(*e, exposed);
+  });
+}
+
+py::dict stats() {
+  session& s = session::get();
+  const session::inside lock(s);
+  record::totals now = s.past().last;
+  if (s.on()) {
+    s.past().stop(s.memory(), s.manager().counts(), s.manager().live_tensors(),
+                  s.manager().live_records());
+    std::swap(now, s.past().last);
+  }
+  const delta::counters& c = now.counts;
+  const auto& own = s.past().own;
+  py::dict d;
+  const auto put = [&](const char* name, std::uint64_t value) { d[name] = value; };
+  put("budget", now.budget), put("host", now.host), put("used", now.used), put("peak", now.peak);
+  put("host_used", now.host_used), put("host_peak", now.host_peak);
+  put("operators", c.operators), put("steps", own.steps), put("evictions", c.evictions);
+  put("offloads", c.offloads), put("reloads", c.reloads), put("prefetches", c.prefetches);
+  put("recomputes", c.recomputes);
+  put("recompute_ns", static_cast<std::uint64_t>(c.recompute_time.count()));
+  put("clean_drops", c.clean_drops), put("bytes_out", c.bytes_out), put("bytes_in", c.bytes_in);
+  put("waits", c.waits), put("adopted", own.adopted), put("in_place", own.in_place);
+  put("updates", own.updates), put("not_replayable", own.not_replayable);
+  put("replay_copies", own.replay_copies), put("guessed_costs", c.guessed_costs);
+  put("replays_checked", c.replays_checked), put("replays_unchecked", c.replays_unchecked);
+  put("live_tensors", now.tensors), put("live_records", now.records);
+  return d;
+}
+
+py::list samples() {
+  session& s = session::get();
+  const session::inside lock(s);
+  py::list all;
+  for (const sample& x : s.past().samples())
+    all.append(py::make_tuple(x.time, x.used, x.host_used, x.evictions, x.offloads, x.reloads,
+                              x.recomputes));
+  return all;
+}
+
+py::list modules() {
+  session& s = session::get();
+  const session::inside lock(s);
+  py::list all;
+  for (const module_record& m : s.past().modules()) {
+    py::dict d;
+    d["name"] = m.name;
+    d["made_bytes"] = m.made_bytes, d["at_peak_bytes"] = m.at_peak_bytes;
+    d["left"] = m.left, d["left_bytes"] = m.left_bytes;
+    d["recomputes"] = m.recomputes, d["recompute_ns"] = m.recompute_ns;
+    all.append(d);
+  }
+  return all;
+}
+
+const char* name_of(delta::budget_basis b) {
+  switch (b) {
+    case delta::budget_basis::largest_need:
+      return "largest_need";
+    case delta::budget_basis::everything:
+      return "everything";
+    case delta::budget_basis::no_moving:
+      return "no_moving";
+    case delta::budget_basis::trial:
+      return "trial";
+    default:
+      return "nothing";
+  }
+}
+
+py::object last_error() {
+  session& s = session::get();
+  const session::inside lock(s);
+  const failure* const f = s.past().last_failure();
+  if (f == nullptr) return py::none();
+  py::dict d;
+  const delta::memory_report& r = f->report;
+  d["kind"] = f->kind, d["message"] = f->message, d["operation"] = f->operation;
+  const auto put = [&](const char* name, delta::bytes n) { d[name] = n.count; };
+  put("requested", r.requested), put("capacity", r.capacity), put("used", r.used);
+  put("immovable", r.immovable), put("foreign", r.foreign);
+  put("host_capacity", r.host_capacity), put("host_used", r.host_used);
+  put("smallest_budget", r.smallest_budget);
+  d["basis"] = name_of(r.basis);
+  py::list holders;
+  for (std::size_t i = 0; i < r.holders; ++i) {
+    py::dict h;
+    h["label"] = f->labels[i], h["bytes"] = r.biggest[i].size.count;
+    h["why"] = delta::name(r.biggest[i].why);
+    holders.append(h);
+  }
+  d["holders"] = holders;
+  return d;
+}
+
+void enter_module(std::uint32_t module, bool keep) {
+  auto& modules = modules_of_thread();
+  keep = keep || (!modules.empty() && modules.back().keep);
+  modules.push_back({module, keep});
+}
+void leave_module() {
+  if (!modules_of_thread().empty()) modules_of_thread().pop_back();
+}
+
+std::vector<std::string> policies() {
+  std::vector<std::string> names;
+  for (const delta::preset& p : delta::named_policies) names.emplace_back(p.name);
+  return names;
+}
+
+template <class F>
+auto wrapped(F&& f) {
+  return torch::wrap_pybind_function(std::forward<F>(f));
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.doc() = "The functions that the package delta_torch calls; not for programs.";
+  m.def("policies", wrapped(policies));
+  m.def("start", wrapped(start), py::arg("policy"), py::arg("budget"), py::arg("host"),
+        py::kw_only(), py::arg("strict") = false, py::arg("check_replays") = false,
+        py::arg("timeline") = "");
+  m.def("stop", wrapped(stop));
+  m.def("active", [] { return session::get().on(); });
+  m.def("attach", wrapped(attach));
+  m.def("end_of_step", wrapped([] {
+          between_operators([](session& s) {
+            need_run(s);
+            s.end_of_step();
+          });
+        }));
+  m.def("set_budget", wrapped([](std::size_t size) {
+          between_operators([&](session& s) {
+            need_run(s);
+            s.set_budget(size);
+          });
+        }));
+  m.def("name_module", wrapped([](const std::string& name) {
+          session& s = session::get();
+          const session::inside lock(s);
+          return s.past().module(name);
+        }));
+  m.def("enter_module", enter_module);
+  m.def("leave_module", leave_module);
+  m.def("bring_back", wrapped(bring_back));
+  m.def("hold", wrapped(hold));
+  m.def("mapped", wrapped(mapped));
+  m.def("pin", wrapped([](py::handle object) { stay(object, false); }));
+  m.def("expose", wrapped([](py::handle object) { stay(object, true); }));
+  m.def("stats", wrapped(stats));
+  m.def("samples", wrapped(samples));
+  m.def("modules", wrapped(modules));
+  m.def("last_error", wrapped(last_error));
+  m.def("reset_peak", wrapped([] {
+          session& s = session::get();
+          const session::inside lock(s);
+          if (s.on()) s.memory().reset_peak();
+        }));
+  m.def("key", [] { return std::string(c10::toString(dispatch_key())); });
+}
+
+}  // namespace delta_torch

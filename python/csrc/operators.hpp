@@ -1,0 +1,47 @@
+// delta_torch: what delta has to know of a PyTorch operator, from its schema, once per operator.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace delta_torch {
+
+/// How an argument is looked through for tensors.
+enum class argument_kind : std::uint8_t { none, tensor, tensors, optional_tensors, anything };
+
+/// Of one operator.
+struct operator_info {
+  std::vector<argument_kind> arguments;
+  std::vector<bool> written;  ///< by argument
+  std::size_t returns = 0;
+  bool random = false;      ///< may draw from the default generator
+  bool resizes = false;     ///< may give its argument another storage
+  bool undefined = false;   ///< makes tensors without writing them
+  bool statistics = false;  ///< writes running statistics, on which its outputs do not depend
+  int training = -1;        ///< the argument that says whether it does; -1: it always does
+  bool opaque = false;      ///< tensors may hide within an argument: not replayed
+  std::string name;
+  std::vector<const char*> labels;  ///< by module; null: not made yet
+};
+
+/// Is it only metadata, or made of operators that come back to the dispatcher one by one? Then it
+/// need not be seen.
+[[nodiscard]] bool passes_through(const c10::OperatorHandle&);
+
+/// All operators seen so far. Under the lock `operators`.
+class operator_table {
+ public:
+  [[nodiscard]] operator_info& of(const c10::OperatorHandle&);
+  /// "features.0 aten::convolution": lives for ever. O(1).
+  static const char* label(operator_info&, std::uint32_t module, const std::string& module_name);
+
+ private:
+  static operator_info made(const c10::OperatorHandle&);
+  std::unordered_map<const void*, operator_info> infos_;
+};
+
+}  // namespace delta_torch

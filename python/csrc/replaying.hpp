@@ -1,0 +1,70 @@
+// delta_torch: the operator that this thread replays: its allocations are not PyTorch's to count,
+// as delta has given it memory for all of them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "delta/kernel.hpp"
+#include "host_memory.hpp"
+
+namespace delta_torch {
+
+/// An output of a recorded operator.
+struct output {
+  static constexpr std::int32_t none = -1;
+  std::size_t size = 0;             ///< bytes
+  std::uint32_t allocation = 0;     ///< the operator's allocation that it came from
+  std::int32_t returned = none;     ///< which of the returned tensors, counted flat
+  std::int32_t overwritten = none;  ///< or the storage that it is the new version of
+};
+
+/// While it lives, this thread's allocations are a replay's: the one that became an output gets the
+/// output's block, so that nothing has to be copied, the others plain memory.
+class replaying {
+ public:
+  replaying(delta::call& c, std::span<const output> outputs) noexcept
+      : call_(&c), outputs_(outputs), before_(this_thread_) {
+    this_thread_ = this;
+    ++anywhere_;
+  }
+  ~replaying() {
+    --anywhere_;
+    this_thread_ = before_;
+  }
+  replaying(const replaying&) = delete;
+  replaying& operator=(const replaying&) = delete;
+
+  [[nodiscard]] static replaying* here() noexcept { return this_thread_; }
+  /// Does any thread replay? Then a worker of a parallel kernel allocates for it.
+  [[nodiscard]] static bool anywhere() noexcept { return anywhere_.load() > 0; }
+  /// Are these the bytes of an output of it?
+  [[nodiscard]] static bool owns(const void* memory) noexcept {
+    if (this_thread_ == nullptr) return false;
+    for (std::size_t i = 0; i < this_thread_->outputs_.size(); ++i)
+      if (this_thread_->call_->out(i) == memory) return true;
+    return false;
+  }
+  /// The next allocation; null: there is no memory.
+  [[nodiscard]] void* allocate(std::size_t size) noexcept {
+    const std::uint32_t place = allocations_++;
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      const output& o = outputs_[i];
+      if (o.overwritten == output::none && o.allocation == place && o.size == size)
+        return call_->out(i);
+    }
+    return headed_memory(size);
+  }
+
+ private:
+  delta::call* call_;
+  std::span<const output> outputs_;
+  std::uint32_t allocations_ = 0;
+  replaying* before_;
+  static inline thread_local replaying* this_thread_ = nullptr;
+  static inline std::atomic<int> anywhere_{0};
+};
+
+}  // namespace delta_torch

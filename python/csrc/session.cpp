@@ -1,0 +1,325 @@
+// delta_torch: the run that is on.
+#include "session.hpp"
+
+#include <ATen/MapAllocator.h>
+#include <Python.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <fstream>
+#include <stdexcept>
+#include <utility>
+
+#include "delta/engine/engine.hpp"
+#include "delta/timeline.hpp"
+#include "replaying.hpp"
+#include "versions.hpp"
+
+namespace delta_torch {
+
+namespace {
+const c10::Device cpu{c10::kCPU};
+// More than any machine has, for a run that is only measured.
+constexpr std::size_t no_limit = std::size_t{1} << 46;
+
+// The allocator that made a DataPtr is done with it: the manager has freed the block.
+void let_go_of_outside(void* self, void*, std::size_t) {
+  delete static_cast<at::DataPtr*>(self);
+}
+void let_go_of_plain(void* self, void*, std::size_t) {
+  header& h = header_of(self);
+  if (h.keep)
+    h.keep = false;
+  else
+    free_headed(self);
+}
+}  // namespace
+
+/// Writes a timeline to a file.
+struct observers final : delta::any_observer {
+  explicit observers(const std::string& file) : to(file) {
+    if (!to) throw std::runtime_error("delta: the timeline '" + file + "' can't be written");
+  }
+  void on(const delta::event& e) override { lanes.on(e); }
+  std::ofstream to;
+  delta::timeline lanes{to};
+};
+
+std::atomic<header*> session::late_{nullptr};
+thread_local bool session::inside::within_ = false;
+
+session& session::get() {
+  static session& one = *new session;  // never destroyed: PyTorch frees tensors until the very end
+  return one;
+}
+
+session::session() {
+  counted_.next = counted_.previous = &counted_;
+  tensors_.told = [](const entry& e, bool here) { get().record_.moved(e, here); };
+}
+
+session::locked::locked(std::mutex& m) : mutex_(&m) {
+  if (m.try_lock()) return;
+  if (Py_IsInitialized() == 0 || PyGILState_Check() == 0) {
+    m.lock();
+    return;
+  }
+  PyThreadState* const python = PyEval_SaveThread();
+  m.lock();
+  PyEval_RestoreThread(python);
+}
+
+void session::start(const run_options& o) {
+  if (on()) throw std::runtime_error("delta: a run is under way already; one at a time");
+  drain();
+  auto memory = std::make_unique<delta::heap_storage>(delta::heap_options{
+      .capacity = delta::bytes{o.budget == 0 ? no_limit : o.budget},
+      .host_capacity = delta::bytes{o.host},
+      .device = headed_source(),
+      .owned_by = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
+  auto told = o.timeline.empty() ? nullptr : std::make_unique<observers>(o.timeline);
+  auto manager = delta::make_manager(
+      o.policy, delta::over(*memory),
+      {.observer = told.get(), .strict = o.strict, .check_replays = o.check_replays});
+  memory_ = std::move(memory);
+  told_ = std::move(told);
+  manager_ = std::move(manager);
+  checks_replays_ = o.check_replays;
+  taken = {};
+  record_.start(*memory_, o.budget);
+  on_.store(true, std::memory_order_release);
+}
+
+std::size_t session::stop() {
+  if (!on()) return 0;
+  let_all_go();
+  drain();
+  record_.stop(*memory_, manager_->counts(), manager_->live_tensors(), manager_->live_records());
+  memory_->set_capacity(delta::bytes{no_limit});
+  std::size_t lost = 0;
+  // Tensor by tensor: each leaves the budget before the next one comes back.
+  for (std::size_t i = 0; i < tensors_.by_id().size(); ++i) {
+    entry* const e = tensors_.by_id()[i];
+    if (e == nullptr) continue;
+    try {
+      const auto id = e->id;
+      { const auto here = manager_->acquire(id); }
+      forsake(*e);
+      manager_->drop(id);
+    } catch (const std::exception&) {
+      ++lost;
+      tensors_.name(*e, delta::tensor_id::none);
+    }
+  }
+  while (counted_.next != &counted_) {
+    header& h = *counted_.next;
+    h.keep = true;
+    manager_->give_back(leave(h));
+  }
+  on_.store(false, std::memory_order_release);
+  manager_.reset();
+  told_.reset();
+  memory_.reset();
+  return lost;
+}
+
+void session::forsake(entry& e) {
+  tensors_.name(e, delta::tensor_id::none);
+  std::byte* const at = e.at;
+  const auto storage = e.storage.lock();
+  if (!storage || e.dead) return;  // in the list of the dead, and forgotten by `drain`
+  at::DataPtr now = e.outside != nullptr ? std::move(*e.outside) : plain(at);
+  if (e.outside == nullptr && at != nullptr) header_of(at).keep = true;
+  (void)storage->_mutable_data_ptr_no_checks().release_context();
+  storage->set_data_ptr_noswap(std::move(now));
+  tensors_.forget(e);
+}
+
+at::DataPtr session::plain(void* memory) {
+  return {memory, memory, &session::release, cpu};
+}
+
+void session::end_of_step() {
+  let_all_go();
+  drain();
+  manager_->end_of_step();
+  ++record_.own.steps;
+  record_.look(*memory_, manager_->counts(), true);
+}
+
+void session::set_budget(std::size_t size) {
+  let_all_go();
+  drain();
+  const delta::bytes budget{size};
+  // First to what is in use, so that no error speaks of a limit that was none.
+  memory_->set_capacity(memory_->rounded(std::max(memory_->used(), budget)));
+  const auto lacking = delta::saturating_sub(memory_->used(), budget);
+  if (lacking.count > 0) manager_->make_room(lacking);
+  memory_->set_capacity(budget);
+  record_.last.budget = size;
+  memory_->reset_peak();
+  record_.reset_peak();
+}
+
+// Whose bytes a DataPtr's are that is not ours.
+enum class origin : std::uint8_t {
+  heap,    // PyTorch's own allocator's: nobody else has them
+  mapped,  // a file, or shared with other processes: a DataLoader's workers, say
+  foreign  // somebody else's as well, as NumPy's: they may change between two operators
+};
+static origin origin_of(const at::DataPtr& data) {
+  const auto deleter = data.get_deleter();
+  if (deleter == c10::GetDefaultCPUAllocator()->raw_deleter() ||
+      deleter == session::get().deleter_before)
+    return origin::heap;
+  if (at::MapAllocator::fromDataPtr(data) != nullptr ||
+      at::RefcountedMapAllocator::fromDataPtr(data) != nullptr)
+    return origin::mapped;
+  return origin::foreign;
+}
+
+entry* session::adopt(c10::StorageImpl* storage, const char* label) {
+  if (entry* known = tensor_table::find(storage)) return known;
+  if (storage->nbytes() == 0) return nullptr;
+  at::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+  if (data.get_deleter() != &session::release) end_copy_on_write(*storage);
+  auto* const at = static_cast<std::byte*>(data.get());
+  if (at == nullptr) return nullptr;
+
+  const bool ours = data.get_deleter() == &session::release && data.get_context() == at;
+  const delta::bytes size{ours ? header_of(at).size : storage->nbytes()};
+  const origin from = ours ? origin::heap : origin_of(data);
+  std::unique_ptr<at::DataPtr> outside;
+  delta::block block;
+  if (ours && header_of(at).block) {
+    block = leave(header_of(at));
+  } else {
+    manager_->make_room(size);
+    if (!ours) outside = std::make_unique<at::DataPtr>();
+    auto adopted = memory_->adopt(at, size, ours ? &let_go_of_plain : &let_go_of_outside,
+                                  ours ? static_cast<void*>(at) : outside.get());
+    if (!adopted) throw std::bad_alloc();
+    block = std::move(*adopted);
+  }
+  // From here on only a program that is wrong, or the heap, could fail: needs no room.
+  const auto id = from == origin::heap ? manager_->variable(size, label, std::move(block))
+                                       : manager_->constant(size, label, std::move(block));
+  entry& e = tensors_.add(storage, size.count);
+  e.label = label;
+  e.pinned = from != origin::heap;
+  e.mapped = from == origin::mapped;
+  e.exposed = from == origin::foreign;
+  if (outside) {
+    *outside = std::move(data);
+    e.outside = outside.release();
+  }
+  tensors_.name(e, id);
+  tensor_table::show(e, *storage, at);
+  record_.moved(e, true);
+  ++record_.own.adopted;
+  return &e;
+}
+
+void session::hold(entry& e) {
+  if (e.held) return;
+  held_.push_back({e.id, manager_->acquire(e.id)});
+  e.held = true;
+}
+
+void session::let_go(entry& e) {
+  if (!e.held) return;
+  held_.remove_if([&](const held_tensor& h) { return h.id == e.id; });
+  e.held = false;
+}
+
+void session::let_all_go() {
+  for (const held_tensor& h : held_)
+    if (entry* const e = tensors_.of(h.id)) e->held = false;
+  held_.clear();
+}
+
+void session::pin(entry& e, bool exposed) {
+  { const auto here = manager_->acquire(e.id); }
+  if (exposed && !e.exposed) {
+    // Whoever has the address may write from now on: what was computed from these bytes comes back
+    // first, and is not computed again from them, as by an operator that updates them.
+    auto op = manager_->begin({.updates = {e.id}, .name = "delta_torch: address shown"});
+    op.end({}, delta::kernel{});
+  }
+  manager_->forbid(e.id, delta::pin::both);
+  e.pinned = true;
+  e.exposed = e.exposed || exposed;
+}
+
+void session::drain() {
+  for (header* h = late_.exchange(nullptr); h != nullptr;) {
+    header* const next = h->waiting;
+    give_back(*h);
+    h = next;
+  }
+  for (entry* e = tensors_.dead(); e != nullptr;) {
+    entry* const next = e->next;
+    // The operator under way still looks at it.
+    if (taken.operation != 0 && e->seen == taken.operation) {
+      tensor_table::bury(e);
+      e = next;
+      continue;
+    }
+    const auto id = e->id;
+    if (on()) let_go(*e);
+    record_.forgotten(*e);
+    tensors_.forget(*e);
+    if (id != delta::tensor_id::none && on()) manager_->drop(id);
+    e = next;
+  }
+}
+
+void* session::take(std::size_t size) {
+  const delta::bytes counted = memory_->rounded(delta::bytes{size});
+  if (counted > delta::saturating_sub(memory_->capacity(), memory_->used())) drain();
+  delta::block block = manager_->take_block(delta::bytes{size});
+  void* const memory = memory_->data(block);
+  header& h = header_of(memory);
+  h.size = size;
+  h.block = std::move(block);
+  h.operation = taken.operation;
+  h.next = &counted_;
+  h.previous = counted_.previous;
+  h.previous->next = counted_.previous = &h;
+  if (taken.operation != 0)
+    taken.most = std::max(taken.most, taken.now += static_cast<std::int64_t>(counted.count));
+  record_.look(*memory_, manager_->counts(), false);
+  return memory;
+}
+
+delta::block session::leave(header& h) noexcept {
+  h.previous->next = h.next;
+  h.next->previous = h.previous;
+  h.next = h.previous = nullptr;
+  return std::move(h.block);
+}
+
+void session::give_back(header& h) {
+  if (taken.operation != 0 && h.operation == taken.operation)
+    taken.now -= static_cast<std::int64_t>(memory_->rounded(delta::bytes{h.size}).count);
+  manager_->give_back(leave(h));
+}
+
+void session::release(void* memory) noexcept {
+  if (memory == nullptr || replaying::owns(memory)) return;
+  header& h = header_of(memory);
+  if (!h.block) return free_headed(memory);
+  session& s = get();
+  if (s.forked()) return free_headed(memory);  // the run is the parent's
+  // The lock may be this thread's, or a manager's who waits for this thread.
+  if (!inside::here() && s.state.try_lock()) {
+    s.give_back(h);
+    s.state.unlock();
+    return;
+  }
+  h.waiting = late_.load(std::memory_order_relaxed);
+  while (!late_.compare_exchange_weak(h.waiting, &h)) {
+  }
+}
+
+}  // namespace delta_torch

@@ -1,0 +1,155 @@
+// delta_torch: the run that is on: its budget, its manager and its tensors, and the locks that
+// order the program's threads. No operator is known here.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "delta/engine/manager_interface.hpp"
+#include "delta/error.hpp"
+#include "delta/storage/heap_storage.hpp"
+#include "host_memory.hpp"
+#include "record.hpp"
+#include "tensors.hpp"
+
+namespace delta_torch {
+
+/// What a run is started with.
+struct run_options {
+  std::string policy = "adaptive";
+  std::size_t budget = 0;  ///< bytes
+  std::size_t host = 0;    ///< bytes
+  bool strict = false, check_replays = false;
+  std::string timeline;  ///< a file; empty: none
+};
+
+/// Everything that a run has, and what stays behind it to be reported. There is one, for the whole
+/// process; `on` says whether a run is under way.
+///
+/// Two locks: `operators`, held from the beginning of an operator to its end, as one is open at a
+/// time; and `state`, held during calls of the manager, so that threads which a kernel has started
+/// may allocate meanwhile. `operators` is taken first.
+class session {
+ public:
+  static session& get();
+
+  /// Holds one of the locks. Where Python's lock would be waited with, it is let go meanwhile:
+  /// the operator that is waited for may need it.
+  class locked {
+   public:
+    explicit locked(std::mutex& m);
+    locked(const locked&) = delete;
+    locked& operator=(const locked&) = delete;
+    ~locked() { mutex_->unlock(); }
+
+   private:
+    std::mutex* mutex_;
+  };
+  /// Holds `state`, and this thread knows it.
+  class inside {
+   public:
+    explicit inside(session& s) : lock_(s.state), before_(within_) { within_ = true; }
+    ~inside() { within_ = before_; }
+    inside(const inside&) = delete;
+    inside& operator=(const inside&) = delete;
+    /// Is this thread in a call of the manager?
+    [[nodiscard]] static bool here() noexcept { return within_; }
+
+   private:
+    locked lock_;
+    bool before_;
+    static thread_local bool within_;
+  };
+  std::mutex operators, state;
+
+  /// In a process that was forked off there is no run: its memory is the parent's affair.
+  [[nodiscard]] bool on() const noexcept { return on_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool forked() const noexcept { return forked_.load(std::memory_order_relaxed); }
+  void now_a_child() noexcept {
+    forked_ = on();
+    on_ = false;
+  }
+  /// How PyTorch's allocator of before frees.
+  at::DeleterFnPtr deleter_before = nullptr;
+
+  // --- under `operators` and `state`
+  // --------------------------------------------------------------
+
+  /// Throws unknown_policy, std::runtime_error.
+  void start(const run_options&);
+  /// Everything comes back and is plain memory again. Gives how many tensors are lost, as there
+  /// was no memory for them; 0 but on a machine that is full.
+  std::size_t stop();
+  void end_of_step();
+  /// Another budget, in bytes; makes room first.
+  void set_budget(std::size_t);
+  /// The tensor of a storage; it becomes one where it is none. Null for a storage without bytes.
+  entry* adopt(c10::StorageImpl*, const char* label);
+  /// Its bytes are here now, and stay for the step; and they may leave again. O(1), O(held).
+  void hold(entry&);
+  void let_go(entry&);
+  /// They stay for good; `exposed`: and others may write them.
+  void pin(entry&, bool exposed);
+
+  // --- under `state`
+  // ------------------------------------------------------------------------------
+
+  [[nodiscard]] delta::manager_interface& manager() noexcept { return *manager_; }
+  [[nodiscard]] delta::heap_storage& memory() noexcept { return *memory_; }
+  [[nodiscard]] tensor_table& tensors() noexcept { return tensors_; }
+  [[nodiscard]] record& past() noexcept { return record_; }
+  /// What other threads could not give back at once.
+  void drain();
+  /// Bytes that count, for a kernel or a tensor to be; makes room.
+  void* take(std::size_t size);
+  void give_back(header&);
+  /// Bytes that count no more: they have become a tensor's, whose block this is.
+  delta::block leave(header&) noexcept;
+  /// A tensor's bytes are PyTorch's alone: they stay when the manager frees their block. The entry
+  /// goes; its tensor is still the manager's.
+  void forsake(entry&);
+  [[nodiscard]] bool checks_replays() const noexcept { return checks_replays_; }
+  /// The same as plain memory that PyTorch frees.
+  static at::DataPtr plain(void* memory);
+
+  /// Frees memory of `take` or of headed_memory: from any thread, from within the manager, too.
+  static void release(void* memory) noexcept;
+
+  /// Bytes that the operator under way has taken, now and at most; under `state`.
+  struct scratch {
+    std::uint64_t operation = 0;  ///< its number; 0: none is under way
+    std::int64_t now = 0, most = 0;
+  };
+  scratch taken;
+
+ private:
+  session();
+
+  std::atomic<bool> on_{false}, forked_{false};
+  bool checks_replays_ = false;
+  std::unique_ptr<delta::heap_storage> memory_;
+  std::unique_ptr<struct observers> told_;
+  std::unique_ptr<delta::manager_interface> manager_;
+  void let_all_go();
+
+  struct held_tensor {
+    delta::tensor_id id;
+    delta::manager_interface::view bytes;
+  };
+  std::list<held_tensor> held_;
+  tensor_table tensors_;
+  record record_;
+  header counted_;  // a ring of what counts and is no tensor's
+  static std::atomic<header*> late_;
+};
+
+}  // namespace delta_torch

@@ -1,0 +1,102 @@
+// delta_torch: the entries of storages.
+#include "tensors.hpp"
+
+#include <utility>
+
+#include "versions.hpp"
+
+namespace delta_torch {
+
+namespace {
+const c10::Device cpu{c10::kCPU};
+constexpr const char* away =
+    "delta: the bytes of this tensor are not on the device at the moment; use it in an operator, "
+    "or read it by a function that delta_torch knows (docs/pytorch.md)";
+}  // namespace
+
+std::atomic<entry*> tensor_table::dead_{nullptr};
+
+entry& tensor_table::add(c10::StorageImpl* storage, std::size_t size) {
+  entry* e = spare_;
+  if (e != nullptr) {
+    spare_ = e->next;
+    e->next = nullptr;
+  } else {
+    e = &entries_.emplace_back();
+  }
+  e->storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  e->size = size;
+  return *e;
+}
+
+entry* tensor_table::find(c10::StorageImpl* storage) {
+  const at::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+  if (data.get_deleter() != &bury) return nullptr;
+  auto* e = static_cast<entry*>(data.get_context());
+  // Two storages may have swapped their pointers.
+  if (e != nullptr && e->storage._unsafe_get_target() != storage)
+    e->storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
+        c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  return e;
+}
+
+void tensor_table::name(entry& e, delta::tensor_id id) {
+  if (e.id != delta::tensor_id::none) by_id_[delta::index(e.id)] = nullptr;
+  e.id = id;
+  if (id == delta::tensor_id::none) return;
+  const auto i = delta::index(id);
+  if (i >= by_id_.size()) by_id_.resize(i + 1u + i / 2u);
+  by_id_[i] = &e;
+}
+
+entry* tensor_table::of(delta::tensor_id id) const noexcept {
+  const auto i = delta::index(id);
+  return i < by_id_.size() ? by_id_[i] : nullptr;
+}
+
+void tensor_table::show(entry& e, c10::StorageImpl& storage, std::byte* at) {
+  (void)storage._mutable_data_ptr_no_checks().release_context();
+  storage.set_data_ptr_noswap(at::DataPtr(at, &e, &bury, cpu));
+  e.at = at;
+}
+
+void tensor_table::moved(delta::tensor_id id, std::byte* at) {
+  entry* e = of(id);
+  if (e == nullptr || e->at == at) return;
+  const bool was_here = e->at != nullptr;
+  e->outside = nullptr;  // its owner is told by the storage itself
+  if (was_here != (at != nullptr) && told != nullptr) told(*e, at != nullptr);
+  e->at = at;
+  // Dead, or its storage has another pointer by now: nobody looks at this one any more.
+  if (e->dead.load(std::memory_order_relaxed)) return;
+  const auto storage = e->storage.lock();
+  if (!storage) return;
+  if (!was_here) allow_reading(*storage);
+  show(*e, *storage, at);
+  if (at == nullptr) forbid_reading(*storage, away);
+}
+
+void tensor_table::forget(entry& e) {
+  name(e, delta::tensor_id::none);
+  e.storage.reset();
+  e.at = nullptr;
+  e.outside = nullptr;
+  e.label = "";
+  e.module = 0;
+  e.pinned = e.exposed = e.held = e.mapped = false;
+  e.dead = false;
+  e.seen = 0;
+  e.next = std::exchange(spare_, &e);
+}
+
+void tensor_table::bury(void* context) {
+  auto* e = static_cast<entry*>(context);
+  if (e == nullptr) return;
+  e->dead.store(true, std::memory_order_relaxed);
+  e->next = dead_.load(std::memory_order_relaxed);
+  while (!dead_.compare_exchange_weak(e->next, e)) {
+  }
+}
+
+}  // namespace delta_torch

@@ -1,0 +1,32 @@
+"""Trains an unmodified PyTorch model within a budget of bytes.
+
+    import delta_torch
+
+    with delta_torch.budget("4GiB", policy="adaptive", host="16GiB") as run:
+        train()                       # model, loop, optimizer: unchanged
+    print(run.report())
+
+What does not fit is dropped and computed again, or copied out to the host and back, and the
+results are the same bits.
+"""
+
+from torch import OutOfMemoryError
+
+from ._version import __version__
+from .modules import keep
+from .report import Report
+from .run import Run, budget, pin, policies, step
+from .threads import attach
+
+__all__ = [
+    "OutOfMemoryError",
+    "Report",
+    "Run",
+    "__version__",
+    "attach",
+    "budget",
+    "keep",
+    "pin",
+    "policies",
+    "step",
+]

@@ -1,0 +1,200 @@
+"""Reads of a tensor's memory that no operator makes: numpy, tolist, data_ptr, storages, torch.save.
+
+PyTorch calls these without its dispatcher, so the manager would not learn of them. While a run is
+on, they are wrapped: the tensor's bytes come back first. They stay
+
+* until the end of the step where the caller reads now or soon (tolist, data_ptr, a storage);
+* for good where the memory is shared from then on (numpy, DLPack): whoever has the address may
+  also write, so what the tensor was used for is not computed again either.
+
+Tensors that are not managed, and those without memory of their own (sparse ones, those of fake
+tensor mode, wrappers), pass through.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+from . import _C
+from .patching import Patches
+
+# Methods of torch.Tensor: (name, may whoever called it write as well, at any later time).
+_TENSOR_READS = (
+    ("tolist", False),
+    ("data_ptr", False),
+    ("const_data_ptr", False),
+    ("apply_", True),
+    ("map_", True),
+    ("map2_", True),
+)
+# Methods of torch.UntypedStorage, likewise. All others are made of these.
+_STORAGE_READS = (
+    ("__getitem__", False),
+    ("is_shared", False),  # looks at the address, and ends the process where there is none
+    ("_write_file", False),
+    ("__setitem__", True),
+    ("fill_", True),
+    ("resize_", True),
+    ("byteswap", True),
+    ("_byteswap", True),
+    ("_set_from_file", True),
+)
+# Functions that give a tensor's memory to another library.
+_EXPORTS = ("_to_dlpack", "_to_dlpack_versioned")
+
+
+class _Saving(threading.local):
+    """Is this thread within torch.save?"""
+
+    now = False
+
+
+_saving = _Saving()
+
+
+def install() -> Patches:
+    """Wraps them all; `undo` of what is returned ends it."""
+    patches = Patches()
+    try:
+        for name, writes in _TENSOR_READS:
+            patches.wrap(torch.Tensor, name, expose if writes else hold)
+        patches.wrap(torch.Tensor, "numpy", _before_numpy)
+        patches.wrap(torch.Tensor, "set_", _before_setting)
+        for name, writes in _STORAGE_READS:
+            patches.wrap(torch.UntypedStorage, name, expose_storage if writes else hold_storage)
+        patches.wrap(torch.UntypedStorage, "copy_", _before_copying)
+        _install_clones(patches)
+        _install_lists(patches)
+        _install_exports(patches)
+        _install_saving(patches)
+    except BaseException:
+        patches.undo()
+        raise
+    return patches
+
+
+def hold(tensor: Any, *_args: Any, **_options: Any) -> None:
+    """The tensor's bytes come back, and stay until the end of the step."""
+    if isinstance(tensor, torch.Tensor) and _C.active():
+        _C.hold(tensor)
+
+
+def expose(tensor: Any, *_args: Any, **_options: Any) -> None:
+    """They come back and stay for good, as others may read and write them from now on."""
+    if isinstance(tensor, torch.Tensor) and _C.active():
+        _C.expose(tensor)
+
+
+def hold_storage(storage: Any, *_args: Any, **_options: Any) -> None:
+    """As hold, for a storage."""
+    if isinstance(storage, torch.UntypedStorage) and _C.active():
+        _C.hold(storage)
+
+
+def expose_storage(storage: Any, *_args: Any, **_options: Any) -> None:
+    """As expose, for a storage."""
+    if isinstance(storage, torch.UntypedStorage) and _C.active():
+        _C.expose(storage)
+
+
+def _before_numpy(tensor: Any, *args: Any, force: bool = False) -> None:
+    # Where NumPy gets no array anyway, or one of a copy, nothing is shared.
+    if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+        if force:
+            hold(tensor)
+        return
+    expose(tensor)
+
+
+def _before_setting(_tensor: Any, source: Any = None, *_args: Any, **_options: Any) -> None:
+    # An operator, but it does not show the manager a storage that it is given.
+    hold_storage(getattr(source, "_untyped_storage", source))
+
+
+def _before_copying(to: Any, source: Any = None, *_args: Any, **_options: Any) -> None:
+    # The copy itself is an operator.
+    for storage in (to, source):
+        hold_storage(storage)
+
+
+def _install_clones(patches: Patches) -> None:
+    # As copy.deepcopy does. By an operator on all of a storage's bytes: nothing must be held for
+    # it, so that copies of a whole model may take more than the budget.
+    original = torch.UntypedStorage.clone
+
+    def clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+        if not _C.active() or not _C.bring_back(storage):
+            return original(storage)
+        managed = _C.attach(False)
+        try:
+            tensor = torch.empty(0, dtype=torch.uint8)
+            torch._C.TensorBase.set_(tensor, storage, 0, (storage.nbytes(),), (1,))
+        finally:
+            _C.attach(managed)
+        return tensor.clone().untyped_storage()
+
+    patches.replace(torch.UntypedStorage, "clone", clone)
+
+
+def _install_lists(patches: Patches) -> None:
+    # Once for all bytes of a storage, not for each.
+    get = torch.UntypedStorage.__getitem__.__wrapped__
+
+    def tolist(storage: torch.UntypedStorage) -> list[int]:
+        hold_storage(storage)
+        return [get(storage, i) for i in range(storage.nbytes())]
+
+    patches.replace(torch.UntypedStorage, "tolist", tolist)
+    patches.replace(torch.UntypedStorage, "__iter__", lambda storage: iter(tolist(storage)))
+
+
+def _install_exports(patches: Patches) -> None:
+    # Tensor.__dlpack__ calls these by their names in torch._C.
+    for name in _EXPORTS:
+        original = getattr(torch._C, name, None)
+        patches.wrap(torch._C, name, expose)
+        for module in (torch, torch.utils.dlpack):
+            for known_as in ("to_dlpack", name):
+                if original is not None and vars(module).get(known_as) is original:
+                    patches.replace(module, known_as, getattr(torch._C, name))
+    # A way into a tensor's memory that calls no function of Python: others then use __dlpack__.
+    patches.hide(torch.Tensor, "__dlpack_c_exchange_api__")
+
+
+def _install_saving(patches: Patches) -> None:
+    # torch.save writes storage by storage. One at a time comes back for that, so that more can be
+    # saved than the budget holds.
+    writer = getattr(torch._C, "PyTorchFileWriter", None)
+    if writer is not None:
+        patches.wrap(writer, "write_record", _before_writing)
+
+    save = getattr(torch.serialization, "_save", None)
+    if save is not None:
+
+        def saving(*args: Any, **kwargs: Any) -> Any:
+            before, _saving.now = _saving.now, True
+            try:
+                return save(*args, **kwargs)
+            finally:
+                _saving.now = before
+
+        patches.replace(torch.serialization, "_save", saving)
+
+    data_ptr = torch.UntypedStorage.data_ptr
+
+    def address(storage: torch.UntypedStorage) -> int:
+        # torch.save only asks which storages are the same one.
+        if _saving.now and storage.device.type == "cpu" and _C.active():
+            return storage._cdata if storage.nbytes() > 0 else 0
+        hold_storage(storage)
+        return data_ptr(storage)
+
+    patches.replace(torch.UntypedStorage, "data_ptr", address)
+
+
+def _before_writing(_writer: Any, _name: Any, data: Any = None, *_rest: Any) -> None:
+    if isinstance(data, torch.UntypedStorage) and _C.active():
+        _C.bring_back(data)

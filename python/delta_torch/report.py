@@ -1,0 +1,225 @@
+"""What a run has done, in numbers: bytes, counts and times, whole and by module."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import _C
+from .sizes import format_bytes
+
+# The extension's budget where there is none: more than any machine has.
+_NO_LIMIT = 2**46
+_BIGGEST = 10
+
+
+@dataclass(frozen=True)
+class ModuleUse:
+    """What a module's own operators did, without those of its submodules."""
+
+    name: str  # "ResNet.layer1.0.conv1"; "" for operators outside of modules, as in backward
+    made_bytes: int  # tensors that they made, all together
+    at_peak_bytes: int  # of these, on the device when the run took the most
+    left: int  # how often a tensor of theirs left the device: dropped or copied out
+    left_bytes: int
+    recomputes: int  # how often one of them was computed again
+    recompute_ns: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A run at one instant; counts are since its start."""
+
+    time_ns: int  # since the run's start
+    used_bytes: int  # on the device: the most since the sample before
+    host_bytes: int  # copied out to the host
+    evictions: int
+    offloads: int
+    reloads: int
+    recomputes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run in numbers: memory in bytes, times in ns or, where the name says so, in seconds."""
+
+    policy: str
+    budget_bytes: int | None  # None: no limit, or not yet, as the first steps are being measured
+    peak_bytes: int  # the most that tensors and kernels took under the budget
+    unmanaged_peak_bytes: int | None  # of the measured steps, where the budget is a share
+    measured_ns: int  # when these were over and the budget held; 0: from the start
+    used_bytes: int  # now, or at the end of the run
+    host_budget_bytes: int
+    host_bytes: int  # copied out now, or at the end
+    host_peak_bytes: int
+    seconds: float  # by the clock, from the run's start
+    steps: int
+    operators: int
+    evictions: int  # tensors dropped, to be computed again
+    offloads: int  # tensors copied out to the host
+    reloads: int  # and back
+    prefetches: int  # of these, before they were needed
+    recomputes: int  # operators that were computed again
+    recompute_ns: int
+    clean_drops: int  # tensors that left without a copy, as the host had one still
+    bytes_out: int
+    bytes_in: int
+    waits: int  # for copies
+    adopted: int  # tensors that were there before the run knew of them
+    in_place: int  # operators that changed an activation
+    updates: int  # operators that changed what stays, as weights
+    not_replayable: int  # operators that cannot be computed again
+    guessed_costs: int  # decisions where no operator's time was known yet
+    replays_checked: int  # operators computed twice and compared (verify=True)
+    live_tensors: int
+    live_records: int
+    modules: tuple[ModuleUse, ...]
+    samples: tuple[Sample, ...]
+    error: dict[str, Any] | None  # the last torch.OutOfMemoryError of the run, as Run.error
+
+    def __str__(self) -> str:
+        return "\n".join([*self._whole(), *self._by_module()])
+
+    def to_json(self, file: str | os.PathLike[str] | None = None) -> str:
+        """All of it as JSON, with the attributes' names; written to `file` as well, if given."""
+        text = json.dumps(asdict(self), indent=1)
+        if file is not None:
+            with open(file, "w", encoding="utf-8") as out:
+                out.write(text + "\n")
+        return text
+
+    def plot(self, file: str | os.PathLike[str]) -> None:
+        """Draws memory over time, the budget, and what left and came back, as a PNG, SVG or PDF.
+
+        The file's name says which. Needs Matplotlib: raises ImportError without it.
+        """
+        from .plot import draw
+
+        draw(self, file)
+
+    def _whole(self) -> list[str]:
+        limit = "no limit" if self.budget_bytes is None else format_bytes(self.budget_bytes)
+        host = ""
+        if self.host_budget_bytes:
+            host = (
+                f"; host: {format_bytes(self.host_peak_bytes)} of "
+                f"{format_bytes(self.host_budget_bytes)} at the peak"
+            )
+        measured = ""
+        if self.unmanaged_peak_bytes is not None:
+            measured = f", {format_bytes(self.unmanaged_peak_bytes)} without a budget"
+        lines = [
+            f"budget: {limit}, policy {self.policy}",
+            f"peak: {format_bytes(self.peak_bytes)}{measured}{host}",
+            f"left: {self.evictions:,} tensors dropped, {self.offloads:,} copied out "
+            f"({format_bytes(self.bytes_out)})",
+            f"came back: {self.recomputes:,} computed again ({_seconds(self.recompute_ns)}), "
+            f"{self.reloads:,} copied in ({format_bytes(self.bytes_in)}; "
+            f"{self.prefetches:,} ahead of time)",
+            f"{self.steps:,} steps, {self.operators:,} operators, {self.seconds:.1f} s",
+        ]
+        if self.error is not None:
+            lines.append(f"last error: {self.error.get('message', '')}")
+        return lines
+
+    def _by_module(self) -> list[str]:
+        used = [m for m in self.modules if m.at_peak_bytes or m.left or m.recomputes]
+        used.sort(key=lambda m: (m.at_peak_bytes, m.left_bytes, m.recompute_ns), reverse=True)
+        if not used:
+            return []
+        rows = [("module", "at the peak", "left", "times", "recomputed", "in")]
+        rows += [_row(m.name or "(no module)", m) for m in used[:_BIGGEST]]
+        if len(used) > _BIGGEST:
+            rows.append(_row(f"({len(used) - _BIGGEST} more)", _sum_of(used[_BIGGEST:])))
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        return [
+            "",
+            *(
+                "  ".join(
+                    [row[0].ljust(widths[0])]
+                    + [cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)]
+                )
+                for row in rows
+            ),
+        ]
+
+
+def made_report(
+    *,
+    policy: str,
+    host_budget: int,
+    unmanaged_peak: int | None,
+    measured_ns: int,
+    seconds: float,
+) -> Report:
+    """A report of the extension's counts at this moment."""
+    stats = _C.stats()
+    budget = stats["budget"]
+    return Report(
+        policy=policy,
+        budget_bytes=None if budget <= 0 or budget >= _NO_LIMIT else budget,
+        peak_bytes=stats["peak"],
+        unmanaged_peak_bytes=unmanaged_peak,
+        measured_ns=measured_ns,
+        used_bytes=stats["used"],
+        host_budget_bytes=host_budget,
+        host_bytes=stats["host_used"],
+        host_peak_bytes=stats["host_peak"],
+        seconds=seconds,
+        modules=tuple(
+            ModuleUse(**{name: m[name] for name in ModuleUse.__dataclass_fields__})
+            for m in _C.modules()
+            # The names of earlier runs are there, too.
+            if m["made_bytes"] or m["left"] or m["recomputes"]
+        ),
+        samples=tuple(Sample(*sample) for sample in _C.samples()),
+        error=_C.last_error(),
+        **{name: stats[name] for name in _COUNTS},
+    )
+
+
+# Fields that have the names of the extension's counts.
+_COUNTS = (
+    "steps",
+    "operators",
+    "evictions",
+    "offloads",
+    "reloads",
+    "prefetches",
+    "recomputes",
+    "recompute_ns",
+    "clean_drops",
+    "bytes_out",
+    "bytes_in",
+    "waits",
+    "adopted",
+    "in_place",
+    "updates",
+    "not_replayable",
+    "guessed_costs",
+    "replays_checked",
+    "live_tensors",
+    "live_records",
+)
+
+
+def _row(name: str, use: ModuleUse) -> tuple[str, ...]:
+    return (
+        name,
+        format_bytes(use.at_peak_bytes),
+        format_bytes(use.left_bytes),
+        f"{use.left:,}",
+        f"{use.recomputes:,}",
+        _seconds(use.recompute_ns),
+    )
+
+
+def _sum_of(uses: list[ModuleUse]) -> ModuleUse:
+    names = [name for name in ModuleUse.__dataclass_fields__ if name != "name"]
+    return ModuleUse(name="", **{name: sum(getattr(u, name) for u in uses) for name in names})
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / 1e9:.2f} s" if ns >= 10**9 else f"{ns / 1e6:.1f} ms"

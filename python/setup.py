@@ -1,0 +1,205 @@
+"""Builds delta_torch: its extension delta_torch._C, of csrc and delta's engine, for the PyTorch
+that is installed.
+
+    pip install ./python --no-build-isolation --no-deps    # in the root of a clone
+    python setup.py build_ext --inplace                    # here; compiles what has changed
+
+DELTA_WARNINGS_AS_ERRORS=1 makes a warning an error; MAX_JOBS=N compiles N files at a time. What is
+compiled stays in build/torch-VERSION-PYTHON, so that builds for several versions don't mix.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import setuptools
+from setuptools.command.build_py import build_py
+
+os.chdir(Path(__file__).resolve().parent)
+
+OLDEST_TORCH = (2, 11)
+OLDEST_SETUPTOOLS = (77,)
+OLDEST_COMPILERS = {"g++": 12, "clang": 16}
+
+CSRC = Path("csrc")
+INCLUDE = Path("delta_torch/include")
+ENGINE = Path("engine")
+# What lies elsewhere in a clone, and in the source distribution where it is named here.
+LINKED = {INCLUDE: Path("../include"), ENGINE: Path("../engine"), Path("LICENSE"): Path("../LICENSE")}
+
+
+def fail(sentence: str) -> None:
+    """Ends the build with one sentence, without a traceback."""
+    sys.exit(f"delta_torch: {sentence}")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: (2, 15, 0) of "2.15.0+cpu"."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(n) for n in found[0].split(".")) if found else ()
+
+
+def link_into_clone() -> None:
+    """In a clone, links what is not below this folder to where it is; setuptools looks only here.
+
+    The links are made, not committed: a checkout without symbolic links would hold files instead.
+    """
+    for place, target in LINKED.items():
+        # A link's target is relative to the folder that the link is in.
+        target = Path(os.path.relpath(target, place.parent))
+        if not place.exists() and (place.parent / target).exists():
+            place.unlink(missing_ok=True)  # a link that leads nowhere
+            place.symlink_to(target)
+
+
+def delta_version() -> str:
+    """delta's version, from its header."""
+    header = INCLUDE / "delta/version.hpp"
+    if not header.exists() or not (ENGINE / "engine.cpp").exists():
+        fail(
+            "delta's own sources are missing: build it in a clone of the whole repository, or from "
+            "the source distribution"
+        )
+    text = header.read_text(encoding="utf-8")
+    return ".".join(
+        re.search(rf"#define DELTA_VERSION_{part} (\d+)", text)[1]
+        for part in ("MAJOR", "MINOR", "PATCH")
+    )
+
+
+def check_compiler() -> None:
+    """Ends the build if the C++ compiler is missing or too old."""
+    command = os.environ.get("CXX", "c++")
+    try:
+        done = subprocess.run(
+            [*shlex.split(command), "-E", "-P", "-x", "c++", "-"],
+            input="__clang_major__ __GNUC__",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        fail(f"there is no C++ compiler '{command}': install g++ 12 or newer, or name one in CXX")
+    words = done.stdout.split()
+    if done.returncode != 0 or len(words) != 2:
+        return  # none that we know; what it can't compile, it will say
+    name, major = ("clang", words[0]) if words[0].isdigit() else ("g++", words[1])
+    if major.isdigit() and int(major) < OLDEST_COMPILERS[name]:
+        fail(
+            f"{command} is {name} {major}, and C++20 needs g++ {OLDEST_COMPILERS['g++']} or clang "
+            f"{OLDEST_COMPILERS['clang']} at least: name another in CXX"
+        )
+
+
+def check_torch() -> None:
+    """Ends the build if PyTorch is missing, broken or too old."""
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            fail(f"PyTorch can't be imported: {error}")
+        fail(
+            f"PyTorch {oldest} or newer must be installed first, as delta_torch is built for the "
+            "one that is there: then pip install --no-build-isolation"
+        )
+    except (ImportError, OSError) as error:
+        fail(f"PyTorch can't be imported: {error}")
+    if numbers(torch.__version__) < OLDEST_TORCH:
+        fail(f"PyTorch is {torch.__version__}, and delta_torch needs {oldest} or newer")
+
+
+def system_includes(folders: list[str]) -> list[str]:
+    """Flags that make headers of others the system's, in which the compiler warns of nothing."""
+    return [flag for folder in folders for flag in ("-isystem", folder)]
+
+
+def compile_flags(torch_includes: list[str]) -> list[str]:
+    """Flags of every source file. The engine's have no header of PyTorch and don't miss it."""
+    flags = ["-std=c++20", "-O2", "-g0"]
+    flags += ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow"]
+    # g++ 12 is wrong about -Wrestrict, which clang does not have.
+    flags += ["-Wno-restrict", "-Wno-unknown-warning-option"]
+    if os.environ.get("DELTA_WARNINGS_AS_ERRORS", "0") not in ("", "0"):
+        flags.append("-Werror")
+    # A folder that is named in both ways, as Python's is, is the system's.
+    return flags + system_includes([*torch_includes, sysconfig.get_path("include")])
+
+
+def extension(building: bool) -> setuptools.Extension:
+    """delta_torch._C; not to be built, only its files are named, and PyTorch is not needed."""
+    sources = sorted(str(p) for folder in (CSRC, ENGINE) for p in folder.glob("*.cpp"))
+    headers = [p for folder in (CSRC, ENGINE) for p in folder.glob("*.hpp")]
+    headers += [p for p in (INCLUDE / "delta").rglob("*") if p.suffix in (".hpp", ".h")]
+    depends = sorted(map(str, headers))
+    if not building:
+        return setuptools.Extension("delta_torch._C", sources, depends=depends)
+
+    from torch.utils import cpp_extension
+
+    made = cpp_extension.CppExtension("delta_torch._C", sources, depends=depends)
+    made.include_dirs = [str(p.absolute()) for p in (CSRC, ENGINE, INCLUDE)]
+    made.extra_compile_args = compile_flags(cpp_extension.include_paths())
+    return made
+
+
+def extension_builder() -> type:
+    """PyTorch's command that compiles extensions, with a folder of its own for objects."""
+    import torch
+    from torch.utils.cpp_extension import BuildExtension
+
+    class build_extension(BuildExtension):
+        """Keeps the objects of an editable build, too: the next compiles only what has changed."""
+
+        def initialize_options(self) -> None:
+            super().initialize_options()
+            self.build_temp = f"build/torch-{torch.__version__}-{sys.implementation.cache_tag}"
+
+    return build_extension
+
+
+class build_package(build_py):
+    """Copies the Python files. What has left the package must not stay from an earlier build."""
+
+    def run(self) -> None:
+        if not self.editable_mode:
+            shutil.rmtree(Path(self.build_lib, "delta_torch"), ignore_errors=True)
+        super().run()
+
+
+def main() -> None:
+    if numbers(setuptools.__version__) < OLDEST_SETUPTOOLS:
+        fail(
+            f"setuptools is {setuptools.__version__}, and {OLDEST_SETUPTOOLS[0]} or newer is "
+            "needed: pip install --upgrade 'setuptools>=77.0.3,<82'"
+        )
+    link_into_clone()
+    version = delta_version()
+
+    # A source distribution, or a question about the package, needs neither PyTorch nor a compiler.
+    building = any(
+        command.startswith(("build", "bdist", "editable", "develop", "install"))
+        for command in sys.argv[1:]
+    )
+    commands: dict[str, type] = {"build_py": build_package}
+    if building:
+        check_torch()
+        check_compiler()
+        commands["build_ext"] = extension_builder()
+        os.environ.setdefault("MAX_JOBS", str(len(os.sched_getaffinity(0))))
+
+    setuptools.setup(
+        version=version,
+        ext_modules=[extension(building)],
+        cmdclass=commands,
+    )
+
+
+main()

@@ -1,0 +1,53 @@
+"""Tensors whose bytes are away, for tests that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+import delta_torch
+
+ELEMENTS = 2**18  # a MiB of float32
+
+
+def is_away(tensor: torch.Tensor) -> bool:
+    """Has it no bytes on the device? Does not bring them back."""
+    storage = torch._C.TensorBase.untyped_storage(tensor)
+    try:
+        # Past what delta_torch wraps. PyTorch 2.11 gives 0, later ones refuse.
+        return torch._C.StorageBase.data_ptr(storage) == 0
+    except RuntimeError:
+        return True
+
+
+def values(first: float = 3.0) -> torch.Tensor:
+    """What tensor_away() gives, as it should be read."""
+    return torch.arange(ELEMENTS, dtype=torch.float32) % 7 + first
+
+
+@contextmanager
+def tensor_away(
+    policy: str = "online", budget: str = "8MiB", host: str = "64MiB", grad: bool = False
+) -> Iterator[torch.Tensor]:
+    """A tensor like values(), whose bytes other tensors have driven out, within a run.
+
+    `grad`: a leaf that requires a gradient.
+    """
+    with delta_torch.budget(budget, policy=policy, host=host, steps="manual"):
+        tensor = values(1.0) + 2
+        if grad:
+            tensor.requires_grad_(True)
+        others = drive_out(tensor)
+        yield tensor
+        del others
+
+
+def drive_out(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Makes tensors until the bytes of one are away, and gives them."""
+    others: list[torch.Tensor] = []
+    while not is_away(tensor):
+        assert len(others) < 100, "the tensor's bytes do not leave"
+        others.append(torch.zeros(ELEMENTS) + len(others))
+    return others

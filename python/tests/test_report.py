@@ -1,0 +1,152 @@
+"""Reports: numbers, the table, JSON and the figure."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import delta_torch
+from delta_torch.report import ModuleUse
+from matrix_cases import CASES
+from training import SEED
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def run() -> delta_torch.Run:
+    """A training of six steps under a share of its peak."""
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    training = CASES["resnet_sgd"]()
+    with delta_torch.budget("75%", policy="adaptive", host="1GiB") as run:
+        for i in range(6):
+            training.step(i)
+    return run
+
+
+def test_numbers(run: delta_torch.Run) -> None:
+    report = run.report()
+    assert report is run.report()
+    assert report.policy == "adaptive"
+    share = 0.75 * report.unmanaged_peak_bytes
+    assert share - 64 < report.budget_bytes <= share  # whole blocks of 64 bytes
+    assert 0 < report.used_bytes <= report.peak_bytes <= report.budget_bytes
+    assert report.host_budget_bytes == 2**30
+    assert report.host_peak_bytes >= report.host_bytes
+    assert report.steps == 6
+    assert report.operators > 6 * 100
+    assert report.evictions + report.offloads > 0
+    assert report.error is None and run.error is None
+    assert report.seconds > 0
+
+
+def test_is_frozen(run: delta_torch.Run) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        run.report().steps = 7  # type: ignore[misc]
+
+
+def test_modules(run: delta_torch.Run) -> None:
+    modules = {m.name: m for m in run.report().modules}
+    assert modules["SmallResNet.body.0.first"].made_bytes > 0
+    assert modules[""].made_bytes > 0  # the backward pass
+    assert sum(m.at_peak_bytes for m in modules.values()) <= 1.05 * run.report().peak_bytes
+    assert sum(m.left for m in modules.values()) > 0
+
+
+def test_samples(run: delta_torch.Run) -> None:
+    samples = run.report().samples
+    assert 100 < len(samples) < 10_000
+    assert all(a.time_ns <= b.time_ns for a, b in zip(samples, samples[1:], strict=False))
+    under = [s for s in samples if s.time_ns > run.report().measured_ns > 0]
+    assert under and max(s.used_bytes for s in under) <= run.report().budget_bytes
+    assert samples[-1].offloads <= run.report().offloads
+
+
+def test_table(run: delta_torch.Run) -> None:
+    text = str(run.report())
+    assert "policy adaptive" in text
+    assert "6 steps" in text
+    assert "MiB" in text
+    assert "SmallResNet.stem" in text
+    table = text.split("\n\n")[1].splitlines()
+    assert len(table) <= 12  # a head, ten modules, the rest
+    assert len({len(line) for line in table}) == 1
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_json(run: delta_torch.Run, tmp_path) -> None:
+    text = run.report().to_json(tmp_path / "report.json")
+    read = json.loads(text)
+    assert json.loads((tmp_path / "report.json").read_text()) == read
+    assert read["peak_bytes"] == run.report().peak_bytes
+    names = {field.name for field in dataclasses.fields(ModuleUse)}
+    assert read["modules"][0].keys() == names
+    assert read["samples"][0]["used_bytes"] == run.report().samples[0].used_bytes
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_plot(run: delta_torch.Run, tmp_path, kind: str) -> None:
+    pytest.importorskip("matplotlib")
+    file = tmp_path / f"memory.{kind}"
+    run.report().plot(file)
+    content = file.read_bytes()
+    assert len(content) > 10_000
+    assert content.startswith(b"\x89PNG" if kind == "png" else b"<?xml")
+
+
+def test_plot_without_matplotlib(run: delta_torch.Run, tmp_path, monkeypatch) -> None:
+    known = builtins.__import__
+
+    def without(name: str, *rest):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return known(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match="needs Matplotlib: pip install matplotlib"):
+        run.report().plot(tmp_path / "memory.png")
+
+
+def test_plot_of_nothing(tmp_path) -> None:
+    with delta_torch.budget("1GiB") as run:
+        pass
+    with pytest.raises(ValueError, match="nothing to plot"):
+        run.report().plot(tmp_path / "memory.png")
+
+
+def test_during_the_run() -> None:
+    with delta_torch.budget("64MiB", policy="online") as run:
+        x = torch.ones(2 * MIB)
+        first = run.report()
+        y = x * 2
+        second = run.report()
+    assert first.used_bytes >= 8 * MIB
+    assert second.used_bytes >= first.used_bytes + 8 * MIB
+    assert second.operators > first.operators
+    assert run.report().operators >= second.operators
+    del y
+
+
+def test_stays_after_the_next_run() -> None:
+    with delta_torch.budget("64MiB", policy="online") as one:
+        torch.ones(MIB).sum()
+    operators = one.report().operators
+    with delta_torch.budget("32MiB", policy="dtr") as two:
+        for _ in range(50):
+            torch.ones(10).sum()
+    assert one.report().operators == operators < two.report().operators
+    assert one.report().policy == "online"
+
+
+def test_timeline(tmp_path) -> None:
+    file = tmp_path / "timeline.json"
+    with delta_torch.budget("64MiB", policy="online", timeline=file):
+        torch.nn.Linear(64, 64)(torch.ones(8, 64)).sum().backward()
+    events = json.loads(file.read_text())
+    events = events["traceEvents"] if isinstance(events, dict) else events
+    assert any("Linear" in e.get("name", "") for e in events), "events carry module names"

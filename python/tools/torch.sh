@@ -1,0 +1,98 @@
+# Sourced by run.sh: its commands `torch` and `torch-test`, for the Python package in the folder python.
+# PyTorch is installed into a virtual environment of its own, and so is delta_torch.
+# shellcheck shell=bash
+
+torch_default=2.15.0
+torch_version=${DELTA_TORCH_VERSION:-$torch_default}
+torch_venv=build/torch-venv
+[ "$torch_version" = "$torch_default" ] || torch_venv=build/torch-venv-$torch_version
+
+# The Debian packages that are missing, one per line.
+missing_for_torch() {
+  has_compiler || echo g++
+  command -v python3 >/dev/null || echo python3
+  python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || echo python3-venv
+  python3 -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' >/dev/null 2>&1 || echo python3-dev
+}
+
+has_gpu() { [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; }
+torch_python() { "$torch_venv/bin/python" "$@"; }
+# What PyTorch requires of NVIDIA stays missing on purpose, and pip would say so each time.
+torch_pip() { torch_python -m pip install --disable-pip-version-check --no-warn-conflicts "$@"; }
+torch_works() { torch_python -W ignore -c 'import torch; torch.ones(1) + 1'; }
+
+# What PyTorch requires of CUDA, "13.2.2"; nothing where it is built for processors only.
+torch_cuda() {
+  torch_python -c 'import importlib.metadata, re
+for line in importlib.metadata.requires("torch") or []:
+    if found := re.match(r"cuda-toolkit.*==([\d.]+)", line):
+        print(found[1])'
+}
+
+# Without a GPU, PyTorch does without NVIDIA's libraries, which are most of its size: stubs will do.
+install_torch_without_gpu() {
+  say "installing PyTorch $torch_version into $torch_venv: 600 MB to download, 1.6 GB on disk"
+  torch_pip --no-deps "torch==$torch_version"
+  torch_pip -q filelock 'typing-extensions>=4.13' 'sympy>=1.13.3' 'networkx>=2.5.1' jinja2 'fsspec>=0.8.5'
+  local cuda
+  cuda=$(torch_cuda)
+  [ -n "$cuda" ] || return 0
+  torch_pip -q "cuda-toolkit[cudart,cupti]==$cuda"
+  torch_python python/tools/stub_libraries.py
+}
+
+# install_torch: makes the virtual environment, or ends one that an interruption left unfinished.
+install_torch() {
+  setup_for missing_for_torch
+  if [ -x "$torch_venv/bin/python" ] && torch_works >/dev/null 2>&1; then
+    return
+  fi
+  at_least "$(python3 -c 'import platform; print(platform.python_version())')" 3.11 ||
+    ! at_least "$torch_version" 2.15 ||
+    die "PyTorch $torch_version needs Python 3.11; with DELTA_TORCH_VERSION=2.11.0 Python 3.10 will do"
+  # --clear would throw away a download of hundreds of megabytes.
+  python3 -m venv "$torch_venv" || die "python3 -m venv $torch_venv failed"
+  if has_gpu; then
+    say "installing PyTorch $torch_version for GPUs into $torch_venv: 3 GB to download, 8 GB on disk"
+    torch_pip "torch==$torch_version"
+  else
+    install_torch_without_gpu
+  fi
+  torch_works >/dev/null || die "PyTorch $torch_version can't be imported, see above"
+}
+
+# install_delta_torch: also where nothing has changed, as pip can't know; only what has is compiled anew.
+install_delta_torch() {
+  install_torch
+  torch_pip -q 'setuptools>=77.0.3,<82' ninja numpy matplotlib
+  say "building delta_torch and installing it into $torch_venv (some minutes, the first time)"
+  torch_pip -q --no-build-isolation --no-deps ./python
+}
+
+run_torch() {
+  install_delta_torch
+  say "training under half of the memory"
+  torch_python python/examples/train.py "$@"
+}
+
+run_torch_tests() {
+  local flags=()
+  case "${1:-}" in
+    "") ;;
+    --all) flags=(--all) ;;
+    *) die "torch-test: unknown flag '$1'; allowed: --all" ;;
+  esac
+  install_delta_torch
+  torch_pip -q pytest
+  if [ "${#flags[@]}" -gt 0 ]; then
+    # torchvision is for one version of PyTorch each until 2.13, and for all later ones from 0.29 on.
+    local minor=${torch_version#*.}
+    minor=${minor%%.*}
+    say "installing torchvision and transformers: 50 MB to download"
+    torch_pip -q --no-deps "torchvision==0.$((minor < 14 ? minor + 15 : 29)).*"
+    torch_pip -q pillow transformers
+  fi
+  say "testing"
+  torch_python -m pytest -q -p no:cacheprovider python/tests "${flags[@]}"
+}
