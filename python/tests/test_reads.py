@@ -97,7 +97,7 @@ def test_parameters_and_other_subclasses() -> None:
     class Mine(torch.Tensor):
         pass
 
-    with delta_torch.budget("8MiB", policy="online", host="64MiB"):
+    with delta_torch.budget("8MiB", policy="online", host="1GiB"):
         parameter = nn.Parameter(values(1.0) + 2)
         mine = (values(1.0) + 2).as_subclass(Mine)
         for tensor in (parameter, mine):
@@ -192,7 +192,7 @@ def test_a_storage_of_another_size() -> None:
 
 
 def test_more_is_saved_than_the_budget_holds() -> None:
-    with delta_torch.budget("8MiB", policy="online", host="64MiB") as run:
+    with delta_torch.budget("8MiB", policy="online", host="1GiB") as run:
         state = {i: torch.ones(ELEMENTS) * i for i in range(24)}
         state["view"] = state[3][10:20]
         loaded = None
@@ -210,7 +210,7 @@ def test_more_is_saved_than_the_budget_holds() -> None:
 
 def test_state_within_and_after_a_run() -> None:
     training = CASES["resnet_adamw"]()
-    with delta_torch.budget("6MiB", policy="online", host="64MiB"):
+    with delta_torch.budget("6MiB", policy="online", host="1GiB"):
         for i in range(2):
             training.step(i)
         saved = through_a_file([training.model.state_dict(), training.optimizer.state_dict()])
@@ -240,7 +240,7 @@ def test_shared_memory_is_refused() -> None:
 
 def test_memory_that_was_shared_before() -> None:
     shared = values().share_memory_()
-    with delta_torch.budget("8MiB", policy="online", host="64MiB"):
+    with delta_torch.budget("8MiB", policy="online", host="1GiB"):
         doubled = shared * 2
         others = [torch.zeros(ELEMENTS) + i for i in range(12)]
         assert shared.is_shared()
@@ -271,7 +271,7 @@ def test_data_loader(start: str, managed: bool) -> None:
     # spawned processes import pytest's main module again
     options = {"num_workers": 2, "multiprocessing_context": start, "batch_size": 16}
     weight = torch.ones(ELEMENTS // 64, requires_grad=True)
-    with delta_torch.budget("8MiB", policy="online", host="64MiB"):
+    with delta_torch.budget("8MiB", policy="online", host="1GiB"):
         tensor = values(1.0) + 2 if managed else before
         others = drive_out(tensor) if managed else []
         for _ in range(2):
