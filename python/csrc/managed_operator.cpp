@@ -93,6 +93,7 @@ class operator_run {
   void look_at_arguments();
   void look_at(const at::Tensor&, std::size_t position, std::int16_t element, bool written);
   std::uint16_t touch(c10::StorageImpl*, const at::Tensor&, bool written);
+  bool remember_value(const at::Tensor&, c10::StorageImpl*);
   void name_roles();
   void remember_state();
   void find_outputs();
@@ -172,7 +173,9 @@ void operator_run::look_at(const at::Tensor& t, std::size_t position, std::int16
   if (written && storage->nbytes() == 0) replayable_ = false;  // it will be resized
   const auto* impl = t.unsafeGetTensorImpl();
   argument& a = w_.arguments.emplace_back();
-  a.storage = touch(storage, t, written);
+  a.storage = !written && remember_value(t, storage)
+                  ? static_cast<std::uint16_t>(w_.storages.size() - 1)
+                  : touch(storage, t, written);
   a.position = static_cast<std::uint16_t>(position);
   a.element = element;
   a.dimensions = static_cast<std::uint16_t>(impl->dim());
@@ -183,6 +186,19 @@ void operator_run::look_at(const at::Tensor& t, std::size_t position, std::int16
   a.keys = impl->key_set();
   w_.numbers.insert(w_.numbers.end(), impl->sizes().begin(), impl->sizes().end());
   w_.numbers.insert(w_.numbers.end(), impl->strides().begin(), impl->strides().end());
+}
+
+// The number of `x + 1`, which PyTorch has made a tensor for this call: a copy costs less than
+// another tensor of the manager. It is the last of the operator's storages then.
+bool operator_run::remember_value(const at::Tensor& t, c10::StorageImpl* storage) {
+  if (!t.unsafeGetTensorImpl()->is_wrapped_number() || storage->nbytes() == 0 ||
+      storage->nbytes() > storage_role::largest_value || tensor_table::find(storage) != nullptr)
+    return false;
+  touched& s = w_.storages.emplace_back();
+  s.role.size = storage->nbytes();
+  s.role.is_value = true;
+  std::memcpy(s.role.value.data(), storage->data(), storage->nbytes());
+  return true;
 }
 
 // Its place among the operator's storages.

@@ -85,11 +85,13 @@ class as_it_was {
 recorded_operator::storages_type recorded_operator::storages_over(delta::call& c) {
   storages_type made(storages.size());
   for (std::size_t i = 0; i < storages.size(); ++i) {
-    const storage_role& s = storages[i];
+    storage_role& s = storages[i];
     if (s.input != storage_role::none)
       made[i] = storage_at(c.in(static_cast<std::size_t>(s.input)), s.size);
     else if (s.update != storage_role::none)
       made[i] = scratch_storage(s.size);  // it happens once: a replay's goes nowhere
+    else if (s.is_value)
+      made[i] = storage_at(s.value.data(), s.size);
     else
       made[i] = storage_at(nullptr, 0);  // a tensor without bytes
   }

@@ -7,6 +7,7 @@
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,9 +23,12 @@ namespace delta_torch {
 /// A storage of the operator, as a replay finds it.
 struct storage_role {
   static constexpr std::int32_t none = -1;
-  std::int32_t input = none;   ///< its place among the inputs
-  std::int32_t update = none;  ///< or among what is updated
-  std::size_t size = 0;        ///< bytes
+  static constexpr std::size_t largest_value = 16;  ///< bytes: a complex number's
+  std::int32_t input = none;                        ///< its place among the inputs
+  std::int32_t update = none;                       ///< or among what is updated
+  std::size_t size = 0;                             ///< bytes
+  bool is_value = false;  ///< a number of the program's text, as `x + 1` has: it is `value`
+  alignas(largest_value) std::array<std::byte, largest_value> value{};
 };
 
 /// What an operator needs to run again; holds no tensor.

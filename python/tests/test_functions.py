@@ -195,8 +195,11 @@ def without_gradients():
 def numbers_and_types():
     x = torch.arange(N)
     y = (x / 3 + 1).to(torch.bfloat16) * 2.5
+    # Numbers of each type, which PyTorch makes tensors of for one operator.
+    by_type = [x * 2.5, x + 7, x * True, x * (1 + 2j), 3 - x, 2.0 ** (x % 5)]
+    by_type.append(torch.where(x > 5, x, 0.5))
     pressure()
-    return y, x * 2.5, x.double().mean(), (x > 5).sum()
+    return y, by_type, [b + 1 for b in by_type], x.double().mean(), (x > 5).sum()
 
 
 FUNCTIONS = [
@@ -214,6 +217,16 @@ def test_same(function) -> None:
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_replays_are_right(function) -> None:
     both(function, verify=True)
+
+
+def test_a_number_is_no_tensor_of_the_run() -> None:
+    with delta_torch.budget("64MiB", steps="manual") as run:
+        x = torch.ones(N) * 1
+        before = delta_torch._C.stats()["adopted"]
+        for i in range(20):
+            x = x * 2.5 + i
+        assert delta_torch._C.stats()["adopted"] == before
+    assert run.report().operators >= 40
 
 
 def test_numpy_memory_that_changes() -> None:
