@@ -41,7 +41,11 @@ class budgeted_allocator final : public at::Allocator {
     if (!s.on() || (replaying::anywhere() && at::in_parallel_region())) return headed_memory(size);
     const session::inside lock(s);
     if (!s.on()) return headed_memory(size);
-    void* const memory = translated(s, [&] { return s.take(size); });
+    // What a kernel takes piece by piece is known when it has ended.
+    const char* const addition =
+        s.taken.operation != 0 ? "; what this kernel takes after that is not known" : "";
+    void* const memory = translated(
+        s, [&] { return s.take(size); }, addition);
     header_of(memory).place = allocations++;
     return memory;
   }

@@ -68,8 +68,10 @@ bool is_view(const c10::FunctionSchema& schema) {
 bool passes_through(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
   if (name.starts_with("profiler::")) return true;
+  // What has a kernel of its own beside the composite one, as silu_backward has, runs that.
   return is_view(op.schema()) ||
-         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+         (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+          !op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
 }
 
 operator_info& operator_table::of(const c10::OperatorHandle& op) {

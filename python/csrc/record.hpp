@@ -52,7 +52,7 @@ class record {
   void moved(const entry&, bool here);
   void forgotten(const entry&);
   void replayed(std::uint32_t module, std::int64_t took);
-  void failed(const delta::error&, const delta::memory_report&, bool thrashes);
+  void failed(std::string message, const delta::memory_report&, bool thrashes);
   /// After an operator, or an allocation: O(1), seldom O(modules).
   void look(const delta::heap_storage& memory, const delta::counters& counts, bool operator_ended);
   /// The peak by module begins anew.

@@ -174,7 +174,8 @@ class Run:
         """The last torch.OutOfMemoryError that this run has raised; None: there was none.
 
         Its message, the operation, bytes that were `requested`, `capacity`, what was in use and
-        why by `holders`, and `smallest_budget`: a budget in bytes that is known to do (0: unknown).
+        why by `holders`, and `smallest_budget`: a budget in bytes that is known to come past what
+        failed (0: unknown). Later operators may need more.
         """
         if self._left is not None:
             return _C.last_error()

@@ -202,10 +202,19 @@ def numbers_and_types():
     return y, by_type, [b + 1 for b in by_type], x.double().mean(), (x > 5).sum()
 
 
+def kernels_beside_composites():
+    x = torch.randn(4, 8, 16, N // 512, requires_grad=True)
+    y = F.silu(F.mish(torch.channel_shuffle(x, 2)))
+    pressure()
+    y.sum().backward()
+    return y.detach(), x.grad
+
+
 FUNCTIONS = [
     activations, in_place_on_activations, lists_in_place, dropout, a_generator_of_ones_own,
     functional_transforms, sparse_gradients, resized, empty_inputs, a_function_of_ones_own,
     an_operator_in_python, an_operator_in_numpy, double_backward, without_gradients, numbers_and_types,
+    kernels_beside_composites,
 ]  # fmt: skip
 
 
