@@ -24,6 +24,7 @@ struct alignas(64) header {
   header* waiting = nullptr;  ///< in the list of those that are to be given back
   std::uint32_t place = 0;    ///< which allocation of its operator it was
   bool keep = false;          ///< when its block is freed it stays, once
+  std::uint8_t before = 0;    ///< bytes from the beginning of the allocation to this header
 };
 static_assert(sizeof(header) == 64);
 
@@ -35,16 +36,25 @@ static_assert(sizeof(header) == 64);
 }
 
 /// `size` bytes, aligned to 64; null where there are none.
+///
+/// By malloc, not by posix_memalign: what the GNU C library's has freed does not hold another block
+/// of the same size, as that asks for more before it is aligned. Where tensors leave and come back,
+/// as here, a process would grow without end.
 [[nodiscard]] inline void* headed_memory(std::size_t size) noexcept {
-  if (size > std::numeric_limits<std::size_t>::max() - 2 * sizeof(header)) return nullptr;
-  void* base = nullptr;
-  if (posix_memalign(&base, alignof(header), size + sizeof(header)) != 0) return nullptr;
-  auto* h = ::new (base) header{};
+  constexpr std::size_t alignment = alignof(header), given = alignof(std::max_align_t);
+  if (size > std::numeric_limits<std::size_t>::max() - 4 * alignment) return nullptr;
+  void* const base = std::malloc(size + sizeof(header) + alignment - given);
+  if (base == nullptr) return nullptr;
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(base) % alignment;
+  const std::size_t before = misaligned == 0 ? 0 : alignment - misaligned;
+  auto* h = ::new (static_cast<std::byte*>(base) + before) header{};
   h->size = size;
+  h->before = static_cast<std::uint8_t>(before);
   return memory_of(*h);
 }
 inline void free_headed(void* memory) noexcept {
-  std::free(&header_of(memory));
+  header& h = header_of(memory);
+  std::free(reinterpret_cast<std::byte*>(&h) - h.before);
 }
 
 /// The same as a source of a heap_storage. What is to be kept is left to the program.

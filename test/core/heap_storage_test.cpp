@@ -3,11 +3,16 @@
 #include "delta/storage/heap_storage.hpp"
 
 #include <doctest/doctest.h>
+#if __has_include(<malloc.h>)
+#include <malloc.h>
+#endif
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -99,6 +104,36 @@ TEST_CASE("heap_storage: all of it goes back to its source, and a source that is
   CHECK(device.live == 0);
   CHECK(host.live == 0);
 }
+
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
+TEST_CASE(
+    "heap_storage: what has left makes place for blocks of the same size in the process, too") {
+  const std::uint64_t n = 96 * 1024;  // less than malloc maps one by one
+  heap_storage storage({.capacity = bytes{64 * n}});
+  std::vector<block> blocks;
+  const auto fill = [&] {
+    while (auto b = storage.allocate(bytes{n}, lifetime::transient))
+      blocks.push_back(std::move(*b));
+  };
+  // By sanitizers malloc is another: 0.
+  const auto taken = [] { return ::mallinfo2().arena; };
+  const auto before = taken();
+  fill();
+  std::vector<std::unique_ptr<char[]>> others;  // of the program: between what was freed
+  std::mt19937 random(9);
+  for (int round = 0; round < 50; ++round) {
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    for (int i = 0; i < 32; ++i) {
+      storage.free(std::move(blocks.back()));
+      blocks.pop_back();
+      others.push_back(std::make_unique<char[]>(24 + random() % 64));
+    }
+    fill();
+  }
+  CHECK(taken() - before < 80 * n);
+  for (block& b : blocks) storage.free(std::move(b));
+}
+#endif
 
 TEST_CASE("heap_storage: bytes of the program's own count, come and go") {
   static int released = 0;

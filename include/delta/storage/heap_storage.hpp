@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -31,12 +32,25 @@ struct memory_source {
 
 namespace detail {
 // No lambdas: g++ warns where a program has a global of their parameters' names.
+// What malloc gave stands before the aligned bytes. Not by aligned_alloc: what the GNU C library's
+// has freed does not hold another block of the same size, as that asks for more before it is
+// aligned; where tensors leave and come back the process would grow without end.
 template <std::size_t alignment>
 void* take_from_heap(void*, std::size_t size) noexcept {
-  return std::aligned_alloc(alignment, std::max(size, alignment));
+  constexpr std::size_t unit = std::max(alignment, alignof(std::max_align_t));
+  if (size > std::numeric_limits<std::size_t>::max() - unit) return nullptr;
+  void* const base = std::malloc(size + unit);
+  if (base == nullptr) return nullptr;
+  // At least alignof(max_align_t) bytes: malloc aligns to that.
+  const std::size_t before = unit - reinterpret_cast<std::uintptr_t>(base) % unit;
+  std::byte* const memory = static_cast<std::byte*>(base) + before;
+  std::memcpy(memory - sizeof(base), &base, sizeof(base));
+  return memory;
 }
 inline void give_to_heap(void*, void* memory, std::size_t) noexcept {
-  std::free(memory);
+  void* base = nullptr;
+  std::memcpy(&base, static_cast<std::byte*>(memory) - sizeof(base), sizeof(base));
+  std::free(base);
 }
 }  // namespace detail
 
