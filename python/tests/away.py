@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 import delta_torch
+from delta_torch import _C
 
 ELEMENTS = 2**18  # a MiB of float32
 
@@ -31,10 +32,9 @@ def values(first: float = 3.0) -> torch.Tensor:
 def tensor_away(
     policy: str = "online", budget: str = "8MiB", host: str = "1GiB", grad: bool = False
 ) -> Iterator[torch.Tensor]:
-    """A tensor like values(), whose bytes other tensors have driven out, within a run.
+    """A tensor like values(), whose bytes others have driven out, within a run.
 
-    `grad`: a leaf that requires a gradient. Costs are measured, so how many others it takes differs
-    from run to run: the host has room for all of them.
+    `grad`: a leaf that requires a gradient.
     """
     with delta_torch.budget(budget, policy=policy, host=host, steps="manual"):
         tensor = values(1.0) + 2
@@ -46,9 +46,10 @@ def tensor_away(
 
 
 def drive_out(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Makes tensors until the bytes of one are away, and gives them."""
-    others: list[torch.Tensor] = []
-    while not is_away(tensor):
-        assert len(others) < 100, "the tensor's bytes do not leave"
-        others.append(torch.zeros(ELEMENTS) + len(others))
+    """Runs an operator beside whose tensors the bytes of this one don't fit, and gives those."""
+    room = _C.stats()["budget"] - tensor.numel() * tensor.element_size() // 2
+    third = torch.zeros(room // 3 // torch.float32.itemsize)
+    others = [third, third + 1]
+    others.append(others[0] * others[1])
+    assert is_away(tensor), "the tensor's bytes do not leave"
     return others
