@@ -124,7 +124,7 @@ def system_includes(folders: list[str]) -> list[str]:
 def compile_flags(torch_includes: list[str]) -> list[str]:
     """Flags of every source file. The engine's have no header of PyTorch and don't miss it."""
     # Only Python's entry is called from outside: the rest is called without indirection.
-    flags = ["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-fvisibility-inlines-hidden"]
+    flags = ["-std=c++20", "-O3", "-g0", "-fvisibility=hidden", "-fvisibility-inlines-hidden"]
     flags += ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow"]
     # g++ 12 is wrong about -Wrestrict, which clang does not have.
     flags += ["-Wno-restrict", "-Wno-unknown-warning-option"]
