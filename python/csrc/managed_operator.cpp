@@ -357,8 +357,6 @@ void operator_run::name_outputs() {
   for (auto& f : w_.fresh) {
     const delta::bytes size{f.bytes->size};
     f.bytes->keep = true;  // until the manager has said that it is a tensor
-    if (info_.undefined && session_.checks_replays())
-      std::memset(memory_of(*f.bytes), 0, f.bytes->size);
     delta::block block = session_.leave(*f.bytes);
     open_->allocate(size, std::move(block));
   }
@@ -463,7 +461,58 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   run.close();
 }
 
+// What such an operator reads by itself comes back first, and stays until the end of the step.
+void reading_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  session& s = session::get();
+  if (s.on() && !within_operator() && replaying::here() == nullptr) {
+    const session::locked one_at_a_time(s.operators);
+    const session::inside lock(s);
+    if (s.on())
+      translated(s, [&] {
+        for (std::size_t i = stack->size() - op.schema().arguments().size(); i < stack->size(); ++i)
+          each_tensor((*stack)[i], [&](const at::Tensor& t, std::int16_t) {
+            if (!t.defined() || !c10::isIntegralType(t.scalar_type(), true)) return;
+            auto* const storage = storage_of(t);
+            if (storage == nullptr) return;
+            if (entry* const e = s.adopt(storage, "data"); e != nullptr) s.hold(*e);
+          });
+      });
+  }
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, reading_key),
+                     stack);
+}
+
+bool sees_reading = false;
+
+// At a key of their own, unless that is taken by another extension.
+void register_reading(std::vector<c10::RegistrationHandleRAII>& registered) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  if (dispatch_key() != reading_key) {
+    try {
+      registered.push_back(dispatcher.registerFallback(
+          reading_key, c10::KernelFunction::makeFallthrough(), "delta_torch"));
+    } catch (const c10::Error&) {
+      return;
+    }
+  }
+  for (const auto& [name, overload] : reading_operators) {
+    const c10::OperatorName full{name, overload};
+    if (!dispatcher.findSchema(full).has_value()) continue;
+    registered.push_back(dispatcher.registerImpl(
+        full, reading_key, c10::KernelFunction::makeFromBoxedFunction<&reading_operator>(),
+        std::nullopt, nullptr, "delta_torch"));
+  }
+  sees_reading = true;
+}
+
 }  // namespace
+
+bool manage_thread(bool on) {
+  const bool before = c10::impl::tls_is_dispatch_key_included(dispatch_key());
+  c10::impl::tls_set_dispatch_key_included(dispatch_key(), on);
+  if (sees_reading) c10::impl::tls_set_dispatch_key_included(reading_key, on);
+  return before;
+}
 
 std::array<at::Tensor, 3> parts_of(const at::Tensor& t) {
   const at::AutoDispatchBelowADInplaceOrView plain;
@@ -486,11 +535,13 @@ void register_fallback() {
   if (!registered.empty()) return;
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto key = dispatch_key();
+  register_reading(registered);
   registered.push_back(dispatcher.registerFallback(
       key, c10::KernelFunction::makeFromBoxedFunction<&managed_operator>(), "delta_torch"));
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
     if (!op.has_value() || !passes_through(*op) || op->hasKernelForDispatchKey(key)) continue;
+    if (key == reading_key && reads_by_itself(name)) continue;
     registered.push_back(dispatcher.registerImpl(name, key, c10::KernelFunction::makeFallthrough(),
                                                  std::nullopt, nullptr, "delta_torch"));
   }

@@ -7,4 +7,7 @@ namespace delta_torch {
 /// taken.
 void register_fallback();
 
+/// Manages the operators of the calling thread, or does no longer; gives whether it did before.
+bool manage_thread(bool on);
+
 }  // namespace delta_torch

@@ -43,12 +43,6 @@ void need_run(const session& s) {
   if (!s.on()) throw std::runtime_error("delta: no run is under way; see delta_torch.budget");
 }
 
-bool attach(bool on) {
-  const bool before = c10::impl::tls_is_dispatch_key_included(dispatch_key());
-  c10::impl::tls_set_dispatch_key_included(dispatch_key(), on);
-  return before;
-}
-
 void start(const std::string& policy, std::int64_t budget, std::int64_t host, bool strict,
            bool check_replays, const std::string& timeline) {
   static const bool told = [] {
@@ -74,11 +68,11 @@ void start(const std::string& policy, std::int64_t budget, std::int64_t host, bo
              .timeline = timeline});
   });
   install_allocator();
-  attach(true);
+  manage_thread(true);
 }
 
 void stop() {
-  attach(false);
+  manage_thread(false);
   remove_allocator();
   const std::size_t lost = between_operators([](session& s) { return s.stop(); });
   if (lost > 0)
@@ -297,7 +291,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         py::arg("timeline") = "");
   m.def("stop", wrapped(stop));
   m.def("active", [] { return session::get().on(); });
-  m.def("attach", wrapped(attach));
+  m.def("attach", wrapped(manage_thread));
   m.def("end_of_step", wrapped([] {
           between_operators([](session& s) {
             need_run(s);

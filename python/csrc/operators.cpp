@@ -74,6 +74,12 @@ bool passes_through(const c10::OperatorHandle& op) {
           !op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
 }
 
+bool reads_by_itself(const c10::OperatorName& name) {
+  return std::ranges::any_of(reading_operators, [&](const auto& known) {
+    return name.name == known[0] && name.overload_name == known[1];
+  });
+}
+
 operator_info& operator_table::of(const c10::OperatorHandle& op) {
   const void* key = &op.schema();
   const auto at = infos_.find(key);

@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -31,6 +32,19 @@ struct operator_info {
 /// Is it only metadata, or made of operators that come back to the dispatcher one by one? Then it
 /// need not be seen.
 [[nodiscard]] bool passes_through(const c10::OperatorHandle&);
+
+/// Operators that are made of others, and read the memory of lengths, batch sizes or places, which
+/// are whole numbers, by themselves.
+inline constexpr std::array<std::array<const char*, 2>, 8> reading_operators{
+    {{"aten::_pad_packed_sequence", ""},
+     {"aten::_pack_padded_sequence_backward", ""},
+     {"aten::lstm", "data"},
+     {"aten::gru", "data"},
+     {"aten::rnn_tanh", "data"},
+     {"aten::rnn_relu", "data"},
+     {"aten::ctc_loss", "Tensor"},
+     {"aten::tensor_split", "tensor_indices_or_sections"}}};
+[[nodiscard]] bool reads_by_itself(const c10::OperatorName&);
 
 /// All operators seen so far. Under the lock `operators`.
 class operator_table {

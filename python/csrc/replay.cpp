@@ -173,7 +173,7 @@ void recorded_operator::run(delta::call& c) {
     const as_it_was state(*this, c);
     const auto over = storages_over(c);
     auto values = arguments_over(over);
-    const replaying here(c, outputs);
+    const replaying here(c, outputs, cleared);
     op.callBoxed(&values);
     collect(c, values);
     values.clear();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "delta/kernel.hpp"
@@ -25,8 +26,9 @@ struct output {
 /// output's block, so that nothing has to be copied, the others plain memory.
 class replaying {
  public:
-  replaying(delta::call& c, std::span<const output> outputs) noexcept
-      : call_(&c), outputs_(outputs), before_(this_thread_) {
+  /// `cleared`: each holds zeros at first.
+  replaying(delta::call& c, std::span<const output> outputs, bool cleared = false) noexcept
+      : call_(&c), outputs_(outputs), cleared_(cleared), before_(this_thread_) {
     this_thread_ = this;
     ++anywhere_;
   }
@@ -49,6 +51,13 @@ class replaying {
   }
   /// The next allocation; null: there is no memory.
   [[nodiscard]] void* allocate(std::size_t size) noexcept {
+    void* const memory = next(size);
+    if (cleared_ && memory != nullptr) std::memset(memory, 0, size);
+    return memory;
+  }
+
+ private:
+  [[nodiscard]] void* next(std::size_t size) noexcept {
     const std::uint32_t place = allocations_++;
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       const output& o = outputs_[i];
@@ -58,9 +67,9 @@ class replaying {
     return headed_memory(size);
   }
 
- private:
   delta::call* call_;
   std::span<const output> outputs_;
+  bool cleared_;
   std::uint32_t allocations_ = 0;
   replaying* before_;
   static inline thread_local replaying* this_thread_ = nullptr;

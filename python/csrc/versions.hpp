@@ -23,6 +23,10 @@ inline c10::DispatchKey dispatch_key() {
   return key;
 }
 
+/// The key at which operators are seen that read tensors themselves before they call others, as
+/// `reading_operators` says: above autograd, where they still are one operator.
+inline constexpr c10::DispatchKey reading_key = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
 /// The bytes of a storage have left, or are back. From 2.13 on, reading their address past the
 /// dispatcher then raises `sentence`; before, PyTorch has no way back from that state, and such
 /// reads find a null address.

@@ -46,9 +46,8 @@ def tensor_away(
 
 
 def drive_out(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """Runs an operator beside whose tensors the bytes of this one don't fit, and gives those."""
-    room = _C.stats()["budget"] - tensor.numel() * tensor.element_size() // 2
-    third = torch.zeros(room // 3 // torch.float32.itemsize)
+    """Runs an operator that leaves 128 bytes of the budget, and gives its tensors."""
+    third = torch.zeros((_C.stats()["budget"] - 128) // 3 // 64 * 64 // torch.float32.itemsize)
     others = [third, third + 1]
     others.append(others[0] * others[1])
     assert is_away(tensor), "the tensor's bytes do not leave"

@@ -210,11 +210,42 @@ def kernels_beside_composites():
     return y.detach(), x.grad
 
 
+def lengths_that_composites_read():
+    """Operators that are made of others, and read lengths or places by themselves."""
+    rnn = torch.nn.LSTM(8, 16, batch_first=True)
+    x = torch.randn(6, 20, 8, requires_grad=True)
+    lengths = torch.tensor([20, 20, 18, 12, 5, 5])
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
+    pressure()
+    packed, _ = rnn(packed)
+    pressure()
+    y, _ = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    labels = torch.randint(1, 16, (6, 3))
+    pressure()
+    loss = F.ctc_loss(y.log_softmax(-1).transpose(0, 1), labels, lengths, torch.full((6,), 3))
+    places = torch.tensor([2, 5])
+    pressure()
+    parts = torch.tensor_split(y.detach(), places)
+    pressure()
+    loss.backward()
+    return loss.detach(), x.grad, parts
+
+
+def outputs_that_shrink():
+    """Kernels that take more for an output than it has in the end."""
+    x = torch.randn(64, 64, requires_grad=True)
+    loss = F.smooth_l1_loss(x, torch.ones(64, 64)) + F.huber_loss(x, torch.zeros(64, 64))
+    loss = loss + F.unfold(x.view(1, 1, 64, 64), 3).pow(2).mean()
+    pressure()
+    loss.backward()
+    return loss.detach(), x.grad
+
+
 FUNCTIONS = [
     activations, in_place_on_activations, lists_in_place, dropout, a_generator_of_ones_own,
     functional_transforms, sparse_gradients, resized, empty_inputs, a_function_of_ones_own,
     an_operator_in_python, an_operator_in_numpy, double_backward, without_gradients, numbers_and_types,
-    kernels_beside_composites,
+    kernels_beside_composites, lengths_that_composites_read, outputs_that_shrink,
 ]  # fmt: skip
 
 

@@ -162,6 +162,43 @@ def test_an_address_holds_until_the_end_of_the_step() -> None:
         del others
 
 
+def test_lengths_that_composites_read() -> None:
+    """Operators that are made of others, and read lengths or places without one."""
+    rnn = nn.LSTM(4, 8, batch_first=True)
+    x = torch.randn(3, 50, 4)
+    lengths, sizes = torch.tensor([50, 40, 7]), torch.tensor([3] * 60 + [5] * 60)
+    pack, pad = nn.utils.rnn.pack_padded_sequence, nn.utils.rnn.pad_packed_sequence
+
+    def compute(away) -> list[torch.Tensor]:
+        data = x.clone().requires_grad_(True)
+        packed = pack(data, lengths, batch_first=True)
+        away(packed.batch_sizes)
+        out = rnn(packed)[0]
+        away(out.batch_sizes)
+        padded = pad(out, batch_first=True)[0]
+        loss = padded.pow(2).sum()
+        places = sizes.cumsum(0)
+        away(places)
+        parts = torch.tensor_split(torch.arange(600.0), places)
+        targets, many = torch.ones(30, 2, dtype=torch.long), torch.full((30,), 40)
+        away(many)
+        ctc = nn.functional.ctc_loss(
+            torch.ones(50, 30, 3).log_softmax(-1), targets, many, torch.full((30,), 2)
+        )
+        away(packed.batch_sizes)
+        loss.backward()
+        return [loss.detach(), data.grad, ctc, *parts]
+
+    def away(tensor: torch.Tensor) -> None:
+        delta_torch.step()  # until here it may have been held
+        drive_out(tensor)
+
+    expected = compute(lambda t: None)
+    with delta_torch.budget("8MiB", policy="online", host="1GiB", steps="manual"):
+        got = compute(away)
+    assert all(torch.equal(g, e) for g, e in zip(got, expected, strict=True))
+
+
 def test_a_storage_is_read_later() -> None:
     with tensor_away() as tensor:
         storage = tensor.untyped_storage()
