@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import delta_torch
+from delta_torch import _C
 
 N = 1 << 16  # floats: 256 KiB
 BUDGET = 40 * N * 4
@@ -241,6 +242,9 @@ def outputs_that_shrink():
     return loss.detach(), x.grad
 
 
+# Functorch's wrappers have no bytes, and stand above the other dispatch key's fallback.
+ABOVE_FUNCTORCH = _C.key() == "TESTING_ONLY_GenericMode"
+
 FUNCTIONS = [
     activations, in_place_on_activations, lists_in_place, dropout, a_generator_of_ones_own,
     functional_transforms, sparse_gradients, resized, empty_inputs, a_function_of_ones_own,
@@ -251,21 +255,25 @@ FUNCTIONS = [
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_same(function) -> None:
+    if ABOVE_FUNCTORCH and function is functional_transforms:
+        pytest.skip("not with this dispatch key")
     both(function)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_replays_are_right(function) -> None:
+    if ABOVE_FUNCTORCH and function is functional_transforms:
+        pytest.skip("not with this dispatch key")
     both(function, verify=True)
 
 
 def test_a_number_is_no_tensor_of_the_run() -> None:
     with delta_torch.budget("64MiB", steps="manual") as run:
         x = torch.ones(N) * 1
-        before = delta_torch._C.stats()["adopted"]
+        before = _C.stats()["adopted"]
         for i in range(20):
             x = x * 2.5 + i
-        assert delta_torch._C.stats()["adopted"] == before
+        assert _C.stats()["adopted"] == before
     assert run.report().operators >= 40
 
 
@@ -291,7 +299,7 @@ def test_threads() -> None:
         found: list[torch.Tensor] = []
 
         def work() -> None:
-            with delta_torch.attach() if delta_torch._C.active() else torch.enable_grad():
+            with delta_torch.attach() if _C.active() else torch.enable_grad():
                 found.append(chain(x))
 
         y = x * 2
