@@ -16,8 +16,6 @@ namespace delta_torch {
 
 namespace {
 
-thread_local std::uint32_t allocations = 0;
-
 class budgeted_allocator final : public at::Allocator {
  public:
   at::DataPtr allocate(std::size_t size) override {
@@ -36,18 +34,19 @@ class budgeted_allocator final : public at::Allocator {
 
  private:
   static void* take(std::size_t size) {
-    if (replaying* const replay = replaying::here()) return replay->allocate(size);
+    thread_state& thread = this_thread();
+    if (thread.replay != nullptr) return thread.replay->allocate(size);
     session& s = session::get();
     // A worker of the kernel that is replayed: the thread that waits for it has the lock.
     if (!s.on() || (replaying::anywhere() && at::in_parallel_region())) return headed_memory(size);
-    const session::inside lock(s);
+    const session::inside lock(s, thread);
     if (!s.on()) return headed_memory(size);
     // What a kernel takes piece by piece is known when it has ended.
     const char* const addition =
         s.taken.operation != 0 ? "; what this kernel takes after that is not known" : "";
     void* const memory = translated(
         s, [&] { return s.take(size); }, addition);
-    header_of(memory).place = allocations++;
+    header_of(memory).place = thread.allocations++;
     // A kernel may leave bytes unwritten that nobody reads: they are the same when it runs again.
     if (s.checks_replays()) std::memset(memory, 0, size);
     return memory;
@@ -59,10 +58,6 @@ at::Allocator* before = nullptr;
 constexpr std::uint8_t highest = 255;
 
 }  // namespace
-
-void start_counting() noexcept {
-  allocations = 0;
-}
 
 void install_allocator() {
   if (before != nullptr) return;

@@ -9,7 +9,4 @@ namespace delta_torch {
 void install_allocator();
 void remove_allocator();
 
-/// The allocations of this thread since `start_counting`: a replay's come in the same order.
-void start_counting() noexcept;
-
 }  // namespace delta_torch

@@ -70,14 +70,14 @@ workplace& place() {
 // A run of one operator, from its arguments to its record.
 class operator_run {
  public:
-  operator_run(session& s, const c10::OperatorHandle& op, Stack& stack)
-      : session_(s), op_(op), stack_(stack), w_(place()), info_(w_.table.of(op)) {
+  operator_run(session& s, thread_state& t, const c10::OperatorHandle& op, Stack& stack)
+      : session_(s), thread_(t), op_(op), stack_(stack), w_(place()), info_(w_.table.of(op)) {
     w_.clear();
-    within_operator() = true;
+    thread_.within_operator = true;
   }
   ~operator_run() {
     if (number_ != 0 && session_.taken.operation == number_) give_up();  // it was never opened
-    within_operator() = false;
+    thread_.within_operator = false;
   }
   operator_run(const operator_run&) = delete;
   operator_run& operator=(const operator_run&) = delete;
@@ -102,12 +102,9 @@ class operator_run {
   void end();
   void settle();
   void disown() noexcept;
-  [[nodiscard]] module_scope scope() const {
-    const auto& modules = modules_of_thread();
-    return modules.empty() ? module_scope{} : modules.back();
-  }
 
   session& session_;
+  thread_state& thread_;
   const c10::OperatorHandle& op_;
   Stack& stack_;
   workplace& w_;
@@ -120,10 +117,11 @@ class operator_run {
 };
 
 void operator_run::open() {
-  const session::inside lock(session_);
+  const session::inside lock(session_, thread_);
   translated(session_, [&] {
     session_.drain();
-    label_ = operator_table::label(info_, scope().module, session_.past().name_of(scope().module));
+    label_ = operator_table::label(info_, thread_.module.module,
+                                   session_.past().name_of(thread_.module.module));
     number_ = session_.taken.operation = ++w_.operations;
     session_.taken.now = session_.taken.most = 0;
     replayable_ = !info_.resizes && !info_.opaque;
@@ -136,7 +134,8 @@ void operator_run::open() {
     open_.emplace(session_.manager().begin(delta::operation_span{
         .inputs = w_.inputs, .updates = w_.updates, .traits = traits, .name = label_}));
   });
-  start_counting();
+  // A replay's allocations come in the same order.
+  thread_.allocations = 0;
 }
 
 void operator_run::look_at_arguments() {
@@ -251,7 +250,7 @@ void operator_run::remember_state() {
   if (!replayable_) return void(++session_.past().own.not_replayable);
   recorded_ = replay_kernel::fresh(op_);
   recorded_operator& r = *recorded_;
-  r.module = scope().module;
+  r.module = thread_.module.module;
   r.info = &info_;
   const auto keys = c10::impl::tls_local_dispatch_key_set();
   r.included = keys.included_;
@@ -282,7 +281,7 @@ void operator_run::remember_state() {
 }
 
 void operator_run::close() {
-  const session::inside lock(session_);
+  const session::inside lock(session_, thread_);
   translated(session_, [&] {
     const std::int64_t most = session_.taken.most;
     try {
@@ -377,7 +376,7 @@ void operator_run::end() {
 void operator_run::settle() {
   auto& manager = session_.manager();
   auto& past = session_.past();
-  const module_scope in = scope();
+  const module_scope in = thread_.module;
   for (std::size_t i = 0; i < w_.made.size(); ++i) {
     const bool anew = i < w_.renewed.size();
     entry* e = nullptr;
@@ -423,7 +422,7 @@ void operator_run::disown() noexcept {
 }
 
 void operator_run::give_up() {
-  const session::inside lock(session_);
+  const session::inside lock(session_, thread_);
   open_.reset();
   session_.taken.operation = 0;
   if (recorded_ != nullptr) replay_kernel(std::move(recorded_));
@@ -446,11 +445,12 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   if (python_handles(*stack, op.schema().arguments().size()))
     return op.redispatchBoxed(below, stack);
   const c10::impl::ExcludeDispatchKeyGuard not_again(key);
-  if (!s.on() || within_operator() || replaying::here() != nullptr)
+  thread_state& thread = this_thread();
+  if (!s.on() || thread.within_operator || thread.replay != nullptr)
     return op.redispatchBoxed(below, stack);
   const session::locked one_at_a_time(s.operators);
   if (!s.on()) return op.redispatchBoxed(below, stack);
-  operator_run run(s, op, *stack);
+  operator_run run(s, thread, op, *stack);
   run.open();
   try {
     op.redispatchBoxed(below, stack);
@@ -464,7 +464,7 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
 // What such an operator reads by itself comes back first, and stays until the end of the step.
 void reading_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   session& s = session::get();
-  if (s.on() && !within_operator() && replaying::here() == nullptr) {
+  if (s.on() && !this_thread().within_operator && replaying::here() == nullptr) {
     const session::locked one_at_a_time(s.operators);
     const session::inside lock(s);
     if (s.on())

@@ -31,7 +31,7 @@ namespace {
 template <class F>
 decltype(auto) between_operators(F&& f) {
   session& s = session::get();
-  if (within_operator() || replaying::here() != nullptr)
+  if (this_thread().within_operator || replaying::here() != nullptr)
     throw std::runtime_error(
         "delta: this can't be called from within an operator's kernel; call it before or after");
   const session::locked one(s.operators);
@@ -124,7 +124,7 @@ bool within_kernel(py::handle object, bool shown) {
   return any;
 }
 [[nodiscard]] bool in_kernel() {
-  return within_operator() || replaying::here() != nullptr;
+  return this_thread().within_operator || replaying::here() != nullptr;
 }
 
 // Calls `f` for those that the run knows; false: none of them.
@@ -262,12 +262,15 @@ py::object last_error() {
 }
 
 void enter_module(std::uint32_t module, bool keep) {
-  auto& modules = modules_of_thread();
-  keep = keep || (!modules.empty() && modules.back().keep);
-  modules.push_back({module, keep});
+  module_scope& here = this_thread().module;
+  outer_modules().push_back(here);
+  here = {module, keep || here.keep};
 }
 void leave_module() {
-  if (!modules_of_thread().empty()) modules_of_thread().pop_back();
+  auto& outer = outer_modules();
+  if (outer.empty()) return;
+  this_thread().module = outer.back();
+  outer.pop_back();
 }
 
 std::vector<std::string> policies() {

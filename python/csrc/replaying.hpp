@@ -10,6 +10,7 @@
 
 #include "delta/kernel.hpp"
 #include "host_memory.hpp"
+#include "threads.hpp"
 
 namespace delta_torch {
 
@@ -28,25 +29,26 @@ class replaying {
  public:
   /// `cleared`: each holds zeros at first.
   replaying(delta::call& c, std::span<const output> outputs, bool cleared = false) noexcept
-      : call_(&c), outputs_(outputs), cleared_(cleared), before_(this_thread_) {
-    this_thread_ = this;
+      : call_(&c), outputs_(outputs), cleared_(cleared), before_(this_thread().replay) {
+    this_thread().replay = this;
     ++anywhere_;
   }
   ~replaying() {
     --anywhere_;
-    this_thread_ = before_;
+    this_thread().replay = before_;
   }
   replaying(const replaying&) = delete;
   replaying& operator=(const replaying&) = delete;
 
-  [[nodiscard]] static replaying* here() noexcept { return this_thread_; }
+  [[nodiscard]] static replaying* here() noexcept { return this_thread().replay; }
   /// Does any thread replay? Then a worker of a parallel kernel allocates for it.
   [[nodiscard]] static bool anywhere() noexcept { return anywhere_.load() > 0; }
   /// Are these the bytes of an output of it?
   [[nodiscard]] static bool owns(const void* memory) noexcept {
-    if (this_thread_ == nullptr) return false;
-    for (std::size_t i = 0; i < this_thread_->outputs_.size(); ++i)
-      if (this_thread_->call_->out(i) == memory) return true;
+    const replaying* const replay = here();
+    if (replay == nullptr) return false;
+    for (std::size_t i = 0; i < replay->outputs_.size(); ++i)
+      if (replay->call_->out(i) == memory) return true;
     return false;
   }
   /// The next allocation; null: there is no memory.
@@ -72,7 +74,6 @@ class replaying {
   bool cleared_;
   std::uint32_t allocations_ = 0;
   replaying* before_;
-  static inline thread_local replaying* this_thread_ = nullptr;
   static inline std::atomic<int> anywhere_{0};
 };
 

@@ -46,7 +46,6 @@ struct observers final : delta::any_observer {
 };
 
 std::atomic<header*> session::late_{nullptr};
-thread_local bool session::inside::within_ = false;
 
 session& session::get() {
   static session& one = *new session;  // never destroyed: PyTorch frees tensors until the very end

@@ -20,6 +20,7 @@
 #include "host_memory.hpp"
 #include "record.hpp"
 #include "tensors.hpp"
+#include "threads.hpp"
 
 namespace delta_torch {
 
@@ -57,17 +58,20 @@ class session {
   /// Holds `state`, and this thread knows it.
   class inside {
    public:
-    explicit inside(session& s) : lock_(s.state), before_(within_) { within_ = true; }
-    ~inside() { within_ = before_; }
+    explicit inside(session& s, thread_state& t = this_thread())
+        : lock_(s.state), thread_(&t), before_(t.within_manager) {
+      t.within_manager = true;
+    }
+    ~inside() { thread_->within_manager = before_; }
     inside(const inside&) = delete;
     inside& operator=(const inside&) = delete;
     /// Is this thread in a call of the manager?
-    [[nodiscard]] static bool here() noexcept { return within_; }
+    [[nodiscard]] static bool here() noexcept { return this_thread().within_manager; }
 
    private:
     locked lock_;
+    thread_state* thread_;
     bool before_;
-    static thread_local bool within_;
   };
   std::mutex operators, state;
 

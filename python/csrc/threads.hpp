@@ -1,5 +1,5 @@
-// delta_torch: what belongs to one thread of the program: whether its operators are managed, and
-// the modules that it is in.
+// delta_torch: what belongs to one thread of the program: whether its operators are managed, which
+// of them it replays, and the module that it is in.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,33 @@
 
 namespace delta_torch {
 
-/// The module that this thread is in, and whether what is made in it stays on the device.
+class replaying;
+
+/// The module that a thread is in, and whether what is made in it stays on the device.
 struct module_scope {
   std::uint32_t module = 0;
   bool keep = false;
 };
 
-[[nodiscard]] inline std::vector<module_scope>& modules_of_thread() noexcept {
-  static thread_local std::vector<module_scope> modules;
-  return modules;
+/// One variable for all of it: from within a shared library each takes a call to be found, several
+/// times in every operator.
+struct thread_state {
+  /// An operator of this thread is open: operators within its kernel are part of it.
+  bool within_operator = false;
+  bool within_manager = false;    ///< it holds the session's lock `state`
+  std::uint32_t allocations = 0;  ///< of the operator that is open, so far
+  replaying* replay = nullptr;    ///< the operator that it runs again; null: none
+  module_scope module;            ///< the innermost that it is in
+};
+inline constinit thread_local thread_state state_of_thread;
+[[nodiscard]] inline thread_state& this_thread() noexcept {
+  return state_of_thread;
 }
 
-/// An operator of this thread is open: operators within its kernel are part of it.
-[[nodiscard]] inline bool& within_operator() noexcept {
-  static thread_local bool within = false;
-  return within;
+/// The modules that this thread was in when it entered the innermost one, which `module` is.
+[[nodiscard]] inline std::vector<module_scope>& outer_modules() noexcept {
+  static thread_local std::vector<module_scope> modules;
+  return modules;
 }
 
 }  // namespace delta_torch

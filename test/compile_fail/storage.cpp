@@ -202,6 +202,11 @@ struct scatters_now_and_then : right {
   bool scatters();
 };
 static_assert(explain_storage<scatters_now_and_then>());
+// says: 'allocates_within_brackets' is there, but not as 'bool allocates_within_brackets() const'
+struct allocates_within_brackets_now_and_then : right {
+  bool allocates_within_brackets();
+};
+static_assert(explain_storage<allocates_within_brackets_now_and_then>());
 // says: a Storage changes: it can't be const
 static_assert(explain_storage<const right>());
 

@@ -38,6 +38,7 @@ class any_storage {
   [[nodiscard]] virtual bool knows(const block&, bytes) const = 0;
   virtual void owned_by(const block&, tensor_id) = 0;
   [[nodiscard]] virtual bool scatters() const = 0;
+  [[nodiscard]] virtual bool allocates_within_brackets() const = 0;
 
   // Copies and operators.
   virtual std::optional<transfer> copy_out(block&) = 0;
@@ -113,6 +114,9 @@ class storage_of final : public any_storage {
     if constexpr (hears_of_owners<S>) storage_->owned_by(b, t);
   }
   [[nodiscard]] bool scatters() const override { return detail::scatters(asked()); }
+  [[nodiscard]] bool allocates_within_brackets() const override {
+    return detail::allocates_within_brackets(asked());
+  }
 
   std::optional<transfer> copy_out(block& b) override { return storage_->copy_out(b); }
   transfer copy_in(slab&& h, block&& b) override {

@@ -171,6 +171,8 @@ class heap_storage {
   [[nodiscard]] double rate(direction d) const noexcept { return clock_.rate(d); }
   [[nodiscard]] nanoseconds latency(direction d) const noexcept { return clock_.latency(d); }
   [[nodiscard]] nanoseconds backlog(direction d) const noexcept { return clock_.backlog(d); }
+  [[nodiscard]] double burden(direction d) const noexcept { return clock_.burden(d); }
+  [[nodiscard]] std::optional<nanoseconds> alone(stamp s) const { return clock_.elapsed(s); }
 
   /// The budgets, what is taken of them, and the most that ever was. O(1).
   [[nodiscard]] bytes capacity() const noexcept { return options_.capacity; }
@@ -184,6 +186,7 @@ class heap_storage {
   /// The address, until the block is freed; null for no bytes.
   [[nodiscard]] std::byte* data(const block& b) noexcept { return device_[b.index()].at; }
   [[nodiscard]] bool scatters() const noexcept { return false; }
+  [[nodiscard]] bool allocates_within_brackets() const noexcept { return true; }
   [[nodiscard]] bool knows(const block& b, bytes n) const noexcept {
     return b.index() < device_.rows.size() && device_.rows[b.index()].used &&
            device_.rows[b.index()].size == rounded(n);

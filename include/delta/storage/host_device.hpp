@@ -33,6 +33,10 @@ class host_device {
  public:
   /// Bytes per second in each direction, until a copy was measured.
   static constexpr double assumed_rate = 8e9;
+  /// Of every copy, beside its bytes: allocations at both ends, and the search for what leaves.
+  /// Without it many small tensors would leave in place of a few large ones
+  /// (docs/results/pytorch.md).
+  static constexpr nanoseconds assumed_latency{4000};
   /// Of both memories' addresses, in bytes: an arena's granularity may not be more.
   static constexpr std::uint64_t alignment = 4096;
 
@@ -81,8 +85,10 @@ class host_device {
                ? static_cast<double>(r.sum) * 1e9 / static_cast<double>(r.took.count())
                : assumed_rate;
   }
-  [[nodiscard]] nanoseconds latency(direction) const noexcept { return {}; }
+  [[nodiscard]] nanoseconds latency(direction) const noexcept { return assumed_latency; }
   [[nodiscard]] nanoseconds backlog(direction) const noexcept { return {}; }
+  /// Nothing computes while a copy runs: it hides behind no kernel, and costs what it takes.
+  [[nodiscard]] double burden(direction) const noexcept { return 1; }
 
  private:
   using clock = std::chrono::steady_clock;

@@ -217,6 +217,14 @@ template <class S>
 concept tells_whether_it_scatters = requires(const S& s) {
   { s.scatters() } -> std::same_as<bool>;
 };
+/// `allocates_within_brackets()`: may blocks be allocated, adopted and freed between begin_operator
+/// and end_operator (default: they may not)? They may where blocks never move and a kernel is over
+/// when its call returns: nothing has to be ordered behind it. An open operator then leaves its
+/// bracket open as long as nothing has to leave for what it allocates.
+template <class S>
+concept tells_whether_it_allocates_within_brackets = requires(const S& s) {
+  { s.allocates_within_brackets() } -> std::same_as<bool>;
+};
 template <class S>
 concept right_data_or_none = has_addresses<S> || !detail::names_data<S>;
 template <class S>
@@ -238,6 +246,9 @@ template <class S>
 concept right_owned_by_or_none = hears_of_owners<S> || !detail::names_owned_by<S>;
 template <class S>
 concept right_scatters_or_none = tells_whether_it_scatters<S> || !detail::names_scatters<S>;
+template <class S>
+concept right_allocates_within_brackets_or_none =
+    tells_whether_it_allocates_within_brackets<S> || !detail::names_allocates_within_brackets<S>;
 
 /// Where bytes live. Smallest model: examples/own_storage.cpp; with a Device, arena is one.
 template <class S>
@@ -250,7 +261,8 @@ concept Storage =
     right_data_or_none<S> && right_hold_and_unhold_or_none<S> && right_native_stream_or_none<S> &&
     right_four_about_holes_or_none<S> && right_burden_and_alone_or_none<S> &&
     right_began_or_none<S> && right_read_and_write_bytes_or_none<S> && right_knows_or_none<S> &&
-    right_owned_by_or_none<S> && right_scatters_or_none<S>;
+    right_owned_by_or_none<S> && right_scatters_or_none<S> &&
+    right_allocates_within_brackets_or_none<S>;
 
 namespace detail {
 /// May what is free in it lie in several pieces?
@@ -260,6 +272,14 @@ template <class S>
     return storage.scatters();
   else
     return true;
+}
+/// May blocks come and go while a kernel runs, as nothing is in flight?
+template <class S>
+[[nodiscard]] bool allocates_within_brackets(const S& storage) {
+  if constexpr (tells_whether_it_allocates_within_brackets<S>)
+    return storage.allocates_within_brackets();
+  else
+    return false;
 }
 }  // namespace detail
 

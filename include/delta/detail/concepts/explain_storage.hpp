@@ -49,6 +49,8 @@ void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direct
   if constexpr (knows_its_blocks<S>) static_cast<void>(asked.knows(b, n));
   if constexpr (hears_of_owners<S>) s.owned_by(b, tensor_id::none);
   if constexpr (tells_whether_it_scatters<S>) static_cast<void>(asked.scatters());
+  if constexpr (tells_whether_it_allocates_within_brackets<S>)
+    static_cast<void>(asked.allocates_within_brackets());
   s.free(std::move(h)), s.free(std::move(b));
 }
 // NOLINTEND(bugprone-use-after-move)
@@ -133,6 +135,9 @@ consteval bool explain_storage() {
                 "delta::tensor_id)'");
   static_assert(right_scatters_or_none<S>,
                 "'scatters' is there, but not as 'bool scatters() const'");
+  static_assert(right_allocates_within_brackets_or_none<S>,
+                "'allocates_within_brackets' is there, but not as 'bool "
+                "allocates_within_brackets() const'");
   if constexpr (Storage<S>) {
     [[maybe_unused]] constexpr auto* bodies = &detail::call_storage<S>;
   }

@@ -36,6 +36,7 @@ struct every_name {
   int listens, checks_replays;
   int data, hold, unhold, native_stream, read_bytes, write_bytes, began, knows, owned_by, scatters;
   int largest_hole, bytes_to_move, move_rate, walk_blocks, burden, alone;
+  int allocates_within_brackets;
 };
 template <class T>
 struct beside : T, every_name {};
@@ -115,6 +116,7 @@ DELTA_DETAIL_NAMES(began);
 DELTA_DETAIL_NAMES(knows);
 DELTA_DETAIL_NAMES(owned_by);
 DELTA_DETAIL_NAMES(scatters);
+DELTA_DETAIL_NAMES(allocates_within_brackets);
 DELTA_DETAIL_NAMES(largest_hole);
 DELTA_DETAIL_NAMES(bytes_to_move);
 DELTA_DETAIL_NAMES(move_rate);

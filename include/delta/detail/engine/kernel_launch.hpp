@@ -154,6 +154,8 @@ class launcher {
   /// Frees a block that the program's own kernels may still use, launched whenever: who gets the
   /// bytes next comes behind them. While a bracket is open that is when it closes.
   void free_behind_launches(block&& b) noexcept {
+    // Nothing that was launched is under way.
+    if (allocates_within_brackets(table_->storage())) return table_->storage().free(std::move(b));
     late_frees_.push_back(std::move(b));  // covered
     if (in_bracket_) return;
     try {
@@ -171,6 +173,7 @@ class launcher {
   }
   /// Whoever uses that block next comes behind what was launched so far.
   void order_behind_launches(const block& b) {
+    if (allocates_within_brackets(table_->storage())) return;
     const block* const one = &b;
     begin({}, std::span(&one, 1));
     close({});

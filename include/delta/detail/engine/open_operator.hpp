@@ -19,7 +19,8 @@
 namespace delta::detail {
 
 /// The open operator, of which there is at most one. The storage's bracket is closed while memory
-/// is allocated and opened again behind it: nothing is allocated or released within a bracket. A
+/// is allocated and opened again behind it: nothing is allocated or released within a bracket, but
+/// where the storage says that it may be, and nothing has to leave for it. A
 /// block whose address the caller has seen is held where it is; until then it may be moved like any
 /// other.
 template <class Reclaimer>
@@ -69,7 +70,7 @@ class open_operator {
   }
   /// One more output; its place in the order of the outputs.
   std::size_t add_output(bytes size) {
-    pausing([&] {
+    pausing_for(rounded(size), [&] {
       blocks_.reserve(1);
       blocks_.add_output(size, obtain(size));
     });
@@ -78,12 +79,12 @@ class open_operator {
   /// So many more, for which room is made once, or none; the place of the first.
   std::size_t add_outputs(std::span<const bytes> sizes) {
     const std::size_t first = outputs();
-    pausing([&] {
-      bytes sum, largest;
-      for (const bytes size : sizes) {
-        sum += rounded(size);
-        largest = std::max(largest, size);
-      }
+    bytes sum, largest;
+    for (const bytes size : sizes) {
+      sum += rounded(size);
+      largest = std::max(largest, size);
+    }
+    pausing_for(sum, [&] {
       blocks_.reserve(sizes.size());
       expect(sum, rounded(largest));
       // One piece is made for the largest, which is obtained first.
@@ -96,7 +97,7 @@ class open_operator {
   }
   /// One more output, in a block that exists: it stays where it is until the end.
   std::size_t adopt_output(bytes size, block& b) {
-    pausing([&] {
+    pausing_for({}, [&] {
       blocks_.reserve(1);
       const std::uint32_t row = b.index();
       blocks_.add_in_place(size, std::move(b));
@@ -109,7 +110,7 @@ class open_operator {
   /// longer; the place of the first.
   std::size_t replace(std::span<const tensor_id> inputs) {
     const std::size_t first = outputs();
-    pausing([&] {
+    pausing_for({}, [&] {
       blocks_.reserve(inputs.size());
       for (const tensor_id t : inputs) {
         tensor& r = frame_->table.tensors[t];
@@ -142,7 +143,7 @@ class open_operator {
   [[nodiscard]] bool has(const block& b) const noexcept { return blocks_.has(b); }
   /// One more piece of scratch; its place among them.
   std::size_t add_workspace(bytes size) {
-    pausing([&] {
+    pausing_for(rounded(size), [&] {
       blocks_.reserve_scratch();
       blocks_.add_scratch(size, obtain(size));
       // A replay has all of it in one piece.
@@ -274,6 +275,16 @@ class open_operator {
       throw;
     }
     open_bracket();
+  }
+  // The same, but the bracket stays open where the storage allows it and `need` bytes are free: its
+  // time is still the kernel's, as nothing has to leave.
+  template <class F>
+  void pausing_for(bytes need, const F& f) {
+    const auto& storage = frame_->table.storage();
+    if (open_ && allocates_within_brackets(storage) &&
+        need <= saturating_sub(storage.capacity(), storage.used()))
+      return f();
+    pausing(f);
   }
   void open_bracket() {
     frame_->kernels.open(as_it_is());
