@@ -381,6 +381,8 @@ TEST_CASE("any_manager: a device that has not so much memory") {
 TEST_CASE("host_device: measures what work takes, and rates") {
   host_device d;
   CHECK(d.rate(direction::out) == host_device::assumed_rate);
+  CHECK(d.latency(direction::out) == host_device::assumed_latency);
+  CHECK(d.burden(direction::in) == 1);  // nothing computes beside a copy
   std::byte* const a = d.device_memory(bytes{1 << 20});
   std::byte* const b = d.host_memory(bytes{1 << 20});
   CHECK(reinterpret_cast<std::uintptr_t>(a) % 4096 == 0);

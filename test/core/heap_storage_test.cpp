@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +44,18 @@ struct shown : heap_storage {
     for (const auto& [i, size] : sizes) f(i, size, true);
   }
   std::map<std::uint32_t, bytes> sizes;
+};
+// Counts brackets, within which blocks may come and go, or may not, as of a storage that says
+// nothing.
+struct bracketed : heap_storage {
+  bracketed(heap_options o, bool open) : heap_storage(std::move(o)), stays_open(open) {}
+  [[nodiscard]] bool allocates_within_brackets() const { return stays_open; }
+  void begin_operator(std::span<const block* const> reads, std::span<const block* const> writes) {
+    ++brackets;
+    heap_storage::begin_operator(reads, writes);
+  }
+  bool stays_open;
+  int brackets = 0;
 };
 struct heap_subject : subject_base<shown, void> {
   explicit heap_subject(subject_sizes o = {})
@@ -223,6 +237,59 @@ TEST_CASE("heap_storage: random programs keep their bytes, and tensors are where
     }
     CHECK(device.live == 0);
   }
+}
+
+TEST_CASE("heap_storage: an open operator is one bracket as long as nothing has to leave") {
+  for (const bool stays_open : {true, false}) {
+    CAPTURE(stays_open);
+    bracketed s({.capacity = 8_KiB, .host_capacity = 8_KiB}, stays_open);
+    manager m{online(), s};
+    const tensor_id x = m.run({.outputs = {1_KiB}, .cost = nanoseconds{1000}}, [](call&) {});
+    (void)m.variable(1_KiB);
+    const auto at_first = [&] { return std::exchange(s.brackets, 0); };
+    (void)at_first();
+    {
+      auto op = m.begin({.inputs = {x}});
+      (void)op.allocate(1_KiB);
+      block scratch = m.take_block(2_KiB);
+      CHECK(s.used() == 5_KiB);
+      m.give_back(std::move(scratch));
+      if (stays_open) CHECK(s.used() == 3_KiB);  // it goes at once
+      const std::array<bytes, 2> sizes{1_KiB, 1_KiB};
+      (void)op.allocate(sizes);
+      (void)op.workspace(1_KiB);
+      (void)op.replace(x);
+      std::array<tensor_id, 4> made;
+      op.end(made, [](call&) {});
+      CHECK(at_first() == (stays_open ? 1 : 5));
+      CHECK(s.used() == 5_KiB);
+    }
+    // Now something has to leave: that is not the kernel's time.
+    {
+      auto op = m.begin({.outputs = {1_KiB}});
+      (void)op.allocate(4_KiB);
+      CHECK(m.counts().evictions + m.counts().offloads > 0);
+      std::array<tensor_id, 2> made;
+      op.end(made, [](call&) {});
+      CHECK(at_first() == (stays_open ? 2 : 3));
+    }
+    CHECK(s.peak() <= s.capacity());
+    CHECK(s.check_invariants() == "");
+  }
+}
+
+TEST_CASE("heap_storage: nothing is copied early, as a copy hides behind no kernel") {
+  heap_storage s{{.capacity = 4_KiB, .host_capacity = 16_KiB}};
+  CHECK(s.burden(direction::in) == 1);
+  manager m{learned(), s};
+  std::vector<tensor_id> all;
+  for (int i = 0; i < 8; ++i) all.push_back(m.variable(1_KiB));
+  for (int step = 0; step < 5; ++step) {
+    for (const tensor_id t : all) m.drop(m.run({.inputs = {t}, .outputs = {512_B}}, [](call&) {}));
+    m.end_of_step();
+  }
+  CHECK(m.counts().reloads >= 4u * 8u);
+  CHECK(m.counts().prefetches == 0);
 }
 
 TEST_CASE("heap_storage: blocks that are held split nothing: a named budget has no pieces in it") {
