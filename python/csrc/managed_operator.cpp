@@ -450,6 +450,7 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     return op.redispatchBoxed(below, stack);
   const session::locked one_at_a_time(s.operators);
   if (!s.on()) return op.redispatchBoxed(below, stack);
+  follow_run(thread, s.number());
   operator_run run(s, thread, op, *stack);
   run.open();
   try {

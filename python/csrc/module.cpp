@@ -262,7 +262,9 @@ py::object last_error() {
 }
 
 void enter_module(std::uint32_t module, bool keep) {
-  module_scope& here = this_thread().module;
+  thread_state& thread = this_thread();
+  follow_run(thread, session::get().number());
+  module_scope& here = thread.module;
   outer_modules().push_back(here);
   here = {module, keep || here.keep};
 }

@@ -86,6 +86,7 @@ void session::start(const run_options& o) {
   checks_replays_ = o.check_replays;
   taken = {};
   record_.start(*memory_, o.budget);
+  ++number_;
   on_.store(true, std::memory_order_release);
 }
 

@@ -77,6 +77,10 @@ class session {
 
   /// In a process that was forked off there is no run: its memory is the parent's affair.
   [[nodiscard]] bool on() const noexcept { return on_.load(std::memory_order_acquire); }
+  /// The number of the run that is on, or was last: from 1 on.
+  [[nodiscard]] std::uint64_t number() const noexcept {
+    return number_.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] bool forked() const noexcept { return forked_.load(std::memory_order_relaxed); }
   void now_a_child() noexcept {
     forked_ = on();
@@ -139,6 +143,7 @@ class session {
   session();
 
   std::atomic<bool> on_{false}, forked_{false};
+  std::atomic<std::uint64_t> number_{0};
   bool checks_replays_ = false;
   std::unique_ptr<delta::heap_storage> memory_;
   std::unique_ptr<struct observers> told_;

@@ -24,6 +24,7 @@ struct thread_state {
   std::uint32_t allocations = 0;  ///< of the operator that is open, so far
   replaying* replay = nullptr;    ///< the operator that it runs again; null: none
   module_scope module;            ///< the innermost that it is in
+  std::uint64_t run = 0;          ///< in the run of that number
 };
 inline constinit thread_local thread_state state_of_thread;
 [[nodiscard]] inline thread_state& this_thread() noexcept {
@@ -34,6 +35,15 @@ inline constinit thread_local thread_state state_of_thread;
 [[nodiscard]] inline std::vector<module_scope>& outer_modules() noexcept {
   static thread_local std::vector<module_scope> modules;
   return modules;
+}
+
+/// The thread works for the run of that number: modules that it entered in another one, and was in
+/// when that ended, are not this one's.
+inline void follow_run(thread_state& t, std::uint64_t run) {
+  if (t.run == run) return;
+  t.run = run;
+  t.module = {};
+  outer_modules().clear();
 }
 
 }  // namespace delta_torch

@@ -116,4 +116,4 @@ def _unit(most: int) -> tuple[int, str]:
 
 
 def _span(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds >= 1 else f"{seconds * 1e3:.2g} ms"
+    return f"{seconds:.2g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"

@@ -2,6 +2,7 @@
 """Trains two models without a budget and under half of their memory, and compares bit for bit.
 
     python train.py [--model resnet18|gpt] [--policy NAME] [--budget SHARE] [--steps N] [--host SIZE]
+                    [--plot FOLDER]
 
 ResNet-18 sees MNIST images where the environment variable DELTA_DATA names a folder with
 data/mnist, else made ones; the GPT sees made text. Ends with 1 where any bit differs.
@@ -164,10 +165,10 @@ def gpt() -> tuple[nn.Module, Step, str]:
 MODELS = {"resnet18": resnet18, "gpt": gpt}
 
 
-def train(name: str, steps: int, size: int | None, **options) -> dict:
+def train(name: str, steps: int, size: int | str | None, **options) -> dict:
     """Trains from the same seed; gives the bits of all that training leaves, times and the report.
 
-    size: the budget in bytes; None: without delta_torch.
+    size: the budget; None: no limit. Without options: without delta_torch.
     """
     torch.manual_seed(1)
     model, loss, what = MODELS[name]()
@@ -212,6 +213,13 @@ def compare(name: str, options: argparse.Namespace) -> bool:
     size = int(peak * options.budget)
     managed = train(name, options.steps, size, policy=options.policy, host=options.host)
     report, same = managed["report"], managed["bits"] == plain["bits"]
+    if options.plot is not None:
+        # As a share: the first steps run without a limit, which shows beside those under it.
+        share = f"{options.budget:.0%}"
+        drawn = train(name, options.steps, share, policy=options.policy, host=options.host)
+        same = same and drawn["bits"] == plain["bits"]
+        options.plot.mkdir(parents=True, exist_ok=True)
+        drawn["report"].plot(options.plot / f"{name}.png")
     print(
         f"{name:10} {plain['what']:12} {peak / MIB:9.1f} {size / MIB:9.1f} "
         f"{report.peak_bytes / MIB:9.1f} {managed['time'] / plain['time']:7.2f} "
@@ -229,6 +237,7 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=0.5, help="share of the peak; default 0.5")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--host", default="4GiB", help="memory to copy out to; default 4GiB")
+    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="draw memory over time there")
     options = parser.parse_args()
     if not 0 < options.budget <= 1:
         parser.error("--budget is a share between 0 and 1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -66,3 +68,31 @@ def test_pin() -> None:
         assert not is_away(x) and any(is_away(t) for t in others)
         with pytest.raises(TypeError, match=r"pin\(\) takes a torch\.Tensor, not list"):
             delta_torch.pin([x])
+
+
+def test_a_module_that_a_run_ends_within_is_not_the_next_runs() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Waiting(nn.Module):
+        def forward(self, x):
+            entered.set()
+            go_on.wait(60)
+            with delta_torch.attach():
+                return x * 2
+
+    model = delta_torch.keep(Waiting())
+    made = []
+
+    def other() -> None:
+        with delta_torch.attach():
+            made.append(model(torch.ones(TENSOR)))
+
+    thread = threading.Thread(target=other)
+    with delta_torch.budget("64MiB"):
+        thread.start()
+        assert entered.wait(60)
+    with delta_torch.budget("64MiB") as run:
+        go_on.set()
+        thread.join()
+    assert made[0].sum() == 2 * TENSOR
+    assert {m.name for m in run.report().modules if m.made_bytes} == {""}

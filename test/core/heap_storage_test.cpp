@@ -51,11 +51,15 @@ struct bracketed : heap_storage {
   bracketed(heap_options o, bool open) : heap_storage(std::move(o)), stays_open(open) {}
   [[nodiscard]] bool allocates_within_brackets() const { return stays_open; }
   void begin_operator(std::span<const block* const> reads, std::span<const block* const> writes) {
-    ++brackets;
+    ++brackets, ++begun;
     heap_storage::begin_operator(reads, writes);
   }
+  stamp end_operator(nanoseconds cost) {
+    ++ended;
+    return heap_storage::end_operator(cost);
+  }
   bool stays_open;
-  int brackets = 0;
+  int brackets = 0, begun = 0, ended = 0;
 };
 struct heap_subject : subject_base<shown, void> {
   explicit heap_subject(subject_sizes o = {})
@@ -278,6 +282,54 @@ TEST_CASE("heap_storage: an open operator is one bracket as long as nothing has 
   }
 }
 
+TEST_CASE("heap_storage: a kernel may give a block back that it still uses") {
+  counted_source device;
+  heap_storage s{{.capacity = 8_KiB, .device = device.source()}};
+  manager m{online(), s};
+  block b = m.take_block(1_KiB);
+  std::byte* const at = s.data(b);
+  const tensor_id y = m.run({.outputs = {1_KiB}}, [&](call&) {
+    if (b) m.give_back(std::move(b));
+    CHECK(device.live == 2);
+    at[0] = std::byte{1};
+  });
+  CHECK(device.live == 1);
+  m.drop(y);
+  block outside = m.take_block(1_KiB);
+  m.give_back(std::move(outside));
+  CHECK(device.live == 0);
+}
+
+TEST_CASE("heap_storage: where the source runs dry within a bracket, the operator is still open") {
+  counted_source device;
+  bracketed s({.capacity = 8_KiB, .device = device.source()}, true);
+  {
+    manager m{online(), s};
+    {
+      auto op = m.begin({.outputs = {1_KiB}});
+      device.left = 0;
+      CHECK_THROWS_AS(op.allocate(1_KiB), budget_exceeded);
+      const std::array<bytes, 2> sizes{1_KiB, 1_KiB};
+      CHECK_THROWS_AS(op.allocate(sizes), budget_exceeded);
+      CHECK(device.live == 1);
+      device.left = 10;
+      (void)op.allocate(1_KiB);
+      std::array<tensor_id, 2> made;
+      op.end(made, [](call&) {});
+      for (const tensor_id t : made) m.drop(t);
+    }
+    {
+      device.left = 1;
+      CHECK_THROWS_AS((void)m.begin({.outputs = {1_KiB, 1_KiB}}), budget_exceeded);
+      device.left = 10;
+      auto op = m.begin({.outputs = {1_KiB}});  // given up
+    }
+    m.drop(m.run({.outputs = {1_KiB}}, [](call&) {}));
+  }
+  CHECK(s.begun == s.ended);
+  CHECK(device.live == 0);
+}
+
 TEST_CASE("heap_storage: nothing is copied early, as a copy hides behind no kernel") {
   heap_storage s{{.capacity = 4_KiB, .host_capacity = 16_KiB}};
   CHECK(s.burden(direction::in) == 1);
@@ -290,6 +342,7 @@ TEST_CASE("heap_storage: nothing is copied early, as a copy hides behind no kern
   }
   CHECK(m.counts().reloads >= 4u * 8u);
   CHECK(m.counts().prefetches == 0);
+  CHECK(m.counts().copies_ahead == 0);
 }
 
 TEST_CASE("heap_storage: blocks that are held split nothing: a named budget has no pieces in it") {

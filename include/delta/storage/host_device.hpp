@@ -20,8 +20,8 @@ namespace delta {
 
 /// Both memories are the host's; a copy is a memcpy that is over when the call returns, and so is a
 /// kernel. What operators take is measured, and known at once; copy rates are those of the copies
-/// so far (`assumed_rate` before the first one of 64 KiB or more). One thread at a time calls it;
-/// kernels may use as many as they like. For one arena.
+/// so far (`assumed_rate` before the first one of 64 KiB or more), the latency is assumed. One
+/// thread at a time calls it; kernels may use as many as they like. For one arena.
 ///
 ///   delta::host_device machine;
 ///   delta::arena storage{machine, {.capacity = 512_MiB, .host_capacity = 2_GiB}};
@@ -33,8 +33,8 @@ class host_device {
  public:
   /// Bytes per second in each direction, until a copy was measured.
   static constexpr double assumed_rate = 8e9;
-  /// Of every copy, beside its bytes: allocations at both ends, and the search for what leaves.
-  /// Without it many small tensors would leave in place of a few large ones
+  /// Of every copy: a guess at what it costs beside its bytes, two allocations and the manager's
+  /// own work. Without it many small tensors leave in place of a few large ones, which takes longer
   /// (docs/results/pytorch.md).
   static constexpr nanoseconds assumed_latency{4000};
   /// Of both memories' addresses, in bytes: an arena's granularity may not be more.
@@ -87,7 +87,7 @@ class host_device {
   }
   [[nodiscard]] nanoseconds latency(direction) const noexcept { return assumed_latency; }
   [[nodiscard]] nanoseconds backlog(direction) const noexcept { return {}; }
-  /// Nothing computes while a copy runs: it hides behind no kernel, and costs what it takes.
+  /// Copies and kernels never overlap, so that a copy costs its whole time.
   [[nodiscard]] double burden(direction) const noexcept { return 1; }
 
  private:

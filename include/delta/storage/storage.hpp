@@ -217,9 +217,10 @@ template <class S>
 concept tells_whether_it_scatters = requires(const S& s) {
   { s.scatters() } -> std::same_as<bool>;
 };
-/// `allocates_within_brackets()`: may blocks be allocated, adopted and freed between begin_operator
-/// and end_operator (default: they may not)? They may where blocks never move and a kernel is over
-/// when its call returns: nothing has to be ordered behind it. An open operator then leaves its
+/// `allocates_within_brackets()`: may the manager allocate blocks, adopt and free them between
+/// begin_operator and end_operator (default: it ends the bracket first)? True only where blocks
+/// never move, kernels are over when their call returns, and the lists that begin_operator was
+/// given are not kept: blocks of them may be another's by the end. An open operator then leaves its
 /// bracket open as long as nothing has to leave for what it allocates.
 template <class S>
 concept tells_whether_it_allocates_within_brackets = requires(const S& s) {

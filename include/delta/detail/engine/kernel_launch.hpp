@@ -110,9 +110,9 @@ class launcher {
 
   // --- the bracket ------------------------------------------------------------------------------
 
-  /// Orders the compute engine behind whoever uses these bytes. Until `close` nothing can be
-  /// allocated: the storage forbids it, so that nothing moves under a kernel. Updates are written;
-  /// a replay leaves them out, as they have happened.
+  /// Orders the compute engine behind whoever uses these bytes. Until `close` nothing is allocated,
+  /// so that nothing moves under a kernel, unless the storage says that it may be. Updates are
+  /// written; a replay leaves them out, as they have happened.
   void open(const workload& w) {
     // The storage orders by block, so it must know all of them, and how each is used.
     reads_.clear(), writes_.clear();
@@ -154,8 +154,9 @@ class launcher {
   /// Frees a block that the program's own kernels may still use, launched whenever: who gets the
   /// bytes next comes behind them. While a bracket is open that is when it closes.
   void free_behind_launches(block&& b) noexcept {
-    // Nothing that was launched is under way.
-    if (allocates_within_brackets(table_->storage())) return table_->storage().free(std::move(b));
+    // Nothing that was launched is under way, but for the kernel that this may be called from.
+    if (!in_bracket_ && allocates_within_brackets(table_->storage()))
+      return table_->storage().free(std::move(b));
     late_frees_.push_back(std::move(b));  // covered
     if (in_bracket_) return;
     try {

@@ -276,12 +276,12 @@ class open_operator {
     }
     open_bracket();
   }
-  // The same, but the bracket stays open where the storage allows it and `need` bytes are free: its
-  // time is still the kernel's, as nothing has to leave.
+  // The same, but the bracket stays open where the storage allows it and whatever fits by its size
+  // fits: then nothing is copied or waited for, and its time is the kernel's, but for bookkeeping.
   template <class F>
   void pausing_for(bytes need, const F& f) {
     const auto& storage = frame_->table.storage();
-    if (open_ && allocates_within_brackets(storage) &&
+    if (open_ && allocates_within_brackets(storage) && !scatters(storage) &&
         need <= saturating_sub(storage.capacity(), storage.used()))
       return f();
     pausing(f);

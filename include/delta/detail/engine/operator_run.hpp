@@ -6,8 +6,9 @@
 //   begin ... end     gather, [ ... ] admit, record, leave
 //   allocate within   ] make room, allocate [
 //
-// where [ and ] are the storage's bracket. Here is the whole one, and the marks between operators;
-// open_operator.hpp has the open one, operator_frame.hpp what both have in common.
+// where [ and ] are the storage's bracket, which stays open where the storage allows it and there
+// is room. Here is the whole one, and the marks between operators; open_operator.hpp has the open
+// one, operator_frame.hpp what both have in common.
 #pragma once
 
 #include <algorithm>
