@@ -12,6 +12,7 @@
 
 #include "delta/engine/engine.hpp"
 #include "delta/timeline.hpp"
+#include "own_policies.hpp"
 #include "replaying.hpp"
 #include "versions.hpp"
 
@@ -78,7 +79,7 @@ void session::start(const run_options& o) {
       .device = headed_source(),
       .owned_by = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
   auto told = o.timeline.empty() ? nullptr : std::make_unique<observers>(o.timeline);
-  auto manager = delta::make_manager(
+  auto manager = make_manager_of(
       o.policy, delta::over(*memory),
       {.observer = told.get(), .strict = o.strict, .check_replays = o.check_replays});
   memory_ = std::move(memory);

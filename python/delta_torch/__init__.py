@@ -14,17 +14,20 @@ from torch import OutOfMemoryError
 
 from ._version import __version__
 from .modules import keep
+from .own_policy import PolicyError, compile_policy
 from .report import Report
 from .run import Run, budget, pin, policies, step
 from .threads import attach
 
 __all__ = [
     "OutOfMemoryError",
+    "PolicyError",
     "Report",
     "Run",
     "__version__",
     "attach",
     "budget",
+    "compile_policy",
     "keep",
     "pin",
     "policies",
