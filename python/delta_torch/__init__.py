@@ -17,9 +17,12 @@ from .modules import keep
 from .own_policy import PolicyError, compile_policy
 from .report import Report
 from .run import Run, budget, pin, policies, step
+from .smallest_budget import FoundBudget, NoBudgetFound, find_budget
 from .threads import attach
 
 __all__ = [
+    "FoundBudget",
+    "NoBudgetFound",
     "OutOfMemoryError",
     "PolicyError",
     "Report",
@@ -28,6 +31,7 @@ __all__ = [
     "attach",
     "budget",
     "compile_policy",
+    "find_budget",
     "keep",
     "pin",
     "policies",
