@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 import torch
-from train import MIB, train
 
 import delta_torch
+from train import MIB, train
 
 
 def main() -> int:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from matrix_cases import CASES
-from training import Maker, managed, measured, unmanaged
 
 import delta_torch
 from delta_torch import policy_build
 from delta_torch.compiler_output import what_is_wrong
+from matrix_cases import CASES
+from training import Maker, check_same, managed, measured, unmanaged
 
 CASE = "transformer"
 STEPS = 3
@@ -29,8 +31,13 @@ struct heaviest {
 };
 """
 DECIDER = """
+#include <stdexcept>
+extern "C" { [[gnu::visibility("default")]] inline long fails = 0; }
 struct drops {
-  delta::action decide(const delta::context&, delta::tensor_id) { return delta::action::evict; }
+  delta::action decide(const delta::context&, delta::tensor_id) {
+    if (fails) throw std::out_of_range("no answer");
+    return delta::action::evict;
+  }
 };
 """
 PREFETCHER = """
@@ -88,10 +95,10 @@ def training() -> tuple[Maker, object, int]:
     return made
 
 
-def asked(cache: Path, name: str) -> int:
-    """What the policy's library has counted, which this process has loaded."""
+def variable(cache: Path, name: str, variable: str) -> ctypes.c_long:
+    """A variable of the policy's library, which this process has loaded."""
     (library,) = cache.glob(f"{name}-*.so")
-    return ctypes.c_long.in_dll(ctypes.CDLL(str(library)), "asked").value
+    return ctypes.c_long.in_dll(ctypes.CDLL(str(library)), variable)
 
 
 # --- what compiles --------------------------------------------------------------------------------
@@ -106,7 +113,7 @@ def test_heuristic(headers, training, cache) -> None:
     assert trained.report.policy == "heaviest"
     assert trained.report.peak_bytes <= trained.report.budget_bytes
     assert trained.report.evictions + trained.report.offloads > 0
-    assert asked(cache, "heaviest") > 0
+    assert variable(cache, "heaviest", "asked").value > 0
     # Errors list it beside delta's own.
     with pytest.raises(ValueError, match="there is no policy 'light'; .*, heaviest"):
         delta_torch.budget("1GiB", policy="light")
@@ -135,13 +142,56 @@ def test_decider_and_errors_of_all_types(headers, training) -> None:
         assert torch.ones(3).sum() == 3
 
 
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples/own_policy.py"
+
+
+@pytest.mark.long
+def test_example() -> None:
+    done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the same") == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("share", [0.6, 0.4])
+def test_gpt2(share: float) -> None:
+    from real_models import MODELS
+
+    make = MODELS["gpt2"]
+    delta_torch.compile_policy(EXAMPLE.with_suffix(".hpp"), "mostly_big")
+    expected, peak = unmanaged(make, STEPS), measured(make, STEPS).peak_bytes
+    report = check_same(
+        make, STEPS, int(peak * share), expected, policy="mostly_big", host="8GiB"
+    )
+    assert report.policy == "mostly_big" and report.evictions + report.offloads > 0
+
+
+def test_a_policy_that_throws(headers, training, cache) -> None:
+    make, expected, peak = training
+    delta_torch.compile_policy(headers / "drops.hpp", "drops", flags=FAST)
+    fails = variable(cache, "drops", "fails")
+    fails.value = 1
+    one = make()
+    with (
+        pytest.raises((IndexError, RuntimeError), match="no answer"),
+        delta_torch.budget(peak * 7 // 10, policy="drops"),
+    ):
+        for i in range(STEPS):
+            one.step(i)
+    # That run is over, with what it had: nothing had left before the policy was asked.
+    assert not delta_torch._C.active()
+    assert all(p.isfinite().all() for p in one.model.parameters())
+    fails.value = 0
+    assert managed(make, STEPS, peak * 8 // 10, policy="drops").outcome == expected
+
+
 def test_prefetcher(headers, training, cache) -> None:
     make, expected, peak = training
     delta_torch.compile_policy(headers / "newest.hpp", "newest", flags=FAST)
     trained = managed(make, STEPS, peak * 6 // 10, policy="newest", host="1GiB", verify=True)
     assert trained.outcome == expected
     assert trained.report.replays_checked > 0
-    assert asked(cache, "newest") > 0
+    assert variable(cache, "newest", "asked").value > 0
 
 
 def test_function_of_a_whole_policy(headers, training, tmp_path) -> None:

@@ -70,12 +70,9 @@ def test_one_trial_is_the_peak() -> None:
 
 
 def test_what_is_not_confirmed_is_not_found() -> None:
-    # What once kept to it is slower the second time, up to 0.57 of the peak.
-    seen: dict[int, int] = {}
-
+    # What once kept to it is slower when it is to be confirmed, up to 0.57 of the peak.
     def wavers(size: int) -> float:
-        seen[size] = seen.get(size, 0) + 1
-        return 1.3 if seen[size] > 1 and size < 0.57 * PEAK else curve(size)
+        return 1.3 if len(made.trials) >= 5 and size < 0.57 * PEAK else curve(size)
 
     made = search(wavers)
     found = made.run(5)
