@@ -79,8 +79,7 @@ def compile_policy(
 
 
 def _check_name(name: str) -> None:
-    own = set(_C.own_policies())
-    if any(name == policy for policy in _C.policies() if policy not in own):
+    if name in _C.policies() and name not in _C.own_policies():
         raise ValueError(f"{name!r} is one of delta's own policies: give yours another name")
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS:
         raise ValueError(f"a policy's name is a C++ name, such as 'mine': not {name!r}")

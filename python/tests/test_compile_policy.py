@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +141,22 @@ def test_decider_and_errors_of_all_types(headers, training) -> None:
     assert "last error: " in str(kinds["budget_exceeded"].report)
     with delta_torch.budget("64MiB", policy="drops"):
         assert torch.ones(3).sum() == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("compiler", ["g++", "clang++-16"])
+def test_other_compilers(headers, training, monkeypatch, tmp_path, compiler: str) -> None:
+    # Whichever has built the extension: both keep to one ABI.
+    if shutil.which(compiler) is None:
+        pytest.skip(f"there is no {compiler}")
+    make, expected, peak = training
+    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    delta_torch.compile_policy(headers / "drops.hpp", "drops")
+    trained = managed(make, STEPS, peak * 8 // 10, policy="drops")
+    assert trained.outcome == expected and trained.report.evictions > 0
+    failed = managed(make, STEPS, peak * 2 // 100, policy="drops")
+    assert failed.error["kind"] == "budget_exceeded" and failed.error["holders"]
 
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples/own_policy.py"

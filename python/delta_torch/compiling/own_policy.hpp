@@ -126,7 +126,7 @@ const policy_library* library_of() {
 /// namespace; both are written name().
 #define DELTA_TORCH_POLICY(name)                                               \
   namespace {                                                                  \
-  struct make_named {                                                          \
+  struct delta_torch_make {                                                    \
     auto operator()() const {                                                  \
       return ::name();                                                         \
     }                                                                          \
@@ -134,5 +134,5 @@ const policy_library* library_of() {
   }                                                                            \
   extern "C" [[gnu::visibility("default")]] const delta_torch::policy_library* \
   delta_torch_policy() {                                                       \
-    return delta_torch::library_of<make_named>();                              \
+    return delta_torch::library_of<delta_torch_make>();                        \
   }
