@@ -31,6 +31,7 @@ OLDEST_COMPILERS = {"g++": 12, "clang": 16}
 CSRC = Path("csrc")
 INCLUDE = Path("delta_torch/include")
 ENGINE = Path("engine")
+COMPILING = Path("delta_torch/compiling")  # what users' policies are compiled with, too
 # What lies elsewhere in a clone, and in the source distribution where it is named here.
 LINKED = {INCLUDE: Path("../include"), ENGINE: Path("../engine"), Path("LICENSE"): Path("../LICENSE")}
 
@@ -139,6 +140,7 @@ def extension(building: bool) -> setuptools.Extension:
     sources = sorted(str(p) for folder in (CSRC, ENGINE) for p in folder.glob("*.cpp"))
     headers = [p for folder in (CSRC, ENGINE) for p in folder.glob("*.hpp")]
     headers += [p for p in (INCLUDE / "delta").rglob("*") if p.suffix in (".hpp", ".h")]
+    headers += COMPILING.glob("*.hpp")
     depends = sorted(map(str, headers))
     if not building:
         return setuptools.Extension("delta_torch._C", sources, depends=depends)
@@ -146,7 +148,7 @@ def extension(building: bool) -> setuptools.Extension:
     from torch.utils import cpp_extension
 
     made = cpp_extension.CppExtension("delta_torch._C", sources, depends=depends)
-    made.include_dirs = [str(p.absolute()) for p in (CSRC, ENGINE, INCLUDE)]
+    made.include_dirs = [str(p.absolute()) for p in (CSRC, ENGINE, INCLUDE, COMPILING)]
     made.extra_compile_args = compile_flags(cpp_extension.include_paths())
     return made
 

@@ -5,6 +5,7 @@
 #include <torch/extension.h>
 
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -16,6 +17,7 @@
 #include "delta/policy_names.hpp"
 #include "errors.hpp"
 #include "managed_operator.hpp"
+#include "own_policies.hpp"
 #include "replaying.hpp"
 #include "session.hpp"
 #include "threads.hpp"
@@ -39,6 +41,14 @@ decltype(auto) between_operators(F&& f) {
   return translated(s, [&]() -> decltype(auto) { return f(s); });
 }
 
+// Their names: delta's, and behind them one's own.
+std::vector<std::string> policies() {
+  std::vector<std::string> names;
+  for (const delta::preset& p : delta::named_policies) names.emplace_back(p.name);
+  std::ranges::move(own_policies(), std::back_inserter(names));
+  return names;
+}
+
 void need_run(const session& s) {
   if (!s.on()) throw std::runtime_error("delta: no run is under way; see delta_torch.budget");
 }
@@ -53,8 +63,7 @@ void start(const std::string& policy, std::int64_t budget, std::int64_t host, bo
   if (session::get().forked())
     throw std::runtime_error(
         "delta: this process was forked off while a run was under way; start new ones by spawn");
-  if (std::ranges::find(delta::named_policies, policy, &delta::preset::name) ==
-      delta::named_policies.end())
+  if (const auto known = policies(); std::ranges::find(known, policy) == known.end())
     throw std::invalid_argument("delta: there is no policy '" + policy + "'");
   if (budget == 0 || budget < -1 || host < 0)
     throw std::invalid_argument("delta: a budget is a positive number of bytes");
@@ -275,12 +284,6 @@ void leave_module() {
   outer.pop_back();
 }
 
-std::vector<std::string> policies() {
-  std::vector<std::string> names;
-  for (const delta::preset& p : delta::named_policies) names.emplace_back(p.name);
-  return names;
-}
-
 template <class F>
 auto wrapped(F&& f) {
   return torch::wrap_pybind_function(std::forward<F>(f));
@@ -291,6 +294,8 @@ auto wrapped(F&& f) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "The functions that the package delta_torch calls; not for programs.";
   m.def("policies", wrapped(policies));
+  m.def("load_policy", wrapped(load_policy));
+  m.def("own_policies", wrapped(own_policies));
   m.def("start", wrapped(start), py::arg("policy"), py::arg("budget"), py::arg("host"),
         py::kw_only(), py::arg("strict") = false, py::arg("check_replays") = false,
         py::arg("timeline") = "");

@@ -12,6 +12,7 @@
 
 #include "delta/engine/engine.hpp"
 #include "delta/timeline.hpp"
+#include "own_policies.hpp"
 #include "replaying.hpp"
 #include "versions.hpp"
 
@@ -77,7 +78,7 @@ void session::start(const run_options& o) {
       .device = headed_source(),
       .owned_by = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
   auto told = o.timeline.empty() ? nullptr : std::make_unique<observers>(o.timeline);
-  auto manager = delta::make_manager(
+  auto manager = make_manager_of(
       o.policy, delta::over(*memory),
       {.observer = told.get(), .strict = o.strict, .check_replays = o.check_replays});
   memory_ = std::move(memory);
@@ -101,14 +102,21 @@ std::size_t session::stop() {
   for (std::size_t i = 0; i < tensors_.by_id().size(); ++i) {
     entry* const e = tensors_.by_id()[i];
     if (e == nullptr) continue;
+    const auto id = e->id;
     try {
-      const auto id = e->id;
-      { const auto here = manager_->acquire(id); }
-      forsake(*e);
-      manager_->drop(id);
+      const auto here = manager_->acquire(id);
     } catch (const std::exception&) {
-      ++lost;
-      tensors_.name(*e, delta::tensor_id::none);
+      // Of a manager that is unusable, as a policy has thrown, what is here is saved all the same.
+      if (e->at == nullptr) {
+        ++lost;
+        tensors_.name(*e, delta::tensor_id::none);
+        continue;
+      }
+    }
+    forsake(*e);
+    try {
+      manager_->drop(id);
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the manager goes anyway
     }
   }
   while (counted_.next != &counted_) {
@@ -269,7 +277,10 @@ void session::drain() {
     if (on()) let_go(*e);
     record_.forgotten(*e);
     tensors_.forget(*e);
-    if (id != delta::tensor_id::none && on()) manager_->drop(id);
+    if (id != delta::tensor_id::none && on()) try {
+        manager_->drop(id);
+      } catch (const delta::poisoned&) {  // NOLINT(bugprone-empty-catch): its bytes go with it
+      }
     e = next;
   }
 }

@@ -14,17 +14,24 @@ from torch import OutOfMemoryError
 
 from ._version import __version__
 from .modules import keep
+from .own_policy import PolicyError, compile_policy
 from .report import Report
 from .run import Run, budget, pin, policies, step
+from .smallest_budget import FoundBudget, NoBudgetFound, find_budget
 from .threads import attach
 
 __all__ = [
+    "FoundBudget",
+    "NoBudgetFound",
     "OutOfMemoryError",
+    "PolicyError",
     "Report",
     "Run",
     "__version__",
     "attach",
     "budget",
+    "compile_policy",
+    "find_budget",
     "keep",
     "pin",
     "policies",

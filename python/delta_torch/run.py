@@ -29,7 +29,10 @@ _current: Run | None = None
 
 
 def policies() -> list[str]:
-    """The names of the policies that there are. docs/policies.md says what each does."""
+    """The names of the policies that there are, those of compile_policy last.
+
+    docs/policies.md says what each of delta's own does.
+    """
     return list(_C.policies())
 
 
