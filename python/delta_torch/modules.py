@@ -1,20 +1,22 @@
 """Names for what a run reports, by the modules that are called, and modules whose results stay.
 
-Every call of an nn.Module is seen by two global hooks. A module's name is its path in the first
+Every call of an nn.Module is seen by a function around `nn.Module.__call__`: PyTorch's global hooks take
+nearly three times as long, as each call then looks for all kinds of hooks. A module's name is its path in the first
 module that was called, "ResNet.layer1.0.conv1". In the backward pass operators have no module.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.modules import module as module_hooks
 
 from . import _C
+from .patching import Patches
 
 # Modules whose activations stay, each with its submodules. Holds for all runs.
 _kept: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -67,36 +69,24 @@ class ModuleNames:
         # The living modules of a class that were called first, "ResNet" and "ResNet#2".
         self._roots: dict[str, list[weakref.ref[torch.nn.Module]]] = {}
         self._calls = _Calls()
-        self._handles: list[Any] = []
+        self._patches = Patches()
 
     def install(self) -> ModuleNames:
         """Begins to watch calls."""
-        self._handles = [
-            module_hooks.register_module_forward_pre_hook(self._before),
-            # Also where forward raises: the stack must be right afterwards.
-            module_hooks.register_module_forward_hook(self._after, always_call=True),
-        ]
+        self._patches.replace(torch.nn.Module, "__call__", self._watched(torch.nn.Module.__call__))
         _in_use.add(self)
         return self
 
     def undo(self) -> None:
         """Ends it."""
         _in_use.discard(self)
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._patches.undo()
         self.outside()
         self._known.clear()
 
     def outside(self) -> None:
-        """This thread is in no module, as between two steps.
-
-        KeyboardInterrupt leaves calls without the second hook: they end here.
-        """
-        stack = self._calls.stack
-        while stack:
-            stack.pop()
-            _C.leave_module()
+        """This thread is in no module, as between two steps."""
+        self._leave_to(0)
 
     def forget(self, module: torch.nn.Module) -> None:
         """Looks at a module and its submodules anew when they are called next."""
@@ -105,26 +95,35 @@ class ModuleNames:
             if known is not None:
                 known.keep = part in _kept
 
-    def _before(self, module: torch.nn.Module, _args: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        known = self._known.get(id(module))
-        if known is None or known.module() is not module:
-            known = self._meet(module)
-        self._calls.stack.append(known)
-        _C.enter_module(known.number, known.keep)
+    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        known_modules, calls, enter = self._known, self._calls, _C.enter_module
+        is_compiling = torch.compiler.is_compiling
 
-    def _after(self, module: torch.nn.Module, _args: Any, _result: Any) -> None:
+        @functools.wraps(call)
+        def watched(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return call(module, *args, **kwargs)
+            known = known_modules.get(id(module))
+            if known is None or known.module() is not module:
+                known = self._meet(module)
+            stack = calls.stack
+            before = len(stack)
+            try:
+                stack.append(known)
+                enter(known.number, known.keep)
+                return call(module, *args, **kwargs)
+            finally:
+                # All of them: an interruption may have come between a call and its end; and none
+                # where a step has ended within this one.
+                self._leave_to(before)
+
+        return watched
+
+    def _leave_to(self, before: int) -> None:
         stack = self._calls.stack
-        known = self._known.get(id(module))
-        # A hook that raised before ours has kept us from entering; an interruption, from leaving.
-        if known is None or known not in stack:
-            return
-        while True:
-            left = stack.pop()
+        while len(stack) > before:
+            stack.pop()
             _C.leave_module()
-            if left is known:
-                return
 
     def _meet(self, module: torch.nn.Module) -> _Known:
         stack = self._calls.stack
