@@ -16,6 +16,7 @@
 #include "delta/policy_names.hpp"
 #include "errors.hpp"
 #include "managed_operator.hpp"
+#include "planning.hpp"
 #include "replaying.hpp"
 #include "session.hpp"
 #include "threads.hpp"
@@ -325,6 +326,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           const session::inside lock(s);
           if (s.on()) s.memory().reset_peak();
         }));
+  add_planning(m);
   m.def("key", [] { return std::string(c10::toString(dispatch_key())); });
 }
 

@@ -1,0 +1,1 @@
+"""What a training step would take on a machine, and under which budget, without that machine."""

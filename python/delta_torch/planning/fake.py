@@ -1,0 +1,103 @@
+"""Fake tensors: a program runs with sizes and types alone, and what depends on values is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class Fake:
+    """A context in which new tensors are fake. nonzero: the share that is true of a mask; None:
+    a shape that depends on it is an error."""
+
+    def __init__(self, nonzero: float | None) -> None:
+        from torch._subclasses.fake_tensor import (
+            DataDependentOutputException,
+            DynamicOutputShapeException,
+            FakeTensorMode,
+        )
+
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._nonzero = nonzero
+        self._reads: Any = DataDependentOutputException
+        self._shapes: Any = DynamicOutputShapeException
+        self._state: Any = None
+
+    def __enter__(self) -> Fake:
+        self._state = torch.get_rng_state()
+        self._mode.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._mode.__exit__(*error)
+        torch.set_rng_state(self._state)
+
+    def make(self, maker: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], Any]:
+        """Builds the program: the step that `maker` returns."""
+        try:
+            step = maker(*args)
+        except (self._reads, self._shapes) as error:
+            raise self._refusal(error) from None
+        if not callable(step):
+            raise TypeError(
+                "with fake tensors, a function that builds the model and returns the step is "
+                f"needed; {_name(maker)} returned {type(step).__name__}"
+            )
+        return step
+
+    def run(
+        self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Runs an operator, where that needs no values."""
+        name = func.overloadpacket
+        if self._nonzero is not None:
+            if name is torch.ops.aten.nonzero:
+                return self._places(args[0])
+            if name is torch.ops.aten.masked_select:
+                return args[0].new_empty(self._count(args[1].numel()))
+            if name in (torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_):
+                args = (args[0], self._without_masks(args[1]), *args[2:])
+        try:
+            return func(*args, **kwargs)
+        except self._reads as error:
+            if name is torch.ops.aten._local_scalar_dense and args[0].is_floating_point():
+                return 0.0
+            raise self._refusal(error) from None
+        except self._shapes as error:
+            raise self._refusal(error) from None
+
+    def _count(self, elements: int) -> int:
+        assert self._nonzero is not None
+        return round(elements * self._nonzero)
+
+    def _places(self, mask: torch.Tensor) -> torch.Tensor:
+        return mask.new_empty((self._count(mask.numel()), mask.dim()), dtype=torch.int64)
+
+    def _without_masks(self, indices: Any) -> list[Any]:
+        plain: list[Any] = []
+        for index in indices:
+            if index is not None and index.dtype in (torch.bool, torch.uint8):
+                plain += self._places(index).unbind(1)
+            else:
+                plain.append(index)
+        return plain
+
+    @staticmethod
+    def _refusal(error: Exception) -> RuntimeError:
+        func = getattr(error, "func", None) or (error.args[0] if error.args else error)
+        name = str(func)
+        if "_local_scalar_dense" in name or "equal" in name:
+            return RuntimeError(
+                "the step reads a value that fake tensors don't have, a whole number or a truth "
+                f"({name}): record a real run, or take it out of the step"
+            )
+        return RuntimeError(
+            f"a shape depends on values that fake tensors don't have ({name}): say which share is "
+            "true, nonzero=0.5, or record a real run"
+        )
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__name__
