@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..patching import Patches
 
 
 class Fake:
@@ -24,6 +27,7 @@ class Fake:
         self._reads: Any = DataDependentOutputException
         self._shapes: Any = DynamicOutputShapeException
         self._state: Any = None
+        self._making = False
 
     def __enter__(self) -> Fake:
         self._state = torch.get_rng_state()
@@ -36,10 +40,14 @@ class Fake:
 
     def make(self, maker: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], Any]:
         """Builds the program: the step that `maker` returns."""
+        patches = _without_initial_values()
         try:
-            step = maker(*args)
-        except (self._reads, self._shapes) as error:
-            raise self._refusal(error) from None
+            self._making = True
+            with _Answers(self):
+                step = maker(*args)
+        finally:
+            self._making = False
+            patches.undo()
         if not callable(step):
             raise TypeError(
                 "with fake tensors, a function that builds the model and returns the step is "
@@ -62,8 +70,11 @@ class Fake:
         try:
             return func(*args, **kwargs)
         except self._reads as error:
-            if name is torch.ops.aten._local_scalar_dense and args[0].is_floating_point():
-                return 0.0
+            if name is torch.ops.aten._local_scalar_dense:
+                if args[0].is_floating_point():
+                    return 0.0
+                if self._making and args[0].dtype == torch.bool:
+                    return False
             raise self._refusal(error) from None
         except self._shapes as error:
             raise self._refusal(error) from None
@@ -101,3 +112,23 @@ class Fake:
 
 def _name(function: Any) -> str:
     return getattr(function, "__qualname__", None) or type(function).__name__
+
+
+class _Answers(TorchDispatchMode):
+    """Lets what builds the program be answered as the step is: a float is 0, a truth is false."""
+
+    def __init__(self, values: Fake) -> None:
+        super().__init__()
+        self._values = values
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._values.run(func, args, kwargs or {})
+
+
+def _without_initial_values() -> Patches:
+    """Weights have no values, so nothing is drawn for them; some would be drawn until they fit."""
+    patches = Patches()
+    for name, function in list(vars(torch.nn.init).items()):
+        if name.endswith("_") and not name.startswith("_") and callable(function):
+            patches.replace(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+    return patches

@@ -28,6 +28,7 @@ from .recording import (
     Operation,
     Recording,
 )
+from .scratch import workspace
 
 # (operator, arguments, keywords, result, measured ns) -> ns
 Price = Callable[[Operator, Any, tuple[Any, ...], dict[str, Any], Any, int], int]
@@ -117,7 +118,9 @@ class Recorder(TorchDispatchMode):
             self._track(op, args, kwargs, result)
         else:
             cost = self._price(op, func, args, kwargs, result, took)
-            self._write(op, touched, args, kwargs, result, cost)
+            made = self._write(op, touched, args, kwargs, result)
+            made.cost_ns = cost
+            made.workspace = workspace(op, args, kwargs, result)
         return result
 
     # What the operator reads and writes.
@@ -217,8 +220,7 @@ class Recorder(TorchDispatchMode):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         result: Any,
-        cost: int,
-    ) -> None:
+    ) -> Operation:
         r = self._recording
         assert r is not None
         if not self._backward and torch._C._current_autograd_node() is not None:
@@ -243,7 +245,6 @@ class Recorder(TorchDispatchMode):
             outputs=[],
             updates=[] if versions else [t.known.number for t in written],
             replaced=len(renewed),
-            cost_ns=cost,
         )
         if not repeatable:
             made.traits = NEVER_REPLAY
@@ -267,6 +268,7 @@ class Recorder(TorchDispatchMode):
         r.operations.append(made)
         r.events.append((RUN, len(r.operations) - 1))
         r.events.extend((DROP, number) for number in old)
+        return made
 
 
 def _key(tensor: torch.Tensor) -> int:

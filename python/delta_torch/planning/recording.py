@@ -20,7 +20,8 @@ EFFECT_ONCE, NEVER_REPLAY = 2, 4
 
 ACTIVATION = "activations"
 # What tensors are, in the order in which tables have them.
-ROLES = ("parameters", "gradients", "optimizer state", "buffers and data", ACTIVATION)
+SCRATCH = "kernels' own"
+ROLES = ("parameters", "gradients", "optimizer state", "buffers and data", ACTIVATION, SCRATCH)
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Operation:
     replaced: int = 0  # how many of them
     traits: int = 0
     cost_ns: int = 0
+    workspace: int = 0  # bytes of its kernel's own, while it runs
 
 
 @dataclass
@@ -86,25 +88,26 @@ class Recording:
 
     @cached_property
     def _peak(self) -> tuple[int, dict[str, int]]:
-        most, at = self._walk(len(self.events))
+        most, at = self._walk()
         return most, self._composition(at)
 
-    def _walk(self, events: int) -> tuple[int, int]:
+    def _walk(self) -> tuple[int, int]:
         """The most bytes at once, and the event at which they are reached."""
-        now = most = at = 0
+        now = most = at = scratch = 0
         dead = set()  # old versions, whose memory a new one has
-        for i in range(events):
-            what, number = self.events[i]
+        for i, (what, number) in enumerate(self.events):
+            scratch = 0
             if what == RUN:
                 o = self.operations[number]
+                scratch = self.rounded(o.workspace)
                 dead.update(o.inputs[: o.replaced])
                 now += sum(self.rounded(self.sizes[t]) for t in o.outputs[o.replaced :])
             elif what in (CONSTANT, VARIABLE):
                 now += self.rounded(self.sizes[number])
             elif what == DROP and number not in dead:
                 now -= self.rounded(self.sizes[number])
-            if now > most:
-                most, at = now, i
+            if now + scratch > most:
+                most, at = now + scratch, i
         return most, at
 
     def _composition(self, at: int) -> dict[str, int]:
@@ -119,6 +122,9 @@ class Recording:
             elif what == DROP:
                 held.discard(number)
         by_role: Counter[str] = Counter()
+        what, number = self.events[at]
+        if what == RUN:
+            by_role[SCRATCH] = self.rounded(self.operations[number].workspace)
         for t in held:
             by_role[self.roles[t]] += self.rounded(self.sizes[t])
         return {role: by_role[role] for role in ROLES if by_role[role]}
@@ -135,7 +141,7 @@ class Recording:
         for o in self.operations:
             made.update(o.outputs)
             counts = (len(o.inputs), len(o.outputs), len(o.updates))
-            fields += [number[o.name], o.cost_ns, o.traits, *counts, o.replaced, 0]
+            fields += [number[o.name], o.cost_ns, o.traits, *counts, o.replaced, o.workspace]
             lists += [*o.inputs, *o.outputs, *o.updates]
         return _C.RecordedStep(
             sizes=self.sizes,
@@ -188,6 +194,8 @@ class Recording:
         if o.updates:
             line["updates"] = o.updates
         traits = [n for n, bit in (("effect_once", 2), ("never_replay", 4)) if o.traits & bit]
+        if o.workspace:
+            line["workspace"] = o.workspace
         if traits:
             line["traits"] = traits
         return line
