@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "recorded_step.hpp"
+#include "replay/bound.hpp"
 
 namespace py = pybind11;
 
@@ -138,6 +139,13 @@ py::dict replayed(const recorded_step& s, const std::string& policy, std::int64_
   return d;
 }
 
+// Of time / unmanaged time, whatever the policy.
+double bound(const recorded_step& s, std::int64_t budget, double rate_out, double rate_in) {
+  const delta::executor::bound_machine on{size_of(budget), rate_out, rate_in};
+  const py::gil_scoped_release others_may_run;
+  return delta::executor::lower_bound(s.events, on);
+}
+
 }  // namespace
 
 void add_planning(py::module_& m) {
@@ -147,7 +155,9 @@ void add_planning(py::module_& m) {
            py::arg("granularity"))
       .def("replay", torch::wrap_pybind_function(replayed), py::arg("policy"), py::arg("budget"),
            py::arg("host"), py::arg("rate_out"), py::arg("rate_in"), py::arg("latency"),
-           py::arg("steps"), py::arg("limit"));
+           py::arg("steps"), py::arg("limit"))
+      .def("lower_bound", torch::wrap_pybind_function(bound), py::arg("budget"),
+           py::arg("rate_out"), py::arg("rate_in"));
 }
 
 }  // namespace delta_torch

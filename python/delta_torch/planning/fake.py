@@ -40,7 +40,7 @@ class Fake:
 
     def make(self, maker: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], Any]:
         """Builds the program: the step that `maker` returns."""
-        patches = _without_initial_values()
+        patches = _building()
         try:
             self._making = True
             with _Answers(self):
@@ -125,10 +125,39 @@ class _Answers(TorchDispatchMode):
         return self._values.run(func, args, kwargs or {})
 
 
-def _without_initial_values() -> Patches:
-    """Weights have no values, so nothing is drawn for them; some would be drawn until they fit."""
+def _building() -> Patches:
+    """What is done otherwise while modules are built.
+
+    Weights have no values, so nothing is drawn for them; some would be drawn until they fit.
+    PyTorch's own Module.to can't exchange fake parameters.
+    """
     patches = Patches()
     for name, function in list(vars(torch.nn.init).items()):
         if name.endswith("_") and not name.startswith("_") and callable(function):
             patches.replace(torch.nn.init, name, lambda tensor, *_, **__: tensor)
+    # By conversion and parameter: one that modules share stays one. Both are kept, so that no
+    # other has their id.
+    made: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+
+    def converted(convert: Any, old: torch.Tensor) -> Any:
+        key = (id(convert), id(old))
+        if key not in made:
+            with torch.no_grad():
+                new = convert(old)
+            if isinstance(old, torch.nn.Parameter) and new is not old:
+                new = torch.nn.Parameter(new, old.requires_grad)
+            made[key] = (convert, old, new)
+        return made[key][2]
+
+    def apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
+        if recurse:
+            for child in self.children():
+                child._apply(fn)
+        for tensors in (self._parameters, self._buffers):
+            for name, old in tensors.items():
+                if old is not None:
+                    tensors[name] = converted(fn, old)
+        return self
+
+    patches.replace(torch.nn.Module, "_apply", apply)
     return patches

@@ -18,7 +18,7 @@ from .. import _C
 CONSTANT, VARIABLE, RUN, SHARE, DROP, READ, WRITE, BACKWARD, END_OF_STEP = range(9)
 EFFECT_ONCE, NEVER_REPLAY = 2, 4
 
-ACTIVATION = "activations"
+ACTIVATION = "activations and temporaries"
 # What tensors are, in the order in which tables have them.
 SCRATCH = "kernels' own"
 ROLES = ("parameters", "gradients", "optimizer state", "buffers and data", ACTIVATION, SCRATCH)
