@@ -18,7 +18,7 @@ _BY_NAME: dict[str, frozenset[str]] = {
         "embedding embedding_dense_backward embedding_bag _embedding_bag index index_select gather "
         "index_add index_put _unsafe_index_put _index_put_impl index_copy index_fill scatter "
         "scatter_add scatter_reduce take nonzero masked_select slice_backward select_backward "
-        "max_pool2d_with_indices_backward sort topk".split()
+        "sort topk".split()
     ),
     "softmax": frozenset(
         "_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data logsumexp "
@@ -27,14 +27,21 @@ _BY_NAME: dict[str, frozenset[str]] = {
     ),
     "reduction": frozenset(
         "sum mean amax amin max min any all prod var std var_mean norm linalg_vector_norm argmax "
-        "argmin _foreach_norm avg_pool2d avg_pool2d_backward max_pool2d_with_indices "
+        "argmin _foreach_norm".split()
+    ),
+    "pooling": frozenset(
+        "avg_pool2d avg_pool2d_backward max_pool2d_with_indices max_pool2d_with_indices_backward "
         "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward upsample_bilinear2d "
         "upsample_bilinear2d_backward upsample_nearest2d upsample_nearest2d_backward".split()
+    ),
+    "random": frozenset(
+        "bernoulli native_dropout rand rand_like randn randn_like normal uniform randint "
+        "randint_like randperm exponential".split()
     ),
 }
 _NOTHING = frozenset(
     "empty empty_like empty_strided new_empty new_empty_strided empty_permuted _local_scalar_dense "
-    "resize set is_same_size".split()
+    "resize set is_same_size _unsafe_view".split()
 )
 _OTHERS = frozenset(("prim", "profiler"))
 _RESIZING = frozenset(

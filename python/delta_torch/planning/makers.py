@@ -96,6 +96,7 @@ def _transformers(name: str, training: Training) -> Maker:
 
     def make(batch: int = 1) -> Step:
         config = transformers.AutoConfig.for_model(known, **training.config)
+        config.use_cache = False  # of no use in training
         model = _class_for(transformers, config).from_config(config)
         inputs = _inputs(config, model, batch, training)
         return _step(model, lambda: model(**inputs).loss, training)
@@ -154,7 +155,15 @@ def _step(model: torch.nn.Module, loss_of: Step, training: Training) -> Step:
     model.to(getattr(torch, training.dtype))
     model.train()
     if training.checkpoint:
-        checkpoint_blocks(model)
+        # Fake tensors have no state of a generator to preserve.
+        how = {"use_reentrant": False, "preserve_rng_state": False}
+        # transformers' own, which was called otherwise before its version 5.
+        for name in ("activation_checkpointing_enable", "gradient_checkpointing_enable"):
+            if hasattr(model, name):
+                getattr(model, name)(how)
+                break
+        else:
+            checkpoint_blocks(model, **how)
     optimizer = OPTIMIZERS[training.optimizer](
         model.parameters(), lr=1e-3, foreach=training.foreach
     )
@@ -167,8 +176,8 @@ def _step(model: torch.nn.Module, loss_of: Step, training: Training) -> Step:
     return step
 
 
-def checkpoint_blocks(model: torch.nn.Module) -> int:
-    """Puts torch.utils.checkpoint round each block; how many there are.
+def checkpoint_blocks(model: torch.nn.Module, **how: Any) -> int:
+    """Puts torch.utils.checkpoint, with these options, round each block; how many there are.
 
     Blocks are the modules in a ModuleList, and those in a Sequential that have modules of their
     own; not those within another block.
@@ -179,10 +188,7 @@ def checkpoint_blocks(model: torch.nn.Module) -> int:
         forward = block.forward
 
         def again(*args: Any, **kwargs: Any) -> Any:
-            # Fake tensors have no state of a generator to preserve.
-            return checkpoint(
-                forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs
-            )
+            return checkpoint(forward, *args, **how, **kwargs)
 
         block.forward = again
 

@@ -2,8 +2,8 @@
 
     launch + max(flops / (peak * efficiency), bytes / (bandwidth * efficiency))
 
-The flops are those of PyTorch's flop counter; what that has no formula for does one operation an
-element. The efficiencies are by kind of operator, in machines.py.
+The flops are those of PyTorch's flop counter; what that has no formula for does one operation for
+each element. The efficiencies are by kind of operator, in machines.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Roofline:
         self._formulas = flop_registry
         self._efficiency = {
             **(CPU_EFFICIENCY if machine.name == "cpu" else EFFICIENCY),
+            **machine.efficiency,
         }
 
     def __call__(
@@ -44,7 +45,8 @@ class Roofline:
             return 0
         tensors = [*tensors_in(args), *tensors_in(tuple(kwargs.values()))]
         made = list(tensors_in(result))
-        for_flops, for_bytes = self._efficiency[op.kind]
+        kind = "grouped convolution" if _is_grouped(op, args) else op.kind
+        for_flops, for_bytes = self._efficiency[kind]
         moved = self._bytes(op, tensors, made, args, kwargs)
         heavy = op.kind in ("matmul", "convolution", "attention")
         dtype = _type_of(tensors or made)
@@ -65,6 +67,8 @@ class Roofline:
         tensors: list[torch.Tensor],
         made: list[torch.Tensor],
     ) -> float:
+        if op.name == "aten::convolution_backward":
+            return _convolution_flops(args)
         formula = self._formulas.get(func.overloadpacket)
         if formula is not None:
             return float(formula(*args, **kwargs, out_val=result))
@@ -95,6 +99,20 @@ class Roofline:
                     written += sum(_size(t) for t in tensors_in(value))
             results = 0  # they are the arguments
         return sum(read) + written + results
+
+
+def _is_grouped(op: Operator, args: tuple[Any, ...]) -> bool:
+    groups = {"aten::convolution": 8, "aten::convolution_backward": 9}.get(op.name)
+    return groups is not None and len(args) > groups and args[groups] > 1
+
+
+def _convolution_flops(args: tuple[Any, ...]) -> float:
+    """Of a convolution's gradients, each as much as the convolution; PyTorch's formula does not
+    know groups there."""
+    result, image, weight = args[:3]
+    transposed, mask = args[7], args[10]
+    most = image if transposed else result
+    return 2.0 * most.numel() * weight.numel() / weight.shape[0] * (int(mask[0]) + int(mask[1]))
 
 
 def _attention_flops(name: str, args: tuple[Any, ...]) -> float:
