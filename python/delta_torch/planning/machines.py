@@ -153,7 +153,7 @@ EFFICIENCY: dict[str, tuple[float, float]] = {
 # on one thread; small tensors stay in its caches.
 CPU_EFFICIENCY: dict[str, tuple[float, float]] = {
     "matmul": (0.75, 0.9),
-    "convolution": (0.8, 0.3),
+    "convolution": (0.65, 0.2),
     "grouped convolution": (0.06, 0.5),
     "attention": (0.5, 0.7),
     "normalisation": (0.3, 0.2),
