@@ -16,6 +16,7 @@ from torch import nn
 import delta_torch
 from delta_torch import Machine
 from delta_torch.__main__ import main
+from delta_torch.planning.kinds import look_up
 from delta_torch.planning.machines import EFFICIENCY, machine
 from delta_torch.planning.makers import checkpoint_blocks
 from delta_torch.planning.roofline import Roofline
@@ -86,8 +87,6 @@ def test_convolutions_count_their_groups() -> None:
         if backward:
             func = torch.ops.aten.convolution_backward.default
             arguments = (made, image, weight, None, *rest, [True, True, False])
-        from delta_torch.planning.kinds import look_up
-
         op = look_up(func)
         return price._flops(op, func, arguments, {}, made, [], [])
 
@@ -139,16 +138,17 @@ def test_only_recomputed_without_a_host() -> None:
 def test_a_real_recording() -> None:
     step = delta_torch.record(deep(), repeats=3)
     found = delta_torch.plan(step, device="cpu", shares=[0.6])
-    assert [p.share for p in found.batches[0].points][0] == 1.0
+    assert found.batches[0].points[0].share == 1.0
     assert found.batches[0].step_ns == step.step_ns
     assert found.batches[0].host_bytes == 0
 
 
 def test_largest_batch() -> None:
     found = delta_torch.plan(deep, device=SMALL, batches=[64], largest=True, max_overhead=1.5)
-    peak = lambda batch: delta_torch.record(  # noqa: E731
-        deep, fake=True, device=SMALL, args=(batch,)
-    ).peak_bytes
+
+    def peak(batch: int) -> int:
+        return delta_torch.record(deep, fake=True, device=SMALL, args=(batch,)).peak_bytes
+
     most = found.largest_unmanaged
     assert peak(most) <= SMALL.usable < peak(int(most * 1.03) + 1)
     assert found.largest_managed > most

@@ -123,13 +123,13 @@ def test_replay_is_the_recording() -> None:
 
 def test_too_small_a_budget_names_one() -> None:
     step = delta_torch.record(convolutions, fake=True)
-    how = dict(policy="dtr", host=0, rate_out=1e9, rate_in=1e9, latency=0, steps=2, limit=10.0)
-    got = step.program.replay(budget=4096, **how)
+    how = {"host": 0, "rate_out": 1e9, "rate_in": 1e9, "latency": 0, "steps": 2, "limit": 10.0}
+    got = step.program.replay(policy="dtr", budget=4096, **how)
     assert got["verdict"] == "out of memory"
     assert "needs" in got["error"]
     assert got["smallest_budget"] > 4096
     with pytest.raises(RuntimeError, match="no policy 'none'"):
-        step.program.replay(**{**how, "policy": "none"}, budget=4096)
+        step.program.replay(policy="none", budget=4096, **how)
 
 
 def test_measured_costs_and_recorded_again() -> None:
@@ -155,9 +155,10 @@ def test_file(tmp_path: Path) -> None:
     assert [line["run"] for line in runs] == step.operators
     assert sum(line["cost"] for line in runs) == step.step_ns
     step.save(tmp_path / "step.log.gz")
-    assert gzip.decompress((tmp_path / "step.log.gz").read_bytes()) == (
-        tmp_path / "step.log"
-    ).read_bytes()
+    assert (
+        gzip.decompress((tmp_path / "step.log.gz").read_bytes())
+        == (tmp_path / "step.log").read_bytes()
+    )
 
 
 def test_delta_replay_reads_it(tmp_path: Path) -> None:
@@ -218,7 +219,9 @@ def test_foreach_as_on_a_gpu() -> None:
 
         return step
 
-    assert any("_foreach" in n for n in delta_torch.record(make, fake=True, device="h100").operators)
+    assert any(
+        "_foreach" in n for n in delta_torch.record(make, fake=True, device="h100").operators
+    )
     assert not any("_foreach" in n for n in delta_torch.record(make, fake=True).operators)
 
 

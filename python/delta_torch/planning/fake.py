@@ -1,4 +1,7 @@
-"""Fake tensors: a program runs with sizes and types alone, and what depends on values is answered."""
+"""Fake tensors: a program runs with sizes and types alone, without computing anything.
+
+What depends on values is answered, or refused in a sentence.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of PyTorch's operators that a roofline tells apart, and what each operator's schema says."""
+"""PyTorch's operators by their schemas: what each reads, writes and makes, and what kind it is of."""
 
 from __future__ import annotations
 

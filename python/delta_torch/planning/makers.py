@@ -43,8 +43,7 @@ def maker_of(name: str, training: Training) -> Maker:
     library, found, rest = name.partition(":")
     if not found or not library or not rest:
         raise ValueError(
-            "a model is torchvision:NAME, transformers:NAME or module:function, "
-            f"not {name!r}"
+            f"a model is torchvision:NAME, transformers:NAME or module:function, not {name!r}"
         )
     if library == "torchvision":
         return _torchvision(rest, training)
@@ -71,7 +70,9 @@ def _torchvision(name: str, training: Training) -> Maker:
             made = made["out"] if isinstance(made, dict) and "out" in made else made
             if not isinstance(made, torch.Tensor):
                 raise ValueError(f"torchvision's {name} gives no scores: write a module:function")
-            target = labels if made.dim() == 2 else labels[:, None, None].expand(-1, *made.shape[2:])
+            target = (
+                labels if made.dim() == 2 else labels[:, None, None].expand(-1, *made.shape[2:])
+            )
             return torch.nn.functional.cross_entropy(made.float(), target)
 
         return _step(model, loss, training)
@@ -117,8 +118,8 @@ def _class_for(transformers: Any, config: Any) -> Any:
         if type(config) in mapping:
             return getattr(transformers, name)
     raise ValueError(
-        f"transformers' {config.model_type} is neither a language model nor a classifier of images: "
-        "write a module:function"
+        f"transformers' {config.model_type} is neither a language model nor a classifier of "
+        "images: write a module:function"
     )
 
 

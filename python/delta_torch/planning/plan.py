@@ -173,13 +173,12 @@ class _Planner:
         self._progress(f"{name}recording", done)
         step = self._record(batch)
         replays = _Replays(step, self._on, self._policy, self._host_of(step))
-        tell = lambda share: self._progress(f"{name}replaying", done + part * share)  # noqa: E731
-        tell(0.3)
+        self._progress(f"{name}replaying", done + part * 0.3)
         budgets = {int(step.peak_bytes * s) for s in self._shares}
         if self._on.usable < step.peak_bytes:
             budgets.add(self._on.usable)
         curve = replays.all(budgets)
-        tell(0.7)
+        self._progress(f"{name}searching budgets", done + part * 0.6)
         smallest = {target: replays.smallest(target) for target in TARGETS}
         made = BatchPlan(
             batch=batch,

@@ -98,6 +98,10 @@ def _draw_parts(axes, plan: Plan) -> None:
     axes.set_ylabel("unmanaged peak (GiB)")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(
-        handles[::-1], labels[::-1], frameon=False, fontsize="x-small", loc="lower center",
+        handles[::-1],
+        labels[::-1],
+        frameon=False,
+        fontsize="x-small",
+        loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
     )

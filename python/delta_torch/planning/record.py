@@ -38,7 +38,8 @@ def record(
 
     step: does one training step when it is called. With fake=True: builds the model and the data,
         and returns such a step; called with `args`.
-    file: written, too, in delta's trace format, which delta-replay reads; gzip where it ends in .gz.
+    file: written, too, in delta's trace format, which delta-replay reads; gzip where its name ends
+        in .gz.
     device: what operators are priced for, "h100" or a Machine: see machines(). None: they take what
         they take here, measured; of fake tensors, "cpu".
     fake: nothing is computed: a model may be larger than the memory. Sizes alone are known, so the

@@ -8,6 +8,7 @@ each element. The efficiencies are by kind of operator, in machines.py.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -20,11 +21,9 @@ class Roofline:
     """Prices operators for a machine. tf32: may products of float32 be computed in TF32?"""
 
     def __init__(self, machine: Machine, tf32: bool = False) -> None:
-        from torch.utils.flop_counter import flop_registry
-
         self._machine = machine
         self._tf32 = tf32
-        self._formulas = flop_registry
+        self._formulas = _flop_formulas()
         self._efficiency = {
             **(CPU_EFFICIENCY if machine.name == "cpu" else EFFICIENCY),
             **machine.efficiency,
@@ -99,6 +98,17 @@ class Roofline:
                     written += sum(_size(t) for t in tensors_in(value))
             results = 0  # they are the arguments
         return sum(read) + written + results
+
+
+def _flop_formulas() -> dict[Any, Any]:
+    """PyTorch's, whose module warns where Triton is missing, which is of no use here."""
+    log = logging.getLogger("torch.utils.flop_counter")
+    was, log.disabled = log.disabled, True
+    try:
+        from torch.utils.flop_counter import flop_registry
+    finally:
+        log.disabled = was
+    return flop_registry
 
 
 def _is_grouped(op: Operator, args: tuple[Any, ...]) -> bool:
