@@ -107,13 +107,14 @@ const char* name_of(rehearsed::verdict v) {
 
 py::dict replayed(const recorded_step& s, const std::string& policy, std::int64_t budget,
                   std::int64_t host, double rate_out, double rate_in, std::int64_t latency,
-                  unsigned steps, double limit) {
+                  double burden, unsigned steps, double limit) {
   const rehearsal_machine on{.policy = policy,
                              .budget = size_of(budget),
                              .host = size_of(host),
                              .rate_out = rate_out,
                              .rate_in = rate_in,
                              .latency = delta::nanoseconds{latency},
+                             .burden = burden,
                              .steps = steps,
                              .limit = limit};
   const rehearsed r = [&] {
@@ -155,7 +156,7 @@ void add_planning(py::module_& m) {
            py::arg("granularity"))
       .def("replay", torch::wrap_pybind_function(replayed), py::arg("policy"), py::arg("budget"),
            py::arg("host"), py::arg("rate_out"), py::arg("rate_in"), py::arg("latency"),
-           py::arg("steps"), py::arg("limit"))
+           py::arg("burden"), py::arg("steps"), py::arg("limit"))
       .def("lower_bound", torch::wrap_pybind_function(bound), py::arg("budget"),
            py::arg("rate_out"), py::arg("rate_in"));
 }

@@ -143,7 +143,9 @@ delta::simulated_options memory_of(const recorded_step& s, const rehearsal_machi
           .rate_in = on.rate_in,
           .latency = on.latency,
           .granularity = std::max<std::uint64_t>(origin.granularity, 1),
-          .places = false};
+          .places = false,
+          .burden_out = on.burden,
+          .burden_in = on.burden};
 }
 
 delta::counters of_step(const delta::counters& now, const delta::counters& before) {

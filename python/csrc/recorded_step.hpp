@@ -29,6 +29,7 @@ struct rehearsal_machine {
   delta::bytes budget{}, host{};
   double rate_out = 0, rate_in = 0;  ///< bytes per second
   delta::nanoseconds latency{};      ///< of every copy
+  double burden = 0;                 ///< what compute loses by a copy beside it: 1: all its time
   unsigned steps = 4;                ///< repetitions; the last one is reported
   double limit = 10;                 ///< a step that takes more than that times its own ends it
 };

@@ -113,6 +113,7 @@ def test_replay_is_the_recording() -> None:
         rate_out=1e9,
         rate_in=1e9,
         latency=0,
+        burden=0.0,
         steps=3,
         limit=10.0,
     )
@@ -123,7 +124,8 @@ def test_replay_is_the_recording() -> None:
 
 def test_too_small_a_budget_names_one() -> None:
     step = delta_torch.record(convolutions, fake=True)
-    how = {"host": 0, "rate_out": 1e9, "rate_in": 1e9, "latency": 0, "steps": 2, "limit": 10.0}
+    how = {"host": 0, "rate_out": 1e9, "rate_in": 1e9, "latency": 0, "burden": 0.0}
+    how |= {"steps": 2, "limit": 10.0}
     got = step.program.replay(policy="dtr", budget=4096, **how)
     assert got["verdict"] == "out of memory"
     assert "needs" in got["error"]

@@ -1,4 +1,4 @@
-"""PyTorch's operators by their schemas: what each reads, writes and makes, and what kind it is of."""
+"""PyTorch's operators by their schemas: what each reads, writes and makes, and its kind."""
 
 from __future__ import annotations
 

@@ -20,6 +20,8 @@ class Machine:
     bandwidth: of its memory, bytes per second.
     memory: bytes that it has. reserved: bytes of these that tensors can't have.
     copy: to the host and back, bytes per second in either direction. latency: of a copy, seconds.
+    burden: what operators lose by a copy beside them, of its time: 0 where copies have engines of
+        their own, 1 where the processor makes them.
     launch: the least that an operator takes, seconds.
     granularity: what its allocator rounds sizes up to.
     efficiency: by kind of operator, what it reaches of its flops and of its bandwidth, in place of
@@ -34,6 +36,7 @@ class Machine:
     copy: float
     reserved: int = 2**30
     latency: float = 10e-6
+    burden: float = 0.0
     launch: float = 4e-6
     granularity: int = 512
     efficiency: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -207,6 +210,7 @@ def _this_cpu() -> Machine:
             copy=copied / 2,
             reserved=0,
             latency=1e-6,
+            burden=1.0,
             launch=2 * _fastest(lambda: small.add(small)),
             granularity=64,
             source="measured on this machine",

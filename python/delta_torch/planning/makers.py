@@ -98,6 +98,8 @@ def _transformers(name: str, training: Training) -> Maker:
     def make(batch: int = 1) -> Step:
         config = transformers.AutoConfig.for_model(known, **training.config)
         config.use_cache = False  # of no use in training
+        if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+            config.decoder_start_token_id = 0
         model = _class_for(transformers, config).from_config(config)
         inputs = _inputs(config, model, batch, training)
         return _step(model, lambda: model(**inputs).loss, training)

@@ -280,6 +280,7 @@ class _Replays:
             rate_out=self._on.copy,
             rate_in=self._on.copy,
             latency=round(self._on.latency * 1e9),
+            burden=self._on.burden,
             steps=STEPS,
             limit=LIMIT,
         )

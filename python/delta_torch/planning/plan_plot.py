@@ -22,7 +22,7 @@ def draw(plan: Plan, file: str | os.PathLike[str]) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("Plan.plot needs Matplotlib: pip install matplotlib") from None
-    figure = Figure(figsize=(9.6, 4.2), dpi=150, layout="constrained")
+    figure = Figure(figsize=(10.5, 4.0), dpi=150, layout="constrained")
     times, parts = figure.subplots(1, 2, width_ratios=(3, 1.5))
     for i, batch in enumerate(plan.batches):
         _draw_times(times, batch, plan, _COLOURS[i % len(_COLOURS)])
@@ -101,7 +101,7 @@ def _draw_parts(axes, plan: Plan) -> None:
         handles[::-1],
         labels[::-1],
         frameon=False,
-        fontsize="x-small",
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
+        fontsize="small",
+        loc="upper left",
+        bbox_to_anchor=(1, 1),
     )
