@@ -22,6 +22,8 @@ class Machine:
     copy: to the host and back, bytes per second in either direction. latency: of a copy, seconds.
     burden: what operators lose by a copy beside them, of its time: 0 where copies have engines of
         their own, 1 where the processor makes them.
+    managing: what delta_torch itself takes for an operator, in seconds, where nothing else is done
+        meanwhile.
     launch: the least that an operator takes, seconds.
     granularity: what its allocator rounds sizes up to.
     efficiency: by kind of operator, what it reaches of its flops and of its bandwidth, in place of
@@ -37,6 +39,7 @@ class Machine:
     reserved: int = 2**30
     latency: float = 10e-6
     burden: float = 0.0
+    managing: float = 0.0
     launch: float = 4e-6
     granularity: int = 512
     efficiency: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -201,16 +204,20 @@ def _this_cpu() -> Machine:
         flops = 2 * 512**3 / _fastest(lambda: a @ a)
         source, target = torch.ones(8 << 20), torch.ones(8 << 20)
         copied = 2 * source.nbytes / _fastest(lambda: target.copy_(source))
+        # Into memory that is taken each time, as that of a tensor that comes back is.
+        renewed = source[: 4 << 20].nbytes / _fastest(source[: 4 << 20].clone)
         small = torch.ones(8)
         _measured[threads] = Machine(
             "cpu",
             {"float32": flops, "float64": flops / 2},
             bandwidth=copied,
             memory=_memory(),
-            copy=copied / 2,
+            copy=renewed,
             reserved=0,
             latency=1e-6,
             burden=1.0,
+            # On small models one operator takes 2 to 4 us more in a run, decisions included.
+            managing=2.5e-6,
             launch=2 * _fastest(lambda: small.add(small)),
             granularity=64,
             source="measured on this machine",

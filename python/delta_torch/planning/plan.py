@@ -284,12 +284,14 @@ class _Replays:
             steps=STEPS,
             limit=LIMIT,
         )
+        managing = round(self._on.managing * 1e9 * len(self._step.operations))
+        took = got["time_ns"] + managing
         return Point(
             budget_bytes=budget,
             share=budget / self._step.peak_bytes,
             verdict=got["verdict"],
-            step_ns=got["time_ns"],
-            overhead=got["time_ns"] / max(1, got["unmanaged_ns"]),
+            step_ns=took,
+            overhead=took / max(1, got["unmanaged_ns"]),
             bound=program.lower_bound(budget=budget + self._more, **rates),
             peak_bytes=got["peak_bytes"],
             host_peak_bytes=got["host_peak_bytes"],
