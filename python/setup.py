@@ -71,7 +71,8 @@ def link_into_clone() -> None:
 def delta_version() -> str:
     """delta's version, from its header."""
     header = INCLUDE / "delta/version.hpp"
-    if not header.exists() or not (ENGINE / "engine.cpp").exists():
+    sources = (header, ENGINE / "engine.cpp", BOUND / "replay/bound.cpp")
+    if not all(source.exists() for source in sources):
         fail(
             "delta's own sources are missing: build it in a clone of the whole repository, or from "
             "the source distribution"
