@@ -23,6 +23,7 @@ from .recording import (
     EFFECT_ONCE,
     END_OF_STEP,
     NEVER_REPLAY,
+    RANDOM,
     RUN,
     VARIABLE,
     Operation,
@@ -250,6 +251,8 @@ class Recorder(TorchDispatchMode):
             made.traits = NEVER_REPLAY
         elif made.updates:
             made.traits = EFFECT_ONCE
+        if op.random and repeatable:
+            made.traits |= RANDOM
         old = []
         for t in renewed:
             old.append(t.known.number)

@@ -16,7 +16,7 @@ from .. import _C
 
 # As in delta::trace::kind.
 CONSTANT, VARIABLE, RUN, SHARE, DROP, READ, WRITE, BACKWARD, END_OF_STEP = range(9)
-EFFECT_ONCE, NEVER_REPLAY = 2, 4
+RANDOM, EFFECT_ONCE, NEVER_REPLAY = 1, 2, 4
 
 ACTIVATION = "activations and temporaries"
 # What tensors are, in the order in which tables have them.
@@ -193,7 +193,8 @@ class Recording:
             line["outputs"] = [self.sizes[t] for t in o.outputs]
         if o.updates:
             line["updates"] = o.updates
-        traits = [n for n, bit in (("effect_once", 2), ("never_replay", 4)) if o.traits & bit]
+        names = (("random", RANDOM), ("effect_once", EFFECT_ONCE), ("never_replay", NEVER_REPLAY))
+        traits = [name for name, bit in names if o.traits & bit]
         if o.workspace:
             line["workspace"] = o.workspace
         if traits:
