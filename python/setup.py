@@ -32,8 +32,16 @@ CSRC = Path("csrc")
 INCLUDE = Path("delta_torch/include")
 ENGINE = Path("engine")
 COMPILING = Path("delta_torch/compiling")  # what users' policies are compiled with, too
+BOUND = Path("bound")
 # What lies elsewhere in a clone, and in the source distribution where it is named here.
-LINKED = {INCLUDE: Path("../include"), ENGINE: Path("../engine"), Path("LICENSE"): Path("../LICENSE")}
+LINKED = {
+    INCLUDE: Path("../include"),
+    ENGINE: Path("../engine"),
+    # Of the executor the package has the lower bound alone.
+    BOUND / "replay/bound.hpp": Path("../executor/replay/bound.hpp"),
+    BOUND / "replay/bound.cpp": Path("../executor/replay/bound.cpp"),
+    Path("LICENSE"): Path("../LICENSE"),
+}
 
 
 def fail(sentence: str) -> None:
@@ -53,9 +61,10 @@ def link_into_clone() -> None:
     The links are made, not committed: a checkout without symbolic links would hold files instead.
     """
     for place, target in LINKED.items():
-        # A link's target is relative to the folder that the link is in.
-        target = Path(os.path.relpath(target, place.parent))
-        if not place.exists() and (place.parent / target).exists():
+        if not place.exists() and target.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            # A link's target is relative to the folder that the link is in.
+            target = Path(os.path.relpath(target, place.parent))
             place.unlink(missing_ok=True)  # a link that leads nowhere
             place.symlink_to(target)
 
@@ -63,7 +72,8 @@ def link_into_clone() -> None:
 def delta_version() -> str:
     """delta's version, from its header."""
     header = INCLUDE / "delta/version.hpp"
-    if not header.exists() or not (ENGINE / "engine.cpp").exists():
+    sources = (header, ENGINE / "engine.cpp", BOUND / "replay/bound.cpp")
+    if not all(source.exists() for source in sources):
         fail(
             "delta's own sources are missing: build it in a clone of the whole repository, or from "
             "the source distribution"
@@ -137,8 +147,9 @@ def compile_flags(torch_includes: list[str]) -> list[str]:
 
 def extension(building: bool) -> setuptools.Extension:
     """delta_torch._C; not to be built, only its files are named, and PyTorch is not needed."""
-    sources = sorted(str(p) for folder in (CSRC, ENGINE) for p in folder.glob("*.cpp"))
-    headers = [p for folder in (CSRC, ENGINE) for p in folder.glob("*.hpp")]
+    folders = (CSRC, ENGINE, BOUND / "replay")
+    sources = sorted(str(p) for folder in folders for p in folder.glob("*.cpp"))
+    headers = [p for folder in folders for p in folder.glob("*.hpp")]
     headers += [p for p in (INCLUDE / "delta").rglob("*") if p.suffix in (".hpp", ".h")]
     headers += COMPILING.glob("*.hpp")
     depends = sorted(map(str, headers))
@@ -148,7 +159,8 @@ def extension(building: bool) -> setuptools.Extension:
     from torch.utils import cpp_extension
 
     made = cpp_extension.CppExtension("delta_torch._C", sources, depends=depends)
-    made.include_dirs = [str(p.absolute()) for p in (CSRC, ENGINE, INCLUDE, COMPILING)]
+    folders = (CSRC, ENGINE, BOUND, INCLUDE, COMPILING)
+    made.include_dirs = [str(p.absolute()) for p in folders]
     made.extra_compile_args = compile_flags(cpp_extension.include_paths())
     return made
 

@@ -18,6 +18,7 @@
 #include "errors.hpp"
 #include "managed_operator.hpp"
 #include "own_policies.hpp"
+#include "planning.hpp"
 #include "replaying.hpp"
 #include "session.hpp"
 #include "threads.hpp"
@@ -335,6 +336,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           const session::inside lock(s);
           if (s.on()) s.memory().reset_peak();
         }));
+  add_planning(m);
   m.def("key", [] { return std::string(c10::toString(dispatch_key())); });
 }
 

@@ -7,7 +7,9 @@
     print(run.report())
 
 What does not fit is dropped and computed again, or copied out to the host and back, and the
-results are the same bits.
+results are the same bits. Which budget would do, and on which device, is predicted by
+
+    print(delta_torch.plan(maker, device="h100", batches=[32, 64]))
 """
 
 from torch import OutOfMemoryError
@@ -15,6 +17,7 @@ from torch import OutOfMemoryError
 from ._version import __version__
 from .modules import keep
 from .own_policy import PolicyError, compile_policy
+from .planning import Machine, Plan, Recording, machines, plan, record
 from .report import Report
 from .run import Run, budget, pin, policies, step
 from .smallest_budget import FoundBudget, NoBudgetFound, find_budget
@@ -22,9 +25,12 @@ from .threads import attach
 
 __all__ = [
     "FoundBudget",
+    "Machine",
     "NoBudgetFound",
     "OutOfMemoryError",
+    "Plan",
     "PolicyError",
+    "Recording",
     "Report",
     "Run",
     "__version__",
@@ -33,7 +39,10 @@ __all__ = [
     "compile_policy",
     "find_budget",
     "keep",
+    "machines",
     "pin",
+    "plan",
     "policies",
+    "record",
     "step",
 ]

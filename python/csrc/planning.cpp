@@ -1,0 +1,164 @@
+// delta_torch: recorded steps for Python: made of arrays, replayed without the interpreter's lock.
+#include "planning.hpp"
+
+#include <torch/csrc/Exceptions.h>
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "recorded_step.hpp"
+#include "replay/bound.hpp"
+
+namespace py = pybind11;
+
+namespace delta_torch {
+
+namespace {
+
+using numbers = std::vector<std::int64_t>;
+
+// Of an operation: name, cost in ns, traits, inputs, outputs, updates, new versions, workspace.
+constexpr std::size_t fields = 8;
+
+std::uint32_t index_of(std::int64_t n) {
+  if (n < 0 || n >= delta::trace::none)
+    throw std::invalid_argument("a recorded step has an index that is out of range");
+  return static_cast<std::uint32_t>(n);
+}
+delta::bytes size_of(std::int64_t n) {
+  if (n < 0) throw std::invalid_argument("a recorded step has a negative size");
+  return delta::bytes{static_cast<std::uint64_t>(n)};
+}
+
+void add_operations(recorded_step& s, const numbers& operations) {
+  if (operations.size() % fields != 0)
+    throw std::invalid_argument("a recorded step has an operation that is cut off");
+  std::uint32_t first = 0;
+  for (std::size_t i = 0; i < operations.size(); i += fields) {
+    const std::int64_t* const o = &operations[i];
+    s.events.operations.push_back({.name = index_of(o[0]),
+                                   .cost = delta::nanoseconds{o[1]},
+                                   .first = first,
+                                   .inputs = index_of(o[3]),
+                                   .outputs = index_of(o[4]),
+                                   .updates = index_of(o[5]),
+                                   .workspace = size_of(o[7]),
+                                   .traits = static_cast<delta::trait>(o[2] & 7)});
+    s.replaced.push_back(index_of(o[6]));
+    const auto& made = s.events.operations.back();
+    first += made.inputs + made.outputs + made.updates;
+  }
+}
+
+// Who made each tensor.
+void name_producers(delta::trace& t) {
+  for (std::uint32_t i = 0; i < t.operations.size(); ++i) {
+    const auto& o = t.operations[i];
+    const std::size_t end = std::size_t{o.first} + o.inputs + o.outputs + o.updates;
+    if (end > t.lists.size())
+      throw std::invalid_argument("a recorded step has a list that is cut off");
+    for (const std::uint32_t out : t.outputs(o)) {
+      if (out >= t.tensors.size())
+        throw std::invalid_argument("a recorded step makes a tensor that it does not have");
+      t.tensors[out].producer = i;
+    }
+  }
+}
+
+std::unique_ptr<recorded_step> made(const numbers& sizes, const numbers& labels,
+                                    const numbers& operations, const numbers& lists,
+                                    const numbers& events, std::vector<std::string> names,
+                                    std::uint64_t granularity) {
+  auto s = std::make_unique<recorded_step>();
+  delta::trace& t = s->events;
+  t.names = std::move(names);
+  t.recorded_on.emplace().granularity = granularity;
+  if (labels.size() != sizes.size() || events.size() % 2 != 0)
+    throw std::invalid_argument("a recorded step has arrays whose lengths don't fit");
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    t.tensors.push_back({.size = size_of(sizes[i]),
+                         .name = labels[i] < 0 ? delta::trace::none : index_of(labels[i])});
+  for (const std::int64_t n : lists) t.lists.push_back(index_of(n));
+  add_operations(*s, operations);
+  name_producers(t);
+  for (std::size_t i = 0; i < events.size(); i += 2) {
+    if (events[i] < 0 || events[i] > static_cast<std::int64_t>(delta::trace::kind::end_of_step))
+      throw std::invalid_argument("a recorded step has an event of no known kind");
+    t.events.push_back({static_cast<delta::trace::kind>(events[i]), index_of(events[i + 1])});
+  }
+  check(*s);
+  return s;
+}
+
+const char* name_of(rehearsed::verdict v) {
+  switch (v) {
+    case rehearsed::verdict::fits:
+      return "fits";
+    case rehearsed::verdict::out_of_memory:
+      return "out of memory";
+    default:
+      return "too slow";
+  }
+}
+
+py::dict replayed(const recorded_step& s, const std::string& policy, std::int64_t budget,
+                  std::int64_t host, double rate_out, double rate_in, std::int64_t latency,
+                  double burden, unsigned steps, double limit) {
+  const rehearsal_machine on{.policy = policy,
+                             .budget = size_of(budget),
+                             .host = size_of(host),
+                             .rate_out = rate_out,
+                             .rate_in = rate_in,
+                             .latency = delta::nanoseconds{latency},
+                             .burden = burden,
+                             .steps = steps,
+                             .limit = limit};
+  const rehearsed r = [&] {
+    const py::gil_scoped_release others_may_run;
+    return rehearse(s, on);
+  }();
+  py::dict d;
+  d["verdict"] = name_of(r.what);
+  d["time_ns"] = r.time.count();
+  d["unmanaged_ns"] = r.unmanaged.count();
+  d["recompute_ns"] = r.recompute.count();
+  d["stall_ns"] = r.stall.count();
+  d["peak_bytes"] = r.peak.count;
+  d["host_peak_bytes"] = r.host_peak.count;
+  d["evictions"] = r.counts.evictions;
+  d["offloads"] = r.counts.offloads;
+  d["reloads"] = r.counts.reloads;
+  d["recomputes"] = r.counts.recomputes;
+  d["bytes_out"] = r.counts.bytes_out;
+  d["bytes_in"] = r.counts.bytes_in;
+  d["error"] = r.error;
+  d["smallest_budget"] = r.smallest_budget.count;
+  return d;
+}
+
+// Of time / unmanaged time, whatever the policy.
+double bound(const recorded_step& s, std::int64_t budget, double rate_out, double rate_in) {
+  const delta::executor::bound_machine on{size_of(budget), rate_out, rate_in};
+  const py::gil_scoped_release others_may_run;
+  return delta::executor::lower_bound(s.events, on);
+}
+
+}  // namespace
+
+void add_planning(py::module_& m) {
+  py::class_<recorded_step>(m, "RecordedStep")
+      .def(py::init(torch::wrap_pybind_function(made)), py::arg("sizes"), py::arg("labels"),
+           py::arg("operations"), py::arg("lists"), py::arg("events"), py::arg("names"),
+           py::arg("granularity"))
+      .def("replay", torch::wrap_pybind_function(replayed), py::arg("policy"), py::arg("budget"),
+           py::arg("host"), py::arg("rate_out"), py::arg("rate_in"), py::arg("latency"),
+           py::arg("burden"), py::arg("steps"), py::arg("limit"))
+      .def("lower_bound", torch::wrap_pybind_function(bound), py::arg("budget"),
+           py::arg("rate_out"), py::arg("rate_in"));
+}
+
+}  // namespace delta_torch

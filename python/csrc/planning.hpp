@@ -1,0 +1,11 @@
+// delta_torch: the class of recorded steps that the Python package's planning uses.
+#pragma once
+
+#include <torch/extension.h>
+
+namespace delta_torch {
+
+/// Adds it to the module.
+void add_planning(pybind11::module_&);
+
+}  // namespace delta_torch

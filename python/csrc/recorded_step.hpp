@@ -1,0 +1,56 @@
+// delta_torch: a recorded training step in memory, and its replay in virtual time by delta's own
+// managers: what the step would take on a machine that need not be there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "delta/error.hpp"
+#include "delta/observer.hpp"
+#include "delta/trace.hpp"
+#include "delta/units.hpp"
+
+namespace delta_torch {
+
+/// A step that can be repeated. Every tensor has one reference. Sources from before the first
+/// operation that the step keeps come once; all else comes again in every step, and what is left of
+/// it goes behind the step's end.
+struct recorded_step {
+  delta::trace events;
+  /// By operation: how many of its first inputs its first outputs are new versions of, in the same
+  /// blocks. A file says it as outputs beside inputs that are dropped next.
+  std::vector<std::uint32_t> replaced;
+};
+
+/// A machine and a policy to replay on it.
+struct rehearsal_machine {
+  std::string policy = "adaptive";
+  delta::bytes budget{}, host{};
+  double rate_out = 0, rate_in = 0;  ///< bytes per second
+  delta::nanoseconds latency{};      ///< of every copy
+  double burden = 0;                 ///< what compute loses by a copy beside it: 1: all its time
+  unsigned steps = 4;                ///< repetitions; the last one is reported
+  double limit = 10;                 ///< a step that takes more than that times its own ends it
+};
+
+/// What came of it; of the last step, but for the peaks, which are of all steps.
+struct rehearsed {
+  enum class verdict : std::uint8_t { fits, out_of_memory, too_slow };
+  verdict what = verdict::fits;
+  delta::nanoseconds time{}, unmanaged{}, recompute{}, stall{};
+  delta::bytes peak{}, host_peak{};
+  delta::counters counts;
+  std::string error;               ///< where it does not fit: delta's sentence
+  delta::bytes smallest_budget{};  ///< that it names; 0: none
+};
+
+/// Throws delta::bad_trace where the step breaks the rules of docs/traces.md, or does not end with
+/// the end of a step. Linear.
+void check(const recorded_step&);
+
+/// Replays it. The step keeps the rules. Throws delta::unknown_policy, and what the manager throws
+/// beside delta::budget_exceeded. Touches nothing of Python or PyTorch.
+[[nodiscard]] rehearsed rehearse(const recorded_step&, const rehearsal_machine&);
+
+}  // namespace delta_torch

@@ -1,0 +1,132 @@
+"""PyTorch's operators by their schemas: what each reads, writes and makes, and its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# By the operator's name without its namespace, overload and trailing underscore; of several
+# endings the first that fits. What is in no list is elementwise.
+_BY_NAME: dict[str, frozenset[str]] = {
+    "matmul": frozenset(
+        "mm addmm bmm baddbmm addbmm dot vdot mv addmv _scaled_mm _int_mm linear".split()
+    ),
+    "embedding": frozenset(
+        "embedding embedding_dense_backward embedding_bag _embedding_bag index index_select gather "
+        "index_add index_put _unsafe_index_put _index_put_impl index_copy index_fill scatter "
+        "scatter_add scatter_reduce take nonzero masked_select slice_backward select_backward "
+        "sort topk".split()
+    ),
+    "softmax": frozenset(
+        "_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data logsumexp "
+        "_safe_softmax nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward "
+        "cumsum cumprod".split()
+    ),
+    "reduction": frozenset(
+        "sum mean amax amin max min any all prod var std var_mean norm linalg_vector_norm argmax "
+        "argmin _foreach_norm".split()
+    ),
+    "pooling": frozenset(
+        "avg_pool2d avg_pool2d_backward max_pool2d_with_indices max_pool2d_with_indices_backward "
+        "_adaptive_avg_pool2d _adaptive_avg_pool2d_backward upsample_bilinear2d "
+        "upsample_bilinear2d_backward upsample_nearest2d upsample_nearest2d_backward".split()
+    ),
+    "random": frozenset(
+        "bernoulli native_dropout rand rand_like randn randn_like normal uniform randint "
+        "randint_like randperm exponential".split()
+    ),
+}
+_NOTHING = frozenset(
+    "empty empty_like empty_strided new_empty new_empty_strided empty_permuted _local_scalar_dense "
+    "resize set is_same_size _unsafe_view".split()
+)
+_OTHERS = frozenset(("prim", "profiler"))
+_RESIZING = frozenset(
+    "aten::resize_ aten::resize_as_ aten::set_ aten::resize_output_ aten::_resize_output_ "
+    "aten::swap_".split()
+)
+_WITH_STATISTICS = frozenset(
+    "aten::native_batch_norm aten::cudnn_batch_norm aten::miopen_batch_norm "
+    "aten::_native_batch_norm_legit aten::_batch_norm_with_update".split()
+)
+
+
+def kind_of(name: str) -> str:
+    """The kind of an operator, by its name without namespace: "matmul" of "addmm"."""
+    name = name.removesuffix("_")
+    for kind, names in _BY_NAME.items():
+        if name in names:
+            return kind
+    if name in _NOTHING:
+        return "nothing"
+    if "attention" in name:
+        return "attention"
+    if "convolution" in name:
+        return "convolution"
+    if "norm" in name and not name.startswith("_foreach"):
+        return "normalisation"
+    if name.startswith(("_foreach_", "_fused_", "_amp_foreach")):
+        return "optimizer"
+    return "elementwise"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What has to be known of an operator, from its schema."""
+
+    name: str  # "aten::addmm"
+    kind: str
+    arguments: tuple[str, ...]  # their names, in order
+    written: tuple[bool, ...]  # by argument
+    view: bool  # metadata alone
+    random: bool  # draws from a generator
+    resizes: bool  # may give its argument another size
+    statistics: bool  # writes running statistics, on which its outputs do not depend
+    composite: bool  # made of others
+
+
+def look_up(func: torch._ops.OpOverload) -> Operator:
+    """Reads the schema of an operator."""
+    schema = func._schema
+    statistics = schema.name in _WITH_STATISTICS
+    written = tuple(
+        bool(a.alias_info is not None and a.alias_info.is_write)
+        # native_batch_norm's schema does not say that it writes them.
+        or (statistics and a.name in ("running_mean", "running_var"))
+        for a in schema.arguments
+    )
+    aliases = [r.alias_info for r in schema.returns]
+    return Operator(
+        name=schema.name,
+        kind=kind_of(schema.name.rpartition("::")[2]),
+        arguments=tuple(a.name for a in schema.arguments),
+        written=written,
+        # Those of prim, as `device`, ask about a tensor; those of the profiler touch none.
+        view=func.namespace in _OTHERS
+        or bool(aliases)
+        and not any(written)
+        and all(a is not None and not a.is_write for a in aliases),
+        random=torch.Tag.nondeterministic_seeded in func.tags
+        or not schema.name.startswith("aten::"),
+        resizes=schema.name in _RESIZING,
+        statistics=statistics,
+        composite=_has_kernel(func, "CompositeImplicitAutograd") and not _has_kernel(func, "CPU"),
+    )
+
+
+def _has_kernel(func: torch._ops.OpOverload, key: str) -> bool:
+    if func.namespace in _OTHERS:
+        return False  # some are not among the dispatcher's
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of an argument or result: itself, or those in lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
