@@ -40,10 +40,12 @@ def fastest(make: Maker, steps: int) -> float:
     return min(times[LEARNING:])
 
 
-def under(make: Maker, steps: int, size: int, policy: str) -> float | None:
+def under(
+    make: Maker, steps: int, size: int, policy: str, host: int | str = "8GiB"
+) -> float | None:
     """The same in a run; None: out of memory."""
     try:
-        with delta_torch.budget(size, policy=policy, host="8GiB"):
+        with delta_torch.budget(size, policy=policy, host=host):
             return fastest(make, steps)
     except torch.OutOfMemoryError:
         return None

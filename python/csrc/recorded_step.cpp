@@ -9,6 +9,7 @@
 
 #include "delta/engine/engine.hpp"
 #include "delta/storage/simulated.hpp"
+#include "own_policies.hpp"
 
 namespace delta_torch {
 
@@ -178,7 +179,7 @@ void check(const recorded_step& s) {
 
 rehearsed rehearse(const recorded_step& s, const rehearsal_machine& on) {
   delta::simulated memory(memory_of(s, on));
-  const auto manager = delta::make_manager(on.policy, delta::over(memory));
+  const auto manager = make_manager_of(on.policy, delta::over(memory), {});
   player play(*manager, s);
   rehearsed r;
   r.unmanaged = delta::total_cost(s.events);

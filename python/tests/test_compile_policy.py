@@ -115,6 +115,17 @@ def test_heuristic(headers, training, cache) -> None:
     assert trained.report.peak_bytes <= trained.report.budget_bytes
     assert trained.report.evictions + trained.report.offloads > 0
     assert variable(cache, "heaviest", "asked").value > 0
+    # It can be planned with, too.
+    device = delta_torch.Machine("small", {"float32": 1e12}, 1e11, 2**34, 1e10)
+
+    def maker():
+        made = make()
+        return lambda: made.step(0)
+
+    before = variable(cache, "heaviest", "asked").value
+    planned = delta_torch.plan(maker, device=device, policy="heaviest", shares=[0.6])
+    assert planned.policy == "heaviest" and planned.batches[0].points[-1].fits
+    assert variable(cache, "heaviest", "asked").value > before
     # Errors list it beside delta's own.
     with pytest.raises(ValueError, match="there is no policy 'light'; .*, heaviest"):
         delta_torch.budget("1GiB", policy="light")

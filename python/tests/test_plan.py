@@ -49,9 +49,11 @@ def test_machines() -> None:
     assert machine("h100").flops_of(torch.float32, tf32=False) == 67e12
     assert SMALL.flops_of(torch.bfloat16, tf32=True) == 1e12
     with pytest.raises(ValueError, match="bandwidth of the machine 'x' is above 0"):
-        Machine("x", {"float32": 1e12}, bandwidth=0, memory=1, copy=1)
+        Machine("x", {"float32": 1e12}, bandwidth=0, memory=2**40, copy=1)
     with pytest.raises(ValueError, match="needs flops of float32"):
-        Machine("x", {}, bandwidth=1, memory=1, copy=1)
+        Machine("x", {}, bandwidth=1, memory=2**40, copy=1)
+    with pytest.raises(ValueError, match=r"of the memory of the machine 'x' .* can't be reserved"):
+        delta_torch.Machine("x", {"float32": 1e12}, 1e11, 2**30, 1e10)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_convolutions_count_their_groups() -> None:
     def cost(groups: int, backward: bool) -> float:
         image, weight = torch.randn(2, 8, 16, 16), torch.randn(8, 8 // groups, 3, 3)
         rest = ([1, 1], [1, 1], [1, 1], False, [0, 0], groups)
-        price = Roofline(Machine("x", {"float32": 1.0}, bandwidth=1e30, memory=1, copy=1))
+        price = Roofline(Machine("x", {"float32": 1.0}, bandwidth=1e30, memory=2**40, copy=1))
         made = torch.ops.aten.convolution(image, weight, None, *rest)
         func, arguments = torch.ops.aten.convolution.default, (image, weight, None, *rest)
         if backward:

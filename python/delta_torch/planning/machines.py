@@ -56,6 +56,11 @@ class Machine:
         ):
             if not value > 0:
                 raise ValueError(f"{what} of the machine {self.name!r} is above 0, not {value!r}")
+        if not 0 <= self.reserved < self.memory:
+            raise ValueError(
+                f"of the memory of the machine {self.name!r} ({self.memory:,} bytes), "
+                f"{self.reserved:,} can't be reserved"
+            )
 
     @property
     def usable(self) -> int:
