@@ -38,8 +38,10 @@ def recordings(make: Maker) -> dict[str, delta_torch.Recording]:
 
 
 def predicted(recording: delta_torch.Recording, shares: list[float], host: str) -> dict:
+    """Time over the unmanaged one by share; None: it does not fit."""
     (plan,) = delta_torch.plan(recording, device="cpu", shares=shares, host=host).batches
-    return {p.share: p.overhead if p.fits else None for p in plan.points}
+    said = {share: min(plan.points, key=lambda p: abs(p.share - share)) for share in shares}
+    return {share: p.overhead if p.fits else None for share, p in said.items()}
 
 
 def main() -> None:
