@@ -307,6 +307,15 @@ def test_exceptions_in_hooks() -> None:
     assert outside.made_bytes >= 256
 
 
+@pytest.fixture
+def interruptions():
+    """Interrupts raise KeyboardInterrupt, also in a program that a shell has put in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptions")
 def test_an_interruption() -> None:
     class Interrupts(nn.Module):
         def forward(self, x):
