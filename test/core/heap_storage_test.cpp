@@ -340,7 +340,8 @@ TEST_CASE("heap_storage: nothing is copied early, as a copy hides behind no kern
     for (const tensor_id t : all) m.drop(m.run({.inputs = {t}, .outputs = {512_B}}, [](call&) {}));
     m.end_of_step();
   }
-  CHECK(m.counts().reloads >= 4u * 8u);
+  // At most four of the eight are there when a step begins.
+  CHECK(m.counts().reloads >= 5u * 4u);
   CHECK(m.counts().prefetches == 0);
   CHECK(m.counts().copies_ahead == 0);
 }
