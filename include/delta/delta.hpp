@@ -27,8 +27,10 @@
 // Where bytes are: in virtual time, in one region of a device.
 #include "delta/storage/arena.hpp"
 #include "delta/storage/device.hpp"
+#include "delta/storage/device_heap.hpp"
 #include "delta/storage/heap_storage.hpp"
 #include "delta/storage/host_device.hpp"
+#include "delta/storage/memory_source.hpp"
 #include "delta/storage/simulated.hpp"
 #include "delta/storage/storage.hpp"
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/storage/machine_engines.hpp"
 #include "delta/detail/storage/storage_rules.hpp"
 #include "delta/storage/device.hpp"
 #include "delta/storage/simulated.hpp"
@@ -44,93 +45,72 @@ class device_engines {
  public:
   // Takes both memories. Throws what the device throws; then nothing is kept.
   device_engines(D& device, const arena_options& o)
-      : device_(&device),
+      : real_(device),
         device_memory_(device.device_memory(o.capacity)),
         host_memory_(device.host_memory(o.host_capacity)) {
     if (o.virtual_clock) model_.emplace(*o.virtual_clock);
   }
 
   stamp copy(direction d, std::uint64_t device, std::uint64_t host, bytes n, const fence& after) {
-    std::byte* const there = device_memory_ + device;
-    std::byte* const here = host_memory_ + host;
-    const bool out = d == direction::out;
-    const stamp real = device_->copy(d, out ? here : there, out ? there : here, n, real_of(after));
+    const stamp real =
+        real_.copy(d, device_memory_ + device, host_memory_ + host, n, real_of(after));
     return model_ ? note(model_->copy(d, device, host, n, after), real) : real;
   }
   void begin(const fence& after) {
     // A kernel must not start early on the device either: the model only says what time it is.
-    device_->begin(real_of(after));
+    real_.begin(real_of(after));
     if (model_) model_->begin(after);
   }
   void move(std::uint64_t to, std::uint64_t from, std::uint64_t n) {
-    device_->move(device_memory_ + to, device_memory_ + from, bytes{n});
+    device().move(device_memory_ + to, device_memory_ + from, bytes{n});
   }
   stamp end_moves(bytes n) {
-    const stamp real = device_->end();
+    const stamp real = device().end();
     return model_ ? note(model_->end_moves(n), real) : real;
   }
   stamp end(nanoseconds cost) {
-    const stamp real = device_->end();
+    const stamp real = device().end();
     return model_ ? note(model_->end(cost), real) : real;
   }
   // By the model where there is one: its yes makes the device's true, so the answer is the same on
   // every run, however fast the device is.
   bool reached(stamp s) {
-    if (!model_) return device_->reached(s);
+    if (!model_) return real_.reached(s);
     if (!model_->reached(s)) return false;
-    device_->wait(real_of(s));
+    real_.wait(real_of(s));
     return true;
   }
   void wait(stamp s) {
     if (model_) model_->wait(s);
-    device_->wait(model_ ? real_of(s) : s);
+    real_.wait(model_ ? real_of(s) : s);
   }
   std::optional<nanoseconds> elapsed(stamp s) {
-    return model_ ? model_->elapsed(s) : device_->elapsed(s);
+    return model_ ? model_->elapsed(s) : real_.elapsed(s);
   }
-  // A device need not know.
-  std::optional<nanoseconds> began(stamp s) {
-    if (model_) return model_->began(s);
-    if constexpr (times_beginnings<D>) return device_->began(s);
-    return std::nullopt;
-  }
-  // What a device does not say is nothing, and that work took what it would have taken alone.
+  std::optional<nanoseconds> began(stamp s) { return model_ ? model_->began(s) : real_.began(s); }
+  std::optional<nanoseconds> alone(stamp s) { return model_ ? model_->alone(s) : real_.alone(s); }
   [[nodiscard]] double burden(direction d) const {
-    if (model_) return model_->burden(d);
-    if constexpr (knows_burdens<D>) return device_->burden(d);
-    return 0;
+    return model_ ? model_->burden(d) : real_.burden(d);
   }
-  std::optional<nanoseconds> alone(stamp s) {
-    if (model_) return model_->alone(s);
-    if constexpr (times_work_alone<D>) return device_->alone(s);
-    return device_->elapsed(s);
-  }
-  [[nodiscard]] nanoseconds now() const { return model_ ? model_->now() : device_->now(); }
-  [[nodiscard]] nanoseconds waited() const { return model_ ? model_->waited() : device_->waited(); }
-  [[nodiscard]] double rate(direction d) const {
-    return model_ ? model_->rate(d) : device_->rate(d);
-  }
-  // The device's word where it gives one.
+  [[nodiscard]] nanoseconds now() const { return model_ ? model_->now() : real_.now(); }
+  [[nodiscard]] nanoseconds waited() const { return model_ ? model_->waited() : real_.waited(); }
+  [[nodiscard]] double rate(direction d) const { return model_ ? model_->rate(d) : real_.rate(d); }
   [[nodiscard]] double move_rate() const {
-    if (model_) return model_->move_rate();
-    if constexpr (knows_its_move_rate<D>) return device_->move_rate();
-    return assumed_move_rate;
+    return model_ ? model_->move_rate() : real_.move_rate();
   }
   [[nodiscard]] nanoseconds latency(direction d) const {
-    return model_ ? model_->latency(d) : device_->latency(d);
+    return model_ ? model_->latency(d) : real_.latency(d);
   }
   [[nodiscard]] nanoseconds backlog(direction d) const {
-    return model_ ? model_->backlog(d) : device_->backlog(d);
+    return model_ ? model_->backlog(d) : real_.backlog(d);
   }
 
-  // A copy that is over when it returns, of bytes that nobody uses; the model knows nothing of it.
+  // The model knows nothing of it.
   void copy_now(direction d, std::uint64_t device, std::byte* host, bytes n) {
-    std::byte* const there = device_memory_ + device;
-    const bool out = d == direction::out;
-    device_->wait(device_->copy(d, out ? host : there, out ? there : host, n, {}));
+    real_.copy_now(d, device_memory_ + device, host, n);
   }
 
-  [[nodiscard]] D& device() const noexcept { return *device_; }
+  [[nodiscard]] D& device() const noexcept { return real_.machine(); }
   [[nodiscard]] std::byte* device_memory() const noexcept { return device_memory_; }
   [[nodiscard]] std::byte* host_memory() const noexcept { return host_memory_; }
 
@@ -150,7 +130,7 @@ class device_engines {
   // Amortised O(1).
   stamp note(stamp model, stamp real) {
     track& t = tracks_[static_cast<std::size_t>(model.where)];
-    while (t.first < t.pairs.size() && device_->reached({model.where, t.pairs[t.first].real}))
+    while (t.first < t.pairs.size() && real_.reached({model.where, t.pairs[t.first].real}))
       ++t.first;
     if (t.first > t.pairs.size() / 2) {
       t.pairs.erase(t.pairs.begin(), t.pairs.begin() + static_cast<std::ptrdiff_t>(t.first));
@@ -177,7 +157,7 @@ class device_engines {
     return real;
   }
 
-  D* device_;
+  machine_engines<D> real_;
   std::byte* device_memory_;
   std::byte* host_memory_;
   std::optional<virtual_engines> model_;

@@ -1,6 +1,6 @@
-// delta: the concept Device: two memories and three serial engines, what an arena needs of a
-// machine. The fences that a Device is given are all that it must obey; who waits for whom is
-// decided in storage_rules.
+// delta: the concepts Engines and Device: three serial engines, what a device_heap needs of a
+// machine; and two memories beside them, for an arena. The fences that these are given are all that
+// they must obey; who waits for whom is decided in storage_rules.
 #pragma once
 
 #include <concepts>
@@ -36,7 +36,7 @@ concept has_two_memories = requires(D& d, bytes n) {
 
 /// `copy(direction, to, from, size, after)`, with any address on the host's side, queues a copy on
 /// that direction's engine, to start when `after` is reached. A copy of zero bytes still gives a
-/// stamp.
+/// stamp; its addresses may be null.
 template <class D>
 concept copies_both_ways =
     requires(D& d, direction way, std::byte* to, const std::byte* from, bytes n, const fence& f) {
@@ -44,15 +44,19 @@ concept copies_both_ways =
     };
 
 /// `begin(after)` makes the compute engine wait before what is queued next, `end()` gives the stamp
-/// of all that was queued on it so far. `move(to, from, size)`, between the two, moves bytes within
-/// the device on the compute engine; the ranges may overlap, as with memmove.
+/// of all that was queued on it so far, after a `begin`. `begin` may be called again before `end`,
+/// and without one.
 template <class D>
-concept brackets_compute =
-    requires(D& d, const fence& f, std::byte* to, const std::byte* from, bytes n) {
-      { d.begin(f) } -> std::same_as<void>;
-      { d.move(to, from, n) } -> std::same_as<void>;
-      { d.end() } -> std::same_as<stamp>;
-    };
+concept brackets_compute = requires(D& d, const fence& f) {
+  { d.begin(f) } -> std::same_as<void>;
+  { d.end() } -> std::same_as<stamp>;
+};
+/// `move(to, from, size)`, between the two, moves bytes within the device on the compute engine;
+/// the ranges may overlap, as with memmove.
+template <class D>
+concept moves_bytes = requires(D& d, std::byte* to, const std::byte* from, bytes n) {
+  { d.move(to, from, n) } -> std::same_as<void>;
+};
 
 /// As in Storage: `reached` asks, `wait` makes the host wait, `elapsed` may know what work took. A
 /// device that never knows leaves the manager to guess what is dear to recompute, by bytes.
@@ -73,8 +77,8 @@ concept knows_time_and_rates = requires(const D& d, direction way) {
   { d.backlog(way) } -> std::same_as<nanoseconds>;
 };
 
-/// Detected, with defaults in the arena. `native_stream()`: what a kernel is launched on (default:
-/// null).
+/// Detected, with defaults in the storages. `native_stream()`: what a kernel is launched on
+/// (default: null).
 template <class D>
 concept launches_on_a_stream = requires(D& d) {
   { d.native_stream() } -> std::convertible_to<void*>;
@@ -113,6 +117,15 @@ concept right_burden_of_device_or_none = knows_burdens<D> || !detail::names_burd
 template <class D>
 concept right_alone_of_device_or_none = times_work_alone<D> || !detail::names_alone<D>;
 
+/// What a machine must have for a device_heap, whose memory is a framework's: work of three engines
+/// on addresses that they are told. `static_assert(delta::explain_engines<my_engines>());` says
+/// what is missing.
+template <class D>
+concept Engines = copies_both_ways<D> && brackets_compute<D> && answers_for_stamps<D> &&
+                  knows_time_and_rates<D> && right_stream_of_device_or_none<D> &&
+                  right_began_of_device_or_none<D> && right_move_rate_of_device_or_none<D> &&
+                  right_burden_of_device_or_none<D> && right_alone_of_device_or_none<D>;
+
 /// What a machine must have for an arena: 14 functions in five groups. In outline, where everything
 /// is done at once:
 ///
@@ -126,33 +139,12 @@ concept right_alone_of_device_or_none = times_work_alone<D> || !detail::names_al
 ///   };
 ///   static_assert(delta::explain_device<my_device>());
 template <class D>
-concept Device =
-    has_two_memories<D> && copies_both_ways<D> && brackets_compute<D> && answers_for_stamps<D> &&
-    knows_time_and_rates<D> && right_stream_of_device_or_none<D> &&
-    right_began_of_device_or_none<D> && right_move_rate_of_device_or_none<D> &&
-    right_burden_of_device_or_none<D> && right_alone_of_device_or_none<D>;
+concept Device = Engines<D> && has_two_memories<D> && moves_bytes<D>;
 
-/// Of a Device: a sentence per group of functions that is not there as a whole, and per optional
-/// function that is wrong. An arena says them of its device.
+namespace detail {
+// What both are told of functions that are there, or not.
 template <class D>
-consteval bool explain_device() {
-  static_assert(has_two_memories<D>,
-                "a Device needs 'std::byte* device_memory(delta::bytes)' and "
-                "'std::byte* host_memory(delta::bytes)'");
-  static_assert(copies_both_ways<D>,
-                "a Device needs 'delta::stamp copy(delta::direction, std::byte* to, const "
-                "std::byte* from, delta::bytes, const delta::fence& after)'");
-  static_assert(brackets_compute<D>,
-                "a Device needs 'void begin(const delta::fence& after)', 'void move(std::byte* to, "
-                "const std::byte* from, delta::bytes)' and 'delta::stamp end()'");
-  static_assert(answers_for_stamps<D>,
-                "a Device needs 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and "
-                "'std::optional<delta::nanoseconds> elapsed(delta::stamp)'");
-  static_assert(knows_time_and_rates<D>,
-                "a Device needs 'delta::nanoseconds now() const', 'delta::nanoseconds waited() "
-                "const', 'double rate(delta::direction) const', 'delta::nanoseconds "
-                "latency(delta::direction) const' and 'delta::nanoseconds "
-                "backlog(delta::direction) const'");
+consteval bool explain_optional_of_device() {
   static_assert(right_stream_of_device_or_none<D>,
                 "'native_stream' is there, but not as 'void* native_stream()'");
   static_assert(right_began_of_device_or_none<D>,
@@ -166,6 +158,50 @@ consteval bool explain_device() {
                 "'alone' is there, but not as "
                 "'std::optional<delta::nanoseconds> alone(delta::stamp)'");
   return true;
+}
+}  // namespace detail
+
+/// Of a Device: a sentence per group of functions that is not there as a whole, and per optional
+/// function that is wrong. An arena says them of its device.
+template <class D>
+consteval bool explain_device() {
+  static_assert(has_two_memories<D>,
+                "a Device needs 'std::byte* device_memory(delta::bytes)' and "
+                "'std::byte* host_memory(delta::bytes)'");
+  static_assert(copies_both_ways<D>,
+                "a Device needs 'delta::stamp copy(delta::direction, std::byte* to, const "
+                "std::byte* from, delta::bytes, const delta::fence& after)'");
+  static_assert(brackets_compute<D> && moves_bytes<D>,
+                "a Device needs 'void begin(const delta::fence& after)', 'void move(std::byte* to, "
+                "const std::byte* from, delta::bytes)' and 'delta::stamp end()'");
+  static_assert(answers_for_stamps<D>,
+                "a Device needs 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and "
+                "'std::optional<delta::nanoseconds> elapsed(delta::stamp)'");
+  static_assert(knows_time_and_rates<D>,
+                "a Device needs 'delta::nanoseconds now() const', 'delta::nanoseconds waited() "
+                "const', 'double rate(delta::direction) const', 'delta::nanoseconds "
+                "latency(delta::direction) const' and 'delta::nanoseconds "
+                "backlog(delta::direction) const'");
+  return detail::explain_optional_of_device<D>();
+}
+
+/// The same of Engines. A device_heap says them of its machine.
+template <class D>
+consteval bool explain_engines() {
+  static_assert(copies_both_ways<D>,
+                "Engines need 'delta::stamp copy(delta::direction, std::byte* to, const std::byte* "
+                "from, delta::bytes, const delta::fence& after)'");
+  static_assert(brackets_compute<D>,
+                "Engines need 'void begin(const delta::fence& after)' and 'delta::stamp end()'");
+  static_assert(answers_for_stamps<D>,
+                "Engines need 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and "
+                "'std::optional<delta::nanoseconds> elapsed(delta::stamp)'");
+  static_assert(knows_time_and_rates<D>,
+                "Engines need 'delta::nanoseconds now() const', 'delta::nanoseconds waited() "
+                "const', 'double rate(delta::direction) const', 'delta::nanoseconds "
+                "latency(delta::direction) const' and 'delta::nanoseconds "
+                "backlog(delta::direction) const'");
+  return detail::explain_optional_of_device<D>();
 }
 
 namespace detail {
@@ -193,6 +229,9 @@ struct device_archetype {
 template <class D>
 using checked_device =
     std::conditional_t<explain_device<D>() && Device<D>, D, const device_archetype>;
+template <class D>
+using checked_engines =
+    std::conditional_t<explain_engines<D>() && Engines<D>, D, const device_archetype>;
 }  // namespace detail
 
 static_assert(Device<detail::device_archetype> && Device<const detail::device_archetype>);

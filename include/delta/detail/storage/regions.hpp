@@ -31,6 +31,8 @@ struct stretch {
 
   /// Whom the next writer waits for; readers wait for `written` alone.
   [[nodiscard]] fence users() const noexcept { return fence{written}.join(read); }
+  /// What a copy of it copies.
+  [[nodiscard]] bytes content() const noexcept { return bytes{size}; }
   /// One writer replaces all users: it was ordered behind them, so waiting for it suffices.
   void write_at(stamp s) noexcept { written = fence{}.join(s), read = {}; }
 };
@@ -51,6 +53,8 @@ class region {
  public:
   /// No row: before the first stretch, behind the last.
   static constexpr std::uint32_t none = 0xffffffffu;
+  using row = stretch;
+  static constexpr bool can_move = true;
   /// The stretches from one hole to another, both included, between which `moved` bytes are in the
   /// way. Row numbers: valid until anything is placed or released.
   struct window {
@@ -92,8 +96,9 @@ class region {
 
   /// A stretch of `n` bytes (any number; rounding is the caller's), or nullopt when no hole is as
   /// large. Nothing moves. A stretch of zero bytes has a row but no place, and always fits. If the
-  /// heap throws nothing has changed.
-  [[nodiscard]] std::optional<std::uint32_t> place(std::uint64_t n, lifetime life) {
+  /// heap throws nothing has changed. What was asked for before rounding makes no difference here.
+  [[nodiscard]] std::optional<std::uint32_t> place(std::uint64_t n, lifetime life,
+                                                   std::uint64_t /*asked*/ = 0) {
     if (n == 0 || !places_) {
       if (n > capacity_ - used_) return std::nullopt;
       const std::uint32_t i = fresh_row();

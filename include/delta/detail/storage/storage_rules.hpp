@@ -1,7 +1,7 @@
 // delta: the rules of a storage, written once for every kind of engines: who may have which bytes,
-// and what must be over before they are touched. Below it are a region per memory (places) and
-// `Engines` (work and time); above it are `simulated` and `arena`, which differ in their engines
-// only. So a decision in virtual time and one on a machine can't follow different rules.
+// and what must be over before they are touched. Below it are `Places` of each memory and `Engines`
+// (work and time); above it are `simulated` and `arena`, which differ in their engines only, and
+// `device_heap`, whose places are allocations. So no two of them can follow different rules.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,9 @@
 
 namespace delta::detail {
 
-/// The Storage calls, written once: two regions, and the fences between three engines, whatever
-/// these are (virtual ones in simulated.hpp, a device's in arena.hpp). Every stretch of memory
+/// The Storage calls, written once: places in two memories (a `region`, or `allocations`), and the
+/// fences between three engines, whatever these are (virtual ones in simulated.hpp, a device's in
+/// arena.hpp). Every stretch of memory
 /// knows who wrote it last and who reads it since; a call joins the fences of what it touches,
 /// queues its work behind them, and leaves its own stamp. The eight transfer rules are kept here
 /// and nowhere else:
@@ -40,8 +41,10 @@ namespace delta::detail {
 ///
 /// `Engines` throws where its device does. Whatever throws leaves the books in order, and every
 /// token with its owner: the device's bytes may then be half moved, so the manager is poisoned.
-template <class Engines>
+template <class Engines, class Places = region>
 class storage_rules {
+  using row = typename Places::row;
+
  public:
   storage_rules(const storage_rules&) = delete;
   storage_rules& operator=(const storage_rules&) = delete;
@@ -54,28 +57,31 @@ class storage_rules {
   [[nodiscard]] std::optional<block> allocate(bytes n, lifetime life) {
     const bytes size = rounded(n);
     // The first test also keeps rounding from wrapping round.
-    if (n > capacity() || size > capacity() - used()) return std::nullopt;
-    auto row = device_.place(size.count, life);
-    if (!row && moving_ && !running_) {
-      const auto window =
-          device_.cheapest_window(size.count, [&](stretch& r) { return r.holds || copying(r); });
-      if (window) {
-        moves_ += device_.close(*window, life, engines_);
-        moved_ += bytes{window->moved};
-        row = device_.place(size.count, life);
+    if (n > capacity() || size > saturating_sub(capacity(), used())) return std::nullopt;
+    auto i = device_.place(size.count, life, n.count);
+    if constexpr (Places::can_move) {
+      if (const auto w = i ? std::nullopt : window_for(size)) {
+        moves_ += device_.close(*w, life, engines_);
+        moved_ += bytes{w->moved};
+        i = device_.place(size.count, life);
       }
     }
-    if (!row) return std::nullopt;
-    if (running_) join_operator(*row);
-    return block{*row};
+    if (!i) return std::nullopt;
+    try {
+      if (running_) join_operator(*i);
+    } catch (...) {
+      device_.release(*i);
+      throw;
+    }
+    return block{*i};
   }
   /// Makes a hole at once: the fence of the last users stays with the hole, so nobody has to wait
   /// for them here (rule 2). It may be freed while a copy reads it, and while the operator runs
   /// that it was allocated in. O(log holes), no heap.
   void free(block&& b) noexcept {
-    const std::uint32_t row = std::exchange(b, block{}).index();
-    if (running_) leave_operator(row);
-    device_.release(row);
+    const std::uint32_t i = std::exchange(b, block{}).index();
+    if (running_) leave_operator(i);
+    device_.release(i);
   }
   void free(slab&& h) noexcept { host_.release(std::exchange(h, slab{}).index()); }
 
@@ -83,12 +89,11 @@ class storage_rules {
   /// side has no hole that is large enough. Slabs do not move, so free bytes in pieces do not help.
   /// O(log holes).
   [[nodiscard]] std::optional<transfer> copy_out(block& b) {
-    const std::uint64_t size = device_[b.index()].size;
-    const auto row = host_.place(size, lifetime::transient);
-    if (!row) return std::nullopt;
-    slab h{*row};
-    stretch& from = device_[b.index()];
-    stretch& to = host_[*row];
+    row& from = device_[b.index()];
+    const auto i = host_.place(from.size, lifetime::transient, from.content().count);
+    if (!i) return std::nullopt;
+    slab h{*i};
+    row& to = host_[*i];
     const fence after = fence{from.written}.join(to.users());  // rules 1 and 6
     const stamp done = queue_copy(direction::out, from, to, after, h);
     from.read.join(done);  // rule 2
@@ -98,8 +103,8 @@ class storage_rules {
   /// Queues a copy back; takes both. Block and slab have the same size: the slab was copied out of
   /// such a block. O(1).
   [[nodiscard]] transfer copy_in(slab&& h, block&& b) {
-    stretch& from = host_[h.index()];
-    stretch& to = device_[b.index()];
+    row& from = host_[h.index()];
+    row& to = device_[b.index()];
     assert(from.size == to.size && "a slab goes back into a block of its size");
     const fence after = fence{from.written}.join(to.users());  // rules 3 and 4
     slab none;
@@ -195,10 +200,9 @@ class storage_rules {
   /// which weighs it against releasing a window. O(blocks).
   [[nodiscard]] std::optional<bytes> bytes_to_move(bytes n) {
     if (n == bytes{}) return moving_ ? std::optional(n) : std::nullopt;
-    if (!moving_ || running_) return std::nullopt;
-    const auto window = device_.cheapest_window(rounded(n).count,
-                                                [&](stretch& r) { return r.holds || copying(r); });
-    return window ? std::optional(bytes{window->moved}) : std::nullopt;
+    if constexpr (Places::can_move)
+      if (const auto w = window_for(rounded(n))) return bytes{w->moved};
+    return std::nullopt;
   }
   /// Bytes per second at which blocks move together; 0: moving takes no time.
   [[nodiscard]] double move_rate() const { return engines_.move_rate(); }
@@ -206,7 +210,7 @@ class storage_rules {
   /// token's index) and the holes between them. O(blocks).
   template <class F>
   void walk_blocks(F&& f) const {
-    device_.walk([&](std::uint32_t row, const stretch& r) { f(row, bytes{r.size}, r.used); });
+    device_.walk([&](std::uint32_t i, const row& r) { f(i, bytes{r.size}, r.used); });
   }
   /// How many blocks were moved to make room, and how many bytes these were.
   [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
@@ -220,61 +224,53 @@ class storage_rules {
  protected:
   storage_rules(bytes capacity, bytes host_capacity, std::uint64_t granularity, bool moving,
                 Engines engines, bool places = true)
+      : storage_rules(granularity, moving, Places{round_down(capacity, granularity), places},
+                      Places{round_down(host_capacity, granularity), places}, std::move(engines)) {}
+  storage_rules(std::uint64_t granularity, bool moving, Places device, Places host, Engines engines)
       : granularity_(granularity),
         moving_(moving),
-        device_(round_down(capacity), places),
-        host_(round_down(host_capacity), places),
+        device_(std::move(device)),
+        host_(std::move(host)),
         engines_(std::move(engines)) {}
   // Protected: nobody deletes a storage through it, so nothing needs to be virtual.
   ~storage_rules() = default;
 
   [[nodiscard]] Engines& engines() noexcept { return engines_; }
   [[nodiscard]] const Engines& engines() const noexcept { return engines_; }
+  [[nodiscard]] Places& device() noexcept { return device_; }
+  [[nodiscard]] const Places& device() const noexcept { return device_; }
+  [[nodiscard]] Places& host() noexcept { return host_; }
+  [[nodiscard]] const Places& host() const noexcept { return host_; }
+  [[nodiscard]] bool running() const noexcept { return running_; }
   [[nodiscard]] std::uint64_t offset(const block& b) const { return device_[b.index()].offset; }
   [[nodiscard]] std::uint64_t offset(const slab& h) const { return host_[h.index()].offset; }
 
- private:
   // A granule that is not whole can't be given out.
-  [[nodiscard]] bytes round_down(bytes n) const noexcept {
-    assert(granularity_ > 0 && (granularity_ & (granularity_ - 1)) == 0);
-    return bytes{n.count & ~(granularity_ - 1)};
+  [[nodiscard]] static bytes round_down(bytes n, std::uint64_t granularity) noexcept {
+    assert(granularity > 0 && (granularity & (granularity - 1)) == 0);
+    return bytes{n.count & ~(granularity - 1)};
   }
-  // `fresh` goes back when the device throws, so that a failed copy leaves no trace.
-  stamp queue_copy(direction d, const stretch& device, const stretch& host, const fence& after,
-                   slab& fresh) {
+  // Comes while an operator runs, which writes these bytes. If it throws nothing has changed.
+  void join_operator(std::uint32_t i) {
     try {
-      return engines_.copy(d, device.offset, host.offset, bytes{device.size}, after);
+      writes_.push_back(i);
+      reserve_left(0);
+      if (const fence after = device_[i].users(); after != fence{}) engines_.begin(after);
     } catch (...) {
-      if (fresh) free(std::move(fresh));
+      std::erase(writes_, i);
       throw;
     }
+    ++device_[i].holds;
   }
-  // Allocated while an operator runs: it writes these bytes.
-  void join_operator(std::uint32_t row) {
-    try {
-      writes_.push_back(row);
-      const std::size_t most = left_.size() + writes_.size() - named_;
-      if (left_.capacity() < most) left_.reserve(2 * most);  // as `free` may not fail
-      if (const fence after = device_[row].users(); after != fence{}) engines_.begin(after);
-    } catch (...) {
-      std::erase(writes_, row);
-      device_.release(row);
-      throw;
-    }
-    ++device_[row].holds;
-  }
-  // And freed before it has ended: who gets them next waits for it.
-  void leave_operator(std::uint32_t row) noexcept {
-    const auto joined = writes_.begin() + static_cast<std::ptrdiff_t>(named_);
-    const auto at = std::find(joined, writes_.end(), row);
-    if (at == writes_.end()) return;
-    writes_.erase(at);
-    --device_[row].holds;
-    left_.emplace_back(device_[row].offset, device_[row].size);
+  // The operator that runs may use these bytes, which are about to go: who gets them next waits for
+  // it.
+  void note_left(std::uint64_t offset, std::uint64_t size) {
+    reserve_left(1);
+    left_.emplace_back(offset, size);
   }
   // Whether a copy touches it now. What was found reached is forgotten: asking may be dear. Kernels
   // do not count: they run inside brackets, and moving is queued behind them on the same engine.
-  bool copying(stretch& r) {
+  bool copying(row& r) {
     for (fence* f : {&r.written, &r.read})
       for (const engine e : {engine::copy_out, engine::copy_in}) {
         auto& point = f->point[static_cast<std::size_t>(e)];
@@ -285,9 +281,41 @@ class storage_rules {
     return false;
   }
 
+ private:
+  // `fresh` goes back when the device throws, so that a failed copy leaves no trace.
+  stamp queue_copy(direction d, const row& device, const row& host, const fence& after,
+                   slab& fresh) {
+    try {
+      const bytes n = std::min(device.content(), host.content());
+      return engines_.copy(d, device.offset, host.offset, n, after);
+    } catch (...) {
+      if (fresh) free(std::move(fresh));
+      throw;
+    }
+  }
+  // There is room for all that came meanwhile, and for `more`, as `free` may not fail.
+  void reserve_left(std::size_t more) {
+    const std::size_t most = left_.size() + writes_.size() - named_ + more;
+    if (left_.capacity() < most) left_.reserve(2 * most);
+  }
+  // Goes before it has ended, and came meanwhile.
+  void leave_operator(std::uint32_t i) noexcept {
+    const auto joined = writes_.begin() + static_cast<std::ptrdiff_t>(named_);
+    const auto at = std::find(joined, writes_.end(), i);
+    if (at == writes_.end()) return;
+    writes_.erase(at);
+    --device_[i].holds;
+    left_.emplace_back(device_[i].offset, device_[i].size);
+  }
+  // Where blocks can move together to make a hole of `n` bytes, if they may.
+  [[nodiscard]] auto window_for(bytes n) {
+    if (!moving_ || running_) return std::optional<typename Places::window>{};
+    return device_.cheapest_window(n.count, [&](row& r) { return r.holds || copying(r); });
+  }
+
   std::uint64_t granularity_;
   bool moving_, running_ = false;
-  region device_, host_;
+  Places device_, host_;
   std::vector<std::uint32_t> reads_, writes_;  // of the running operator
   std::size_t named_ = 0;  // of `writes_`, those that it began with; the others came meanwhile
   std::vector<std::pair<std::uint64_t, std::uint64_t>> left_;  // they that went: offset, size

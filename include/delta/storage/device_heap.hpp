@@ -1,0 +1,286 @@
+// delta: a Storage whose blocks are allocations of their own on an accelerator: for frameworks that
+// have a caching allocator there, ordered by the stream that they compute on.
+#pragma once
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "delta/detail/storage/allocations.hpp"
+#include "delta/detail/storage/machine_engines.hpp"
+#include "delta/detail/storage/storage_rules.hpp"
+#include "delta/storage/device.hpp"
+#include "delta/storage/memory_source.hpp"
+#include "delta/storage/storage.hpp"
+#include "delta/units.hpp"
+
+namespace delta {
+
+/// What a device_heap keeps to. Both sources are needed.
+struct device_heap_options {
+  bytes capacity{};       ///< the budget
+  bytes host_capacity{};  ///< the host budget
+  /// Sizes count rounded up to it, and the sources are asked for as many; a power of two.
+  std::uint64_t granularity = 512;
+  /// Of blocks. What was released may be handed out again at once, also while it is still used:
+  /// whoever uses it next does so on the compute engine, or is a block of this storage.
+  memory_source device{};
+  /// Of slabs, which copies must be able to reach (pinned memory). What was released may be handed
+  /// out again at once, but to this storage only, or to who waits for the copies that use it.
+  memory_source host{};
+  /// Others have memory of `device`, too, and use it on the compute engine, unseen by this storage.
+  /// So that engine waits for the copies of bytes before they go back to the source, and a copy
+  /// into bytes that have come from it waits for all that the compute engine was given by then.
+  /// Off: a copy waits for those alone who used the same bytes before, as blocks.
+  bool shared = true;
+  /// Is told where a tensor's bytes are from now on, and by null that they go. Nothing: nobody is.
+  std::function<void(tensor_id, std::byte*)> owned_by = {};
+};
+
+namespace detail {
+// A machine's engines as storage_rules wants them, where offsets are addresses.
+template <Engines D>
+class addressed_engines : public machine_engines<D> {
+  using base = machine_engines<D>;
+
+ public:
+  using base::base;
+  stamp copy(direction d, std::uint64_t device, std::uint64_t host, bytes n, const fence& after) {
+    return base::copy(d, address(device), address(host), n, after);
+  }
+  stamp end(nanoseconds) { return base::end(); }
+
+ private:
+  static std::byte* address(std::uint64_t n) noexcept { return reinterpret_cast<std::byte*>(n); }
+};
+}  // namespace detail
+
+/// A budget of bytes, in allocations as many as there are blocks, on a machine whose engines run
+/// on: what is free is always in one piece, nothing moves, and addresses hold until a block is
+/// freed. Order between kernels and copies is storage_rules', as are the members that are not here.
+/// The machine and the sources outlive it. One thread at a time. Any other allocation of the
+/// program counts once it was `adopt`ed. Whatever the machine throws comes through, with blocks and
+/// slabs as they were, where nothing else is said.
+///
+///   my_engines machine;
+///   delta::device_heap memory{machine, {.capacity = 8_GiB, .host_capacity = 32_GiB,
+///                                       .device = caching_allocator(), .host = pinned_memory()}};
+///   delta::manager manager{delta::adaptive(), memory};
+///   const auto w = manager.variable(size, "weights", memory.adopt(address, size, freed).value());
+template <class D>
+class device_heap
+    : public detail::storage_rules<detail::addressed_engines<detail::checked_engines<D>>,
+                                   detail::allocations> {
+  using addressed_engines = detail::addressed_engines<detail::checked_engines<D>>;
+  using base = detail::storage_rules<addressed_engines, detail::allocations>;
+  using row = detail::allocation;
+
+ public:
+  device_heap(D& machine, device_heap_options o)
+      : base(o.granularity, /*moving=*/false,
+             {o.device, base::round_down(o.capacity, o.granularity), !o.shared},
+             {o.host, base::round_down(o.host_capacity, o.granularity), true},
+             addressed_engines{machine}),
+        options_(std::move(o)) {
+    assert(options_.device.allocate != nullptr && options_.host.allocate != nullptr);
+  }
+  /// Waits until nothing uses its memory any more, and gives back what is left.
+  ~device_heap() {
+    try {
+      wait_for(this->device().users());
+      wait_for(this->host().users());
+    } catch (...) {  // a machine that is lost uses nothing
+    }
+  }
+
+  // --- what a framework does beside the manager
+  // ---------------------------------------------------
+
+  /// Called with `self`, the address and the size when adopted bytes are freed; null: nothing is.
+  using release_function = void (*)(void* self, void* memory, std::size_t size);
+
+  /// Bytes of the program's own as a block: they count from now on, and `given_back` is called,
+  /// with `n`, when the block is freed. Work that the compute engine was given before it is copied
+  /// for the first time may use them; while an operator runs they are that operator's, too.
+  /// nullopt: the budget has no room for rounded(n) more. O(log blocks). Throws std::bad_alloc, and
+  /// what the machine throws; then nothing has changed.
+  [[nodiscard]] std::optional<block> adopt(std::byte* at, bytes n, release_function given_back,
+                                           void* self = nullptr) {
+    const bytes size = this->rounded(n);
+    if (n > this->capacity() || size > saturating_sub(this->capacity(), this->used()))
+      return std::nullopt;
+    const std::uint32_t i =
+        this->device().adopt(at, size.count, n.count, {nullptr, given_back, self});
+    try {
+      if (this->running()) this->join_operator(i);
+    } catch (...) {
+      static_cast<void>(this->device().disown(i));
+      this->device().release(i);
+      throw;
+    }
+    if (!this->running()) used_unseen(this->device()[i]);
+    return block{i};
+  }
+  /// The bytes of a block are the program's again, with whatever gives them back; the block is
+  /// gone, and they count no more. The compute engine waits for the copies of them: they are for
+  /// work that it is given from now on. Whose they were is told that they go. O(log blocks). If it
+  /// throws nothing has changed.
+  [[nodiscard]] std::pair<std::byte*, memory_source> surrender(block&& b) {
+    row& r = row_of(b);
+    let_compute_wait(r);
+    memory_source from = this->device().disown(b.index());
+    if (!r.adopted) from.allocate = options_.device.allocate;
+    std::byte* const at = r.at();
+    tell(std::exchange(r.owner, tensor_id::none), nullptr);
+    base::free(std::move(b));
+    return {at, from};
+  }
+  /// The program is about to use the block's bytes by work on the compute engine that no operator
+  /// brackets: that engine waits for the copies of them, and the next copy of them for what that
+  /// engine is given until then. O(1).
+  void settle(const block& b) {
+    row& r = row_of(b);
+    let_compute_wait(r);
+    used_unseen(r);
+  }
+  /// The bytes of the block at that address go back to their source now, while the block counts as
+  /// before: somebody else, who has no room of his own, gets them there. Freeing the block gives
+  /// back nothing more; meanwhile it is a block without bytes, and its tensor is nobody's to read.
+  /// For the scratch of an operator that runs, order is kept as by `free`. False: no block is
+  /// there. O(log blocks). If it throws nothing has changed.
+  bool lend(std::byte* at) {
+    const auto i = this->device().find(at);
+    if (!i) return false;
+    row& r = this->device()[*i];
+    if (this->running()) this->note_left(r.offset, r.gives);
+    if (options_.shared) let_compute_wait(r);
+    tell(std::exchange(r.owner, tensor_id::none), nullptr);
+    this->device().lend(*i);
+    return true;
+  }
+  /// Another budget from now on: as much as is in use already, or more. O(1).
+  void set_capacity(bytes n) noexcept {
+    this->device().set_capacity(base::round_down(n, options_.granularity));
+  }
+  /// `peak` and `host_peak` begin anew, with what is in use. O(1).
+  void reset_peak() noexcept {
+    this->device().reset_peak();
+    this->host().reset_peak();
+  }
+
+  // --- the Storage ------------------------------------------------------------------------------
+
+  /// nullopt also where the source has no memory.
+  [[nodiscard]] std::optional<block> allocate(bytes n, lifetime life) {
+    forget_past(this->device());
+    auto b = base::allocate(n, life);
+    if (b && options_.shared && !this->running()) used_unseen(row_of(*b));
+    return b;
+  }
+  /// The bytes go back to their source at once. A machine that throws here is lost: they don't.
+  void free(block&& b) noexcept {
+    row& r = row_of(b);
+    tell(std::exchange(r.owner, tensor_id::none), nullptr);
+    try {
+      if (options_.shared) let_compute_wait(r);
+    } catch (...) {
+      static_cast<void>(this->device().disown(b.index()));
+    }
+    base::free(std::move(b));
+  }
+  void free(slab&& h) noexcept { base::free(std::move(h)); }
+  [[nodiscard]] std::optional<transfer> copy_out(block& b) {
+    forget_past(this->host());
+    see(row_of(b));
+    return base::copy_out(b);
+  }
+  [[nodiscard]] transfer copy_in(slab&& h, block&& b) {
+    see(row_of(b));
+    return base::copy_in(std::move(h), std::move(b));
+  }
+
+  /// The address, until the block is freed; null for no bytes. On a machine whose compute runs on,
+  /// the bytes are for its engines; the host waits for a stamp first. O(1).
+  [[nodiscard]] std::byte* data(const block& b) const { return this->device()[b.index()].at(); }
+  [[nodiscard]] std::byte* data(const slab& h) const { return this->host()[h.index()].at(); }
+  [[nodiscard]] bool scatters() const noexcept { return false; }
+  [[nodiscard]] bool allocates_within_brackets() const noexcept { return false; }
+  void owned_by(const block& b, tensor_id t) {
+    row& r = row_of(b);
+    const tensor_id before = std::exchange(r.owner, t);
+    if (before != t) tell(before, nullptr);
+    tell(t, r.at());
+  }
+  /// Copies bytes of a block from its byte `from` on to the host's heap, and back: for checks and
+  /// tests. Over when it returns; whoever uses the block must be done. Always true: there are
+  /// bytes.
+  bool read_bytes(const block& b, std::uint64_t from, std::span<std::byte> to) {
+    if (!to.empty())
+      this->engines().copy_now(direction::out, data(b) + from, to.data(), bytes{to.size()});
+    return true;
+  }
+  bool write_bytes(const block& b, std::uint64_t to, std::span<const std::byte> from) {
+    // A copy in only reads it.
+    if (!from.empty())
+      this->engines().copy_now(direction::in, data(b) + to, const_cast<std::byte*>(from.data()),
+                               bytes{from.size()});
+    return true;
+  }
+  /// What a kernel is launched on, where the machine has something of the kind.
+  [[nodiscard]] void* native_stream() const
+    requires launches_on_a_stream<D>
+  {
+    return this->engines().machine().native_stream();
+  }
+
+ private:
+  [[nodiscard]] row& row_of(const block& b) noexcept { return this->device()[b.index()]; }
+  // For copies: what it computes is in order anyway.
+  void let_compute_wait(row& r) {
+    if (this->copying(r)) this->engines().begin(r.users());
+  }
+  void used_unseen(row& r) noexcept {
+    r.unseen = true;
+    r.unseen_after = std::max(seen_, this->last_operator().point);
+  }
+  // The next copy of it is behind all that the compute engine was given by now, unless an operator
+  // has written it since: that came later.
+  void see(row& r) {
+    if (!std::exchange(r.unseen, false) || r.offset == 0) return;
+    if (r.written.point[static_cast<std::size_t>(engine::compute)] > r.unseen_after) return;
+    try {
+      this->engines().begin({});
+      const stamp now = this->engines().end({});
+      if (this->running()) this->engines().begin({});  // for the `end` of the operator
+      r.written.join(now);
+      seen_ = now.point;
+    } catch (...) {
+      r.unseen = true;
+      throw;
+    }
+  }
+  void forget_past(detail::allocations& places) {
+    // Within an operator what it has used is noted at its end.
+    if (!this->running() && places.should_forget())
+      places.forget([&](stamp s) { return this->reached(s); });
+  }
+  void wait_for(const fence& f) {
+    for (std::size_t e = 0; e < engine_count; ++e)
+      if (f.point[e] != 0) this->wait({static_cast<engine>(e), f.point[e]});
+  }
+  void tell(tensor_id t, std::byte* at) const {
+    if (t != tensor_id::none && options_.owned_by) options_.owned_by(t, at);
+  }
+
+  device_heap_options options_;
+  std::uint64_t seen_ = 0;  // the last point of the compute engine that was asked for by `see`
+};
+
+static_assert(Storage<device_heap<detail::device_archetype>>);
+
+}  // namespace delta
