@@ -104,9 +104,9 @@ class telling_arena : public arena<D> {
   }
 
  private:
-  void lose(std::uint32_t row) {
-    if (row >= owners_.size() || owners_[row] == tensor_id::none) return;
-    tell_(owner_, index(std::exchange(owners_[row], tensor_id::none)), nullptr);
+  void lose(std::uint32_t i) {
+    if (i >= owners_.size() || owners_[i] == tensor_id::none) return;
+    tell_(owner_, index(std::exchange(owners_[i], tensor_id::none)), nullptr);
   }
   void (*tell_)(void*, delta_tensor, void*);
   void* owner_;

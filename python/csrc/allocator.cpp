@@ -1,11 +1,10 @@
-// delta_torch: the allocator.
+// delta_torch: the allocators.
 #include "allocator.hpp"
 
 #include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
 
-#include <cstring>
+#include <string>
 #include <utility>
 
 #include "errors.hpp"
@@ -16,59 +15,58 @@ namespace delta_torch {
 
 namespace {
 
+/// Of the device that is managed: all that is allocated there while a run is on counts.
 class budgeted_allocator final : public at::Allocator {
  public:
   at::DataPtr allocate(std::size_t size) override {
-    if (size == 0) return {nullptr, c10::Device(c10::kCPU)};
-    void* const memory = take(size);
-    if (memory == nullptr)
+    session& s = session::get();
+    if (size == 0) return {nullptr, s.device().device()};
+    at::DataPtr made = take(s, size);
+    if (made.get() == nullptr)
       throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
                                   "delta: the system has no memory for " + std::to_string(size) +
                                       " bytes more, of whatever budget");
-    return session::plain(memory);
+    return made;
   }
   void copy_data(void* to, const void* from, std::size_t size) const override {
-    default_copy_data(to, from, size);
+    session::get().device().copy(to, from, size);
   }
-  at::DeleterFnPtr raw_deleter() const override { return &session::release; }
+  // Only the host's memory can be freed by its address alone.
+  at::DeleterFnPtr raw_deleter() const override {
+    return session::get().device().device().is_cpu() ? &release_memory : nullptr;
+  }
 
  private:
-  static void* take(std::size_t size) {
+  static at::DataPtr take(session& s, std::size_t size) {
     thread_state& thread = this_thread();
     if (thread.replay != nullptr) return thread.replay->allocate(size);
-    session& s = session::get();
     // A worker of the kernel that is replayed: the thread that waits for it has the lock.
-    if (!s.on() || (replaying::anywhere() && at::in_parallel_region())) return headed_memory(size);
+    if (!s.on() || (replaying::anywhere() && at::in_parallel_region()))
+      return s.device().uncounted(size);
     const session::inside lock(s, thread);
-    if (!s.on()) return headed_memory(size);
+    if (!s.on()) return s.device().uncounted(size);
     // What a kernel takes piece by piece is known when it has ended.
     const char* const addition =
         s.taken.operation != 0 ? "; what this kernel takes after that is not known" : "";
-    void* const memory = translated(
-        s, [&] { return s.take(size); }, addition);
-    header_of(memory).place = thread.allocations++;
+    header& h = translated(
+        s, [&]() -> header& { return s.take(size); }, addition);
+    h.place = thread.allocations++;
     // A kernel may leave bytes unwritten that nobody reads: they are the same when it runs again.
-    if (s.checks_replays()) std::memset(memory, 0, size);
-    return memory;
+    if (s.checks_replays()) s.device().clear(h.memory, size);
+    return s.device().pointer(h);
   }
 };
 
 budgeted_allocator ours;
-at::Allocator* before = nullptr;
-constexpr std::uint8_t highest = 255;
 
 }  // namespace
 
 void install_allocator() {
-  if (before != nullptr) return;
-  before = c10::GetAllocator(c10::kCPU);
-  session::get().deleter_before = before->raw_deleter();
-  c10::SetAllocator(c10::kCPU, &ours, highest);
+  session::get().device().install(ours);
 }
 
 void remove_allocator() {
-  if (before == nullptr) return;
-  c10::SetAllocator(c10::kCPU, std::exchange(before, nullptr), highest);
+  session::get().device().remove();
 }
 
 }  // namespace delta_torch

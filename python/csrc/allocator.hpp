@@ -1,5 +1,5 @@
-// delta_torch: the allocator that PyTorch's CPU kernels and tensors get their memory from while a
-// run is on. What they take counts in the budget at once.
+// delta_torch: the allocator that kernels and tensors of the managed device get their memory from
+// while a run is on. What they take counts in the budget at once.
 #pragma once
 
 namespace delta_torch {

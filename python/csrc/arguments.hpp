@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "operators.hpp"
+#include "target.hpp"
 
 namespace delta_torch {
 
@@ -56,11 +57,11 @@ void each_hidden_tensor(const c10::IValue& value, F&& f) {
   return t.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python);
 }
 
-/// The storage of a dense tensor of the CPU; null: it is none.
+/// The storage of a dense tensor of the device that is managed; null: it is none.
 [[nodiscard]] inline c10::StorageImpl* storage_of(const at::Tensor& t) {
   const c10::TensorImpl* impl = t.unsafeGetTensorImpl();
   if (!impl->has_storage() || impl->layout() != c10::kStrided ||
-      impl->device().type() != c10::kCPU || is_pythons(t))
+      impl->device() != managed_device() || is_pythons(t))
     return nullptr;
   return impl->unsafe_storage().unsafeGetStorageImpl();
 }

@@ -1,6 +1,6 @@
-// delta_torch: allocations of host memory with a header in front of them. PyTorch frees an
-// allocation by its address alone (oneDNN asks for memory by raw_allocate, which leaves no other
-// place), so what has to be known then stands before it.
+// delta_torch: what is known of an allocation; and allocations of host memory, with that in front
+// of them. PyTorch frees host memory by its address alone (oneDNN asks for it by raw_allocate,
+// which leaves no other place), so what has to be known then stands before it.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,10 @@
 
 namespace delta_torch {
 
-/// In front of every allocation; as long as the alignment, so that what follows is aligned, too.
+/// Of one allocation. In the host's memory it stands in front of the bytes, as long as their
+/// alignment, so that they are aligned, too; of a device's it stands apart.
 struct alignas(64) header {
+  void* memory = nullptr;       ///< the bytes
   delta::block block;           ///< of the budget; names nothing where the bytes do not count
   std::size_t size = 0;         ///< that was asked for
   std::uint64_t operation = 0;  ///< the number of the operator that took it
@@ -31,9 +33,6 @@ static_assert(sizeof(header) == 64);
 [[nodiscard]] inline header& header_of(void* memory) noexcept {
   return *(static_cast<header*>(memory) - 1);
 }
-[[nodiscard]] inline void* memory_of(header& h) noexcept {
-  return &h + 1;
-}
 
 /// `size` bytes, aligned to 64; null where there are none.
 ///
@@ -48,9 +47,10 @@ static_assert(sizeof(header) == 64);
   const auto misaligned = reinterpret_cast<std::uintptr_t>(base) % alignment;
   const std::size_t before = misaligned == 0 ? 0 : alignment - misaligned;
   auto* h = ::new (static_cast<std::byte*>(base) + before) header{};
+  h->memory = h + 1;
   h->size = size;
   h->before = static_cast<std::uint8_t>(before);
-  return memory_of(*h);
+  return h->memory;
 }
 inline void free_headed(void* memory) noexcept {
   header& h = header_of(memory);

@@ -2,8 +2,8 @@
 // named, PyTorch's kernel runs, and what it has made is recorded.
 #include "managed_operator.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/AutogradState.h>
 #include <torch/library.h>
 
@@ -93,7 +93,8 @@ class operator_run {
   void look_at_arguments();
   void look_at(const at::Tensor&, std::size_t position, std::int16_t element, bool written);
   std::uint16_t touch(c10::StorageImpl*, const at::Tensor&, bool written);
-  bool remember_value(const at::Tensor&, c10::StorageImpl*);
+  bool remember_value(const at::Tensor&);
+  void sign();
   void name_roles();
   void remember_state();
   void find_outputs();
@@ -111,6 +112,7 @@ class operator_run {
   operator_info& info_;
   std::uint64_t number_ = 0;
   bool replayable_ = true;
+  signature which_;
   const char* label_ = "";
   std::unique_ptr<recorded_operator> recorded_;
   std::optional<delta::manager_interface::open_operator> open_;
@@ -126,6 +128,7 @@ void operator_run::open() {
     session_.taken.now = session_.taken.most = 0;
     replayable_ = !info_.resizes && !info_.opaque;
     look_at_arguments();
+    if (session_.device().remembers()) sign();
     name_roles();
     remember_state();
     const auto traits = !replayable_         ? delta::trait::never_replay
@@ -133,6 +136,10 @@ void operator_run::open() {
                                              : delta::trait::effect_once;
     open_.emplace(session_.manager().begin(delta::operation_span{
         .inputs = w_.inputs, .updates = w_.updates, .traits = traits, .name = label_}));
+    // So that nothing has to leave while the kernel is being queued.
+    if (const auto most = session_.device().taken_by(which_); most > 0)
+      open_->make_room(delta::bytes{most});
+    session_.device().expect(which_);
   });
   // A replay's allocations come in the same order.
   thread_.allocations = 0;
@@ -161,7 +168,8 @@ void operator_run::look_at_arguments() {
 void operator_run::look_at(const at::Tensor& t, std::size_t position, std::int16_t element,
                            bool written) {
   c10::StorageImpl* const storage = storage_of(t);
-  if (storage == nullptr || t.is_quantized()) {
+  const bool number = !written && remember_value(t);
+  if (!number && (storage == nullptr || t.is_quantized())) {
     replayable_ = false;
     for (const at::Tensor& part : parts_of(t))
       if (part.defined())
@@ -172,9 +180,8 @@ void operator_run::look_at(const at::Tensor& t, std::size_t position, std::int16
   if (written && storage->nbytes() == 0) replayable_ = false;  // it will be resized
   const auto* impl = t.unsafeGetTensorImpl();
   argument& a = w_.arguments.emplace_back();
-  a.storage = !written && remember_value(t, storage)
-                  ? static_cast<std::uint16_t>(w_.storages.size() - 1)
-                  : touch(storage, t, written);
+  a.storage =
+      number ? static_cast<std::uint16_t>(w_.storages.size() - 1) : touch(storage, t, written);
   a.position = static_cast<std::uint16_t>(position);
   a.element = element;
   a.dimensions = static_cast<std::uint16_t>(impl->dim());
@@ -187,17 +194,44 @@ void operator_run::look_at(const at::Tensor& t, std::size_t position, std::int16
   w_.numbers.insert(w_.numbers.end(), impl->strides().begin(), impl->strides().end());
 }
 
-// The number of `x + 1`, which PyTorch has made a tensor for this call: a copy costs less than
-// another tensor of the manager. It is the last of the operator's storages then.
-bool operator_run::remember_value(const at::Tensor& t, c10::StorageImpl* storage) {
-  if (!t.unsafeGetTensorImpl()->is_wrapped_number() || storage->nbytes() == 0 ||
-      storage->nbytes() > storage_role::largest_value || tensor_table::find(storage) != nullptr)
+// The number of `x + 1`, which PyTorch has made a tensor of the CPU for this call: a copy costs
+// less than another tensor of the manager. So does a number of the CPU among tensors of another
+// device. It is the last of the operator's storages then.
+bool operator_run::remember_value(const at::Tensor& t) {
+  const auto* impl = t.unsafeGetTensorImpl();
+  if (!impl->is_wrapped_number() && (managed_device().is_cpu() || impl->numel() != 1)) return false;
+  if (!impl->device().is_cpu() || !impl->has_storage() || impl->layout() != c10::kStrided ||
+      is_pythons(t) || t.is_quantized())
+    return false;
+  const auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  if (storage->nbytes() == 0 || storage->nbytes() > storage_role::largest_value ||
+      (managed_device().is_cpu() &&
+       tensor_table::find(impl->unsafe_storage().unsafeGetStorageImpl()) != nullptr))
     return false;
   touched& s = w_.storages.emplace_back();
   s.role.size = storage->nbytes();
   s.role.is_value = true;
   std::memcpy(s.role.value.data(), storage->data(), storage->nbytes());
   return true;
+}
+
+// What an operator costs depends on it, its tensors' sizes, types and places, and its numbers.
+void operator_run::sign() {
+  std::uint64_t hash = reinterpret_cast<std::uintptr_t>(&info_);
+  const auto mix = [&](std::uint64_t v) {
+    hash = (hash ^ v) * 0x9e3779b97f4a7c15u;
+    hash ^= hash >> 29u;
+  };
+  for (const std::int64_t n : w_.numbers) mix(static_cast<std::uint64_t>(n));
+  for (const argument& a : w_.arguments) mix(a.type.itemsize() + 256u * a.position);
+  for (std::size_t i = stack_.size() - info_.arguments.size(); i < stack_.size(); ++i) {
+    const c10::IValue& value = stack_[i];
+    if (value.isInt() || value.isBool())
+      mix(static_cast<std::uint64_t>(value.isInt() ? value.toInt() : value.toBool()));
+    else if (value.isIntList())
+      for (const std::int64_t n : value.toIntVector()) mix(static_cast<std::uint64_t>(n));
+  }
+  which_.hash = hash | 1u;
 }
 
 // Its place among the operator's storages.
@@ -260,6 +294,7 @@ void operator_run::remember_state() {
   r.undefined = info_.undefined;
   r.cleared = session_.checks_replays();
   r.threads = at::get_num_threads();
+  r.which = which_;
   for (std::size_t i = stack_.size() - info_.arguments.size(); i < stack_.size(); ++i) {
     const c10::IValue& value = stack_[i];
     if (value.isTensor())
@@ -275,7 +310,7 @@ void operator_run::remember_state() {
   r.numbers.assign(w_.numbers.begin(), w_.numbers.end());
   for (const touched& t : w_.storages) r.storages.push_back(t.role);
   if (!info_.random) return;
-  auto generator = at::globalContext().defaultGenerator(c10::Device(c10::kCPU));
+  auto generator = session_.device().generator();
   const std::lock_guard lock(generator.mutex());
   r.generator = generator.clone();
 }
@@ -283,7 +318,8 @@ void operator_run::remember_state() {
 void operator_run::close() {
   const session::inside lock(session_, thread_);
   translated(session_, [&] {
-    const std::int64_t most = session_.taken.most;
+    std::int64_t most = session_.taken.most;
+    session_.device().took(which_, static_cast<std::uint64_t>(most));
     try {
       find_outputs();
       name_outputs();
@@ -291,6 +327,11 @@ void operator_run::close() {
       for (const output& o : w_.outputs)
         if (o.overwritten == output::none)
           kept += static_cast<std::int64_t>(session_.memory().rounded(delta::bytes{o.size}).count);
+      // Nor do copies of what it updates count among its outputs; a replay makes them.
+      for (const touched& t : w_.storages)
+        if (t.role.update != storage_role::none)
+          most +=
+              static_cast<std::int64_t>(session_.memory().rounded(delta::bytes{t.role.size}).count);
       if (replayable_ && !w_.outputs.empty() && most > kept)
         open_->replay_workspace(delta::bytes{static_cast<std::uint64_t>(most - kept)});
       end();
@@ -327,18 +368,14 @@ void operator_run::find_output(const at::Tensor& t, std::int32_t returned) {
   const auto take = [&](const at::Tensor& dense, std::int32_t place) {
     auto* const storage = storage_of(dense);
     if (storage == nullptr) return;
-    at::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-    if (data.get_deleter() != &session::release || data.get() == nullptr ||
-        data.get() != data.get_context())
-      return;  // an argument's, or not from our allocator
-    header& bytes = header_of(data.get());
-    if (!bytes.block) return;
+    header* const bytes = session_.device().header_of_data(storage->_mutable_data_ptr_no_checks());
+    if (bytes == nullptr || !bytes->block) return;  // an argument's, or not from our allocator
     for (const auto& f : w_.fresh)
-      if (f.bytes == &bytes) return;
+      if (f.bytes == bytes) return;
     // Of an argument that a kernel has given other bytes: its old ones can't be told from these.
-    w_.fresh.push_back({c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), &bytes});
-    w_.outputs.push_back({.size = bytes.size, .allocation = bytes.place, .returned = place});
-    if (bytes.operation != number_) replayable_ = false;  // it was there before
+    w_.fresh.push_back({c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage), bytes});
+    w_.outputs.push_back({.size = bytes->size, .allocation = bytes->place, .returned = place});
+    if (bytes->operation != number_) replayable_ = false;  // it was there before
   };
   if (storage_of(t) != nullptr) return take(t, returned);
   replayable_ = false;
@@ -355,7 +392,7 @@ void operator_run::name_outputs() {
   }
   for (auto& f : w_.fresh) {
     const delta::bytes size{f.bytes->size};
-    f.bytes->keep = true;  // until the manager has said that it is a tensor
+    session_.device().keep(f.bytes->memory, true);  // until the manager says that it is a tensor
     delta::block block = session_.leave(*f.bytes);
     open_->allocate(size, std::move(block));
   }
@@ -385,9 +422,10 @@ void operator_run::settle() {
       past.forgotten(*e);
     } else {
       auto& f = w_.fresh[i - w_.renewed.size()];
-      f.bytes->keep = false;
+      session_.device().keep(f.bytes->memory, false);
       e = &session_.tensors().add(f.storage.get(), f.bytes->size);
-      tensor_table::show(*e, *f.storage, static_cast<std::byte*>(memory_of(*f.bytes)));
+      tensor_table::show(*e, *f.storage, static_cast<std::byte*>(f.bytes->memory));
+      session_.device().retire(*f.bytes);
       past.made(in.module, e->size);
     }
     e->label = label_;
@@ -416,13 +454,14 @@ void operator_run::disown() noexcept {
     session_.manager().drop(w_.replaced[i]);
   }
   for (auto& f : w_.fresh)
-    if (f.bytes->block) f.bytes->keep = false;
+    if (f.bytes->block) session_.device().keep(f.bytes->memory, false);
   w_.fresh.clear();
   session_.taken.operation = 0;
 }
 
 void operator_run::give_up() {
   const session::inside lock(session_, thread_);
+  session_.device().expect({});
   open_.reset();
   session_.taken.operation = 0;
   if (recorded_ != nullptr) replay_kernel(std::move(recorded_));
@@ -437,6 +476,46 @@ bool python_handles(const Stack& stack, std::size_t arguments) {
   return found;
 }
 
+// Is it any of this run's? On a CPU everything is; elsewhere what has tensors there, or makes some.
+bool concerns_run(const Stack& stack, std::size_t arguments) {
+  const c10::Device device = managed_device();
+  if (device.is_cpu()) return true;
+  bool found = false;
+  for (std::size_t i = stack.size() - arguments; i < stack.size() && !found; ++i) {
+    const c10::IValue& value = stack[i];
+    if (value.isDevice()) {
+      const c10::Device asked = value.toDevice();
+      found = asked.type() == device.type() &&
+              (asked.has_index() ? asked == device : session::get().device().is_current());
+    }
+    each_tensor(value, [&](const at::Tensor& t, std::int16_t) {
+      found = found || (t.defined() && t.device() == device);
+    });
+  }
+  return found;
+}
+
+// `tensor.record_stream(s)`: operators are ordered behind each other on whatever streams they run;
+// what the program does on `s` by itself is not.
+bool records_stream(session& s, const c10::OperatorHandle& op, Stack& stack) {
+  if (managed_device().is_cpu() || op.schema().name() != "aten::record_stream") return false;
+  auto* const storage = storage_of(stack[stack.size() - 2].toTensor());
+  const session::inside lock(s);
+  if (storage != nullptr) {
+    const c10::Stream stream = stack.back().toStream();
+    const at::DataPtr& data = storage->_mutable_data_ptr_no_checks();
+    if (entry* const e = tensor_table::find(storage); e != nullptr && e->outside == nullptr) {
+      if (e->at != nullptr) s.device().used_by(e->at, stream);
+    } else if (header* const h = s.device().header_of_data(data); h != nullptr && h->block) {
+      s.device().used_by(h->memory, stream);
+    } else {
+      return false;  // PyTorch's own
+    }
+  }
+  torch::jit::drop(stack, 2);
+  return true;
+}
+
 void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const auto key = dispatch_key();
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
@@ -446,16 +525,21 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     return op.redispatchBoxed(below, stack);
   const c10::impl::ExcludeDispatchKeyGuard not_again(key);
   thread_state& thread = this_thread();
-  if (!s.on() || thread.within_operator || thread.replay != nullptr)
+  if (!s.on() || thread.within_operator || thread.replay != nullptr ||
+      !concerns_run(*stack, op.schema().arguments().size()))
     return op.redispatchBoxed(below, stack);
   const session::locked one_at_a_time(s.operators);
   if (!s.on()) return op.redispatchBoxed(below, stack);
+  if (records_stream(s, op, *stack)) return;
   follow_run(thread, s.number());
   operator_run run(s, thread, op, *stack);
   run.open();
   try {
+    s.device().before_kernel();
     op.redispatchBoxed(below, stack);
+    s.device().after_kernel();
   } catch (...) {
+    s.device().after_kernel();
     run.give_up();
     throw;
   }

@@ -55,7 +55,7 @@ void need_run(const session& s) {
 }
 
 void start(const std::string& policy, std::int64_t budget, std::int64_t host, bool strict,
-           bool check_replays, const std::string& timeline) {
+           bool check_replays, const std::string& timeline, const std::string& device) {
   static const bool told = [] {
     pthread_atfork(nullptr, nullptr, [] { session::get().now_a_child(); });
     return true;
@@ -75,7 +75,8 @@ void start(const std::string& policy, std::int64_t budget, std::int64_t host, bo
              .host = static_cast<std::size_t>(host),
              .strict = strict,
              .check_replays = check_replays,
-             .timeline = timeline});
+             .timeline = timeline,
+             .device = c10::Device(device)});
   });
   install_allocator();
   manage_thread(true);
@@ -94,7 +95,7 @@ void stop() {
 std::vector<c10::intrusive_ptr<c10::StorageImpl>> storages_of(py::handle object) {
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> found;
   const auto add = [&](c10::StorageImpl* s) {
-    if (s != nullptr && s->device_type() == c10::kCPU)
+    if (s != nullptr && s->device() == managed_device())
       found.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(s));
   };
   if (torch::isStorage(object.ptr())) {
@@ -299,7 +300,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("own_policies", wrapped(own_policies));
   m.def("start", wrapped(start), py::arg("policy"), py::arg("budget"), py::arg("host"),
         py::kw_only(), py::arg("strict") = false, py::arg("check_replays") = false,
-        py::arg("timeline") = "");
+        py::arg("timeline") = "", py::arg("device") = "cpu");
   m.def("stop", wrapped(stop));
   m.def("active", [] { return session::get().on(); });
   m.def("attach", wrapped(manage_thread));

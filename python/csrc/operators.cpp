@@ -69,9 +69,13 @@ bool passes_through(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
   if (name.starts_with("profiler::")) return true;
   // What has a kernel of its own beside the composite one, as silu_backward has, runs that.
-  return is_view(op.schema()) ||
-         (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
-          !op.hasKernelForDispatchKey(c10::DispatchKey::CPU));
+  if (is_view(op.schema())) return true;
+  using c10::DispatchKey;
+  constexpr std::array backends{DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::XPU,
+                                DispatchKey::MPS, DispatchKey::PrivateUse1};
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
+         std::ranges::none_of(backends,
+                              [&](DispatchKey k) { return op.hasKernelForDispatchKey(k); });
 }
 
 bool reads_by_itself(const c10::OperatorName& name) {

@@ -8,7 +8,7 @@
 
 namespace delta_torch {
 
-void record::start(const delta::heap_storage& memory, std::size_t budget) {
+void record::start(const managed_memory& memory, std::size_t budget) {
   for (module_record& m : modules_) {
     std::string name = std::move(m.name);
     m = {};
@@ -58,7 +58,7 @@ void record::failed(std::string message, const delta::memory_report& r, bool thr
   for (std::size_t i = 0; i < r.holders; ++i) failure_.labels.emplace_back(r.biggest[i].label);
 }
 
-void record::look(const delta::heap_storage& memory, const delta::counters& counts,
+void record::look(const managed_memory& memory, const delta::counters& counts,
                   bool operator_ended) {
   const std::uint64_t used = memory.used().count;
   since_sample_ = std::max(since_sample_, used);
@@ -84,8 +84,8 @@ void record::look(const delta::heap_storage& memory, const delta::counters& coun
   stride_ *= 2;
 }
 
-void record::stop(const delta::heap_storage& memory, const delta::counters& counts,
-                  std::size_t tensors, std::size_t records) {
+void record::stop(const managed_memory& memory, const delta::counters& counts, std::size_t tensors,
+                  std::size_t records) {
   last.counts = counts;
   last.budget = memory.capacity().count;
   last.host = memory.host_capacity().count;

@@ -8,7 +8,7 @@
 
 #include "delta/error.hpp"
 #include "delta/observer.hpp"
-#include "delta/storage/heap_storage.hpp"
+#include "managed_memory.hpp"
 
 namespace delta_torch {
 
@@ -42,7 +42,7 @@ class record {
  public:
   record() : modules_(1) {}
   /// Begins anew; names of modules stay.
-  void start(const delta::heap_storage&, std::size_t budget);
+  void start(const managed_memory&, std::size_t budget);
   /// A module's number, the same for the same name; 0 for "".
   std::uint32_t module(const std::string& name);
   [[nodiscard]] const std::string& name_of(std::uint32_t module) const {
@@ -54,11 +54,11 @@ class record {
   void replayed(std::uint32_t module, std::int64_t took);
   void failed(std::string message, const delta::memory_report&, bool thrashes);
   /// After an operator, or an allocation: O(1), seldom O(modules).
-  void look(const delta::heap_storage& memory, const delta::counters& counts, bool operator_ended);
+  void look(const managed_memory& memory, const delta::counters& counts, bool operator_ended);
   /// The peak by module begins anew.
   void reset_peak() noexcept { by_module_at_ = since_sample_ = 0; }
   /// The run is over: what it has counted stays to be read.
-  void stop(const delta::heap_storage&, const delta::counters&, std::size_t tensors,
+  void stop(const managed_memory&, const delta::counters&, std::size_t tensors,
             std::size_t records);
 
   [[nodiscard]] const std::vector<module_record>& modules() const noexcept { return modules_; }

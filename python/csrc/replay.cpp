@@ -1,13 +1,11 @@
 // delta_torch: replays.
 #include "replay.hpp"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 
 #include <chrono>
-#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -19,21 +17,20 @@ namespace delta_torch {
 
 namespace {
 
-const c10::Device cpu{c10::kCPU};
-
 c10::intrusive_ptr<c10::StorageImpl> storage_over(at::DataPtr&& data, std::size_t size) {
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
                                                static_cast<std::int64_t>(size), std::move(data),
-                                               c10::GetAllocator(c10::kCPU), false);
+                                               c10::GetAllocator(data.device().type()), false);
 }
-c10::intrusive_ptr<c10::StorageImpl> storage_at(std::byte* at, std::size_t size) {
-  return storage_over(at::DataPtr(at, cpu), size);
+c10::intrusive_ptr<c10::StorageImpl> storage_at(std::byte* at, std::size_t size,
+                                                c10::Device device = managed_device()) {
+  return storage_over(at::DataPtr(at, device), size);
 }
 // Bytes that the replay alone has.
 c10::intrusive_ptr<c10::StorageImpl> scratch_storage(std::size_t size) {
-  void* const memory = headed_memory(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return storage_over(session::plain(memory), size);
+  at::DataPtr memory = session::get().device().uncounted(size);
+  if (memory.get() == nullptr) throw std::bad_alloc();
+  return storage_over(std::move(memory), size);
 }
 
 // Restores what an operator's bits depend on besides its arguments, and puts it back.
@@ -49,8 +46,9 @@ class as_it_was {
     set(o.grad_mode, o.inference_mode);
     if (o.threads != threads_) at::set_num_threads(o.threads);
     if (!o.generator.defined()) return;
-    const replaying aside(c, {});  // the copies are not the operator's
-    generator_ = at::globalContext().defaultGenerator(cpu);
+    target& device = session::get().device();
+    const replaying aside(device, c, {});  // the copies are not the operator's
+    generator_ = device.generator();
     const std::lock_guard lock(generator_.mutex());
     now_ = generator_.get_state();
     generator_.set_state(o.generator.get_state());
@@ -91,7 +89,7 @@ recorded_operator::storages_type recorded_operator::storages_over(delta::call& c
     else if (s.update != storage_role::none)
       made[i] = scratch_storage(s.size);  // it happens once: a replay's goes nowhere
     else if (s.is_value)
-      made[i] = storage_at(s.value.data(), s.size);
+      made[i] = storage_at(s.value.data(), s.size, c10::kCPU);
     else
       made[i] = storage_at(nullptr, 0);  // a tensor without bytes
   }
@@ -99,7 +97,7 @@ recorded_operator::storages_type recorded_operator::storages_over(delta::call& c
     const output& o = outputs[i];
     if (o.overwritten == output::none) continue;
     auto& old = made[static_cast<std::size_t>(o.overwritten)];
-    std::memcpy(c.out(i), old->data(), o.size);
+    session::get().device().copy(c.out(i), old->data(), o.size);
     old = storage_at(c.out(i), o.size);
   }
   return made;
@@ -156,24 +154,29 @@ void recorded_operator::collect(delta::call& c, const torch::jit::Stack& results
         TORCH_CHECK(storage != nullptr && storage->nbytes() <= o.size, "delta: ", info->name,
                     " gives other sizes when it runs again");
         if (storage->data() == c.out(i) || storage->nbytes() == 0) continue;
-        std::memcpy(c.out(i), storage->data(), storage->nbytes());
+        session::get().device().copy(c.out(i), storage->data(), storage->nbytes());
         ++session::get().past().own.replay_copies;
       }
     });
 }
 
 void recorded_operator::run(delta::call& c) {
+  target& device = session::get().device();
+  const target::on_compute here_in_order(device);
   if (undefined) {  // any contents will do; where replays are compared it is zeros
     for (std::size_t i = 0; cleared && i < outputs.size(); ++i)
-      std::memset(c.out(i), 0, outputs[i].size);
+      device.clear(c.out(i), outputs[i].size);
     return;
   }
+  // Scratch is PyTorch's to give: it takes the place of delta's.
+  if (c.workspace() != nullptr) session::get().memory().lend(c.workspace());
+  device.expect(which);
   const auto began = std::chrono::steady_clock::now();
   {
     const as_it_was state(*this, c);
     const auto over = storages_over(c);
     auto values = arguments_over(over);
-    const replaying here(c, outputs, cleared);
+    const replaying here(device, c, outputs, cleared);
     op.callBoxed(&values);
     collect(c, values);
     values.clear();

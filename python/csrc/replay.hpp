@@ -41,6 +41,7 @@ struct recorded_operator {
   c10::DispatchKeySet included, excluded;  ///< the thread's
   bool grad_mode = false, inference_mode = false, undefined = false, cleared = false;
   int threads = 0;
+  signature which;                 ///< what it costs is remembered by that
   at::Generator generator;         ///< as it was, of an operator that may draw; else undefined
   std::vector<c10::IValue> stack;  ///< tensors are left out
   std::vector<argument> arguments;

@@ -5,11 +5,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "delta/kernel.hpp"
-#include "host_memory.hpp"
+#include "target.hpp"
 #include "threads.hpp"
 
 namespace delta_torch {
@@ -28,8 +27,13 @@ struct output {
 class replaying {
  public:
   /// `cleared`: each holds zeros at first.
-  replaying(delta::call& c, std::span<const output> outputs, bool cleared = false) noexcept
-      : call_(&c), outputs_(outputs), cleared_(cleared), before_(this_thread().replay) {
+  replaying(target& device, delta::call& c, std::span<const output> outputs,
+            bool cleared = false) noexcept
+      : device_(&device),
+        call_(&c),
+        outputs_(outputs),
+        cleared_(cleared),
+        before_(this_thread().replay) {
     this_thread().replay = this;
     ++anywhere_;
   }
@@ -51,24 +55,25 @@ class replaying {
       if (replay->call_->out(i) == memory) return true;
     return false;
   }
-  /// The next allocation; null: there is no memory.
-  [[nodiscard]] void* allocate(std::size_t size) noexcept {
-    void* const memory = next(size);
-    if (cleared_ && memory != nullptr) std::memset(memory, 0, size);
-    return memory;
+  /// The next allocation; null data: there is no memory.
+  [[nodiscard]] at::DataPtr allocate(std::size_t size) {
+    at::DataPtr made = next(size);
+    if (cleared_ && made.get() != nullptr) device_->clear(made.get(), size);
+    return made;
   }
 
  private:
-  [[nodiscard]] void* next(std::size_t size) noexcept {
+  [[nodiscard]] at::DataPtr next(std::size_t size) {
     const std::uint32_t place = allocations_++;
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       const output& o = outputs_[i];
       if (o.overwritten == output::none && o.allocation == place && o.size == size)
-        return call_->out(i);
+        return device_->replayed(call_->out(i));
     }
-    return headed_memory(size);
+    return device_->uncounted(size);
   }
 
+  target* device_;
   delta::call* call_;
   std::span<const output> outputs_;
   bool cleared_;

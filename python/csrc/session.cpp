@@ -3,7 +3,6 @@
 
 #include <ATen/MapAllocator.h>
 #include <Python.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
 #include <fstream>
@@ -19,20 +18,12 @@
 namespace delta_torch {
 
 namespace {
-const c10::Device cpu{c10::kCPU};
 // More than any machine has, for a run that is only measured.
 constexpr std::size_t no_limit = std::size_t{1} << 46;
 
 // The allocator that made a DataPtr is done with it: the manager has freed the block.
 void let_go_of_outside(void* self, void*, std::size_t) {
   delete static_cast<at::DataPtr*>(self);
-}
-void let_go_of_plain(void* self, void*, std::size_t) {
-  header& h = header_of(self);
-  if (h.keep)
-    h.keep = false;
-  else
-    free_headed(self);
 }
 }  // namespace
 
@@ -72,15 +63,17 @@ session::locked::locked(std::mutex& m) : mutex_(&m) {
 void session::start(const run_options& o) {
   if (on()) throw std::runtime_error("delta: a run is under way already; one at a time");
   drain();
-  auto memory = std::make_unique<delta::heap_storage>(delta::heap_options{
-      .capacity = delta::bytes{o.budget == 0 ? no_limit : o.budget},
-      .host_capacity = delta::bytes{o.host},
-      .device = headed_source(),
-      .owned_by = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
+  target& device = target_of(o.device);
+  auto memory = device.open(
+      {.capacity = delta::bytes{o.budget == 0 ? no_limit : o.budget},
+       .host_capacity = delta::bytes{o.host},
+       .owned_by = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
   auto told = o.timeline.empty() ? nullptr : std::make_unique<observers>(o.timeline);
   auto manager = make_manager_of(
-      o.policy, delta::over(*memory),
+      o.policy, memory->storage(),
       {.observer = told.get(), .strict = o.strict, .check_replays = o.check_replays});
+  device_ = &device;
+  device_of_run = device.device();
   memory_ = std::move(memory);
   told_ = std::move(told);
   manager_ = std::move(manager);
@@ -121,7 +114,7 @@ std::size_t session::stop() {
   }
   while (counted_.next != &counted_) {
     header& h = *counted_.next;
-    h.keep = true;
+    device_->keep(h.memory, true);
     manager_->give_back(leave(h));
   }
   on_.store(false, std::memory_order_release);
@@ -136,15 +129,11 @@ void session::forsake(entry& e) {
   std::byte* const at = e.at;
   const auto storage = e.storage.lock();
   if (!storage || e.dead) return;  // in the list of the dead, and forgotten by `drain`
-  at::DataPtr now = e.outside != nullptr ? std::move(*e.outside) : plain(at);
-  if (e.outside == nullptr && at != nullptr) header_of(at).keep = true;
+  at::DataPtr now = e.outside != nullptr ? std::move(*e.outside) : device_->plain(at);
+  if (e.outside == nullptr && at != nullptr) device_->keep(at, true);
   (void)storage->_mutable_data_ptr_no_checks().release_context();
   storage->set_data_ptr_noswap(std::move(now));
   tensors_.forget(e);
-}
-
-at::DataPtr session::plain(void* memory) {
-  return {memory, memory, &session::release, cpu};
 }
 
 void session::end_of_step() {
@@ -175,11 +164,8 @@ enum class origin : std::uint8_t {
   mapped,  // a file, or shared with other processes: a DataLoader's workers, say
   foreign  // somebody else's as well, as NumPy's: they may change between two operators
 };
-static origin origin_of(const at::DataPtr& data) {
-  const auto deleter = data.get_deleter();
-  if (deleter == c10::GetDefaultCPUAllocator()->raw_deleter() ||
-      deleter == session::get().deleter_before)
-    return origin::heap;
+static origin origin_of(const target& device, const at::DataPtr& data) {
+  if (device.frees_so(data.get_deleter())) return origin::heap;
   if (at::MapAllocator::fromDataPtr(data) != nullptr ||
       at::RefcountedMapAllocator::fromDataPtr(data) != nullptr)
     return origin::mapped;
@@ -190,22 +176,22 @@ entry* session::adopt(c10::StorageImpl* storage, const char* label) {
   if (entry* known = tensor_table::find(storage)) return known;
   if (storage->nbytes() == 0) return nullptr;
   at::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-  if (data.get_deleter() != &session::release) end_copy_on_write(*storage);
+  header* const ours = device_->header_of_data(data);
+  if (ours == nullptr) end_copy_on_write(*storage);
   auto* const at = static_cast<std::byte*>(data.get());
   if (at == nullptr) return nullptr;
 
-  const bool ours = data.get_deleter() == &session::release && data.get_context() == at;
-  const delta::bytes size{ours ? header_of(at).size : storage->nbytes()};
-  const origin from = ours ? origin::heap : origin_of(data);
+  const delta::bytes size{ours != nullptr ? ours->size : storage->nbytes()};
+  const origin from = ours != nullptr ? origin::heap : origin_of(*device_, data);
   std::unique_ptr<at::DataPtr> outside;
   delta::block block;
-  if (ours && header_of(at).block) {
-    block = leave(header_of(at));
+  header* const counted = ours != nullptr && ours->block ? ours : nullptr;
+  if (counted != nullptr) {
+    block = leave(*counted);
   } else {
     manager_->make_room(size);
-    if (!ours) outside = std::make_unique<at::DataPtr>();
-    auto adopted = memory_->adopt(at, size, ours ? &let_go_of_plain : &let_go_of_outside,
-                                  ours ? static_cast<void*>(at) : outside.get());
+    outside = std::make_unique<at::DataPtr>();
+    auto adopted = memory_->adopt(at, size, &let_go_of_outside, outside.get());
     if (!adopted) throw std::bad_alloc();
     block = std::move(*adopted);
   }
@@ -223,6 +209,7 @@ entry* session::adopt(c10::StorageImpl* storage, const char* label) {
   }
   tensors_.name(e, id);
   tensor_table::show(e, *storage, at);
+  if (counted != nullptr) device_->retire(*counted);
   record_.moved(e, true);
   ++record_.own.adopted;
   return &e;
@@ -285,12 +272,13 @@ void session::drain() {
   }
 }
 
-void* session::take(std::size_t size) {
+header& session::take(std::size_t size) {
   const delta::bytes counted = memory_->rounded(delta::bytes{size});
   if (counted > delta::saturating_sub(memory_->capacity(), memory_->used())) drain();
   delta::block block = manager_->take_block(delta::bytes{size});
-  void* const memory = memory_->data(block);
-  header& h = header_of(memory);
+  // Within an operator's kernel the manager orders what is written there.
+  if (taken.operation == 0) memory_->settle(block);
+  header& h = device_->head(memory_->data(block));
   h.size = size;
   h.block = std::move(block);
   h.operation = taken.operation;
@@ -300,7 +288,7 @@ void* session::take(std::size_t size) {
   if (taken.operation != 0)
     taken.most = std::max(taken.most, taken.now += static_cast<std::int64_t>(counted.count));
   record_.look(*memory_, manager_->counts(), false);
-  return memory;
+  return h;
 }
 
 delta::block session::leave(header& h) noexcept {
@@ -313,15 +301,20 @@ delta::block session::leave(header& h) noexcept {
 void session::give_back(header& h) {
   if (taken.operation != 0 && h.operation == taken.operation)
     taken.now -= static_cast<std::int64_t>(memory_->rounded(delta::bytes{h.size}).count);
-  manager_->give_back(leave(h));
+  delta::block block = leave(h);
+  device_->retire(h);
+  manager_->give_back(std::move(block));
 }
 
-void session::release(void* memory) noexcept {
-  if (memory == nullptr || replaying::owns(memory)) return;
-  header& h = header_of(memory);
-  if (!h.block) return free_headed(memory);
+void release_memory(void* memory) noexcept {
+  if (memory != nullptr && !replaying::owns(memory))
+    session::release(cpu_target(), header_of(memory));
+}
+
+void session::release(target& of, header& h) noexcept {
   session& s = get();
-  if (s.forked()) return free_headed(memory);  // the run is the parent's
+  // In a forked process the run is the parent's.
+  if (!h.block || s.forked()) return of.free(h);
   // The lock may be this thread's, or a manager's who waits for this thread.
   if (!inside::here() && s.state.try_lock()) {
     s.give_back(h);

@@ -16,9 +16,10 @@
 
 #include "delta/engine/manager_interface.hpp"
 #include "delta/error.hpp"
-#include "delta/storage/heap_storage.hpp"
 #include "host_memory.hpp"
+#include "managed_memory.hpp"
 #include "record.hpp"
+#include "target.hpp"
 #include "tensors.hpp"
 #include "threads.hpp"
 
@@ -31,6 +32,7 @@ struct run_options {
   std::size_t host = 0;    ///< bytes
   bool strict = false, check_replays = false;
   std::string timeline;  ///< a file; empty: none
+  c10::Device device{c10::kCPU};
 };
 
 /// Everything that a run has, and what stays behind it to be reported. There is one, for the whole
@@ -86,8 +88,8 @@ class session {
     forked_ = on();
     on_ = false;
   }
-  /// How PyTorch's allocator of before frees.
-  at::DeleterFnPtr deleter_before = nullptr;
+  /// The device of the run that is on, or was last.
+  [[nodiscard]] target& device() noexcept { return *device_; }
 
   // --- under `operators` and `state`
   // --------------------------------------------------------------
@@ -112,13 +114,13 @@ class session {
   // ------------------------------------------------------------------------------
 
   [[nodiscard]] delta::manager_interface& manager() noexcept { return *manager_; }
-  [[nodiscard]] delta::heap_storage& memory() noexcept { return *memory_; }
+  [[nodiscard]] managed_memory& memory() noexcept { return *memory_; }
   [[nodiscard]] tensor_table& tensors() noexcept { return tensors_; }
   [[nodiscard]] record& past() noexcept { return record_; }
   /// What other threads could not give back at once.
   void drain();
   /// Bytes that count, for a kernel or a tensor to be; makes room.
-  void* take(std::size_t size);
+  header& take(std::size_t size);
   void give_back(header&);
   /// Bytes that count no more: they have become a tensor's, whose block this is.
   delta::block leave(header&) noexcept;
@@ -126,11 +128,10 @@ class session {
   /// goes; its tensor is still the manager's.
   void forsake(entry&);
   [[nodiscard]] bool checks_replays() const noexcept { return checks_replays_; }
-  /// The same as plain memory that PyTorch frees.
-  static at::DataPtr plain(void* memory);
 
-  /// Frees memory of `take` or of headed_memory: from any thread, from within the manager, too.
-  static void release(void* memory) noexcept;
+  /// Frees what is behind a header, of that device's memory: from any thread, from within the
+  /// manager, too.
+  static void release(target&, header&) noexcept;
 
   /// Bytes that the operator under way has taken, now and at most; under `state`.
   struct scratch {
@@ -145,7 +146,8 @@ class session {
   std::atomic<bool> on_{false}, forked_{false};
   std::atomic<std::uint64_t> number_{0};
   bool checks_replays_ = false;
-  std::unique_ptr<delta::heap_storage> memory_;
+  target* device_ = &cpu_target();
+  std::unique_ptr<managed_memory> memory_;
   std::unique_ptr<struct observers> told_;
   std::unique_ptr<delta::manager_interface> manager_;
   void let_all_go();

@@ -3,12 +3,12 @@
 
 #include <utility>
 
+#include "target.hpp"
 #include "versions.hpp"
 
 namespace delta_torch {
 
 namespace {
-const c10::Device cpu{c10::kCPU};
 constexpr const char* away =
     "delta: the bytes of this tensor are not on the device at the moment; use it in an operator, "
     "or read it by a function that delta_torch knows (docs/pytorch.md)";
@@ -57,7 +57,7 @@ entry* tensor_table::of(delta::tensor_id id) const noexcept {
 
 void tensor_table::show(entry& e, c10::StorageImpl& storage, std::byte* at) {
   (void)storage._mutable_data_ptr_no_checks().release_context();
-  storage.set_data_ptr_noswap(at::DataPtr(at, &e, &bury, cpu));
+  storage.set_data_ptr_noswap(at::DataPtr(at, &e, &bury, managed_device()));
   e.at = at;
 }
 

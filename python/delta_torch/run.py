@@ -15,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from . import _C, access, sharing
 from .calling import refuse_within_a_pass
 from .compiled import Uncompiled
+from .devices import device_of_run, prepare
 from .modules import ModuleNames
 from .report import Report, made_report
 from .sizes import Share, format_bytes, parse_budget, parse_host
@@ -45,6 +46,7 @@ def budget(
     strict: bool = False,
     timeline: str | os.PathLike[str] | None = None,
     steps: Literal["optimizer", "manual"] = "optimizer",
+    device: torch.device | str | None = None,
 ) -> Run:
     """A context manager: what is trained within it takes at most `size` bytes for its tensors.
 
@@ -59,6 +61,8 @@ def budget(
     strict: of the policy "paper" only: nothing leaves in the backward pass, as published.
     timeline: a file for a trace of all that happens, to be opened in Perfetto (ui.perfetto.dev).
     steps: what ends a training step: each step() of an optimizer, or only run.step() ("manual").
+    device: whose memory it is about, "cuda:1"; None: the accelerator that PyTorch uses, or the CPU
+        where there is none. Tensors of other devices are left alone.
 
     Raises ValueError for arguments that make no sense, at once. Entering raises RuntimeError where
     a run cannot begin. Within it, torch.OutOfMemoryError says that the budget is too small; the
@@ -72,6 +76,7 @@ def budget(
         strict=strict,
         timeline=timeline,
         steps=steps,
+        device=device,
     )
 
 
@@ -88,6 +93,7 @@ class Run:
         strict: bool = False,
         timeline: str | os.PathLike[str] | None = None,
         steps: Literal["optimizer", "manual"] = "optimizer",
+        device: torch.device | str | None = None,
     ) -> None:
         self._size = None if size is None else parse_budget(size)
         self._host = parse_host(host)
@@ -98,6 +104,7 @@ class Run:
         if steps not in ("optimizer", "manual"):
             raise ValueError(f"steps is 'optimizer' or 'manual', not {steps!r}")
         self.policy = policy
+        self.device = device_of_run(device)
         self._steps_by = steps
         self._verify = bool(verify)
         self._strict = bool(strict)
@@ -197,6 +204,7 @@ class Run:
         return f"<delta_torch.Run: {limit}, policy {self.policy!r}, {state}>"
 
     def _begin(self, undo: ExitStack) -> None:
+        prepare(self.device)
         limit = self._size if isinstance(self._size, int) else _NO_LIMIT
         _C.start(
             self.policy,
@@ -205,6 +213,7 @@ class Run:
             strict=self._strict,
             check_replays=self._verify,
             timeline=self._timeline,
+            device=str(self.device),
         )
         undo.callback(sharing.in_a_forked_process(self._forked))
         undo.callback(access.install().undo)

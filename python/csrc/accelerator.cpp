@@ -1,0 +1,247 @@
+// delta_torch: an accelerator as the device of a run: its memory by PyTorch's allocator, copies on
+// streams of their own, the host's memory pinned.
+#include <ATen/Context.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <c10/core/Event.h>
+
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "bytes_as_tensor.hpp"
+#include "delta/storage/device_heap.hpp"
+#include "device_part.hpp"
+#include "session.hpp"
+#include "streams.hpp"
+#include "target.hpp"
+
+namespace delta_torch {
+
+namespace {
+
+class accelerator;
+
+/// The header of a device's bytes stands in the host's memory, and knows whose it is.
+struct device_header : header {
+  accelerator* owner = nullptr;
+};
+
+/// What PyTorch's allocator has given, by address. From any thread.
+class given_memory {
+ public:
+  void* add(at::DataPtr&& data) {
+    void* const at = data.get();
+    if (at == nullptr) return nullptr;
+    const std::lock_guard hold(lock_);
+    given_.insert_or_assign(at, bytes{std::move(data), {}, false});
+    return at;
+  }
+  void keep(void* at, bool on) {
+    const std::lock_guard hold(lock_);
+    if (const auto i = given_.find(at); i != given_.end()) i->second.keep = on;
+  }
+  void used_by(void* at, c10::Stream s) {
+    const std::lock_guard hold(lock_);
+    if (const auto i = given_.find(at); i != given_.end()) i->second.users.push_back(s);
+  }
+  /// Gives them back, unless they are to be kept, once.
+  void release(const c10::impl::VirtualGuardImpl& guard, void* at) {
+    at::DataPtr gone;
+    {
+      const std::lock_guard hold(lock_);
+      const auto i = given_.find(at);
+      if (i == given_.end() || std::exchange(i->second.keep, false)) return;
+      for (const c10::Stream s : i->second.users) guard.recordDataPtrOnStream(i->second.data, s);
+      gone = std::move(i->second.data);
+      given_.erase(i);
+    }
+  }
+
+ private:
+  struct bytes {
+    at::DataPtr data;
+    std::vector<c10::Stream> users;
+    bool keep = false;
+  };
+  std::mutex lock_;
+  std::unordered_map<void*, bytes> given_;
+};
+
+class accelerator final : public target {
+ public:
+  explicit accelerator(c10::Device d) : device_(d), guard_(d.type()), part_(part_of(d.type())) {}
+
+  [[nodiscard]] c10::Device device() const noexcept override { return device_; }
+  [[nodiscard]] std::unique_ptr<managed_memory> open(const memory_options&) override;
+  void install(c10::Allocator& ours) override {
+    part_.install(ours);
+    installed_ = true;
+  }
+  void remove() override {
+    if (installed_) part_.remove();
+    installed_ = false;
+  }
+
+  [[nodiscard]] at::DataPtr uncounted(std::size_t size) override {
+    return part_.own().allocate(size);
+  }
+  [[nodiscard]] header* header_of_data(const at::DataPtr& data) const noexcept override {
+    return data.get_deleter() == &free_counted ? static_cast<device_header*>(data.get_context())
+                                               : nullptr;
+  }
+  [[nodiscard]] header& head(void* memory) override {
+    auto* h = new device_header;
+    h->memory = memory;
+    h->owner = this;
+    return *h;
+  }
+  [[nodiscard]] at::DataPtr pointer(header& h) const override {
+    return {h.memory, static_cast<device_header*>(&h), &free_counted, device_};
+  }
+  [[nodiscard]] at::DataPtr replayed(void* memory) const override { return {memory, device_}; }
+  [[nodiscard]] at::DataPtr plain(void* memory) override {
+    return memory != nullptr ? pointer(head(memory)) : at::DataPtr(nullptr, device_);
+  }
+  void keep(void* memory, bool on) override { given_.keep(memory, on); }
+  void retire(header& h) noexcept override { delete static_cast<device_header*>(&h); }
+  void free(header& h) noexcept override {
+    given_.release(guard_, h.memory);
+    retire(h);
+  }
+  [[nodiscard]] bool frees_so(c10::DeleterFnPtr f) const noexcept override {
+    return f == own_deleter_;
+  }
+
+  void copy(void* to, const void* from, std::size_t size) override {
+    if (size == 0) return;
+    const on_stream here(guard_, compute());
+    part_.copy(copied::within, to, from, size, compute());
+  }
+  void clear(void* memory, std::size_t size) override {
+    const unmanaged_calls plain;
+    const on_stream here(guard_, compute());
+    bytes_at(memory, size, device_).zero_();
+  }
+  [[nodiscard]] at::Generator generator() const override {
+    return at::globalContext().defaultGenerator(device_);
+  }
+
+  void before_kernel() override {
+    const c10::Stream now = guard_.getStream(device_);
+    if (now == compute()) return;
+    elsewhere_ = now;
+    follow(compute(), now);
+  }
+  void after_kernel() override {
+    if (!elsewhere_.has_value()) return;
+    follow(*std::exchange(elsewhere_, {}), compute());
+  }
+  void expect(signature s) override { streams_->expect(s); }
+  [[nodiscard]] std::uint64_t taken_by(signature s) const noexcept override {
+    return streams_->taken_by(s);
+  }
+  void took(signature s, std::uint64_t bytes) override { streams_->took(s, bytes); }
+  [[nodiscard]] bool is_current() const override { return guard_.getDevice() == device_; }
+  [[nodiscard]] bool remembers() const noexcept override { return true; }
+  void used_by(void* memory, c10::Stream s) override { given_.used_by(memory, s); }
+
+ private:
+  [[nodiscard]] c10::Stream compute() const noexcept { return streams_->compute(); }
+  std::uint64_t enter_compute() override {
+    return static_cast<std::uint64_t>(guard_.exchangeStream(compute()).id());
+  }
+  void leave_compute(std::uint64_t before) override {
+    guard_.exchangeStream(
+        c10::Stream(c10::Stream::UNSAFE, device_, static_cast<std::int64_t>(before)));
+  }
+  // What is queued on `second` from now on comes after all that is queued on `first`.
+  void follow(c10::Stream first, c10::Stream second) {
+    c10::Event& e = order_.emplace(device_.type());
+    e.record(first);
+    e.block(second);
+  }
+  void* allocate(std::size_t size) noexcept;
+  static void free_counted(void* context) noexcept {
+    if (context == nullptr) return;
+    auto* h = static_cast<device_header*>(context);
+    session::release(*h->owner, *h);
+  }
+
+  c10::Device device_;
+  c10::impl::VirtualGuardImpl guard_;
+  device_part& part_;
+  given_memory given_, pinned_;
+  std::optional<device_streams> streams_;  // of the run that is on, or was last
+  std::optional<c10::Stream> elsewhere_;   // the program's, while its kernel is queued
+  std::optional<c10::Event> order_;
+  c10::DeleterFnPtr own_deleter_ = nullptr;
+  bool installed_ = false;
+};
+
+// On the current stream what the program allocates outside operators, as it may use it there; else
+// on the compute stream, where all operators are ordered, whatever stream they run on.
+void* accelerator::allocate(std::size_t size) noexcept try {
+  const bool outside = session::get().taken.operation == 0;
+  const c10::Stream now = guard_.getStream(device_);
+  if (outside && now != compute()) {
+    void* const at = given_.add(part_.own().allocate(size));
+    given_.used_by(at, compute());  // as soon as an operator uses it
+    return at;
+  }
+  const on_stream here(guard_, compute());
+  return given_.add(part_.own().allocate(size));
+} catch (const std::exception&) {
+  return nullptr;  // the manager makes room, or says what is missing
+}
+
+std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
+  own_deleter_ = part_.own().allocate(1).get_deleter();
+  streams_.emplace(device_, part_);
+  return std::make_unique<memory_of<delta::device_heap<device_streams>>>(
+      *streams_, delta::device_heap_options{
+                     .capacity = o.capacity,
+                     .host_capacity = o.host_capacity,
+                     .granularity = 512,
+                     .device = {[](void* self, std::size_t size) {
+                                  return static_cast<accelerator*>(self)->allocate(size);
+                                },
+                                [](void* self, void* memory, std::size_t) {
+                                  auto* const a = static_cast<accelerator*>(self);
+                                  a->given_.release(a->guard_, memory);
+                                },
+                                this},
+                     .host = {[](void* self, std::size_t size) -> void* {
+                                auto* const a = static_cast<accelerator*>(self);
+                                try {
+                                  return a->pinned_.add(
+                                      at::getHostAllocator(a->device_.type())->allocate(size));
+                                } catch (const std::exception&) {
+                                  return nullptr;
+                                }
+                              },
+                              [](void* self, void* memory, std::size_t) {
+                                auto* const a = static_cast<accelerator*>(self);
+                                a->pinned_.release(a->guard_, memory);
+                              },
+                              this},
+                     .owned_by = o.owned_by});
+}
+
+static_assert(delta::Engines<device_streams>);
+
+}  // namespace
+
+target& target_of(c10::Device device) {
+  if (device.is_cpu()) return cpu_target();
+  if (!device.has_index()) device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+  static std::mutex& lock = *new std::mutex;
+  static auto& known = *new std::unordered_map<c10::Device, accelerator*>;
+  const std::lock_guard hold(lock);
+  accelerator*& one = known[device];
+  if (one == nullptr) one = new accelerator(device);  // lives for ever, as its memory may
+  return *one;
+}
+
+}  // namespace delta_torch

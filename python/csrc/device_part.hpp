@@ -1,0 +1,44 @@
+// delta_torch: what differs from one accelerator to the next, behind virtual functions: how its
+// allocator is replaced, and how bytes are copied. What is here does for every device that keeps to
+// PyTorch's interfaces; the CUDA part is an extension of its own, as it needs CUDA's libraries.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <cstddef>
+
+namespace delta_torch {
+
+/// The ways that bytes are copied.
+enum class copied : unsigned char { to_host, to_device, within };
+
+/// Of one type of device.
+class device_part {
+ public:
+  device_part() = default;
+  device_part(const device_part&) = delete;
+  device_part& operator=(const device_part&) = delete;
+  virtual ~device_part() = default;
+
+  /// PyTorch's own allocator of these devices, whatever is installed.
+  [[nodiscard]] virtual c10::Allocator& own() = 0;
+  /// From now on what PyTorch allocates there is asked of `ours`; and no longer.
+  virtual void install(c10::Allocator& ours) = 0;
+  virtual void remove() = 0;
+  /// Queues a copy on a stream, which is this thread's current one. Host memory is pinned.
+  virtual void copy(copied, void* to, const void* from, std::size_t size, c10::Stream) = 0;
+  /// What a run of so many bytes needs of the allocator: that it holds little more than these. And
+  /// the run is over.
+  virtual void limit(c10::Device, std::size_t bytes) = 0;
+  virtual void unlimit(c10::Device) = 0;
+};
+
+/// By what every device has: SetAllocator, and copy_ of tensors.
+[[nodiscard]] device_part& generic_part(c10::DeviceType);
+/// Another part for a type of device, which takes the generic one's place. It lives for ever.
+void use_part(c10::DeviceType, device_part&);
+[[nodiscard]] device_part& part_of(c10::DeviceType);
+
+}  // namespace delta_torch

@@ -1,0 +1,147 @@
+// delta_torch: the three engines of an accelerator, over PyTorch's streams and events: operators on
+// the stream that the program computes on, copies on one of their own for each direction.
+#pragma once
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "delta/units.hpp"
+#include "device_part.hpp"
+#include "target.hpp"
+
+namespace delta_torch {
+
+/// Makes a stream, and its device, this thread's current ones.
+class on_stream {
+ public:
+  on_stream(const c10::impl::VirtualGuardImpl& guard, c10::Stream s)
+      : guard_(&guard),
+        device_(guard.exchangeDevice(s.device())),
+        before_(guard.exchangeStream(s)) {}
+  ~on_stream() {
+    guard_->exchangeStream(before_);
+    guard_->uncheckedSetDevice(device_);
+  }
+  on_stream(const on_stream&) = delete;
+  on_stream& operator=(const on_stream&) = delete;
+
+ private:
+  const c10::impl::VirtualGuardImpl* guard_;
+  c10::Device device_;
+  c10::Stream before_;
+};
+
+/// The engines of a delta::device_heap. Nothing waits for the device unless it says so.
+///
+/// A copy has two events, which give its time. An operator has none: its stamp is a number, and
+/// stands for the first event recorded behind it, one for every eight operators or, where somebody
+/// has to wait, a new one. What operators take is sampled: by their signature, the first three
+/// times and then every 64th; in between it is what the fastest of them took.
+///
+/// All calls come under the session's lock `state`.
+class device_streams {
+ public:
+  /// On the current stream of the device. Waits until that is idle, and measures copies of a few
+  /// MiB. Throws c10::Error where the device has no streams or events.
+  device_streams(c10::Device, device_part&);
+
+  delta::stamp copy(delta::direction, std::byte* to, const std::byte* from, delta::bytes,
+                    const delta::fence& after);
+  void begin(const delta::fence& after);
+  delta::stamp end();
+  bool reached(delta::stamp);
+  void wait(delta::stamp);
+  /// Of a copy: known for the last 1,024 of each direction. Of an operator: see above; of what was
+  /// not expected: nothing at all.
+  std::optional<delta::nanoseconds> elapsed(delta::stamp);
+  [[nodiscard]] delta::nanoseconds now() const { return clock::now() - made_; }
+  /// The host's waits for copies.
+  [[nodiscard]] delta::nanoseconds waited() const noexcept { return waited_; }
+  [[nodiscard]] double rate(delta::direction d) const { return lane_of(d).rate; }
+  [[nodiscard]] delta::nanoseconds latency(delta::direction d) const { return lane_of(d).latency; }
+  [[nodiscard]] delta::nanoseconds backlog(delta::direction) const;
+
+  /// The operator that is queued next.
+  void expect(signature);
+  [[nodiscard]] std::uint64_t taken_by(signature) const noexcept;
+  void took(signature, std::uint64_t bytes);
+
+  [[nodiscard]] c10::Stream compute() const noexcept { return lanes_[0].stream; }
+  [[nodiscard]] const c10::impl::VirtualGuardImpl& guard() const noexcept { return guard_; }
+
+  /// For tests: one kind of wait is not made, of `waiter` for `awaited`. Kept between runs.
+  static void leave_out(delta::engine waiter, delta::engine awaited, bool on) noexcept;
+
+ private:
+  using clock = std::chrono::steady_clock;
+  static constexpr std::uint64_t stride = 8;
+  static constexpr std::size_t kept = 1024;
+
+  /// An event on a lane, behind all work up to `point`.
+  struct mark {
+    std::uint64_t point = 0;
+    std::optional<c10::Event> began, ended;
+    std::uint64_t size = 0;  ///< of a copy, in bytes
+  };
+  struct lane {
+    explicit lane(c10::Stream s) : stream(s) {}
+    c10::Stream stream;
+    std::uint64_t queued = 0, reached = 0;
+    delta::fence ordered;  ///< what its next work comes after anyway
+    std::deque<mark> marks;
+    std::vector<delta::nanoseconds> took = std::vector<delta::nanoseconds>(kept);
+    std::uint64_t pending = 0;  ///< bytes queued to be copied
+    double rate = 0;            ///< bytes per second
+    delta::nanoseconds latency{};
+  };
+  /// What is known of operators of one signature.
+  struct work {
+    delta::nanoseconds took{-1};
+    std::uint32_t samples = 0, skip = 0;
+    std::uint64_t most = 0;  ///< bytes
+  };
+  struct sample {
+    work* of = nullptr;
+    std::optional<c10::Event> began, ended;
+  };
+
+  [[nodiscard]] lane& lane_of(delta::engine e) noexcept {
+    return lanes_[static_cast<std::size_t>(e)];
+  }
+  [[nodiscard]] const lane& lane_of(delta::direction d) const noexcept {
+    return lanes_[static_cast<std::size_t>(delta::engine_of(d))];
+  }
+  c10::Event take_event();
+  void give_back(std::optional<c10::Event>&);
+  mark& mark_at(lane&, std::uint64_t point);
+  void settle(lane&, std::uint64_t point);
+  void order(delta::engine, const delta::fence& after);
+  void read_samples();
+  void learn(lane&, const mark&);
+  void calibrate();
+  double copy_time(delta::direction, std::byte* to, const std::byte* from, std::size_t size);
+
+  c10::impl::VirtualGuardImpl guard_;
+  device_part& part_;
+  clock::time_point made_ = clock::now();
+  std::array<lane, delta::engine_count> lanes_;
+  std::vector<c10::Event> idle_;
+  std::unordered_map<std::uint64_t, work> works_;                     // addresses hold
+  std::vector<const work*> recent_ = std::vector<const work*>(kept);  // by point of compute
+  std::deque<sample> samples_;
+  work* expected_ = nullptr;
+  sample open_;
+  delta::nanoseconds waited_{};
+};
+
+}  // namespace delta_torch

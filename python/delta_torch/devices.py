@@ -1,0 +1,58 @@
+"""The device of a run: which one it is, and what has to be said or set before it is managed."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+
+import torch
+
+# Of these types of device nobody has run delta_torch yet.
+_NOT_RUN_YET = {"cuda": "a GPU"}
+
+
+def device_of_run(device: torch.device | str | None) -> torch.device:
+    """The device by its name; None: PyTorch's accelerator, or the CPU.
+
+    Raises ValueError where there is no such device.
+    """
+    if device is None:
+        found = torch.accelerator.current_accelerator(check_available=True)
+        device = found if found is not None else "cpu"
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"there is no device {device!r}: {str(error).splitlines()[0]}") from None
+    if device.type == "cpu":
+        return torch.device("cpu")
+    known = torch.accelerator.current_accelerator(check_available=True)
+    if known is None or known.type != device.type:
+        have = "only the CPU" if known is None else f"the CPU and {known.type}"
+        raise ValueError(f"there is no device {str(device)!r} here: PyTorch has {have}")
+    if device.index is None:
+        device = torch.device(device.type, torch.accelerator.current_device_index())
+    if device.index >= torch.accelerator.device_count():
+        raise ValueError(
+            f"there is no device {str(device)!r} here: "
+            f"PyTorch has {torch.accelerator.device_count()} of them"
+        )
+    return device
+
+
+def prepare(device: torch.device) -> None:
+    """What a type of device needs before a run begins on it."""
+    if device.type in _NOT_RUN_YET:
+        warnings.warn(
+            f"delta_torch has not run on {_NOT_RUN_YET[device.type]} yet: its orders are tested on "
+            "a simulated accelerator only. Compare results with a run without it",
+            UserWarning,
+            stacklevel=5,
+        )
+    if device.type == "cuda":
+        try:
+            importlib.import_module("delta_torch._cuda").use()
+        except ImportError as error:
+            raise RuntimeError(
+                "this delta_torch was built without its CUDA part, which needs the CUDA toolkit's "
+                f"headers: install it again where they are ({error})"
+            ) from error
