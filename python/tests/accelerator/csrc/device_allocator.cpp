@@ -22,9 +22,13 @@ thread_local StreamNumber current = 0;
 
 }  // namespace
 
-StreamNumber current_stream() { return current; }
+StreamNumber current_stream() {
+  return current;
+}
 
-StreamNumber exchange_current_stream(StreamNumber stream) { return std::exchange(current, stream); }
+StreamNumber exchange_current_stream(StreamNumber stream) {
+  return std::exchange(current, stream);
+}
 
 DeviceAllocator& DeviceAllocator::instance() {
   static auto* const allocator = new DeviceAllocator;  // tensors may outlive statics
@@ -225,8 +229,7 @@ void DeviceAllocator::poison(std::byte* address, std::size_t bytes, StreamNumber
     return;
   }
   std::byte* const real = DeviceMemory::instance().real(address, bytes);
-  Scheduler::instance().enqueue_quietly(stream,
-                                        [=] { std::memset(real, poison_byte, bytes); });
+  Scheduler::instance().enqueue_quietly(stream, [=] { std::memset(real, poison_byte, bytes); });
 }
 
 void DeviceAllocator::emptyCache(c10::MempoolId_t /*pool*/) {

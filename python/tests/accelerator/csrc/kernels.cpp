@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <stdexcept>
 #include <string_view>
 
 #include "current_stream.hpp"
@@ -49,8 +50,7 @@ class SeededDefault {
 at::Tensor snapshot(const at::Tensor& tensor) {
   const PlainDispatch plain;
   at::Tensor copy = tensor.clone();
-  copy.unsafeGetTensorImpl()->set_wrapped_number(
-      tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
   return copy;
 }
 
@@ -273,6 +273,7 @@ void call_later(Call&& call, const torch::jit::Stack& foretold,
     results.push_back(std::move(result.value));
     fresh.push_back(std::move(result.fresh));
   }
+  call.recipe.forget();
   enqueue(
       [call = std::move(call), fresh = std::move(fresh)] {
         const torch::jit::Stack made = call.run();
@@ -347,7 +348,12 @@ void enqueue(std::function<void()> work, std::size_t bytes, double bytes_per_sec
       [work = std::move(work)] {
         const at::AutoDispatchBelowADInplaceOrView below;
         const at::NoGradGuard no_grad;
-        work();
+        try {
+          work();
+        } catch (const c10::Error& error) {
+          // It is thrown again in some later wait, where this thread's stack says nothing.
+          throw std::runtime_error(error.what_without_backtrace());
+        }
       },
       launch_seconds + static_cast<double>(bytes) / bytes_per_second);
 }
@@ -362,6 +368,8 @@ void call_deferred(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
-KernelCounters kernel_counters() { return {deferred, immediate}; }
+KernelCounters kernel_counters() {
+  return {deferred, immediate};
+}
 
 }  // namespace simulated

@@ -106,8 +106,7 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
 void copy_with_host(const Region& from, const Region& to, const at::Tensor& host,
                     bool non_blocking) {
   const std::size_t bytes = std::max(from.bytes(), to.bytes());
-  enqueue([from, to] { cpu_tensor(to).copy_(cpu_tensor(from)); }, bytes,
-          transfer_bytes_per_second);
+  enqueue([from, to] { cpu_tensor(to).copy_(cpu_tensor(from)); }, bytes, transfer_bytes_per_second);
   void* const address = const_cast<void*>(host.storage().data());
   if (!non_blocking || !HostAllocator::instance().owns(address)) {
     Scheduler::instance().synchronize(current_stream());
@@ -185,7 +184,9 @@ void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stac
   call_deferred(operation("aten::convolution_backward"), stack);
 }
 
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { call_deferred(op, stack); }
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  call_deferred(op, stack);
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty);
