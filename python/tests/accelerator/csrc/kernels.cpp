@@ -218,6 +218,22 @@ bool returns_only_tensors(const c10::FunctionSchema& schema) {
   });
 }
 
+// The CPU's convolution gives channels_last for channels_last, which the meta kernel doesn't say of
+// a device that it doesn't know. The numbers are the same; but what follows goes by the strides.
+void correct_strides(const Call& call, const torch::jit::Stack& arguments,
+                     torch::jit::Stack& foretold) {
+  if (call.op.schema().name() != "aten::convolution") {
+    return;
+  }
+  const at::Tensor& input = arguments[0].toTensor();
+  const at::Tensor& weight = arguments[1].toTensor();
+  for (const auto format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::ChannelsLast3d}) {
+    if (input.suggest_memory_format() == format || weight.suggest_memory_format() == format) {
+      foretold[0] = foretold[0].toTensor().contiguous(format);
+    }
+  }
+}
+
 // What the meta kernel returns; nothing if it can't tell.
 std::optional<torch::jit::Stack> foretell(const Call& call, std::vector<at::Tensor>& metas) {
   if (call.op.hasTag(at::Tag::dynamic_output_shape) ||
@@ -237,7 +253,9 @@ std::optional<torch::jit::Stack> foretell(const Call& call, std::vector<at::Tens
       call.recipe.arguments(metas, c10::DeviceType::Meta, std::optional<at::Generator>());
   try {
     const PlainDispatch plain;
+    const torch::jit::Stack arguments = stack;
     call.op.callBoxed(&stack);
+    correct_strides(call, arguments, stack);
   } catch (const std::exception&) {
     // No meta kernel; or the call is wrong, which the CPU kernel will say better.
     return std::nullopt;
