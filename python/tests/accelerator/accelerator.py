@@ -19,6 +19,7 @@ import torch
 import torch.utils.cpp_extension
 
 NAME = "simulated"
+PRIVATE_USE_1 = 20  # c10::DeviceType
 HERE = Path(__file__).resolve().parent
 FLAGS = ["-O1", "-std=c++20", "-Wall", "-Wextra"]
 
@@ -60,20 +61,15 @@ class _Device:
     def __exit__(self, *error: object) -> None: ...
 
 
-class Stream(torch.Stream):
-    """A new stream of the device."""
-
-    def __new__(cls, device: object = None, priority: int = 0, **packed: int) -> Stream:
-        if packed:
-            return super().__new__(cls, **packed)
-        return super().__new__(cls, device=f"{NAME}:0", priority=priority)
+# Not subclasses: PyTorch's C++ wants exactly its own classes.
+def _stream(device: object = None, priority: int = 0, **packed: int) -> torch.Stream:
+    """A new stream of the device; or, of stream_id and so on, one that there is."""
+    return torch.Stream(**packed) if packed else torch.Stream(f"{NAME}:0", priority=priority)
 
 
-class Event(torch.Event):
+def _event(enable_timing: bool = False, **options: bool) -> torch.Event:
     """An event of the device; `enable_timing` gives it the device's simulated clock."""
-
-    def __new__(cls, enable_timing: bool = False, **options: bool) -> Event:
-        return super().__new__(cls, device=f"{NAME}:0", enable_timing=enable_timing)
+    return torch.Event(f"{NAME}:0", enable_timing=enable_timing)
 
 
 class _StreamContext:
@@ -110,14 +106,14 @@ def _module(native: types.ModuleType) -> types.ModuleType:
         "device": _Device,
         "get_device_name": lambda device=None: "simulated",
         "synchronize": lambda device=None: torch.accelerator.synchronize(),
-        "Stream": Stream,
-        "Event": Event,
+        "Stream": _stream,
+        "Event": _event,
         "stream": _StreamContext,
         "StreamContext": _StreamContext,
         "current_stream": lambda device=None: torch.accelerator.current_stream(),
         "set_stream": torch.accelerator.set_stream,
         "default_stream": lambda device=None: torch.Stream(
-            stream_id=0, device_index=0, device_type=torch._C._autograd.DeviceType.PrivateUse1
+            stream_id=0, device_index=0, device_type=PRIVATE_USE_1
         ),
         "manual_seed": lambda seed: native.set_seed(seed % 2**64),
         "manual_seed_all": lambda seed: native.set_seed(seed % 2**64),

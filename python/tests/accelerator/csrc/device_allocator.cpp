@@ -22,9 +22,13 @@ thread_local StreamNumber current = 0;
 
 }  // namespace
 
-StreamNumber current_stream() { return current; }
+StreamNumber current_stream() {
+  return current;
+}
 
-StreamNumber exchange_current_stream(StreamNumber stream) { return std::exchange(current, stream); }
+StreamNumber exchange_current_stream(StreamNumber stream) {
+  return std::exchange(current, stream);
+}
 
 DeviceAllocator& DeviceAllocator::instance() {
   static auto* const allocator = new DeviceAllocator;  // tensors may outlive statics
@@ -48,8 +52,11 @@ c10::DataPtr DeviceAllocator::allocate(std::size_t bytes) {
   std::byte* address = take_cached(rounded, stream);
   if (address == nullptr) {
     address = take_unowned(rounded, stream);
-    // Fresh memory holds what anyone has left there.
-    poison(address, rounded, stream);
+    // Fresh memory holds what anyone has left there. Nothing is queued that uses it: any stream may
+    // have it at once, as from a driver.
+    if (Scheduler::instance().chance(0.5)) {
+      std::memset(DeviceMemory::instance().real(address, rounded), poison_byte, rounded);
+    }
   }
   stats_.allocated_bytes[aggregate].increase(rounded);
   stats_.allocation[aggregate].increase(1);
@@ -225,8 +232,7 @@ void DeviceAllocator::poison(std::byte* address, std::size_t bytes, StreamNumber
     return;
   }
   std::byte* const real = DeviceMemory::instance().real(address, bytes);
-  Scheduler::instance().enqueue_quietly(stream,
-                                        [=] { std::memset(real, poison_byte, bytes); });
+  Scheduler::instance().enqueue_quietly(stream, [=] { std::memset(real, poison_byte, bytes); });
 }
 
 void DeviceAllocator::emptyCache(c10::MempoolId_t /*pool*/) {

@@ -66,7 +66,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   void poison(std::byte* address, std::size_t bytes, StreamNumber stream);
 
   std::mutex mutex_;
-  Blocks blocks_;                             // given out, delayed or cached
+  Blocks blocks_;  // given out, delayed or cached
   std::list<Delayed> delayed_;
   std::map<std::byte*, std::size_t> unowned_;  // what no stream has
   std::uint64_t frees_ = 0;

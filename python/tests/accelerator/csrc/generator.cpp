@@ -26,11 +26,17 @@ void DeviceGenerator::set_current_seed(std::uint64_t seed) {
   drawn_ = 0;
 }
 
-void DeviceGenerator::set_offset(std::uint64_t offset) { drawn_ = offset; }
+void DeviceGenerator::set_offset(std::uint64_t offset) {
+  drawn_ = offset;
+}
 
-std::uint64_t DeviceGenerator::get_offset() const { return drawn_; }
+std::uint64_t DeviceGenerator::get_offset() const {
+  return drawn_;
+}
 
-std::uint64_t DeviceGenerator::current_seed() const { return seed_; }
+std::uint64_t DeviceGenerator::current_seed() const {
+  return seed_;
+}
 
 std::uint64_t DeviceGenerator::seed() {
   set_current_seed(c10::detail::getNonDeterministicRandom());
@@ -74,7 +80,9 @@ const at::Generator& default_generator() {
   return *generator;
 }
 
-at::Generator new_generator() { return at::make_generator<DeviceGenerator>(); }
+at::Generator new_generator() {
+  return at::make_generator<DeviceGenerator>();
+}
 
 std::uint64_t draw(const std::optional<at::Generator>& generator) {
   at::Generator chosen = generator && generator->defined() ? *generator : default_generator();

@@ -14,7 +14,9 @@ struct Event {
   bool timed = false;
 };
 
-Event* as_event(void* event) { return static_cast<Event*>(event); }
+Event* as_event(void* event) {
+  return static_cast<Event*>(event);
+}
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
@@ -82,9 +84,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     const Event& from = *as_event(first);
     const Event& to = *as_event(second);
     TORCH_CHECK(from.timed && to.timed, "both events must be made with enable_timing=True");
-    TORCH_CHECK(Scheduler::instance().is_done(from.marker) &&
-                    Scheduler::instance().is_done(to.marker),
-                "both events must have happened");
+    TORCH_CHECK(
+        Scheduler::instance().is_done(from.marker) && Scheduler::instance().is_done(to.marker),
+        "both events must have happened");
     constexpr double milliseconds = 1e3;
     return (to.marker->time - from.marker->time) * milliseconds;
   }

@@ -37,9 +37,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return new_generator();
   }
 
-  bool isPinnedPtr(const void* data) const override {
-    return HostAllocator::instance().owns(data);
-  }
+  bool isPinnedPtr(const void* data) const override { return HostAllocator::instance().owns(data); }
   at::Allocator* getPinnedMemoryAllocator() const override {
     return at::getHostAllocator(at::kPrivateUse1);
   }
@@ -54,7 +52,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
       const DeviceMemory& memory = DeviceMemory::instance();
       std::byte* const to = memory.real(data.get(), kept);
       const std::byte* const from = memory.real(storage.data(), kept);
-      Scheduler::instance().enqueue(current_stream(), [=] { std::memcpy(to, from, kept); }, 1e-6);
+      Scheduler::instance().enqueue(
+          current_stream(), [=] { std::memcpy(to, from, kept); }, 1e-6);
     }
     c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
     impl->set_data_ptr_noswap(std::move(data));

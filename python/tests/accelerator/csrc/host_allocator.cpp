@@ -138,9 +138,8 @@ HostAllocator::Blocks::iterator HostAllocator::find(const void* address) {
 }
 
 bool HostAllocator::done(const Block& block) {
-  return std::ranges::all_of(block.markers, [](const MarkerPtr& marker) {
-    return Scheduler::instance().is_done(marker);
-  });
+  return std::ranges::all_of(
+      block.markers, [](const MarkerPtr& marker) { return Scheduler::instance().is_done(marker); });
 }
 
 REGISTER_HOST_ALLOCATOR(at::kPrivateUse1, &HostAllocator::instance())

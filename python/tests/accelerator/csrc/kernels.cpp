@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <stdexcept>
 #include <string_view>
 
 #include "current_stream.hpp"
@@ -49,8 +50,7 @@ class SeededDefault {
 at::Tensor snapshot(const at::Tensor& tensor) {
   const PlainDispatch plain;
   at::Tensor copy = tensor.clone();
-  copy.unsafeGetTensorImpl()->set_wrapped_number(
-      tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
   return copy;
 }
 
@@ -218,6 +218,22 @@ bool returns_only_tensors(const c10::FunctionSchema& schema) {
   });
 }
 
+// The CPU's convolution gives channels_last for channels_last, which the meta kernel doesn't say of
+// a device that it doesn't know. The numbers are the same; but what follows goes by the strides.
+void correct_strides(const Call& call, const torch::jit::Stack& arguments,
+                     torch::jit::Stack& foretold) {
+  if (call.op.schema().name() != "aten::convolution") {
+    return;
+  }
+  const at::Tensor& input = arguments[0].toTensor();
+  const at::Tensor& weight = arguments[1].toTensor();
+  for (const auto format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::ChannelsLast3d}) {
+    if (input.suggest_memory_format() == format || weight.suggest_memory_format() == format) {
+      foretold[0] = foretold[0].toTensor().contiguous(format);
+    }
+  }
+}
+
 // What the meta kernel returns; nothing if it can't tell.
 std::optional<torch::jit::Stack> foretell(const Call& call, std::vector<at::Tensor>& metas) {
   if (call.op.hasTag(at::Tag::dynamic_output_shape) ||
@@ -237,7 +253,9 @@ std::optional<torch::jit::Stack> foretell(const Call& call, std::vector<at::Tens
       call.recipe.arguments(metas, c10::DeviceType::Meta, std::optional<at::Generator>());
   try {
     const PlainDispatch plain;
+    const torch::jit::Stack arguments = stack;
     call.op.callBoxed(&stack);
+    correct_strides(call, arguments, stack);
   } catch (const std::exception&) {
     // No meta kernel; or the call is wrong, which the CPU kernel will say better.
     return std::nullopt;
@@ -273,6 +291,7 @@ void call_later(Call&& call, const torch::jit::Stack& foretold,
     results.push_back(std::move(result.value));
     fresh.push_back(std::move(result.fresh));
   }
+  call.recipe.forget();
   enqueue(
       [call = std::move(call), fresh = std::move(fresh)] {
         const torch::jit::Stack made = call.run();
@@ -347,7 +366,12 @@ void enqueue(std::function<void()> work, std::size_t bytes, double bytes_per_sec
       [work = std::move(work)] {
         const at::AutoDispatchBelowADInplaceOrView below;
         const at::NoGradGuard no_grad;
-        work();
+        try {
+          work();
+        } catch (const c10::Error& error) {
+          // It is thrown again in some later wait, where this thread's stack says nothing.
+          throw std::runtime_error(error.what_without_backtrace());
+        }
       },
       launch_seconds + static_cast<double>(bytes) / bytes_per_second);
 }
@@ -362,6 +386,8 @@ void call_deferred(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
-KernelCounters kernel_counters() { return {deferred, immediate}; }
+KernelCounters kernel_counters() {
+  return {deferred, immediate};
+}
 
 }  // namespace simulated

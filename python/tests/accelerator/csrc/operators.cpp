@@ -106,8 +106,7 @@ bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
 void copy_with_host(const Region& from, const Region& to, const at::Tensor& host,
                     bool non_blocking) {
   const std::size_t bytes = std::max(from.bytes(), to.bytes());
-  enqueue([from, to] { cpu_tensor(to).copy_(cpu_tensor(from)); }, bytes,
-          transfer_bytes_per_second);
+  enqueue([from, to] { cpu_tensor(to).copy_(cpu_tensor(from)); }, bytes, transfer_bytes_per_second);
   void* const address = const_cast<void*>(host.storage().data());
   if (!non_blocking || !HostAllocator::instance().owns(address)) {
     Scheduler::instance().synchronize(current_stream());
@@ -156,36 +155,9 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
       .recordDataPtrOnStream(self.storage().data_ptr(), stream);
 }
 
-// PyTorch's convolutions ask a backend of no known kind for these two, which no CPU kernel has.
-const c10::OperatorHandle& operation(const char* name) {
-  static std::map<std::string, c10::OperatorHandle> known;
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  const auto found = known.find(name);
-  if (found != known.end()) {
-    return found->second;
-  }
-  return known.emplace(name, c10::Dispatcher::singleton().findSchemaOrThrow(name, ""))
-      .first->second;
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  call_deferred(op, stack);
 }
-
-void convolution(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
-  call_deferred(operation("aten::convolution"), stack);
-}
-
-void convolution_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const std::size_t first = stack->size() - op.schema().arguments().size();
-  const at::Tensor& weight = (*stack)[first + 2].toTensor();
-  const bool transposed = (*stack)[first + 6].toBool();
-  const std::int64_t groups = (*stack)[first + 8].toInt();
-  const std::int64_t channels = transposed ? weight.size(1) * groups : weight.size(0);
-  // aten::convolution_backward wants the bias's sizes after the weight.
-  stack->insert(stack->begin() + static_cast<std::ptrdiff_t>(first) + 3,
-                c10::IValue(std::vector<std::int64_t>{channels}));
-  call_deferred(operation("aten::convolution_backward"), stack);
-}
-
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) { call_deferred(op, stack); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty);
@@ -203,13 +175,27 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_local_scalar_dense", local_scalar);
   m.impl("record_stream", record_stream);
-  m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
-  m.impl("convolution_backward_overrideable",
-         torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+// These have kernels for all devices that would come before the fallback; the CPU's are others.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  for (const char* const name : {"native_layer_norm", "native_group_norm", "linalg__powsum"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  }
+}
+
+// A copy keeps to the conjugate and negative bits by itself; PyTorch would first make a copy
+// without the bit, which is this operator again.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }
 
 }  // namespace

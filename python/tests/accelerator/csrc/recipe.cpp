@@ -62,6 +62,11 @@ int Recipe::entry_of(const at::Tensor& tensor, const c10::Argument& argument) {
   return static_cast<int>(entry);
 }
 
+void Recipe::forget() {
+  tensors_.clear();
+  generator_.reset();
+}
+
 torch::jit::Stack Recipe::arguments(const std::vector<at::Tensor>& table, c10::Device device,
                                     const std::optional<at::Generator>& generator) const {
   const auto tensor = [&table](int entry) {

@@ -25,6 +25,10 @@ class Recipe {
   bool takes_generator() const { return takes_generator_; }
   const std::optional<at::Generator>& generator() const { return generator_; }
 
+  /// Lets go of the caller's tensors and generator: what is queued must not keep memory alive, or a
+  /// free that comes too early would do no harm.
+  void forget();
+
   /// The call's arguments with the tensors of another table.
   torch::jit::Stack arguments(const std::vector<at::Tensor>& table, c10::Device device,
                               const std::optional<at::Generator>& generator) const;

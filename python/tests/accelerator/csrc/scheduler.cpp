@@ -105,7 +105,9 @@ void Scheduler::synchronize(const MarkerPtr& marker) {
   throw_failure();
 }
 
-void Scheduler::synchronize(StreamNumber stream) { synchronize(record(stream)); }
+void Scheduler::synchronize(StreamNumber stream) {
+  synchronize(record(stream));
+}
 
 void Scheduler::synchronize_all() {
   {
@@ -139,7 +141,9 @@ bool Scheduler::query(const MarkerPtr& marker) {
   return is_done(marker);
 }
 
-bool Scheduler::query(StreamNumber stream) { return query(record(stream)); }
+bool Scheduler::query(StreamNumber stream) {
+  return query(record(stream));
+}
 
 bool Scheduler::is_done(const MarkerPtr& marker) {
   const std::lock_guard lock(mutex_);
@@ -173,9 +177,13 @@ double Scheduler::host_time() {
 
 // Both made from the generator's bits by hand: the standard's distributions differ between
 // libraries, and a seed that shows a race must show it everywhere.
-std::uint64_t Scheduler::draw(std::uint64_t below) { return random_() % below; }
+std::uint64_t Scheduler::draw(std::uint64_t below) {
+  return random_() % below;
+}
 
-double Scheduler::draw_fraction() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+double Scheduler::draw_fraction() {
+  return static_cast<double>(random_() >> 11) * 0x1p-53;
+}
 
 void Scheduler::progress_after_queueing(StreamNumber stream) {
   std::uint64_t steps = 0;

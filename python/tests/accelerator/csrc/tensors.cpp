@@ -48,17 +48,16 @@ Region region_of(const at::Tensor& tensor) {
 
 Region host_region_of(const at::Tensor& tensor) {
   Region region = geometry_of(tensor);
-  region.storage =
-      const_cast<std::byte*>(static_cast<const std::byte*>(tensor.storage().data()));
+  region.storage = const_cast<std::byte*>(static_cast<const std::byte*>(tensor.storage().data()));
   return region;
 }
 
 at::Tensor cpu_tensor(const Region& region) {
   c10::Storage storage(c10::Storage::use_byte_size_t{}, region.storage_bytes,
                        c10::DataPtr(region.storage, c10::DeviceType::CPU));
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(region.dtype));
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage),
+                                                         c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                         c10::scalarTypeToTypeMeta(region.dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(region.sizes, region.strides, region.offset);
   tensor._set_conj(region.conjugated);
   tensor._set_neg(region.negated);
@@ -66,8 +65,8 @@ at::Tensor cpu_tensor(const Region& region) {
 }
 
 at::Tensor meta_tensor(const at::Tensor& tensor) {
-  const auto bytes = at::detail::computeStorageNbytes(
-      tensor.sizes(), tensor.strides(), tensor.itemsize(), tensor.storage_offset());
+  const auto bytes = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(),
+                                                      tensor.itemsize(), tensor.storage_offset());
   c10::Storage storage(c10::Storage::use_byte_size_t{}, bytes,
                        c10::DataPtr(nullptr, c10::DeviceType::Meta),
                        c10::GetAllocator(c10::DeviceType::Meta), true);
@@ -88,9 +87,9 @@ at::Tensor empty_on_device(at::IntArrayRef sizes, at::IntArrayRef strides, c10::
 
 at::Tensor view_of(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides,
                    std::int64_t offset, c10::ScalarType dtype) {
-  auto view = at::detail::make_tensor<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, c10::Storage(base.storage()), base.key_set(),
-      c10::scalarTypeToTypeMeta(dtype));
+  auto view =
+      at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(base.storage()),
+                                               base.key_set(), c10::scalarTypeToTypeMeta(dtype));
   view.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
   return view;
 }
