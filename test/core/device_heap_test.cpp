@@ -56,6 +56,14 @@ struct framework : device_heap_subject<Shared> {
   void check_unseen(std::byte* at, std::uint64_t value) {
     this->device.launch({{at, n}}, {}, [this, at, value] { wrong_unseen += !holds(at, value); });
   }
+  /// By an operator of delta's.
+  template <class S>
+  void expect_first(S& s, const block& b, std::uint64_t value) {
+    const block* const one = &b;
+    s.begin_operator({&one, 1}, {});
+    check_unseen(s.data(b), value);
+    s.end_operator({});
+  }
   static void fill(std::byte* at, std::uint64_t value) {
     for (std::size_t i = 0; i < n; ++i) at[i] = pattern(value, i);
   }
@@ -271,6 +279,88 @@ TEST_CASE("device_heap: bytes that are lent serve others while their block count
     framework<false> second({.seed = seed});
     lend(first);
     lend(second);
+  }
+}
+
+TEST_CASE("device_heap: bytes of before that are adopted anew are behind whoever used them") {
+  for (std::uint64_t seed = 1; seed <= seeds(100); ++seed) {
+    CAPTURE(seed);
+    framework<false> it({.seed = seed});
+    auto& s = it.storage;
+    const auto adopted = [&](std::byte* at) {
+      const memory_source source = it.memory.source();
+      return *s.adopt(at, bytes{it.n}, source.release, source.self);
+    };
+    block a = *s.allocate(bytes{it.n}, {});
+    std::byte* const at = s.data(a);
+    it.write(s, a, seed);
+    s.free(std::move(a));
+    // Again and again: after an operator of delta's, and after a copy that had to ask for a point.
+    std::vector<slab> slabs;
+    REQUIRE(it.memory.take(it.n) == at);
+    for (std::uint64_t round = 0; round < 3; ++round) {
+      it.write_unseen(at, seed + round);
+      block b = adopted(at);
+      auto [c, h] = landed(s, s.copy_out(b));
+      slabs.push_back(std::move(h));
+      CHECK(s.surrender(std::move(c)).first == at);
+    }
+    it.memory.give({at, it.n});
+    for (std::uint64_t round = 0; round < 3; ++round) {
+      auto [d, g] = landed(s, s.copy_in(std::move(slabs[round]), *s.allocate(bytes{it.n}, {})));
+      it.expect_first(s, d, seed + round);
+      s.free(std::move(d)), s.free(std::move(g));
+    }
+    // While an operator runs, which writes them.
+    block e = *s.allocate(bytes{it.n}, {});
+    it.write(s, e, seed + 3);
+    auto [f, k] = landed(s, s.copy_out(e));
+    s.free(std::move(f));
+    s.begin_operator({}, {});
+    REQUIRE(it.memory.take(it.n) == at);
+    block i = adopted(at);
+    it.write_unseen(at, seed + 4);
+    s.end_operator({});
+    auto [j, l] = landed(s, s.copy_out(i));
+    s.free(std::move(j));
+    for (slab* kept : {&k, &l}) {
+      auto [m, o] = landed(s, s.copy_in(std::move(*kept), *s.allocate(bytes{it.n}, {})));
+      it.expect_first(s, m, seed + (kept == &k ? 3 : 4));
+      s.free(std::move(m)), s.free(std::move(o));
+    }
+    finish_all(it);
+    CHECK(it.memory.taken() == 0);
+  }
+}
+
+TEST_CASE("device_heap: bytes that came and went within an operator are behind it, however many") {
+  for (const std::size_t blocks : {3u, 100u, 1100u}) {
+    CAPTURE(blocks);
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      CAPTURE(seed);
+      framework<false> it({.capacity = bytes{(blocks + 2) * it.n}, .seed = seed});
+      auto& s = it.storage;
+      block a = *s.allocate(bytes{it.n}, {});
+      it.write(s, a, seed);
+      auto [b, h] = landed(s, s.copy_out(a));
+      s.begin_operator({}, {});
+      std::vector<block> taken;
+      for (std::size_t i = 0; i < blocks; ++i) taken.push_back(*s.allocate(bytes{it.n}, {}));
+      std::byte* const first = s.data(taken.front());
+      for (block& one : taken) it.write_unseen(s.data(one), seed + 1);
+      // Not side by side, so that they are as many ranges.
+      for (block& one : taken) s.free(std::move(one));
+      REQUIRE(it.memory.take((blocks - 1) * it.n) == first);
+      block last = *s.allocate(bytes{it.n}, {});
+      it.memory.give({first, (blocks - 1) * it.n});
+      s.end_operator({});
+      auto [c, g] = landed(s, s.copy_in(std::move(h), *s.allocate(bytes{it.n}, {})));
+      CHECK(s.data(c) == first);
+      it.expect_first(s, c, seed);
+      for (block* one : {&b, &c, &last}) s.free(std::move(*one));
+      s.free(std::move(g));
+      finish_all(it);
+    }
   }
 }
 
