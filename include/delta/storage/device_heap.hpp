@@ -141,7 +141,8 @@ class device_heap
   }
   /// The program is about to use the block's bytes by work on the compute engine that no operator
   /// brackets: that engine waits for the copies of them, and the next copy of them for what that
-  /// engine is given until then. O(1).
+  /// engine is given until then. A block that was just allocated between operators needs it only
+  /// where nothing is `shared`. O(1).
   void settle(const block& b) {
     detail::allocation& r = row_of(b);
     let_compute_wait(r);
