@@ -24,7 +24,7 @@
 #include "delta/learned.hpp"
 #include "delta/prefetcher.hpp"
 
-// Where bytes are: in virtual time, in one region of a device.
+// Where bytes are: in virtual time, in one region of a device, in a framework's allocations.
 #include "delta/storage/arena.hpp"
 #include "delta/storage/device.hpp"
 #include "delta/storage/device_heap.hpp"

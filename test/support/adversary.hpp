@@ -92,7 +92,9 @@ class adversary {
         --other;
     }
     const stamp s = submit(engine_of(d), d == direction::out ? "copy out" : "copy in", f, {source},
-                           {target}, [=] { std::memcpy(to, from, n.count); });
+                           {target}, [=] {
+                             if (n.count > 0) std::memcpy(to, from, n.count);
+                           });
     whim();
     return s;
   }

@@ -105,9 +105,9 @@ class device_engines {
     return model_ ? model_->backlog(d) : real_.backlog(d);
   }
 
-  // The model knows nothing of it.
+  // Of bytes that nobody uses; the model knows nothing of it.
   void copy_now(direction d, std::uint64_t device, std::byte* host, bytes n) {
-    real_.copy_now(d, device_memory_ + device, host, n);
+    real_.copy_now(d, device_memory_ + device, host, n, {});
   }
 
   [[nodiscard]] D& device() const noexcept { return real_.machine(); }

@@ -78,7 +78,6 @@ class device_heap
                                    detail::allocations> {
   using addressed_engines = detail::addressed_engines<detail::checked_engines<D>>;
   using base = detail::storage_rules<addressed_engines, detail::allocations>;
-  using row = detail::allocation;
 
  public:
   device_heap(D& machine, device_heap_options o)
@@ -131,7 +130,7 @@ class device_heap
   /// work that it is given from now on. Whose they were is told that they go. O(log blocks). If it
   /// throws nothing has changed.
   [[nodiscard]] std::pair<std::byte*, memory_source> surrender(block&& b) {
-    row& r = row_of(b);
+    detail::allocation& r = row_of(b);
     let_compute_wait(r);
     memory_source from = this->device().disown(b.index());
     if (!r.adopted) from.allocate = options_.device.allocate;
@@ -142,9 +141,10 @@ class device_heap
   }
   /// The program is about to use the block's bytes by work on the compute engine that no operator
   /// brackets: that engine waits for the copies of them, and the next copy of them for what that
-  /// engine is given until then. O(1).
+  /// engine is given until then. A block that was just allocated between operators needs it only
+  /// where nothing is `shared`. O(1).
   void settle(const block& b) {
-    row& r = row_of(b);
+    detail::allocation& r = row_of(b);
     let_compute_wait(r);
     used_unseen(r);
   }
@@ -156,7 +156,7 @@ class device_heap
   bool lend(std::byte* at) {
     const auto i = this->device().find(at);
     if (!i) return false;
-    row& r = this->device()[*i];
+    detail::allocation& r = this->device()[*i];
     if (this->running()) this->note_left(r.offset, r.gives);
     if (options_.shared) let_compute_wait(r);
     tell(std::exchange(r.owner, tensor_id::none), nullptr);
@@ -184,7 +184,7 @@ class device_heap
   }
   /// The bytes go back to their source at once. A machine that throws here is lost: they don't.
   void free(block&& b) noexcept {
-    row& r = row_of(b);
+    detail::allocation& r = row_of(b);
     tell(std::exchange(r.owner, tensor_id::none), nullptr);
     try {
       if (options_.shared) let_compute_wait(r);
@@ -211,24 +211,21 @@ class device_heap
   [[nodiscard]] bool scatters() const noexcept { return false; }
   [[nodiscard]] bool allocates_within_brackets() const noexcept { return false; }
   void owned_by(const block& b, tensor_id t) {
-    row& r = row_of(b);
+    detail::allocation& r = row_of(b);
     const tensor_id before = std::exchange(r.owner, t);
     if (before != t) tell(before, nullptr);
     tell(t, r.at());
   }
   /// Copies bytes of a block from its byte `from` on to the host's heap, and back: for checks and
-  /// tests. Over when it returns; whoever uses the block must be done. Always true: there are
-  /// bytes.
+  /// tests. Over when it returns; behind all who use the block. Always true: there are bytes.
   bool read_bytes(const block& b, std::uint64_t from, std::span<std::byte> to) {
-    if (!to.empty())
-      this->engines().copy_now(direction::out, data(b) + from, to.data(), bytes{to.size()});
+    if (!to.empty()) copy_now(direction::out, b, from, to.data(), to.size());
     return true;
   }
   bool write_bytes(const block& b, std::uint64_t to, std::span<const std::byte> from) {
     // A copy in only reads it.
     if (!from.empty())
-      this->engines().copy_now(direction::in, data(b) + to, const_cast<std::byte*>(from.data()),
-                               bytes{from.size()});
+      copy_now(direction::in, b, to, const_cast<std::byte*>(from.data()), from.size());
     return true;
   }
   /// What a kernel is launched on, where the machine has something of the kind.
@@ -239,18 +236,20 @@ class device_heap
   }
 
  private:
-  [[nodiscard]] row& row_of(const block& b) noexcept { return this->device()[b.index()]; }
+  [[nodiscard]] detail::allocation& row_of(const block& b) noexcept {
+    return this->device()[b.index()];
+  }
   // For copies: what it computes is in order anyway.
-  void let_compute_wait(row& r) {
+  void let_compute_wait(detail::allocation& r) {
     if (this->copying(r)) this->engines().begin(r.users());
   }
-  void used_unseen(row& r) noexcept {
+  void used_unseen(detail::allocation& r) noexcept {
     r.unseen = true;
     r.unseen_after = std::max(seen_, this->last_operator().point);
   }
   // The next copy of it is behind all that the compute engine was given by now, unless an operator
   // has written it since: that came later.
-  void see(row& r) {
+  void see(detail::allocation& r) {
     if (!std::exchange(r.unseen, false) || r.offset == 0) return;
     if (r.written.point[static_cast<std::size_t>(engine::compute)] > r.unseen_after) return;
     try {
@@ -263,6 +262,11 @@ class device_heap
       r.unseen = true;
       throw;
     }
+  }
+  void copy_now(direction d, const block& b, std::uint64_t from, std::byte* host, std::size_t n) {
+    detail::allocation& r = row_of(b);
+    see(r);
+    this->engines().copy_now(d, r.at() + from, host, bytes{n}, r.users());
   }
   void forget_past(detail::allocations& places) {
     // Within an operator what it has used is noted at its end.

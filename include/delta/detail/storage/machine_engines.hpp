@@ -22,9 +22,9 @@ class machine_engines {
     const bool out = d == direction::out;
     return machine_->copy(d, out ? here : there, out ? there : here, n, after);
   }
-  /// A copy of bytes that nobody uses, over when it returns.
-  void copy_now(direction d, std::byte* there, std::byte* here, bytes n) {
-    machine_->wait(copy(d, there, here, n, {}));
+  /// The same, over when it returns.
+  void copy_now(direction d, std::byte* there, std::byte* here, bytes n, const fence& after) {
+    machine_->wait(copy(d, there, here, n, after));
   }
   void begin(const fence& after) { machine_->begin(after); }
   stamp end() { return machine_->end(); }

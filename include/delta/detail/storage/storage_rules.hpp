@@ -43,7 +43,7 @@ namespace delta::detail {
 /// token with its owner: the device's bytes may then be half moved, so the manager is poisoned.
 template <class Engines, class Places = region>
 class storage_rules {
-  using row = typename Places::row;
+  using stretch_of = typename Places::row;  // no name that who derives may have
 
  public:
   storage_rules(const storage_rules&) = delete;
@@ -89,11 +89,11 @@ class storage_rules {
   /// side has no hole that is large enough. Slabs do not move, so free bytes in pieces do not help.
   /// O(log holes).
   [[nodiscard]] std::optional<transfer> copy_out(block& b) {
-    row& from = device_[b.index()];
+    stretch_of& from = device_[b.index()];
     const auto i = host_.place(from.size, lifetime::transient, from.content().count);
     if (!i) return std::nullopt;
     slab h{*i};
-    row& to = host_[*i];
+    stretch_of& to = host_[*i];
     const fence after = fence{from.written}.join(to.users());  // rules 1 and 6
     const stamp done = queue_copy(direction::out, from, to, after, h);
     from.read.join(done);  // rule 2
@@ -103,8 +103,8 @@ class storage_rules {
   /// Queues a copy back; takes both. Block and slab have the same size: the slab was copied out of
   /// such a block. O(1).
   [[nodiscard]] transfer copy_in(slab&& h, block&& b) {
-    row& from = host_[h.index()];
-    row& to = device_[b.index()];
+    stretch_of& from = host_[h.index()];
+    stretch_of& to = device_[b.index()];
     assert(from.size == to.size && "a slab goes back into a block of its size");
     const fence after = fence{from.written}.join(to.users());  // rules 3 and 4
     slab none;
@@ -210,7 +210,7 @@ class storage_rules {
   /// token's index) and the holes between them. O(blocks).
   template <class F>
   void walk_blocks(F&& f) const {
-    device_.walk([&](std::uint32_t i, const row& r) { f(i, bytes{r.size}, r.used); });
+    device_.walk([&](std::uint32_t i, const stretch_of& r) { f(i, bytes{r.size}, r.used); });
   }
   /// How many blocks were moved to make room, and how many bytes these were.
   [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
@@ -270,7 +270,7 @@ class storage_rules {
   }
   // Whether a copy touches it now. What was found reached is forgotten: asking may be dear. Kernels
   // do not count: they run inside brackets, and moving is queued behind them on the same engine.
-  bool copying(row& r) {
+  bool copying(stretch_of& r) {
     for (fence* f : {&r.written, &r.read})
       for (const engine e : {engine::copy_out, engine::copy_in}) {
         auto& point = f->point[static_cast<std::size_t>(e)];
@@ -283,8 +283,8 @@ class storage_rules {
 
  private:
   // `fresh` goes back when the device throws, so that a failed copy leaves no trace.
-  stamp queue_copy(direction d, const row& device, const row& host, const fence& after,
-                   slab& fresh) {
+  stamp queue_copy(direction d, const stretch_of& device, const stretch_of& host,
+                   const fence& after, slab& fresh) {
     try {
       const bytes n = std::min(device.content(), host.content());
       return engines_.copy(d, device.offset, host.offset, n, after);
@@ -310,7 +310,7 @@ class storage_rules {
   // Where blocks can move together to make a hole of `n` bytes, if they may.
   [[nodiscard]] auto window_for(bytes n) {
     if (!moving_ || running_) return std::optional<typename Places::window>{};
-    return device_.cheapest_window(n.count, [&](row& r) { return r.holds || copying(r); });
+    return device_.cheapest_window(n.count, [&](stretch_of& r) { return r.holds || copying(r); });
   }
 
   std::uint64_t granularity_;
