@@ -322,7 +322,9 @@ def _pinned_reused(sim, kept: bool) -> bool:
     return bool((x.cpu() == 4).all())
 
 
-@pytest.mark.parametrize("program", [_copied_on_another_stream, _read_after_it_is_freed, _pinned_reused])
+@pytest.mark.parametrize(
+    "program", [_copied_on_another_stream, _read_after_it_is_freed, _pinned_reused]
+)
 def test_a_race_shows_under_some_schedule_and_its_cure_helps_under_all(sim, program) -> None:
     wrong = 0
     for seed in range(50):
