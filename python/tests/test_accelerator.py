@@ -61,7 +61,7 @@ def _train(name: str, device: str, steps: int = 3, dropout: bool = True) -> list
     pieces = _pieces(name)
     model = pieces["model"]()
     batches = [(x.to(device), y.to(device)) for x, y in pieces["data"]()]
-    model.to(device)
+    accelerator.move(model, device)
     if not dropout:
         for module in model.modules():
             if isinstance(getattr(module, "dropout", None), float):
@@ -322,7 +322,9 @@ def _pinned_reused(sim, kept: bool) -> bool:
     return bool((x.cpu() == 4).all())
 
 
-@pytest.mark.parametrize("program", [_copied_on_another_stream, _read_after_it_is_freed, _pinned_reused])
+@pytest.mark.parametrize(
+    "program", [_copied_on_another_stream, _read_after_it_is_freed, _pinned_reused]
+)
 def test_a_race_shows_under_some_schedule_and_its_cure_helps_under_all(sim, program) -> None:
     wrong = 0
     for seed in range(50):
@@ -384,3 +386,42 @@ def test_only_pinned_memory_is_copied_later(sim) -> None:
     x.copy_(pinned, non_blocking=False)
     assert sim.pending() == 0
     assert pinned.sum() == 10
+
+
+def _outcome(program, device: str) -> list[torch.Tensor]:
+    torch.manual_seed(5)
+    module, x = program()
+    accelerator.move(module, device)
+    x = x.to(device)
+    if x.is_floating_point():
+        x.requires_grad_()
+    y = module(x)
+    y = y[0] if isinstance(y, tuple) else y
+    y.square().sum().backward()
+    grads = [p.grad for p in module.parameters()] + [x.grad] * x.is_floating_point()
+    return [y.detach().cpu(), *(g.cpu() for g in grads)]
+
+
+class _Attention(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(x, x * 2, x + 1, is_causal=True)
+
+
+PROGRAMS = {
+    "group_norm": lambda: (nn.GroupNorm(2, 4), torch.randn(3, 4, 5, 5)),
+    "batch_norm_eval": lambda: (nn.BatchNorm2d(4).eval(), torch.randn(3, 4, 5, 5)),
+    "transposed_convolution": lambda: (nn.ConvTranspose2d(4, 6, 3, 2), torch.randn(3, 4, 5, 5)),
+    "convolution_3d": lambda: (nn.Conv3d(2, 4, 3, groups=2), torch.randn(2, 2, 5, 5, 5)),
+    "attention": lambda: (_Attention(), torch.randn(2, 4, 16, 8)),
+    "gru": lambda: (nn.GRU(6, 5, 2), torch.randn(3, 2, 6)),
+    "lstm_cell": lambda: (nn.LSTMCell(6, 5), torch.randn(2, 6)),
+    "embedding_bag": lambda: (nn.EmbeddingBag(9, 4), torch.randint(9, (3, 5))),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_modules_whose_kernels_are_special(sim, name: str) -> None:
+    here = _outcome(PROGRAMS[name], "cpu")
+    for seed, laziness in SEEDS:
+        sim.set_schedule(seed, laziness)
+        torch.testing.assert_close(_outcome(PROGRAMS[name], "simulated"), here)

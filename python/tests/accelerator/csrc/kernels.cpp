@@ -218,26 +218,41 @@ bool returns_only_tensors(const c10::FunctionSchema& schema) {
   });
 }
 
-// The CPU's convolution gives channels_last for channels_last, which the meta kernel doesn't say of
-// a device that it doesn't know. The numbers are the same; but what follows goes by the strides.
-void correct_strides(const Call& call, const torch::jit::Stack& arguments,
-                     torch::jit::Stack& foretold) {
-  if (call.op.schema().name() != "aten::convolution") {
-    return;
-  }
-  const at::Tensor& input = arguments[0].toTensor();
-  const at::Tensor& weight = arguments[1].toTensor();
-  for (const auto format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::ChannelsLast3d}) {
-    if (input.suggest_memory_format() == format || weight.suggest_memory_format() == format) {
-      foretold[0] = foretold[0].toTensor().contiguous(format);
+// Where the CPU's kernels return something else than the meta kernels say of a device that they
+// don't know.
+void correct(const Call& call, const torch::jit::Stack& arguments, torch::jit::Stack& foretold) {
+  const c10::FunctionSchema& schema = call.op.schema();
+  if (schema.name() == "aten::convolution") {
+    // channels_last for channels_last: the numbers are the same, but what follows goes by strides.
+    const at::Tensor& input = arguments[0].toTensor();
+    const at::Tensor& weight = arguments[1].toTensor();
+    for (const auto format : {at::MemoryFormat::ChannelsLast, at::MemoryFormat::ChannelsLast3d}) {
+      if (input.suggest_memory_format() == format || weight.suggest_memory_format() == format) {
+        foretold[0] = foretold[0].toTensor().contiguous(format);
+      }
+    }
+  } else if (schema.name() == "aten::native_batch_norm" ||
+             schema.name() == "aten::_native_batch_norm_legit") {
+    // Nothing is saved but in training.
+    const auto training = schema.argumentIndexWithName("training");
+    if (training && !arguments[static_cast<std::size_t>(*training)].toBool()) {
+      for (const std::size_t saved : {1, 2}) {
+        foretold[saved] = foretold[saved].toTensor().new_empty({0});
+      }
     }
   }
+}
+
+// Its meta kernel is made for other devices: it foretells other sizes than the CPU's kernel.
+bool is_foretold_wrongly(std::string_view name) {
+  return name == "aten::_embedding_bag" || name == "aten::_embedding_bag_forward_only";
 }
 
 // What the meta kernel returns; nothing if it can't tell.
 std::optional<torch::jit::Stack> foretell(const Call& call, std::vector<at::Tensor>& metas) {
   if (call.op.hasTag(at::Tag::dynamic_output_shape) ||
-      call.op.hasTag(at::Tag::data_dependent_output) || !returns_only_tensors(call.op.schema())) {
+      call.op.hasTag(at::Tag::data_dependent_output) || !returns_only_tensors(call.op.schema()) ||
+      is_foretold_wrongly(call.op.schema().name())) {
     return std::nullopt;
   }
   const auto& tensors = call.recipe.tensors();
@@ -255,7 +270,7 @@ std::optional<torch::jit::Stack> foretell(const Call& call, std::vector<at::Tens
     const PlainDispatch plain;
     const torch::jit::Stack arguments = stack;
     call.op.callBoxed(&stack);
-    correct_strides(call, arguments, stack);
+    correct(call, arguments, stack);
   } catch (const std::exception&) {
     // No meta kernel; or the call is wrong, which the CPU kernel will say better.
     return std::nullopt;

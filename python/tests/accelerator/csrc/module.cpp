@@ -18,6 +18,7 @@ pybind11::dict statistics() {
   pybind11::dict all;
   all["queued"] = counters.queued;
   all["ran"] = counters.ran;
+  all["dropped"] = counters.dropped;
   all["host_waits"] = counters.host_waits;
   all["needless"] = counters.needless;
   all["deferred_operators"] = kernels.deferred;

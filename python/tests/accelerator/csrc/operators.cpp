@@ -144,7 +144,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target
 }
 
 at::Scalar local_scalar(const at::Tensor& self) {
-  at::Tensor host = at::detail::empty_cpu({}, self.scalar_type());
+  at::Tensor host = at::detail::empty_cpu(self.sizes(), self.scalar_type());
   copy_from(self, host, false);
   const PlainDispatch plain;
   return host.item();

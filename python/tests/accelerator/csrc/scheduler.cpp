@@ -311,6 +311,14 @@ void Scheduler::step(Stream& stream) {
   } else if (item.kind == Item::Kind::record) {
     item.marker->time = stream.time;
     item.marker->done = true;
+  } else if (!failure_.empty()) {
+    // What follows a failure would run on bytes that were never written, and might crash. It is
+    // dropped until the host has been told, as after a real device's errors.
+    --pending_;
+    ++counters_.dropped;
+    mutex_.unlock();
+    item.work = nullptr;
+    mutex_.lock();
   } else {
     std::string failure;
     mutex_.unlock();
@@ -323,9 +331,7 @@ void Scheduler::step(Stream& stream) {
     mutex_.lock();
     --pending_;
     ++counters_.ran;
-    if (failure_.empty()) {
-      failure_ = failure;  // the first is what the others follow from
-    }
+    failure_ = failure;
   }
 }
 

@@ -27,6 +27,7 @@ using MarkerPtr = std::shared_ptr<Marker>;
 struct Counters {
   std::uint64_t queued = 0;
   std::uint64_t ran = 0;
+  std::uint64_t dropped = 0;  // after a failure
   std::uint64_t host_waits = 0;
   std::uint64_t needless = 0;  // ran although nothing that the host waited for needed them
 };
