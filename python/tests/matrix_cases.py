@@ -1,4 +1,4 @@
-"""Eleven small trainings that differ in what PyTorch does: in place, foreach, autocast, ..."""
+"""Eleven small trainings, on any device, that differ in what PyTorch does: in place, foreach, autocast, ..."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _word_loss(model, x, y):
 
 
 def _accumulated(model, x, y):
-    total = torch.zeros(())
+    total = torch.zeros((), device=x.device)
     for half in (slice(0, 4), slice(4, 8)):
         loss = F.cross_entropy(model(x[half]), y[half])
         loss.backward()
@@ -152,7 +152,7 @@ def _accumulated(model, x, y):
 
 
 def _autocast(model, x, y):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(x.device.type, dtype=torch.bfloat16):
         scores = model(x)
     loss = F.cross_entropy(scores.float(), y)
     loss.backward()
@@ -168,12 +168,28 @@ def _gradient_penalty(model, x, y):
     return loss
 
 
+def moved(net: nn.Module, device: str) -> None:
+    """`net.to(device)` that leaves parameters tied that are one tensor.
+
+    PyTorch makes one new parameter for each place that names it, where it does not know the device.
+    """
+    future = torch.__future__
+    before = future.get_swap_module_params_on_conversion()
+    future.set_swap_module_params_on_conversion(True)
+    try:
+        net.to(device)
+    finally:
+        future.set_swap_module_params_on_conversion(before)
+
+
 def case(
     model: Callable[[], nn.Module], data, loss, optimizer: Callable[..., torch.optim.Optimizer]
 ) -> Maker:
-    def make() -> Training:
+    def make(device: str = "cpu") -> Training:
         net = model()
-        batches = data()
+        batches = [tuple(part.to(device) for part in batch) for batch in data()]
+        if device != "cpu":
+            moved(net, device)
         chosen = optimizer(net.parameters())
 
         def step(i: int) -> torch.Tensor:

@@ -72,9 +72,9 @@ def managed(make: Maker, steps: int, size: int | float | str | None, **options: 
     return Trained(outcome_of(training, losses), run.report(), run.error)
 
 
-def measured(make: Maker, steps: int) -> delta_torch.Report:
+def measured(make: Maker, steps: int, **options: Any) -> delta_torch.Report:
     """The peak, and what is left at the end, where nothing leaves."""
-    return managed(make, steps, None, policy="unmanaged").report
+    return managed(make, steps, None, policy="unmanaged", **options).report
 
 
 def outcome_of(training: Training, losses: list[str]) -> Outcome:
@@ -96,7 +96,7 @@ def digest(value: Any) -> str:
 
 def _parts(value: Any) -> Iterator[bytes]:
     if isinstance(value, torch.Tensor):
-        value = value.detach()
+        value = value.detach().cpu()
         dense = value.to_dense() if value.layout != torch.strided else value
         yield repr((tuple(dense.shape), dense.dtype)).encode()
         yield dense.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,73 +12,32 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).parent / "accelerator"))
-import accelerator
 import matrix_cases
 
 SEEDS = [(1, 1.0), (2, 0.9), (3, 0.5), (4, 0.0)]
 
 
-@pytest.fixture(scope="module")
-def sim():
-    return accelerator.load()
-
-
-@pytest.fixture(autouse=True)
-def drained(sim) -> Iterator[None]:
-    """Each test starts from the same schedule, and its work is done when it ends."""
-    sim.set_schedule(0)
-    yield
-    gc.collect()
-    sim.synchronize()
-    sim.set_capacity(4 << 30)
-    sim.empty_cache()
-
-
 # --- training -------------------------------------------------------------------------------------
-
-
-def _pieces(name: str) -> dict:
-    """What a case of the matrix is made of; the matrix itself knows the CPU only."""
-    make = matrix_cases.CASES[name]
-    cells = zip(make.__code__.co_freevars, make.__closure__, strict=True)
-    return {variable: cell.cell_contents for variable, cell in cells}
-
-
-def _autocast(model, x, y):
-    with torch.autocast(x.device.type, dtype=torch.bfloat16):
-        scores = model(x)
-    loss = F.cross_entropy(scores.float(), y)
-    loss.backward()
-    return loss
 
 
 def _train(name: str, device: str, steps: int = 3, dropout: bool = True) -> list[torch.Tensor]:
     """Losses, parameters, buffers and optimizer state, on the CPU."""
     torch.manual_seed(7)
-    pieces = _pieces(name)
-    model = pieces["model"]()
-    batches = [(x.to(device), y.to(device)) for x, y in pieces["data"]()]
-    accelerator.move(model, device)
+    training = matrix_cases.CASES[name](device)
     if not dropout:
-        for module in model.modules():
+        for module in training.model.modules():
             if isinstance(getattr(module, "dropout", None), float):
                 module.dropout = 0.0
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
-    optimizer = pieces["optimizer"](model.parameters())
-    loss = _autocast if name == "resnet_autocast" else pieces["loss"]
-    losses = []
-    for i in range(steps):
-        optimizer.zero_grad(set_to_none=i != 2)
-        losses.append(loss(model, *batches[i % 2]).detach())
-        optimizer.step()
+    losses = [training.step(i).detach() for i in range(steps)]
     state = [
         value
-        for values in optimizer.state.values()
+        for values in training.optimizer.state.values()
         for value in values.values()
         if isinstance(value, torch.Tensor)
     ]
+    model = training.model
     return [x.detach().cpu() for x in (*losses, *model.parameters(), *model.buffers(), *state)]
 
 
@@ -202,7 +159,7 @@ def test_a_host_that_follows_a_device_address_dies(sim, touch: str) -> None:
     }[touch]
     script = f"""
         import ctypes, sys
-        sys.path.insert(0, {str(Path(accelerator.__file__).parent)!r})
+        sys.path.insert(0, {str(Path(__file__).parent / 'accelerator')!r})
         import accelerator
         accelerator.load()
         import torch
@@ -391,7 +348,7 @@ def test_only_pinned_memory_is_copied_later(sim) -> None:
 def _outcome(program, device: str) -> list[torch.Tensor]:
     torch.manual_seed(5)
     module, x = program()
-    accelerator.move(module, device)
+    matrix_cases.moved(module, device)
     x = x.to(device)
     if x.is_floating_point():
         x.requires_grad_()

@@ -30,7 +30,7 @@ def _build(folder: Path | None) -> types.ModuleType:
     """Compiles what has changed since these sources were last compiled for this PyTorch."""
     name = "simulated_accelerator"
     kind = hashlib.sha256(f"{torch.__version__} {sys.version} {FLAGS}".encode()).hexdigest()[:12]
-    where = folder or Path(os.environ.get("SIMULATED_BUILD", HERE.parents[2] / "build"))
+    where = folder or Path(os.environ.get("SIMULATED_BUILD", HERE.parents[3] / "build"))
     where = where / f"simulated-{kind}"
     where.mkdir(parents=True, exist_ok=True)
     text = hashlib.sha256()

@@ -262,6 +262,12 @@ std::optional<torch::jit::Stack> foretell(const Call& call, std::vector<at::Tens
       metas[i] = meta_tensor(tensors[i]);
     } else if (call.recipe.is_written(i) || tensors[i].dim() > 0) {
       return std::nullopt;
+    } else {
+      // Not the queued call's own: what Python sees gets an object there, which the device's thread
+      // could free only with the lock that the host may wait with.
+      metas[i] =
+          at::Tensor::wrap_tensor_impl(call.host[i].unsafeGetTensorImpl()->shallow_copy_and_detach(
+              c10::VariableVersion(0), false));
     }
   }
   torch::jit::Stack stack =
