@@ -1,0 +1,83 @@
+"""The benchmarks beside PyTorch's own means: what they measure with, and a run on a tiny model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+
+import against_pytorch  # noqa: E402
+from against_pytorch import Held, HostCopies, Subject  # noqa: E402
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.layers(x)
+
+
+def tiny(_: bool):
+    model = nn.Sequential(nn.Sequential(*[Block() for _ in range(4)]))
+    x = torch.randn(512, 64)
+    return model, lambda: F.mse_loss(model(x), x)
+
+
+def test_host_copies_are_what_save_on_cpu_does() -> None:
+    """Bytes and strides come back as they were, and nothing is held after the backward pass."""
+    held = Held()
+    a = torch.randn(5, 7, requires_grad=True)
+    saved = {
+        "dense": a,
+        "transposed": a.t(),
+        "sliced": a[:, 1:4],
+        "expanded": torch.randn(5, 1).expand(5, 7),
+        "empty": a[:0],
+        "scalar": torch.tensor(2.5),
+        "mask": torch.tensor([True, False]),
+    }
+    for name, tensor in saved.items():
+        copied = against_pytorch._Copy(tensor.detach(), held)
+        assert held.now == tensor.numel() * tensor.element_size(), name
+        back = copied.back()
+        assert torch.equal(back, tensor), name
+        assert back.stride() == tensor.detach().clone().stride(), name
+        del copied
+        assert held.now == 0, name
+    with HostCopies(held):
+        loss = (a.exp() * a).sum()
+    assert held.now == 3 * 35 * 4  # what exp gives, and both factors
+    loss.backward()
+    assert held.now == 0
+    assert torch.equal(a.grad, a.exp() * a + a.exp())
+
+
+def test_against_pytorch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(against_pytorch.MODELS, "tiny", Subject(tiny, "4 blocks of 64"))
+    out, plot = tmp_path / "out.json", tmp_path / "plot.png"
+    flags = ["--models", "tiny", "--steps", "1", "--rounds", "1", "--out", str(out)]
+    assert against_pytorch.main([*flags, "--plot", str(plot)]) == 0
+    printed = capsys.readouterr().out
+    assert "| tiny | `checkpoint` |" in printed
+    assert "all losses are the unmanaged ones" in printed
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    ways = json.loads(out.read_text())["models"]["tiny"]["ways"]
+    plain, checkpoint, save_on_cpu, both = ways[:4]
+    assert checkpoint["peak_bytes"] < plain["peak_bytes"]
+    assert save_on_cpu["peak_bytes"] < plain["peak_bytes"]
+    assert 0 < both["host_peak_bytes"] < save_on_cpu["host_peak_bytes"]
+    assert all(way["same_state"] for way in (checkpoint, save_on_cpu, both))
+    for way in ways[4:]:
+        assert way["time"] is None or way["peak_bytes"] <= way["budget_bytes"]
