@@ -47,13 +47,13 @@ class given_memory {
     if (const auto i = given_.find(at); i != given_.end()) i->second.users.push_back(s);
   }
   /// Gives them back, unless they are to be kept, once.
-  void release(const c10::impl::VirtualGuardImpl& guard, void* at) {
+  void release(device_part& part, void* at) {
     at::DataPtr gone;
     {
       const std::lock_guard hold(lock_);
       const auto i = given_.find(at);
       if (i == given_.end() || std::exchange(i->second.keep, false)) return;
-      for (const c10::Stream s : i->second.users) guard.recordDataPtrOnStream(i->second.data, s);
+      for (const c10::Stream s : i->second.users) part.used_by(i->second.data, s);
       gone = std::move(i->second.data);
       given_.erase(i);
     }
@@ -107,7 +107,7 @@ class accelerator final : public target {
   void keep(void* memory, bool on) override { given_.keep(memory, on); }
   void retire(header& h) noexcept override { delete static_cast<device_header*>(&h); }
   void free(header& h) noexcept override {
-    given_.release(guard_, h.memory);
+    given_.release(part_, h.memory);
     retire(h);
   }
   [[nodiscard]] bool frees_so(c10::DeleterFnPtr f) const noexcept override {
@@ -216,7 +216,7 @@ std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
                                 },
                                 [](void* self, void* memory, std::size_t) {
                                   auto* const a = static_cast<accelerator*>(self);
-                                  a->given_.release(a->guard_, memory);
+                                  a->given_.release(a->part_, memory);
                                 },
                                 this},
                      .host = {[](void* self, std::size_t size) -> void* {
@@ -230,7 +230,7 @@ std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
                               },
                               [](void* self, void* memory, std::size_t) {
                                 auto* const a = static_cast<accelerator*>(self);
-                                a->pinned_.release(a->guard_, memory);
+                                a->pinned_.release(a->part_, memory);
                               },
                               this},
                      .owned_by = o.owned_by});
