@@ -163,3 +163,32 @@ def test_replays_are_checked(sim) -> None:
         assert torch.isfinite(x.grad).all().item()
     assert run.report().operators > 0
     assert _C.stats()["replays_checked"] > 3
+
+
+def test_find_budget_waits_for_the_device(sim) -> None:
+    """What a step queues is part of its time, and the wall's clock decides."""
+    weights = torch.randn(256, 256, device=DEVICE, requires_grad=True)
+
+    def step() -> None:
+        x = torch.ones(256, 256, device=DEVICE)
+        for _ in range(6):
+            x = torch.tanh(x @ weights)
+        x.sum().backward()
+        weights.grad = None
+
+    sim.set_schedule(0, 1.0)  # nothing runs before it must
+    found = delta_torch.find_budget(
+        step, 3.0, policy="online", host="64MiB", steps=2, trials=3, device=DEVICE
+    )
+    assert found.clock == "wall"
+    assert sim.pending() == 0
+    assert found.unmanaged_peak_bytes > 6 * 256 * 256 * 4
+
+
+def test_a_recorded_operator_is_waited_for(sim) -> None:
+    weights = torch.randn(256, 256, device=DEVICE)
+    sim.set_schedule(0, 1.0)
+    recording = delta_torch.record(lambda: torch.tanh(weights @ weights), repeats=1)
+    assert sim.pending() == 0
+    product = next(o for o in recording.operations if "mm" in o.name)
+    assert product.cost_ns > 50_000  # 33 million operations: no launch is as slow
