@@ -101,8 +101,11 @@ class accelerator final : public target {
     return {h.memory, static_cast<device_header*>(&h), &free_counted, device_};
   }
   [[nodiscard]] at::DataPtr replayed(void* memory) const override { return {memory, device_}; }
-  [[nodiscard]] at::DataPtr plain(void* memory) override {
-    return memory != nullptr ? pointer(head(memory)) : at::DataPtr(nullptr, device_);
+  [[nodiscard]] at::DataPtr plain(void* memory, std::size_t size) override {
+    if (memory == nullptr) return {nullptr, device_};
+    header& h = head(memory);
+    h.size = size;
+    return pointer(h);
   }
   void keep(void* memory, bool on) override { given_.keep(memory, on); }
   void retire(header& h) noexcept override { delete static_cast<device_header*>(&h); }

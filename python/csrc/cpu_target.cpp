@@ -53,7 +53,7 @@ class the_cpu final : public target {
   [[nodiscard]] at::DataPtr replayed(void* memory) const override {
     return {memory, memory, &release_memory, cpu};
   }
-  [[nodiscard]] at::DataPtr plain(void* memory) override {
+  [[nodiscard]] at::DataPtr plain(void* memory, std::size_t) override {
     return {memory, memory, &release_memory, cpu};
   }
   void keep(void* memory, bool on) override { header_of(memory).keep = on; }

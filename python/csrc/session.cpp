@@ -129,7 +129,7 @@ void session::forsake(entry& e) {
   std::byte* const at = e.at;
   const auto storage = e.storage.lock();
   if (!storage || e.dead) return;  // in the list of the dead, and forgotten by `drain`
-  at::DataPtr now = e.outside != nullptr ? std::move(*e.outside) : device_->plain(at);
+  at::DataPtr now = e.outside != nullptr ? std::move(*e.outside) : device_->plain(at, e.size);
   if (e.outside == nullptr && at != nullptr) device_->keep(at, true);
   (void)storage->_mutable_data_ptr_no_checks().release_context();
   storage->set_data_ptr_noswap(std::move(now));

@@ -60,7 +60,7 @@ class target {
   /// Of an output's bytes, while it is replayed: nothing is freed.
   [[nodiscard]] virtual at::DataPtr replayed(void* memory) const = 0;
   /// Bytes that a managed_memory has given are PyTorch's alone.
-  [[nodiscard]] virtual at::DataPtr plain(void* memory) = 0;
+  [[nodiscard]] virtual at::DataPtr plain(void* memory, std::size_t size) = 0;
   /// Bytes that stay when their block is freed next, once; or do not after all.
   virtual void keep(void* memory, bool) = 0;
   /// The header is of no use any more; its bytes are another's.

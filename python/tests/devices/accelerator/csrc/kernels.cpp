@@ -127,6 +127,8 @@ void describe(Call& call) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (on_device(tensors[i])) {
       call.regions[i] = region_of(tensors[i]);
+      TORCH_CHECK(call.regions[i]->storage != nullptr || tensors[i].numel() == 0,
+                  call.op.schema().name(), ": a tensor of the simulated device has no memory");
     }
   }
 }
@@ -317,9 +319,13 @@ void call_later(Call&& call, const torch::jit::Stack& foretold,
   call.recipe.forget();
   enqueue(
       [call = std::move(call), fresh = std::move(fresh)] {
-        const torch::jit::Stack made = call.run();
-        for (std::size_t i = 0; i < fresh.size(); ++i) {
-          deliver(call.op, made[i], fresh[i]);
+        try {
+          const torch::jit::Stack made = call.run();
+          for (std::size_t i = 0; i < fresh.size(); ++i) {
+            deliver(call.op, made[i], fresh[i]);
+          }
+        } catch (const std::exception& error) {
+          throw std::runtime_error(call.op.schema().name() + ": " + error.what());
         }
       },
       bytes);
