@@ -76,13 +76,18 @@ class accelerator final : public target {
   [[nodiscard]] c10::Device device() const noexcept override { return device_; }
   [[nodiscard]] std::unique_ptr<managed_memory> open(const memory_options&) override;
   void install(c10::Allocator& ours) override {
-    part_.install(ours);
+    part_.install(ours, device_);
     installed_ = true;
   }
   void remove() override {
     if (installed_) part_.remove();
     installed_ = false;
   }
+
+  void limit(delta::bytes n, delta::bytes counted) override {
+    part_.limit(device_, n.count, counted.count);
+  }
+  void unlimit() override { part_.unlimit(device_); }
 
   [[nodiscard]] at::DataPtr uncounted(std::size_t size) override {
     return part_.own().allocate(size);
@@ -130,6 +135,7 @@ class accelerator final : public target {
 
   void before_kernel() override {
     const c10::Stream now = guard_.getStream(device_);
+    part_.prepare(now);
     if (now == compute()) return;
     elsewhere_ = now;
     follow(compute(), now);
@@ -150,7 +156,9 @@ class accelerator final : public target {
  private:
   [[nodiscard]] c10::Stream compute() const noexcept { return streams_->compute(); }
   std::uint64_t enter_compute() override {
-    return static_cast<std::uint64_t>(guard_.exchangeStream(compute()).id());
+    const c10::Stream before = guard_.exchangeStream(compute());
+    part_.prepare(compute());
+    return static_cast<std::uint64_t>(before.id());
   }
   void leave_compute(std::uint64_t before) override {
     guard_.exchangeStream(
