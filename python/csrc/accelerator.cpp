@@ -194,6 +194,7 @@ void* accelerator::allocate(std::size_t size) noexcept try {
   const bool outside = session::get().taken.operation == 0;
   const c10::Stream now = guard_.getStream(device_);
   if (outside && now != compute()) {
+    const on_stream here(guard_, now);  // the thread's current device may be another
     void* const at = given_.add(part_.own().allocate(size));
     given_.used_by(at, compute());  // as soon as an operator uses it
     return at;

@@ -38,7 +38,7 @@ class any_device final : public device_part {
         bytes_at(const_cast<void*>(from), size, way == copied::to_device ? cpu : s.device()), true);
   }
   void limit(c10::Device, std::size_t, std::size_t) override {}
-  void unlimit(c10::Device) override {}
+  void unlimit(c10::Device) noexcept override {}
   void prepare(c10::Stream) override {}
 
  private:

@@ -32,7 +32,7 @@ class device_part {
   /// What a run of so many bytes needs of the allocator: that it holds little more than these, of
   /// which `counted` are taken. And that the run's limit holds no longer.
   virtual void limit(c10::Device, std::size_t bytes, std::size_t counted) = 0;
-  virtual void unlimit(c10::Device) = 0;
+  virtual void unlimit(c10::Device) noexcept = 0;
   /// This thread is about to queue kernels on this stream, its current one: what libraries keep for
   /// both is made now, and does not count.
   virtual void prepare(c10::Stream) = 0;

@@ -101,7 +101,7 @@ class part_of_cuda final : public device_part {
   }
 
   void limit(c10::Device, std::size_t bytes, std::size_t counted) override;
-  void unlimit(c10::Device) override;
+  void unlimit(c10::Device) noexcept override;
   void prepare(c10::Stream) override;
 
  private:
@@ -140,13 +140,19 @@ void part_of_cuda::limit(c10::Device device, std::size_t bytes, std::size_t coun
   own.setMemoryFraction(std::min(before->second, wanted / static_cast<double>(total)), index);
 }
 
-void part_of_cuda::unlimit(c10::Device device) {
+void part_of_cuda::unlimit(c10::Device device) noexcept {
   const std::lock_guard hold(lock_);
   const auto before = shares_.find(device.index());
   if (before == shares_.end()) return;
-  const c10::OptionalDeviceGuard there(device);
-  gate_.own().setMemoryFraction(before->second, device.index());
+  const double share = before->second;
   shares_.erase(before);
+  // Behind an error of CUDA every call fails, and a run must end all the same.
+  try {
+    const c10::OptionalDeviceGuard there(device);
+    gate_.own().setMemoryFraction(share, device.index());
+  } catch (const std::exception& e) {
+    TORCH_WARN("delta: PyTorch's limit of memory is still the run's: ", e.what());
+  }
 }
 
 // PyTorch makes a handle of cuBLAS for each thread, and in some versions a workspace for each

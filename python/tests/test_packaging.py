@@ -80,6 +80,14 @@ def test_no_compiler():
     assert "there is no C++ compiler 'no-such-compiler'" in refusal(CXX="no-such-compiler")
 
 
+def test_no_cuda_toolkit():
+    said = refusal(DELTA_TORCH_CUDA="1", CUDA_HOME="/no/such/toolkit")
+    if torch.version.cuda is None:
+        assert said.endswith("DELTA_TORCH_CUDA is 1, and this PyTorch is not built for CUDA")
+    else:
+        assert "the CUDA toolkit in /no/such/toolkit has no cuda_runtime_api.h" in said
+
+
 @pytest.mark.parametrize(
     ("macros", "name"), [("__clang_major__ 11", "g++ 11"), ("15 4", "clang 15")]
 )
