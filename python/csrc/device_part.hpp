@@ -38,8 +38,10 @@ class device_part {
   virtual void prepare(c10::Stream) = 0;
 };
 
-/// The name of a capsule of Python that holds a device_part of another extension.
-inline constexpr const char* device_part_capsule = "delta_torch.device_part";
+/// The name of a capsule of Python that holds a device_part of another extension. Its number grows
+/// with each change of the functions above, so that an extension left from an older build is
+/// refused.
+inline constexpr const char* device_part_capsule = "delta_torch.device_part.1";
 
 /// By what every device has: SetAllocator, and copy_ of tensors.
 [[nodiscard]] device_part& generic_part(c10::DeviceType);
