@@ -4,8 +4,8 @@ that is installed.
     pip install ./python --no-build-isolation --no-deps    # in the root of a clone
     python setup.py build_ext --inplace                    # here; compiles what has changed
 
-Where PyTorch is built for CUDA and the CUDA toolkit's headers are found, delta_torch._cuda is built,
-too; DELTA_TORCH_CUDA=0 leaves it out, and with =1 a toolkit that is missing is an error.
+Where PyTorch is built for CUDA and the CUDA toolkit's headers are found, delta_torch._cuda is
+built, too; DELTA_TORCH_CUDA=0 leaves it out, and with =1 a toolkit that is missing is an error.
 DELTA_WARNINGS_AS_ERRORS=1 makes a warning an error; MAX_JOBS=N compiles N files at a time. What is
 compiled stays in build/torch-VERSION-PYTHON, so that builds for several versions don't mix.
 """
@@ -196,7 +196,7 @@ def no_cuda() -> str | None:
 
 
 def cuda_extension() -> setuptools.Extension | None:
-    """delta_torch._cuda: plain C++ over CUDA's runtime; None, having said why, where it can't be."""
+    """delta_torch._cuda: plain C++ over CUDA's runtime; None where it can't be, having said why."""
     wanted = os.environ.get("DELTA_TORCH_CUDA", "")
     reason = "DELTA_TORCH_CUDA is 0" if wanted == "0" else no_cuda()
     if reason is not None:

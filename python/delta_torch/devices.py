@@ -44,7 +44,7 @@ def prepare(device: torch.device) -> None:
     if device.type in _NOT_RUN_YET:
         warnings.warn(
             f"delta_torch has not run on {_NOT_RUN_YET[device.type]} yet: what it orders there is "
-            "tested on a simulated accelerator, and its part for this device between fakes. Compare "
+            "tested on a simulated accelerator, its part for this device between fakes. Compare "
             "losses with a run without it",
             UserWarning,
             stacklevel=5,
