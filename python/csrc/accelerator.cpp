@@ -47,13 +47,13 @@ class given_memory {
     if (const auto i = given_.find(at); i != given_.end()) i->second.users.push_back(s);
   }
   /// Gives them back, unless they are to be kept, once.
-  void release(const c10::impl::VirtualGuardImpl& guard, void* at) {
+  void release(device_part& part, void* at) {
     at::DataPtr gone;
     {
       const std::lock_guard hold(lock_);
       const auto i = given_.find(at);
       if (i == given_.end() || std::exchange(i->second.keep, false)) return;
-      for (const c10::Stream s : i->second.users) guard.recordDataPtrOnStream(i->second.data, s);
+      for (const c10::Stream s : i->second.users) part.used_by(i->second.data, s);
       gone = std::move(i->second.data);
       given_.erase(i);
     }
@@ -112,7 +112,7 @@ class accelerator final : public target {
   void keep(void* memory, bool on) override { given_.keep(memory, on); }
   void retire(header& h) noexcept override { delete static_cast<device_header*>(&h); }
   void free(header& h) noexcept override {
-    given_.release(guard_, h.memory);
+    given_.release(part_, h.memory);
     retire(h);
   }
   [[nodiscard]] bool frees_so(c10::DeleterFnPtr f) const noexcept override {
@@ -138,11 +138,12 @@ class accelerator final : public target {
     part_.prepare(now);
     if (now == compute()) return;
     elsewhere_ = now;
-    follow(compute(), now);
+    if (!device_streams::left_out(device_streams::program, 0)) follow(compute(), now);
   }
   void after_kernel() override {
     if (!elsewhere_.has_value()) return;
-    follow(*std::exchange(elsewhere_, {}), compute());
+    const c10::Stream there = *std::exchange(elsewhere_, {});
+    if (!device_streams::left_out(0, device_streams::program)) follow(there, compute());
   }
   void expect(signature s) override { streams_->expect(s); }
   [[nodiscard]] std::uint64_t taken_by(signature s) const noexcept override {
@@ -207,7 +208,13 @@ void* accelerator::allocate(std::size_t size) noexcept try {
 
 std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
   own_deleter_ = part_.own().allocate(1).get_deleter();
+  const auto known = streams_.has_value() ? std::optional(streams_->copies()) : std::nullopt;
   streams_.emplace(device_, part_);
+  // Once: a later run has less memory to spare, and knows what the one before has measured.
+  if (known.has_value())
+    streams_->begin_with(*known);
+  else
+    streams_->calibrate(static_cast<std::size_t>(o.capacity.count / 8));
   return std::make_unique<memory_of<delta::device_heap<device_streams>>>(
       *streams_, delta::device_heap_options{
                      .capacity = o.capacity,
@@ -218,7 +225,7 @@ std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
                                 },
                                 [](void* self, void* memory, std::size_t) {
                                   auto* const a = static_cast<accelerator*>(self);
-                                  a->given_.release(a->guard_, memory);
+                                  a->given_.release(a->part_, memory);
                                 },
                                 this},
                      .host = {[](void* self, std::size_t size) -> void* {
@@ -232,7 +239,7 @@ std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
                               },
                               [](void* self, void* memory, std::size_t) {
                                 auto* const a = static_cast<accelerator*>(self);
-                                a->pinned_.release(a->guard_, memory);
+                                a->pinned_.release(a->part_, memory);
                               },
                               this},
                      .owned_by = o.owned_by});

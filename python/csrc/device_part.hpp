@@ -4,8 +4,10 @@
 #pragma once
 
 #include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstddef>
 
@@ -29,6 +31,14 @@ class device_part {
   virtual void remove() = 0;
   /// Queues a copy on a stream, which is this thread's current one. Host memory is pinned.
   virtual void copy(copied, void* to, const void* from, std::size_t size, c10::Stream) = 0;
+  /// Bytes of `own` that a stream uses, too: they are nobody's, once freed, until what is queued
+  /// there by now is over.
+  virtual void used_by(const at::DataPtr& data, c10::Stream s) {
+    if (auto* const a = dynamic_cast<c10::DeviceAllocator*>(&own()))
+      a->recordStream(data, s);
+    else
+      c10::impl::VirtualGuardImpl(s.device_type()).recordDataPtrOnStream(data, s);
+  }
   /// What a run of so many bytes needs of the allocator: that it holds little more than these, of
   /// which `counted` are taken. And that the run's limit holds no longer.
   virtual void limit(c10::Device, std::size_t bytes, std::size_t counted) = 0;

@@ -23,6 +23,7 @@
 #include "planning.hpp"
 #include "replaying.hpp"
 #include "session.hpp"
+#include "streams.hpp"
 #include "threads.hpp"
 #include "versions.hpp"
 
@@ -347,6 +348,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           if (s.on()) s.memory().reset_peak();
         }));
   m.def("adopt_part", wrapped(adopt_part));
+  // For tests: one kind of wait between streams is not made, to see that it is missed.
+  m.def("leave_out_wait", wrapped([](std::size_t waiter, std::size_t awaited, bool on) {
+          device_streams::leave_out(waiter, awaited, on);
+        }));
   add_planning(m);
   m.def("key", [] { return std::string(c10::toString(dispatch_key())); });
 }

@@ -18,7 +18,7 @@ using delta::stamp;
 namespace {
 
 // By which wait it is, [waiter][awaited].
-std::array<std::array<bool, delta::engine_count>, delta::engine_count> left_out{};
+std::array<std::array<bool, device_streams::parties>, device_streams::parties> not_made{};
 
 nanoseconds between(const c10::Event& from, const c10::Event& to) {
   const double ms = from.elapsedTime(to);
@@ -26,13 +26,18 @@ nanoseconds between(const c10::Event& from, const c10::Event& to) {
 }
 
 constexpr std::size_t calibrated_size = std::size_t{8} << 20, small_size = 4096;
+// Of a bus of today, where nothing could be measured.
+constexpr device_streams::copy_times assumed{20e9, nanoseconds{10'000}};
 constexpr std::size_t most_works = 1u << 16u;
 constexpr std::uint32_t first_samples = 3, sampled_every = 64;
 
 }  // namespace
 
-void device_streams::leave_out(engine waiter, engine awaited, bool on) noexcept {
-  left_out[static_cast<std::size_t>(waiter)][static_cast<std::size_t>(awaited)] = on;
+void device_streams::leave_out(std::size_t waiter, std::size_t awaited, bool on) noexcept {
+  if (waiter < parties && awaited < parties) not_made[waiter][awaited] = on;
+}
+bool device_streams::left_out(std::size_t waiter, std::size_t awaited) noexcept {
+  return not_made[waiter][awaited];
 }
 
 device_streams::device_streams(c10::Device device, device_part& part)
@@ -41,7 +46,7 @@ device_streams::device_streams(c10::Device device, device_part& part)
       lanes_{lane(guard_.getStream(device)), lane(guard_.getNewStream(device)),
              lane(guard_.getNewStream(device))} {
   guard_.synchronizeStream(compute());
-  calibrate();
+  for (lane& l : lanes_) l.copies = assumed;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -121,7 +126,7 @@ void device_streams::order(engine own, const fence& after) {
     const auto i = static_cast<std::size_t>(e);
     const std::uint64_t point = after.point[i];
     if (e == own || point <= lanes_[i].reached || point <= l.ordered.point[i]) continue;
-    if (left_out[static_cast<std::size_t>(own)][i]) continue;
+    if (left_out(static_cast<std::size_t>(own), i)) continue;
     const mark& m = mark_at(lanes_[i], point);
     m.ended->block(l.stream);
     l.ordered.join({e, m.point});
@@ -231,15 +236,22 @@ std::optional<nanoseconds> device_streams::elapsed(stamp s) {
 void device_streams::learn(lane& l, const mark& m) {
   const nanoseconds took = between(*m.began, *m.ended);
   l.took[m.point % kept] = took;
-  if (m.size < calibrated_size / 8 || took <= l.latency) return;
+  copy_times& c = l.copies;
+  if (m.size < calibrated_size / 8 || took <= c.latency) return;
   const double seen =
-      static_cast<double>(m.size) * 1e9 / static_cast<double>((took - l.latency).count());
-  l.rate += (seen - l.rate) / 8;
+      static_cast<double>(m.size) * 1e9 / static_cast<double>((took - c.latency).count());
+  c.rate += (seen - c.rate) / 8;
+}
+
+void device_streams::begin_with(const std::array<copy_times, 2>& known) noexcept {
+  for (const direction d : {direction::out, direction::in})
+    lane_of(engine_of(d)).copies = known[static_cast<std::size_t>(d)];
 }
 
 nanoseconds device_streams::backlog(direction d) const {
   const lane& l = lane_of(d);
-  return nanoseconds{static_cast<std::int64_t>(static_cast<double>(l.pending) * 1e9 / l.rate)};
+  return nanoseconds{
+      static_cast<std::int64_t>(static_cast<double>(l.pending) * 1e9 / l.copies.rate)};
 }
 
 // In ns, on the idle stream of that direction.
@@ -257,13 +269,17 @@ double device_streams::copy_time(direction d, std::byte* to, const std::byte* fr
   return std::max(static_cast<double>(between(began, ended).count()), 1.0);
 }
 
-void device_streams::calibrate() {
-  at::DataPtr there;
-  {
+void device_streams::calibrate(std::size_t most) {
+  const std::size_t size = std::min(most, calibrated_size);
+  if (size < 2 * small_size) return;
+  at::DataPtr there, host;
+  try {
     const on_stream here(guard_, compute());
-    there = part_.own().allocate(calibrated_size);
+    there = part_.own().allocate(size);
+    host = at::getHostAllocator(guard_.type())->allocate(size);
+  } catch (const c10::OutOfMemoryError&) {
+    return;
   }
-  const at::DataPtr host = at::getHostAllocator(guard_.type())->allocate(calibrated_size);
   auto* const device = static_cast<std::byte*>(there.get());
   auto* const pinned = static_cast<std::byte*>(host.get());
   for (const direction d : {direction::out, direction::in}) {
@@ -271,15 +287,13 @@ void device_streams::calibrate() {
     const std::byte* const from = d == direction::out ? device : pinned;
     double small = 0, large = 0;
     for (int i = 0; i < 3; ++i) {  // the fastest of three
-      const double s = copy_time(d, to, from, small_size),
-                   g = copy_time(d, to, from, calibrated_size);
+      const double s = copy_time(d, to, from, small_size), g = copy_time(d, to, from, size);
       small = i == 0 ? s : std::min(small, s);
       large = i == 0 ? g : std::min(large, g);
     }
-    lane& l = lane_of(engine_of(d));
-    l.latency = nanoseconds{static_cast<std::int64_t>(std::min(small, large / 2))};
-    l.rate = static_cast<double>(calibrated_size) * 1e9 /
-             (large - static_cast<double>(l.latency.count()));
+    const double latency = std::min(small, large / 2);
+    lane_of(engine_of(d)).copies = {static_cast<double>(size) * 1e9 / (large - latency),
+                                    nanoseconds{static_cast<std::int64_t>(latency)}};
   }
 }
 

@@ -51,9 +51,23 @@ class on_stream {
 /// All calls come under the session's lock `state`.
 class device_streams {
  public:
-  /// On the current stream of the device. Waits until that is idle, and measures copies of a few
-  /// MiB. Throws c10::Error where the device has no streams or events.
+  /// What copies were measured to take: bytes per second, and ns for however few; 0: not measured.
+  struct copy_times {
+    double rate = 0;
+    delta::nanoseconds latency{};
+  };
+
+  /// On the current stream of the device. Waits until that is idle. Throws c10::Error where the
+  /// device has no streams or events.
   device_streams(c10::Device, device_part&);
+  /// Measures copies both ways, by buffers of so many bytes, 8 MiB at most, which are given back:
+  /// before anything is copied. Where there is no memory for them nothing is measured.
+  void calibrate(std::size_t most);
+  /// By direction; as measured last, and to begin with what was measured before.
+  [[nodiscard]] std::array<copy_times, 2> copies() const noexcept {
+    return {lane_of(delta::direction::out).copies, lane_of(delta::direction::in).copies};
+  }
+  void begin_with(const std::array<copy_times, 2>&) noexcept;
 
   delta::stamp copy(delta::direction, std::byte* to, const std::byte* from, delta::bytes,
                     const delta::fence& after);
@@ -67,8 +81,10 @@ class device_streams {
   [[nodiscard]] delta::nanoseconds now() const { return clock::now() - made_; }
   /// The host's waits for copies.
   [[nodiscard]] delta::nanoseconds waited() const noexcept { return waited_; }
-  [[nodiscard]] double rate(delta::direction d) const { return lane_of(d).rate; }
-  [[nodiscard]] delta::nanoseconds latency(delta::direction d) const { return lane_of(d).latency; }
+  [[nodiscard]] double rate(delta::direction d) const { return lane_of(d).copies.rate; }
+  [[nodiscard]] delta::nanoseconds latency(delta::direction d) const {
+    return lane_of(d).copies.latency;
+  }
   [[nodiscard]] delta::nanoseconds backlog(delta::direction) const;
 
   /// The operator that is queued next.
@@ -79,8 +95,11 @@ class device_streams {
   [[nodiscard]] c10::Stream compute() const noexcept { return lanes_[0].stream; }
   [[nodiscard]] const c10::impl::VirtualGuardImpl& guard() const noexcept { return guard_; }
 
+  /// Who waits for whom: the engines by their numbers, and behind them the program's own streams.
+  static constexpr std::size_t program = delta::engine_count, parties = program + 1;
   /// For tests: one kind of wait is not made, of `waiter` for `awaited`. Kept between runs.
-  static void leave_out(delta::engine waiter, delta::engine awaited, bool on) noexcept;
+  static void leave_out(std::size_t waiter, std::size_t awaited, bool on) noexcept;
+  [[nodiscard]] static bool left_out(std::size_t waiter, std::size_t awaited) noexcept;
 
  private:
   using clock = std::chrono::steady_clock;
@@ -101,8 +120,7 @@ class device_streams {
     std::deque<mark> marks;
     std::vector<delta::nanoseconds> took = std::vector<delta::nanoseconds>(kept);
     std::uint64_t pending = 0;  ///< bytes queued to be copied
-    double rate = 0;            ///< bytes per second
-    delta::nanoseconds latency{};
+    copy_times copies;
   };
   /// What is known of operators of one signature.
   struct work {
@@ -128,7 +146,6 @@ class device_streams {
   void order(delta::engine, const delta::fence& after);
   void read_samples();
   void learn(lane&, const mark&);
-  void calibrate();
   double copy_time(delta::direction, std::byte* to, const std::byte* from, std::size_t size);
 
   c10::impl::VirtualGuardImpl guard_;

@@ -23,7 +23,6 @@ from .patching import Patches
 
 # Methods of torch.Tensor: (name, may whoever called it write as well, at any later time).
 _TENSOR_READS = (
-    ("tolist", False),
     ("data_ptr", False),
     ("const_data_ptr", False),
     ("apply_", True),
@@ -61,6 +60,7 @@ def install() -> Patches:
     try:
         for name, writes in _TENSOR_READS:
             patches.wrap(torch.Tensor, name, expose if writes else hold)
+        patches.wrap(torch.Tensor, "tolist", _before_tolist)
         patches.wrap(torch.Tensor, "numpy", _before_numpy)
         patches.wrap(torch.Tensor, "set_", _before_setting)
         for name, writes in _STORAGE_READS:
@@ -74,6 +74,12 @@ def install() -> Patches:
         patches.undo()
         raise
     return patches
+
+
+def _before_tolist(tensor: Any, *_args: Any, **_options: Any) -> None:
+    # Of another device it makes a copy on the CPU first, by an operator.
+    if isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu":
+        hold(tensor)
 
 
 def hold(tensor: Any, *_args: Any, **_options: Any) -> None:
@@ -130,7 +136,7 @@ def _install_clones(patches: Patches) -> None:
             return original(storage)
         managed = _C.attach(False)
         try:
-            tensor = torch.empty(0, dtype=torch.uint8)
+            tensor = torch.empty(0, dtype=torch.uint8, device=storage.device)
             torch._C.TensorBase.set_(tensor, storage, 0, (storage.nbytes(),), (1,))
         finally:
             _C.attach(managed)

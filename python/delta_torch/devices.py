@@ -39,6 +39,12 @@ def device_of_run(device: torch.device | str | None) -> torch.device:
     return device
 
 
+def finish() -> None:
+    """Waits for the accelerator, where there is one: what was queued there is over."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+
+
 def prepare(device: torch.device) -> None:
     """What a type of device needs before a run begins on it."""
     if device.type in _NOT_RUN_YET:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from . import _C
+from .devices import device_of_run, finish
 from .run import budget, policies
 from .sizes import format_bytes, parse_host
 
@@ -100,9 +101,10 @@ def find_budget(
     policy: str = "adaptive",
     *,
     host: int | str = 0,
-    clock: Literal["processor", "wall"] = "processor",
+    clock: Literal["processor", "wall"] | None = None,
     steps: int = 5,
     trials: int = 7,
+    device: torch.device | str | None = None,
 ) -> FoundBudget:
     """The smallest budget under which a step takes at most `max_overhead` times as long as without.
 
@@ -119,10 +121,11 @@ def find_budget(
         It trains: what is not to change is to be copied before, and made anew after, as a step
         that runs out of memory may have changed a part of the weights. What it returns is ignored.
     max_overhead: above 1.
-    policy, host: as for budget().
+    policy, host, device: as for budget().
     clock: whose time decides: the processor's, of all threads of the process, which other programs
         on the machine hardly disturb; or the wall's, in which copies beside the computing cost
-        nothing. Both are in the result.
+        nothing, until the device is idle. Both are in the result. None: the processor's for the
+        CPU, the wall's for an accelerator.
     steps: that are measured each time; their median counts. Before them come steps that are not
         measured: 2 without a budget, 5 under each, in which the policy learns.
     trials: budgets that are tried before the one found is confirmed; each halves what is not
@@ -132,6 +135,8 @@ def find_budget(
     uses no memory that can be managed, NoBudgetFound where no budget will do, and what `step`
     raises, but for torch.OutOfMemoryError under a budget, which counts as too small.
     """
+    on = device_of_run(device)
+    clock = clock or ("processor" if on.type == "cpu" else "wall")
     _check(step, max_overhead, policy, clock, steps, trials)
     host_bytes = parse_host(host)
     if _C.active():
@@ -141,15 +146,15 @@ def find_budget(
         return measured(step, WARM_UP, steps)
 
     def under(size: int) -> Times | str:
-        return _measured_under(step, size, policy, host_bytes, steps)
+        return _measured_under(step, size, steps, policy=policy, host=host_bytes, device=on)
 
     unmanaged = without()
-    with budget(None, policy="unmanaged") as run:
+    with budget(None, policy="unmanaged", device=on) as run:
         for _ in range(WARM_UP):
             step()
     peak = run.report().peak_bytes
     if peak < _BLOCK:
-        raise RuntimeError("find_budget needs a step that uses tensors on the CPU: this uses none")
+        raise RuntimeError(f"find_budget needs a step that uses tensors on {on}: this uses none")
     tried = Search(peak, max_overhead, clock, under, without, unmanaged)
     found = tried.run(trials)
     return FoundBudget(
@@ -246,18 +251,18 @@ def measured(step: Callable[[], Any], before: int, steps: int) -> Times:
         step()
     processor, wall = [], []
     for _ in range(steps):
+        finish()
         began = time.process_time(), time.perf_counter()
         step()
+        finish()
         processor.append(time.process_time() - began[0])
         wall.append(time.perf_counter() - began[1])
     return Times(median(processor), median(wall))
 
 
-def _measured_under(
-    step: Callable[[], Any], size: int, policy: str, host: int, steps: int
-) -> Times | str:
+def _measured_under(step: Callable[[], Any], size: int, steps: int, **options: Any) -> Times | str:
     try:
-        with budget(size, policy=policy, host=host):
+        with budget(size, **options):
             return measured(step, LEARNING, steps)
     except torch.OutOfMemoryError as error:
         text = str(error)

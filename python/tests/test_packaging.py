@@ -57,7 +57,16 @@ def test_source_distribution_holds_all_that_is_compiled(tmp_path: Path):
     with tarfile.open(archive) as members:
         assert all(member.isfile() or member.isdir() for member in members), "no links"
         names = {name.partition("/")[2] for name in members.getnames()}
-    folders = ("csrc", "csrc_cuda", "engine", "bound", "delta_torch/include", "delta_torch/compiling", "examples")
+    folders = (
+        "csrc",
+        "csrc_cuda",
+        "engine",
+        "bound",
+        "delta_torch/include",
+        "delta_torch/compiling",
+        "examples",
+        "tests/devices",
+    )
     for folder in folders:
         files = files_below(ROOT / folder, ".cpp", ".hpp", ".h")
         assert files

@@ -164,6 +164,23 @@ def test_figure(tmp_path: Path) -> None:
     assert (tmp_path / "plan.png").stat().st_size > 10_000
 
 
+def test_which_modules_are_blocks() -> None:
+    def block() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    assert checkpoint_blocks(nn.Sequential(Block(), nn.ReLU(), Block()), use_reentrant=False) == 2
+    assert checkpoint_blocks(nn.Sequential(block(), block()), use_reentrant=False) == 0
+    assert checkpoint_blocks(Block(), use_reentrant=False) == 0
+
+
 def test_checkpoint_per_block() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:

@@ -94,5 +94,8 @@ run_torch_tests() {
     torch_pip -q pillow transformers
   fi
   say "testing"
-  torch_python -m pytest -q -p no:cacheprovider python/tests "${flags[@]}"
+  torch_python -m pytest -q -p no:cacheprovider python/tests --ignore python/tests/devices "${flags[@]}"
+  # It becomes PyTorch's accelerator, so it needs a process of its own.
+  say "testing on a simulated accelerator (compiled first: some minutes, once)"
+  MAX_JOBS=${MAX_JOBS:-$(nproc)} torch_python -m pytest -q -p no:cacheprovider python/tests/devices "${flags[@]}"
 }

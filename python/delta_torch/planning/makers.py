@@ -166,7 +166,11 @@ def _step(model: torch.nn.Module, loss_of: Step, training: Training) -> Step:
                 getattr(model, name)(how)
                 break
         else:
-            checkpoint_blocks(model, **how)
+            if checkpoint_blocks(model, **how) == 0:
+                raise ValueError(
+                    f"{type(model).__name__} has no blocks to checkpoint: none of its modules is a "
+                    "list of others that have modules of their own"
+                )
     optimizer = OPTIMIZERS[training.optimizer](
         model.parameters(), lr=1e-3, foreach=training.foreach
     )
@@ -196,7 +200,7 @@ def checkpoint_blocks(model: torch.nn.Module, **how: Any) -> int:
         block.forward = again
 
     count = 0
-    within = list(model.children())
+    within = [model]
     while within:
         part = within.pop(0)
         if isinstance(part, (torch.nn.ModuleList, torch.nn.Sequential)):

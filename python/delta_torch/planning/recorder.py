@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..devices import finish
 from .kinds import Operator, look_up, tensors_in
 from .recording import (
     ACTIVATION,
@@ -112,9 +113,7 @@ class Recorder(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         touched = self._look_at(op, args, kwargs)
-        began = time.perf_counter_ns()
-        result = func(*args, **kwargs) if self._answer is None else self._answer(func, args, kwargs)
-        took = time.perf_counter_ns() - began
+        result, took = self._timed(func, args, kwargs)
         if self._recording is None:
             self._track(op, args, kwargs, result)
         else:
@@ -123,6 +122,18 @@ class Recorder(TorchDispatchMode):
             made.cost_ns = cost
             made.workspace = workspace(op, args, kwargs, result)
         return result
+
+    # What it gives, and how long it took, in ns; work of an accelerator is waited for.
+    def _timed(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> tuple[Any, int]:
+        began = time.perf_counter_ns()
+        if self._answer is not None:
+            result = self._answer(func, args, kwargs)
+        else:
+            finish()
+            began = time.perf_counter_ns()
+            result = func(*args, **kwargs)
+            finish()
+        return result, time.perf_counter_ns() - began
 
     # What the operator reads and writes.
     def _look_at(

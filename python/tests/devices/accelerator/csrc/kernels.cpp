@@ -50,7 +50,9 @@ class SeededDefault {
 at::Tensor snapshot(const at::Tensor& tensor) {
   const PlainDispatch plain;
   at::Tensor copy = tensor.clone();
-  copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  }
   return copy;
 }
 
