@@ -4,6 +4,8 @@ that is installed.
     pip install ./python --no-build-isolation --no-deps    # in the root of a clone
     python setup.py build_ext --inplace                    # here; compiles what has changed
 
+Where PyTorch is built for CUDA and the CUDA toolkit's headers are found, delta_torch._cuda is
+built, too; DELTA_TORCH_CUDA=0 leaves it out, and with =1 a toolkit that is missing is an error.
 DELTA_WARNINGS_AS_ERRORS=1 makes a warning an error; MAX_JOBS=N compiles N files at a time. What is
 compiled stays in build/torch-VERSION-PYTHON, so that builds for several versions don't mix.
 """
@@ -29,6 +31,9 @@ OLDEST_SETUPTOOLS = (77,)
 OLDEST_COMPILERS = {"g++": 12, "clang": 16}
 
 CSRC = Path("csrc")
+CSRC_CUDA = Path("csrc_cuda")
+# What PyTorch's own headers of CUDA include of the toolkit.
+CUDA_HEADERS = ("cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
 INCLUDE = Path("delta_torch/include")
 ENGINE = Path("engine")
 COMPILING = Path("delta_torch/compiling")  # what users' policies are compiled with, too
@@ -165,6 +170,51 @@ def extension(building: bool) -> setuptools.Extension:
     return made
 
 
+def no_cuda() -> str | None:
+    """Why delta_torch._cuda can't be built here, in words; None: it can."""
+    import torch
+    from torch.utils import cpp_extension
+
+    if torch.version.cuda is None:
+        return "this PyTorch is not built for CUDA"
+    home = cpp_extension.CUDA_HOME
+    if home is None:
+        return "there is no CUDA toolkit; name its folder in CUDA_HOME"
+    folders = [Path(p) for p in cpp_extension.include_paths("cuda")]
+    for name in CUDA_HEADERS:
+        if not any((folder / name).exists() for folder in folders):
+            return f"the CUDA toolkit in {home} has no {name}"
+    libraries = cpp_extension.library_paths("cuda")
+    if not any(Path(folder, "libcudart.so").exists() for folder in libraries):
+        return f"the CUDA toolkit in {home} has no libcudart.so"
+    header = next(p for f in folders if (p := f / CUDA_HEADERS[0]).exists())
+    found = re.search(r"#define CUDART_VERSION +(\d+)", header.read_text(errors="replace"))
+    major, needed = int(found[1]) // 1000 if found else 0, numbers(torch.version.cuda)[0]
+    if major != needed:
+        return f"PyTorch is built for CUDA {needed}, and the toolkit in {home} is CUDA {major}"
+    return None
+
+
+def cuda_extension() -> setuptools.Extension | None:
+    """delta_torch._cuda: plain C++ over CUDA's runtime; None where it can't be, having said why."""
+    wanted = os.environ.get("DELTA_TORCH_CUDA", "")
+    reason = "DELTA_TORCH_CUDA is 0" if wanted == "0" else no_cuda()
+    if reason is not None:
+        if wanted not in ("", "0"):
+            fail(f"DELTA_TORCH_CUDA is {wanted}, and {reason}")
+        print(f"delta_torch: without its CUDA part, as {reason}", file=sys.stderr)
+        return None
+
+    from torch.utils import cpp_extension
+
+    sources = sorted(str(p) for p in CSRC_CUDA.glob("*.cpp"))
+    depends = sorted(str(p) for p in (*CSRC_CUDA.glob("*.hpp"), CSRC / "device_part.hpp"))
+    made = cpp_extension.CUDAExtension("delta_torch._cuda", sources, depends=depends)
+    made.include_dirs = [str(p.absolute()) for p in (CSRC_CUDA, CSRC)]
+    made.extra_compile_args = compile_flags(cpp_extension.include_paths("cuda"))
+    return made
+
+
 def extension_builder() -> type:
     """PyTorch's command that compiles extensions, with a folder of its own for objects."""
     import torch
@@ -204,15 +254,17 @@ def main() -> None:
         for command in sys.argv[1:]
     )
     commands: dict[str, type] = {"build_py": build_package}
+    cuda = None
     if building:
         check_torch()
         check_compiler()
+        cuda = cuda_extension()
         commands["build_ext"] = extension_builder()
         os.environ.setdefault("MAX_JOBS", str(len(os.sched_getaffinity(0))))
 
     setuptools.setup(
         version=version,
-        ext_modules=[extension(building)],
+        ext_modules=[e for e in (extension(building), cuda) if e is not None],
         cmdclass=commands,
     )
 

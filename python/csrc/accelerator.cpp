@@ -76,13 +76,18 @@ class accelerator final : public target {
   [[nodiscard]] c10::Device device() const noexcept override { return device_; }
   [[nodiscard]] std::unique_ptr<managed_memory> open(const memory_options&) override;
   void install(c10::Allocator& ours) override {
-    part_.install(ours);
+    part_.install(ours, device_);
     installed_ = true;
   }
   void remove() override {
     if (installed_) part_.remove();
     installed_ = false;
   }
+
+  void limit(delta::bytes n, delta::bytes counted) override {
+    part_.limit(device_, n.count, counted.count);
+  }
+  void unlimit() override { part_.unlimit(device_); }
 
   [[nodiscard]] at::DataPtr uncounted(std::size_t size) override {
     return part_.own().allocate(size);
@@ -133,6 +138,7 @@ class accelerator final : public target {
 
   void before_kernel() override {
     const c10::Stream now = guard_.getStream(device_);
+    part_.prepare(now);
     if (now == compute()) return;
     elsewhere_ = now;
     if (!device_streams::left_out(device_streams::program, 0)) follow(compute(), now);
@@ -154,7 +160,9 @@ class accelerator final : public target {
  private:
   [[nodiscard]] c10::Stream compute() const noexcept { return streams_->compute(); }
   std::uint64_t enter_compute() override {
-    return static_cast<std::uint64_t>(guard_.exchangeStream(compute()).id());
+    const c10::Stream before = guard_.exchangeStream(compute());
+    part_.prepare(compute());
+    return static_cast<std::uint64_t>(before.id());
   }
   void leave_compute(std::uint64_t before) override {
     guard_.exchangeStream(
@@ -190,6 +198,7 @@ void* accelerator::allocate(std::size_t size) noexcept try {
   const bool outside = session::get().taken.operation == 0;
   const c10::Stream now = guard_.getStream(device_);
   if (outside && now != compute()) {
+    const on_stream here(guard_, now);  // the thread's current device may be another
     void* const at = given_.add(part_.own().allocate(size));
     given_.used_by(at, compute());  // as soon as an operator uses it
     return at;

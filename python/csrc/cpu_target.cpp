@@ -34,6 +34,9 @@ class the_cpu final : public target {
   void remove() override {
     if (before_ != nullptr) c10::SetAllocator(c10::kCPU, std::exchange(before_, nullptr), highest);
   }
+  // The host's allocator holds nothing that it has not given.
+  void limit(delta::bytes, delta::bytes) override {}
+  void unlimit() override {}
 
   [[nodiscard]] at::DataPtr uncounted(std::size_t size) override {
     void* const memory = headed_memory(size);

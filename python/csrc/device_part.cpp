@@ -22,7 +22,7 @@ class any_device final : public device_part {
   [[nodiscard]] c10::Allocator& own() override {
     return before_ != nullptr ? *before_ : *c10::GetAllocator(type_);
   }
-  void install(c10::Allocator& ours) override {
+  void install(c10::Allocator& ours, c10::Device) override {
     if (before_ != nullptr) return;
     before_ = c10::GetAllocator(type_);
     c10::SetAllocator(type_, &ours, highest);
@@ -37,8 +37,9 @@ class any_device final : public device_part {
     target.copy_(
         bytes_at(const_cast<void*>(from), size, way == copied::to_device ? cpu : s.device()), true);
   }
-  void limit(c10::Device, std::size_t) override {}
-  void unlimit(c10::Device) override {}
+  void limit(c10::Device, std::size_t, std::size_t) override {}
+  void unlimit(c10::Device) noexcept override {}
+  void prepare(c10::Stream) override {}
 
  private:
   static constexpr std::uint8_t highest = 255;

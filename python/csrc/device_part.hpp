@@ -26,8 +26,8 @@ class device_part {
 
   /// PyTorch's own allocator of these devices, whatever is installed.
   [[nodiscard]] virtual c10::Allocator& own() = 0;
-  /// From now on what PyTorch allocates there is asked of `ours`; and no longer.
-  virtual void install(c10::Allocator& ours) = 0;
+  /// From now on what PyTorch allocates on this device is asked of `ours`; and no longer.
+  virtual void install(c10::Allocator& ours, c10::Device) = 0;
   virtual void remove() = 0;
   /// Queues a copy on a stream, which is this thread's current one. Host memory is pinned.
   virtual void copy(copied, void* to, const void* from, std::size_t size, c10::Stream) = 0;
@@ -39,11 +39,19 @@ class device_part {
     else
       c10::impl::VirtualGuardImpl(s.device_type()).recordDataPtrOnStream(data, s);
   }
-  /// What a run of so many bytes needs of the allocator: that it holds little more than these. And
-  /// the run is over.
-  virtual void limit(c10::Device, std::size_t bytes) = 0;
-  virtual void unlimit(c10::Device) = 0;
+  /// What a run of so many bytes needs of the allocator: that it holds little more than these, of
+  /// which `counted` are taken. And that the run's limit holds no longer.
+  virtual void limit(c10::Device, std::size_t bytes, std::size_t counted) = 0;
+  virtual void unlimit(c10::Device) noexcept = 0;
+  /// This thread is about to queue kernels on this stream, its current one: what libraries keep for
+  /// both is made now, and does not count.
+  virtual void prepare(c10::Stream) = 0;
 };
+
+/// The name of a capsule of Python that holds a device_part of another extension. Its number grows
+/// with each change of the functions above, so that an extension left from an older build is
+/// refused.
+inline constexpr const char* device_part_capsule = "delta_torch.device_part.1";
 
 /// By what every device has: SetAllocator, and copy_ of tensors.
 [[nodiscard]] device_part& generic_part(c10::DeviceType);

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "arguments.hpp"
 #include "delta/engine/engine.hpp"
 #include "delta/policy_names.hpp"
+#include "device_part.hpp"
 #include "errors.hpp"
 #include "managed_operator.hpp"
 #include "own_policies.hpp"
@@ -287,6 +289,13 @@ void leave_module() {
   outer.pop_back();
 }
 
+// CUDA's part comes from an extension of its own.
+void adopt_part(const py::capsule& part, const std::string& type) {
+  if (std::string_view(part.name() != nullptr ? part.name() : "") != device_part_capsule)
+    throw std::invalid_argument("delta: this is no device's part");
+  use_part(c10::Device(type).type(), *part.get_pointer<device_part>());
+}
+
 template <class F>
 auto wrapped(F&& f) {
   return torch::wrap_pybind_function(std::forward<F>(f));
@@ -338,6 +347,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           const session::inside lock(s);
           if (s.on()) s.memory().reset_peak();
         }));
+  m.def("adopt_part", wrapped(adopt_part));
   // For tests: one kind of wait between streams is not made, to see that it is missed.
   m.def("leave_out_wait", wrapped([](std::size_t waiter, std::size_t awaited, bool on) {
           device_streams::leave_out(waiter, awaited, on);

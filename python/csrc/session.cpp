@@ -80,6 +80,7 @@ void session::start(const run_options& o) {
   checks_replays_ = o.check_replays;
   taken = {};
   record_.start(*memory_, o.budget);
+  device.limit(memory_->capacity(), {});
   ++number_;
   on_.store(true, std::memory_order_release);
 }
@@ -89,7 +90,9 @@ std::size_t session::stop() {
   let_all_go();
   drain();
   record_.stop(*memory_, manager_->counts(), manager_->live_tensors(), manager_->live_records());
+  // Before tensors come back, which takes more than the run did.
   memory_->set_capacity(delta::bytes{no_limit});
+  device_->unlimit();
   std::size_t lost = 0;
   // Tensor by tensor: each leaves the budget before the next one comes back.
   for (std::size_t i = 0; i < tensors_.by_id().size(); ++i) {
@@ -153,6 +156,7 @@ void session::set_budget(std::size_t size) {
   const auto lacking = delta::saturating_sub(memory_->used(), budget);
   if (lacking.count > 0) manager_->make_room(lacking);
   memory_->set_capacity(budget);
+  device_->limit(budget, memory_->used());
   record_.last.budget = size;
   memory_->reset_peak();
   record_.reset_peak();

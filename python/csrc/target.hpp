@@ -45,6 +45,10 @@ class target {
   /// PyTorch's allocations of this device's memory go through `ours` until `remove`.
   virtual void install(c10::Allocator& ours) = 0;
   virtual void remove() = 0;
+  /// PyTorch's allocator is to hold little more than `bytes`, of which `counted` are taken; and no
+  /// such limit any more.
+  virtual void limit(delta::bytes bytes, delta::bytes counted) = 0;
+  virtual void unlimit() = 0;
 
   // --- allocations: from any thread, with or without the lock
   // -----------------------------------------

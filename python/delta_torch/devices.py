@@ -49,16 +49,33 @@ def prepare(device: torch.device) -> None:
     """What a type of device needs before a run begins on it."""
     if device.type in _NOT_RUN_YET:
         warnings.warn(
-            f"delta_torch has not run on {_NOT_RUN_YET[device.type]} yet: its orders are tested on "
-            "a simulated accelerator only. Compare results with a run without it",
+            f"delta_torch has not run on {_NOT_RUN_YET[device.type]} yet: what it orders there is "
+            "tested on a simulated accelerator, its part for this device between fakes. Compare "
+            "losses with a run without it",
             UserWarning,
             stacklevel=5,
         )
     if device.type == "cuda":
         try:
-            importlib.import_module("delta_torch._cuda").use()
+            part = importlib.import_module("delta_torch._cuda")
         except ImportError as error:
             raise RuntimeError(
                 "this delta_torch was built without its CUDA part, which needs the CUDA toolkit's "
-                f"headers: install it again where they are ({error})"
+                f"headers: install it again where they are, with DELTA_TORCH_CUDA=1 ({error})"
             ) from error
+        _refuse_collectives()
+        torch.cuda.init()  # PyTorch's allocator may not be asked before
+        part.use()
+
+
+def _refuse_collectives() -> None:
+    # NCCL works on streams of its own, behind operators that have returned: a tensor could leave
+    # under it, and the results would be wrong without an error.
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return
+    if "nccl" in str(distributed.get_backend_config()):
+        raise RuntimeError(
+            "delta_torch does not order the collectives of NCCL yet: end the process group before "
+            "a run, or train on one GPU without torch.distributed"
+        )

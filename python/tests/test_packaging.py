@@ -59,6 +59,7 @@ def test_source_distribution_holds_all_that_is_compiled(tmp_path: Path):
         names = {name.partition("/")[2] for name in members.getnames()}
     folders = (
         "csrc",
+        "csrc_cuda",
         "engine",
         "bound",
         "delta_torch/include",
@@ -86,6 +87,14 @@ def refusal(**environment: str) -> str:
 
 def test_no_compiler():
     assert "there is no C++ compiler 'no-such-compiler'" in refusal(CXX="no-such-compiler")
+
+
+def test_no_cuda_toolkit():
+    said = refusal(DELTA_TORCH_CUDA="1", CUDA_HOME="/no/such/toolkit")
+    if torch.version.cuda is None:
+        assert said.endswith("DELTA_TORCH_CUDA is 1, and this PyTorch is not built for CUDA")
+    else:
+        assert "the CUDA toolkit in /no/such/toolkit has no cuda_runtime_api.h" in said
 
 
 @pytest.mark.parametrize(
