@@ -4,6 +4,7 @@
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/Event.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -16,6 +17,7 @@
 #include "session.hpp"
 #include "streams.hpp"
 #include "target.hpp"
+#include "threads.hpp"
 
 namespace delta_torch {
 
@@ -46,18 +48,17 @@ class given_memory {
     const std::lock_guard hold(lock_);
     if (const auto i = given_.find(at); i != given_.end()) i->second.users.push_back(s);
   }
-  /// Gives them back, unless they are to be kept, once.
-  void release(device_part& part, void* at) {
-    at::DataPtr gone;
-    {
-      const std::lock_guard hold(lock_);
-      const auto i = given_.find(at);
-      if (i == given_.end() || std::exchange(i->second.keep, false)) return;
-      for (const c10::Stream s : i->second.users) part.used_by(i->second.data, s);
-      gone = std::move(i->second.data);
-      given_.erase(i);
-    }
+  /// The program computes on that stream, too.
+  void seen(c10::Stream s) {
+    const std::lock_guard hold(lock_);
+    if (std::ranges::find(streams_, s) == streams_.end()) streams_.push_back(s);
   }
+  /// Gives them back, unless they are to be kept, once. Without the lock: PyTorch's allocator has
+  /// one of its own, under which it may free others.
+  void release(device_part& part, void* at) { give_back(part, at, false); }
+  /// The same of bytes that are PyTorch's alone. Whoever made them on a stream of its own expects
+  /// that they are that stream's, and nobody orders what is computed there any more.
+  void release_plain(device_part& part, void* at) { give_back(part, at, true); }
 
  private:
   struct bytes {
@@ -65,8 +66,22 @@ class given_memory {
     std::vector<c10::Stream> users;
     bool keep = false;
   };
+  void give_back(device_part& part, void* at, bool plain) {
+    bytes gone;
+    {
+      const std::lock_guard hold(lock_);
+      const auto i = given_.find(at);
+      if (i == given_.end() || std::exchange(i->second.keep, false)) return;
+      gone = std::move(i->second);
+      given_.erase(i);
+      if (plain) gone.users.insert(gone.users.end(), streams_.begin(), streams_.end());
+    }
+    for (const c10::Stream s : gone.users) part.used_by(gone.data, s);
+  }
+
   std::mutex lock_;
   std::unordered_map<void*, bytes> given_;
+  std::vector<c10::Stream> streams_;  // few
 };
 
 class accelerator final : public target {
@@ -115,7 +130,7 @@ class accelerator final : public target {
   void keep(void* memory, bool on) override { given_.keep(memory, on); }
   void retire(header& h) noexcept override { delete static_cast<device_header*>(&h); }
   void free(header& h) noexcept override {
-    given_.release(part_, h.memory);
+    given_.release_plain(part_, h.memory);
     retire(h);
   }
   [[nodiscard]] bool frees_so(c10::DeleterFnPtr f) const noexcept override {
@@ -124,26 +139,35 @@ class accelerator final : public target {
 
   void copy(void* to, const void* from, std::size_t size) override {
     if (size == 0) return;
-    const on_stream here(guard_, compute());
-    part_.copy(copied::within, to, from, size, compute());
+    {
+      const on_stream here(guard_, compute());
+      part_.copy(copied::within, to, from, size, compute());
+    }
+    catch_up();
   }
   void clear(void* memory, std::size_t size) override {
-    const unmanaged_calls plain;
-    const on_stream here(guard_, compute());
-    bytes_at(memory, size, device_).zero_();
+    {
+      const unmanaged_calls plain;
+      const on_stream here(guard_, compute());
+      bytes_at(memory, size, device_).zero_();
+    }
+    catch_up();
   }
   [[nodiscard]] at::Generator generator() const override {
     return at::globalContext().defaultGenerator(device_);
   }
 
   void before_kernel() override {
+    in_kernel_ = true;
     const c10::Stream now = guard_.getStream(device_);
     part_.prepare(now);
     if (now == compute()) return;
+    given_.seen(now);
     elsewhere_ = now;
     if (!device_streams::left_out(device_streams::program, 0)) follow(compute(), now);
   }
   void after_kernel() override {
+    in_kernel_ = false;
     if (!elsewhere_.has_value()) return;
     const c10::Stream there = *std::exchange(elsewhere_, {});
     if (!device_streams::left_out(0, device_streams::program)) follow(there, compute());
@@ -156,6 +180,7 @@ class accelerator final : public target {
   [[nodiscard]] bool is_current() const override { return guard_.getDevice() == device_; }
   [[nodiscard]] bool remembers() const noexcept override { return true; }
   void used_by(void* memory, c10::Stream s) override { given_.used_by(memory, s); }
+  void used_by(const at::DataPtr& outside, c10::Stream s) override { part_.used_by(outside, s); }
 
  private:
   [[nodiscard]] c10::Stream compute() const noexcept { return streams_->compute(); }
@@ -174,6 +199,16 @@ class accelerator final : public target {
     e.record(first);
     e.block(second);
   }
+  // Is this thread queueing a kernel, and on another stream than the compute one?
+  [[nodiscard]] bool within_kernel_elsewhere() const {
+    return this_thread().within_operator && in_kernel_ && guard_.getStream(device_) != compute();
+  }
+  // What was queued on the compute stream while a kernel is being queued elsewhere is before the
+  // rest of that kernel.
+  void catch_up() {
+    if (within_kernel_elsewhere() && !device_streams::left_out(device_streams::program, 0))
+      follow(compute(), guard_.getStream(device_));
+  }
   void* allocate(std::size_t size) noexcept;
   static void free_counted(void* context) noexcept {
     if (context == nullptr) return;
@@ -187,24 +222,33 @@ class accelerator final : public target {
   given_memory given_, pinned_;
   std::optional<device_streams> streams_;  // of the run that is on, or was last
   std::optional<c10::Stream> elsewhere_;   // the program's, while its kernel is queued
+  bool in_kernel_ = false;                 // of an operator
   std::optional<c10::Event> order_;
   c10::DeleterFnPtr own_deleter_ = nullptr;
   bool installed_ = false;
 };
 
 // On the current stream what the program allocates outside operators, as it may use it there; else
-// on the compute stream, where all operators are ordered, whatever stream they run on.
+// on the compute stream, where all operators are ordered, whatever stream they run on. There, too,
+// what comes back, whoever asks for it: copies wait for that stream.
 void* accelerator::allocate(std::size_t size) noexcept try {
-  const bool outside = session::get().taken.operation == 0;
   const c10::Stream now = guard_.getStream(device_);
-  if (outside && now != compute()) {
+  if (session::get().taking_outside && now != compute()) {
     const on_stream here(guard_, now);  // the thread's current device may be another
     void* const at = given_.add(part_.own().allocate(size));
     given_.used_by(at, compute());  // as soon as an operator uses it
     return at;
   }
-  const on_stream here(guard_, compute());
-  return given_.add(part_.own().allocate(size));
+  void* at = nullptr;
+  {
+    const on_stream here(guard_, compute());
+    at = given_.add(part_.own().allocate(size));
+  }
+  // The compute stream may have been told to wait for a copy of these bytes just now. On a stream
+  // of its own a kernel may still use them when it gives them back.
+  catch_up();
+  if (within_kernel_elsewhere() && now != elsewhere_) given_.used_by(at, now);
+  return at;
 } catch (const std::exception&) {
   return nullptr;  // the manager makes room, or says what is missing
 }

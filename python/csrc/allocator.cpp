@@ -20,7 +20,9 @@ class budgeted_allocator final : public at::Allocator {
  public:
   at::DataPtr allocate(std::size_t size) override {
     session& s = session::get();
-    if (size == 0) return {nullptr, s.device().device()};
+    if (size == 0)
+      return s.device().is_current() ? at::DataPtr(nullptr, s.device().device())
+                                     : s.device().uncounted(0);
     at::DataPtr made = take(s, size);
     if (made.get() == nullptr)
       throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
@@ -41,7 +43,8 @@ class budgeted_allocator final : public at::Allocator {
     thread_state& thread = this_thread();
     if (thread.replay != nullptr) return thread.replay->allocate(size);
     // A worker of the kernel that is replayed: the thread that waits for it has the lock.
-    if (!s.on() || (replaying::anywhere() && at::in_parallel_region()))
+    // And another device of the same type has the same allocator, which is not asked where.
+    if (!s.on() || (replaying::anywhere() && at::in_parallel_region()) || !s.device().is_current())
       return s.device().uncounted(size);
     const session::inside lock(s, thread);
     if (!s.on()) return s.device().uncounted(size);
@@ -52,7 +55,9 @@ class budgeted_allocator final : public at::Allocator {
         s, [&]() -> header& { return s.take(size); }, addition);
     h.place = thread.allocations++;
     // A kernel may leave bytes unwritten that nobody reads: they are the same when it runs again.
-    if (s.checks_replays()) s.device().clear(h.memory, size);
+    // Outside operators another stream may use them than clears them.
+    if (s.checks_replays() && (thread.within_operator || managed_device().is_cpu()))
+      s.device().clear(h.memory, size);
     return s.device().pointer(h);
   }
 };

@@ -79,6 +79,7 @@ class the_cpu final : public target {
   void took(signature, std::uint64_t) override {}
   [[nodiscard]] bool remembers() const noexcept override { return false; }
   void used_by(void*, c10::Stream) override {}
+  void used_by(const at::DataPtr&, c10::Stream) override {}
 
  private:
   std::uint64_t enter_compute() override { return 0; }

@@ -29,7 +29,9 @@ class device_part {
   /// From now on what PyTorch allocates on this device is asked of `ours`; and no longer.
   virtual void install(c10::Allocator& ours, c10::Device) = 0;
   virtual void remove() = 0;
-  /// Queues a copy on a stream, which is this thread's current one. Host memory is pinned.
+  /// Queues a copy on a stream, which is this thread's current one. Host memory is pinned, and its
+  /// allocator has to be told of the stream (at::HostAllocator::record_event), as copy_ does: it is
+  /// freed while copies of it are under way, and the program may get it next.
   virtual void copy(copied, void* to, const void* from, std::size_t size, c10::Stream) = 0;
   /// Bytes of `own` that a stream uses, too: they are nobody's, once freed, until what is queued
   /// there by now is over.

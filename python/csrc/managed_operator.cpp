@@ -2,6 +2,7 @@
 // named, PyTorch's kernel runs, and what it has made is recorded.
 #include "managed_operator.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/AutogradState.h>
@@ -137,8 +138,11 @@ void operator_run::open() {
     open_.emplace(session_.manager().begin(delta::operation_span{
         .inputs = w_.inputs, .updates = w_.updates, .traits = traits, .name = label_}));
     // So that nothing has to leave while the kernel is being queued.
-    if (const auto most = session_.device().taken_by(which_); most > 0)
-      open_->make_room(delta::bytes{most});
+    if (const auto most = session_.device().taken_by(which_); most > 0) try {
+        open_->make_room(delta::bytes{most});
+      } catch (const delta::budget_exceeded&) {  // NOLINT(bugprone-empty-catch)
+        // It may do with less this time, as kernels do that try what there is memory for.
+      }
     session_.device().expect(which_);
   });
   // A replay's allocations come in the same order.
@@ -207,6 +211,10 @@ bool operator_run::remember_value(const at::Tensor& t) {
   if (storage->nbytes() == 0 || storage->nbytes() > storage_role::largest_value ||
       (managed_device().is_cpu() &&
        tensor_table::find(impl->unsafe_storage().unsafeGetStorageImpl()) != nullptr))
+    return false;
+  // A stream may have yet to write pinned memory, and then copy it: its value is not known now.
+  if (!impl->is_wrapped_number() &&
+      at::globalContext().isPinnedPtr(storage->data(), managed_device().type()))
     return false;
   touched& s = w_.storages.emplace_back();
   s.role.size = storage->nbytes();
@@ -504,8 +512,11 @@ bool records_stream(session& s, const c10::OperatorHandle& op, Stack& stack) {
   if (storage != nullptr) {
     const c10::Stream stream = stack.back().toStream();
     const at::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-    if (entry* const e = tensor_table::find(storage); e != nullptr && e->outside == nullptr) {
-      if (e->at != nullptr) s.device().used_by(e->at, stream);
+    if (entry* const e = tensor_table::find(storage); e != nullptr) {
+      if (e->outside != nullptr)
+        s.device().used_by(*e->outside, stream);
+      else if (e->at != nullptr)
+        s.device().used_by(e->at, stream);
     } else if (header* const h = s.device().header_of_data(data); h != nullptr && h->block) {
       s.device().used_by(h->memory, stream);
     } else {

@@ -3,10 +3,12 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "allocator.hpp"
@@ -162,6 +164,9 @@ void recorded_operator::collect(delta::call& c, const torch::jit::Stack& results
 
 void recorded_operator::run(delta::call& c) {
   target& device = session::get().device();
+  // Its scratch is allocated on the current device.
+  const c10::OptionalDeviceGuard there(device.device().is_cpu() ? std::nullopt
+                                                                : std::optional(device.device()));
   const target::on_compute here_in_order(device);
   if (undefined) {  // any contents will do; where replays are compared it is zeros
     for (std::size_t i = 0; cleared && i < outputs.size(); ++i)

@@ -192,6 +192,8 @@ entry* session::adopt(c10::StorageImpl* storage, const char* label) {
   header* const counted = ours != nullptr && ours->block ? ours : nullptr;
   if (counted != nullptr) {
     block = leave(*counted);
+    // Nobody has told what the program did with it, perhaps since an operator that was open.
+    memory_->settle(block);
   } else {
     manager_->make_room(size);
     outside = std::make_unique<at::DataPtr>();
@@ -279,17 +281,27 @@ void session::drain() {
 header& session::take(std::size_t size) {
   const delta::bytes counted = memory_->rounded(delta::bytes{size});
   if (counted > delta::saturating_sub(memory_->capacity(), memory_->used())) drain();
-  delta::block block = manager_->take_block(delta::bytes{size});
+  // On an accelerator no thread but the operator's own allocates for its kernel.
+  const bool outside =
+      taken.operation == 0 || (!device_->device().is_cpu() && !this_thread().within_operator);
+  delta::block block;
+  {
+    const struct mark {
+      bool& on;
+      ~mark() { on = false; }
+    } marked{taking_outside = outside};
+    block = manager_->take_block(delta::bytes{size});
+  }
   // Within an operator's kernel the manager orders what is written there.
-  if (taken.operation == 0) memory_->settle(block);
+  if (outside) memory_->settle(block);
   header& h = device_->head(memory_->data(block));
   h.size = size;
   h.block = std::move(block);
-  h.operation = taken.operation;
+  h.operation = outside ? 0 : taken.operation;
   h.next = &counted_;
   h.previous = counted_.previous;
   h.previous->next = counted_.previous = &h;
-  if (taken.operation != 0)
+  if (!outside)
     taken.most = std::max(taken.most, taken.now += static_cast<std::int64_t>(counted.count));
   record_.look(*memory_, manager_->counts(), false);
   return h;

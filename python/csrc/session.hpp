@@ -139,6 +139,9 @@ class session {
     std::int64_t now = 0, most = 0;
   };
   scratch taken;
+  /// While the manager allocates what the program itself asks for, outside operators; under
+  /// `state`.
+  bool taking_outside = false;
 
  private:
   session();

@@ -45,7 +45,7 @@ device_streams::device_streams(c10::Device device, device_part& part)
       part_(part),
       lanes_{lane(guard_.getStream(device)), lane(guard_.getNewStream(device)),
              lane(guard_.getNewStream(device))} {
-  guard_.synchronizeStream(compute());
+  guard_.synchronizeDevice(device.index());
   for (lane& l : lanes_) l.copies = assumed;
 }
 

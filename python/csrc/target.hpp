@@ -111,6 +111,8 @@ class target {
   /// What the program has queued on that stream uses these bytes, past PyTorch's operators: when
   /// they are freed they are nobody's until it is over.
   virtual void used_by(void* memory, c10::Stream) = 0;
+  /// The same of bytes that are still those of PyTorch's own allocator.
+  virtual void used_by(const at::DataPtr& outside, c10::Stream) = 0;
 
  private:
   virtual std::uint64_t enter_compute() = 0;

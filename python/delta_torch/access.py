@@ -121,9 +121,13 @@ def _before_setting(_tensor: Any, source: Any = None, *_args: Any, **_options: A
 
 
 def _before_copying(to: Any, source: Any = None, *_args: Any, **_options: Any) -> None:
-    # The copy itself is an operator.
+    # The copy itself is an operator. torch.save copies all that is on an accelerator, one storage
+    # after the other: more than the budget holds.
     for storage in (to, source):
-        hold_storage(storage)
+        if _saving.now and isinstance(storage, torch.UntypedStorage) and _C.active():
+            _C.bring_back(storage)
+        else:
+            hold_storage(storage)
 
 
 def _install_clones(patches: Patches) -> None:
@@ -193,7 +197,7 @@ def _install_saving(patches: Patches) -> None:
 
     def address(storage: torch.UntypedStorage) -> int:
         # torch.save only asks which storages are the same one.
-        if _saving.now and storage.device.type == "cpu" and _C.active():
+        if _saving.now and _C.active():
             return storage._cdata if storage.nbytes() > 0 else 0
         hold_storage(storage)
         return data_ptr(storage)
