@@ -405,7 +405,6 @@ std::byte* cuda_device::device_memory(bytes n) {
       fail("cudaMalloc", t, asked);
     held_.scratch_size = beside;
   }
-  calibrate();
   return held_.arena;
 }
 
@@ -432,7 +431,7 @@ cuda_device::host_part cuda_device::take_host(bytes n) {
 
 std::byte* cuda_device::host_memory(bytes n) {
   assert(held_.host.at == nullptr && "a device gives each of its memories once");
-  if (n.count == 0) return nullptr;
+  if (n.count == 0) return calibrate(), nullptr;
   held_.host = take_host(n);
   calibrate();
   if (!pinned())

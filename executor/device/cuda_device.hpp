@@ -45,9 +45,11 @@ class cuda_device final : public machine {
   ~cuda_device() override;
 
   /// Once each. Throw cuda_error: out_of_memory with what was asked for and what is free, or
-  /// unsupported for virtual memory. With the second of them the copies' rates are measured, in
-  /// less than half a second; what the memories held before is gone. Where the host's can't be
-  /// pinned it is pageable, and `warn` is told how fast that is.
+  /// unsupported for virtual memory. The device's comes first. With the host's the copies' rates
+  /// are measured, in less than half a second, also where none is asked for (0 bytes) or too
+  /// little: then against some MiB that are taken for it and given back. What the memories held
+  /// before is gone. Where the host's can't be pinned it is pageable, and `warn` is told how fast
+  /// that is.
   std::byte* device_memory(bytes) override;
   std::byte* host_memory(bytes) override;
 
@@ -185,8 +187,9 @@ class cuda_device final : public machine {
   void warn(const std::string& line) const;
   host_part take_host(bytes n);
   void calibrate();
-  [[nodiscard]] nanoseconds one_copy(direction, std::uint64_t n);
-  void both_ways(std::uint64_t n);
+  void measure_copies(std::byte* host, std::uint64_t half);
+  [[nodiscard]] nanoseconds one_copy(direction, std::byte* host, std::uint64_t n);
+  void both_ways(std::byte* host, std::uint64_t n);
   void copy_here(std::byte* to, const std::byte* from, std::uint64_t n);
 
   cuda_api& api_;

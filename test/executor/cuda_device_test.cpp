@@ -364,6 +364,23 @@ TEST_CASE("cuda device: rates are measured at the start, alone and side by side"
   s.check();
 }
 
+TEST_CASE("cuda device: rates are measured without host memory, too, and nothing is kept for it") {
+  for (const bytes host : {0_B, 64_B, 64_KiB}) {
+    CAPTURE(host.count);
+    setup s(64_MiB, host, {}, {.rate = 50e9, .rate_both = 40e9, .memory_rate = 2.6e12});
+    for (const direction d : {direction::out, direction::in}) {
+      CHECK(s.gpu.rate(d) == doctest::Approx(50e9).epsilon(0.05));
+      CHECK(s.gpu.latency(d) < 8us);
+    }
+    CHECK(s.gpu.move_rate() == doctest::Approx(1.3e12).epsilon(0.05));
+    s.gpu.copy(direction::in, s.there, s.there, 0_B, {});
+    CHECK(s.gpu.rate(direction::out) == doctest::Approx(40e9).epsilon(0.05));
+    CHECK(s.cuda.live_allocations() == (host == 0_B ? 2 : 3));  // arena, scratch, host
+    CHECK(s.gpu.now() < 500ms);
+    s.check();
+  }
+}
+
 TEST_CASE("cuda device: on any bus the measuring takes less than half a second") {
   for (const double rate : {50e6, 100e6, 250e6, 1e9, 4e9, 60e9}) {
     CAPTURE(rate);
