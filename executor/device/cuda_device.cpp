@@ -66,10 +66,16 @@ cuda_status cuda_device::holdings::give_back(host_part& p) noexcept {
 
 void cuda_device::fail(const char* call, const cuda_status& s, std::string_view extra) {
   auto what = kind_of(s.code);
-  // An error that does not go away is one of the context, whatever its number.
-  if (what != cuda_failure::kind::lost && !api_.last_error().ok()) what = cuda_failure::kind::lost;
+  if (what != cuda_failure::kind::lost && lost()) what = cuda_failure::kind::lost;
   if (what == cuda_failure::kind::lost) held_.lost = true;
   raise(what, call, s, extra);
+}
+
+// An error that does not go away is one of the context, whatever its number. cudaGetLastError would
+// not tell: the failed call's error was taken away by whoever looked at it first.
+bool cuda_device::lost() {
+  bool idle = false;
+  return !api_.stream_query(held_.compute, &idle).ok();
 }
 
 void cuda_device::check(const char* call, const cuda_status& s) {
@@ -82,10 +88,10 @@ cuda_device::cuda_device(cuda_api& api, cuda_stream compute, const cuda_device_o
       clock_(o.clock ? o.clock : system_clock),
       start_(clock_()),
       held_(api) {
+  held_.compute = compute;
   cuda_device_properties p;
   check("cudaGetDeviceProperties", api_.properties(options_.device, &p));
   name_ = p.name;
-  held_.compute = compute;
   lane_of(engine::compute).stream = compute;
   for (const engine e : {engine::copy_out, engine::copy_in}) {
     lane_of(e).stream = compute;
@@ -421,8 +427,7 @@ cuda_device::host_part cuda_device::take_host(bytes n) {
   const cuda_status s = api_.malloc_host(&p.at, n);
   if (s.ok()) return p;
   const std::string asked = in_mib(n) + " of host memory were asked for";
-  if (kind_of(s.code) == cuda_failure::kind::lost || !api_.last_error().ok())
-    fail("cudaMallocHost", s, asked);
+  if (kind_of(s.code) == cuda_failure::kind::lost || lost()) fail("cudaMallocHost", s, asked);
   p.pinned = false;
   p.at = static_cast<std::byte*>(::operator new(n.count, page, std::nothrow));
   if (p.at == nullptr) fail("cudaMallocHost", s, asked);

@@ -164,6 +164,7 @@ class cuda_device final : public machine {
     return lane_of(s.where).marks[s.point % most_ahead];
   }
 
+  [[nodiscard]] bool lost();
   void check(const char* call, const cuda_status&);
   [[noreturn]] void fail(const char* call, const cuda_status&, std::string_view extra = {});
   cuda_event take_event();

@@ -178,6 +178,9 @@ class cuda_runtime final : public cuda_api {
   cuda_status stream_synchronize(cuda_stream s) override {
     return status(cudaStreamSynchronize(real(s)));
   }
+  cuda_status stream_query(cuda_stream s, bool* done) override {
+    return answer(cudaStreamQuery(real(s)), done);
+  }
 
   cuda_status event_create(cuda_event* to) override {
     cudaEvent_t made = nullptr;
@@ -190,15 +193,7 @@ class cuda_runtime final : public cuda_api {
     return status(cudaEventRecord(real(e), real(s)));
   }
   cuda_status event_query(cuda_event e, bool* done) override {
-    const cudaError_t answer = cudaEventQuery(real(e));
-    if (answer != cudaErrorNotReady) {
-      const auto s = status(answer);
-      if (s.ok()) *done = true;
-      return s;
-    }
-    *done = false;
-    static_cast<void>(cudaGetLastError());  // "not ready" is left behind like an error
-    return {};
+    return answer(cudaEventQuery(real(e)), done);
   }
   cuda_status event_synchronize(cuda_event e) override {
     return status(cudaEventSynchronize(real(e)));
@@ -228,6 +223,13 @@ class cuda_runtime final : public cuda_api {
   void mark(const char* text) override { nvtxMarkA(text); }
 
  private:
+  /// A query's: "not ready" is left behind like an error.
+  static cuda_status answer(cudaError_t e, bool* done) {
+    const auto s = status(e);
+    if (e != cudaSuccess && e != cudaErrorNotReady) return s;
+    *done = e == cudaSuccess;
+    return {};
+  }
   static cuda_status take(const cuda_status& s, void* p, std::byte** to) {
     if (s.ok()) *to = static_cast<std::byte*>(p);
     return s;

@@ -53,7 +53,12 @@ class fake_cuda final : public executor::cuda_api {
    public:
     explicit stream(fake_cuda& owner, engine where) : owner_(&owner), where_(where) {}
     /// Queues a kernel that takes the time of `kernel_time` and touches no more than it says.
+    /// On a lost GPU it leaves an error for last_error().
     void launch(std::vector<range> reads, std::vector<range> writes, std::function<void()> work) {
+      if (owner_->is_lost()) {
+        owner_->launch_error_ = owner_->fail_.code;
+        return;
+      }
       owner_->queue(*this, "operator", owner_->kernel_time, std::move(reads), std::move(writes),
                     std::move(work));
     }
@@ -198,6 +203,13 @@ class fake_cuda final : public executor::cuda_api {
     });
   }
 
+  status stream_query(cuda_stream s, bool* done) override {
+    return call("cudaStreamQuery", [&] {
+      of(s);
+      *done = is_over(all_of(of(s))) && end_of(all_of(of(s))) <= now_;
+    });
+  }
+
   status event_create(cuda_event* to) override {
     return call("cudaEventCreate", [&] {
       events_.push_back(std::make_unique<event>());
@@ -269,8 +281,10 @@ class fake_cuda final : public executor::cuda_api {
     return call("cudaDeviceSynchronize", [&] { drain(); });
   }
   status last_error() override {
-    return call("cudaGetLastError",
-                [&]() -> status { return error(std::exchange(launch_error_, 0)); });
+    // What a failed call returned is gone with that, also when every later call fails.
+    const int told = enter("cudaGetLastError", false);
+    const int left = std::exchange(launch_error_, 0);
+    return error(told != 0 ? told : left);
   }
   void range_push(const char*) override {}
   void range_pop() override {}
@@ -324,14 +338,14 @@ class fake_cuda final : public executor::cuda_api {
     return it;
   }
 
+  [[nodiscard]] bool is_lost() const { return fail_.at != 0 && fail_.sticky && calls_ >= fail_.at; }
   /// Whether this call is one that shall fail; the code if so.
-  int enter(const char* name) {
+  int enter(const char* name, bool fails_when_lost = true) {
     ++calls_;
     ++by_name_[name];
     now_ += o_.call;
     int code = 0;
-    if (fail_.at != 0 && (calls_ == fail_.at || (fail_.sticky && calls_ > fail_.at)))
-      code = fail_.code;
+    if (fail_.at != 0 && (calls_ == fail_.at || (is_lost() && fails_when_lost))) code = fail_.code;
     if (const auto it = functions_.find(name); it != functions_.end() && it->second != 0)
       code = it->second;
     if (code != 0 && failed_.empty()) failed_ = name;
