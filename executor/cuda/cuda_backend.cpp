@@ -74,13 +74,13 @@ class cuda_backend final : public backend {
   void bind(graph& g) override {
     g.threads = 1;
     for (node& n : g.nodes) {
-      auto [workspace, run] = bound(g, n);
+      auto [workspace, run] = naming_loss(*api_, [&] { return bound(g, n); });
       n.workspace = workspace;
       n.expected_ns = expected(n);
       // By pointer, as the backend outlives what it has bound.
       n.run = [api = api_.get(), name = n.name, run = std::move(run)](const kernel_args& a) {
         const range named(*api, name);
-        run(a);
+        naming_loss(*api, [&] { run(a); });
       };
     }
   }

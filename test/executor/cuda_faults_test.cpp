@@ -286,6 +286,31 @@ TEST_CASE("cuda faults: a lost GPU is known by a call that takes no error away")
   }
 }
 
+TEST_CASE("cuda faults: a library that fails on a lost GPU tells of the loss") {
+  for (const bool gone : {false, true}) {
+    CAPTURE(gone);
+    fake_cuda cuda;
+    if (gone) cuda.lose(700);
+    const executor::cuda_status execution_failed{5000, "CUDNN_STATUS_EXECUTION_FAILED", "no"};
+    try {
+      executor::naming_loss(cuda, [&] {
+        executor::raise(kind::failed, "cudnnConvolutionForward", execution_failed);
+      });
+      FAIL("it must throw");
+    } catch (const cuda_error& e) {
+      check_text(e);
+      CHECK(e.failure.what == (gone ? kind::lost : kind::failed));
+      CHECK(e.failure.code == 5000);
+      CHECK(e.failure.call == "cudnnConvolutionForward");
+      const std::string text = e.what();
+      CHECK((text.find("700 (cudaErrorIllegalAddress)") != text.npos) == gone);
+    }
+  }
+  fake_cuda cuda;
+  CHECK(executor::naming_loss(cuda, [] { return 7; }) == 7);
+  CHECK(cuda.calls() == 0);  // nothing is asked where nothing failed
+}
+
 TEST_CASE("cuda faults: the GPU is lost in the middle of a step") {
   fake_cuda cuda;
   {
