@@ -180,6 +180,19 @@ TEST_CASE("cuda device: times of operators and copies are the GPU's, on the host
   s.check();
 }
 
+TEST_CASE("cuda device: an event that CUDA does not call ready with its successors is waited for") {
+  setup s(1_MiB, 1_MiB, {}, {.punctual = true, .forgetful = true});
+  const stamp a = s.operate(300us);
+  const stamp b = s.gpu.copy(direction::out, s.here, s.there, 200_KiB, fence{}.join(a));
+  const stamp c = s.operate(100us, fence{}.join(b));
+  s.gpu.wait(c);
+  for (const stamp done : {a, b, c}) CHECK(s.gpu.reached(done));
+  REQUIRE(s.gpu.elapsed(a));
+  CHECK(*s.gpu.elapsed(a) >= 299us);
+  CHECK(*s.gpu.elapsed(a) <= 303us);
+  s.check();
+}
+
 TEST_CASE("cuda device: an hour of operators stays on the host's clock, though the GPU's is fast") {
   setup s(4_KiB, 4_KiB, {}, {.drift = 20e-6, .punctual = true});  // 72 ms in an hour
   for (int i = 0; i < 3600; ++i) {

@@ -38,6 +38,8 @@ struct fake_cuda_options {
   /// Events are reached at their time, neither before nor later, for tests of times. Else when the
   /// adversary likes; the clock then goes on to an event that is reached.
   bool punctual = false;
+  /// An event is known to be over only once it was itself asked about or waited for.
+  bool forgetful = false;
 };
 
 /// Repeatable: all that it does follows from the seed and the calls. Its time is its own, too:
@@ -224,25 +226,28 @@ class fake_cuda final : public executor::cuda_api {
       event& it = of(e);
       it.when = all_of(of(s));
       it.recorded = true;
+      it.seen = false;
       it.time = std::max(now_, end_of(it.when));
       machine_.whim();
     });
   }
   status event_query(cuda_event e, bool* done) override {
     return call("cudaEventQuery", [&] {
-      const event& it = of(e);
+      event& it = of(e);
       *done = !o_.punctual || it.time <= now_;
       if (o_.punctual && *done) wait_for(it.when);
       for (std::size_t i = 0; i < engine_count && *done; ++i)
         *done =
             it.when.point[i] == 0 || machine_.reached({static_cast<engine>(i), it.when.point[i]});
       if (*done) now_ = std::max(now_, it.time);
+      it.seen = it.seen || *done;
     });
   }
   status event_synchronize(cuda_event e) override {
     return call("cudaEventSynchronize", [&] {
       wait_for(of(e).when);
       now_ = std::max(now_, of(e).time);
+      of(e).seen = true;
     });
   }
   status event_elapsed(cuda_event from, cuda_event to, float* milliseconds) override {
@@ -252,6 +257,7 @@ class fake_cuda final : public executor::cuda_api {
         // Without all waits the device may be wrong about what is over: that is reported elsewhere.
         const bool over = e->time <= now_ && is_over(e->when);
         if (!over && o_.ignored == wait_reason::none) return error(600);
+        if (o_.forgetful && !e->seen) return error(600);
       }
       const auto apart = static_cast<double>((of(to).time - of(from).time).count());
       *milliseconds = static_cast<float>(apart * 1e-6 * (1 + o_.drift));
@@ -296,7 +302,7 @@ class fake_cuda final : public executor::cuda_api {
   struct event {
     fence when;
     nanoseconds time{};
-    bool recorded = false, live_ = true;
+    bool recorded = false, seen = false, live_ = true;
   };
   struct allocation {
     kind what{};
@@ -312,6 +318,8 @@ class fake_cuda final : public executor::cuda_api {
         return {2, "cudaErrorMemoryAllocation", "out of memory"};
       case 35:
         return {35, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient"};
+      case 600:
+        return {600, "cudaErrorNotReady", "device not ready"};
       case 700:
         return {700, "cudaErrorIllegalAddress", "an illegal memory access\nwas encountered"};
       case 801:
