@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "backend/backend.hpp"
+#include "cuda/cudnn_operators.hpp"
 #include "device/cuda_error.hpp"
 #include "operator_cases.hpp"
 #include "seeds.hpp"
@@ -159,6 +160,15 @@ TEST_CASE("without a GPU, it says so and what to do") {
     } else {
       CHECK((e.failure.what == kind::no_device || e.failure.what == kind::driver_too_old));
     }
+  }
+}
+
+TEST_CASE(
+    "cuDNN's tensor cores round to TF32 where that is asked for, and never to half precision") {
+  for (const bool tf32 : {false, true}) {
+    CHECK(allowed(convolution_math::plain, tf32));
+    CHECK(allowed(convolution_math::tensor, tf32) == tf32);
+    CHECK_FALSE(allowed(convolution_math::converts, tf32));
   }
 }
 
