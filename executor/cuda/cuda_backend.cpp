@@ -23,6 +23,11 @@ namespace {
 using gpu::bound_operator;
 
 constexpr int device = 0;
+/// Of sizes and, from the arena's beginning, of addresses.
+constexpr std::uint64_t granule = 512;
+/// Of the arena itself: what CUDA promises at the least, and cuBLAS wants for its workspace.
+constexpr std::uint64_t alignment = 256;
+static_assert(granule % alignment == 0);
 
 /// 13000: "13.0", as CUDA counts.
 std::string version_text(int version) {
@@ -90,12 +95,12 @@ class cuda_backend final : public backend {
     options.device = device;
     options.virtual_memory = options_.virtual_memory;
     options.overlap = options_.overlap;
+    options.alignment = alignment;
     options.warn = options_.warn;
     return std::make_unique<cuda_device>(*api_, compute_->get(), options);
   }
 
-  /// What the runtime aligns allocations to, at the least; cuBLAS wants 256 for its workspace.
-  [[nodiscard]] std::uint64_t granularity() const override { return 512; }
+  [[nodiscard]] std::uint64_t granularity() const override { return granule; }
   [[nodiscard]] std::string_view kind() const override { return "cuda"; }
 
   [[nodiscard]] std::string description() const override {

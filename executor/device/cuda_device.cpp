@@ -415,6 +415,10 @@ std::byte* cuda_device::device_memory(bytes n) {
   if (!s.ok()) fail(call, s, asked);
   held_.arena_size = n;
   held_.arena_is_virtual = options_.virtual_memory;
+  if (reinterpret_cast<std::uintptr_t>(held_.arena) % options_.alignment != 0)
+    raise(cuda_failure::kind::failed, call,
+          {0, "cudaSuccess", "the memory has not the alignment that operators count on"},
+          std::to_string(options_.alignment) + " bytes");
   if (beside.count > 0) {
     if (const cuda_status t = api_.malloc(&held_.scratch, beside); !t.ok())
       fail("cudaMalloc", t, asked);

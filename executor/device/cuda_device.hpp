@@ -23,6 +23,7 @@ struct cuda_device_options {
   bool virtual_memory = false;  ///< the arena from the driver's virtual memory API
   bool overlap = true;          ///< false: copies on the compute stream, each after the other
   bytes scratch{4_MiB};         ///< beside the arena, for moving blocks over themselves
+  std::uint64_t alignment = 1;  ///< that the arena must have
   /// Is told, in one line, of what goes on but not as it should. Empty: a line on stderr.
   std::function<void(std::string_view)> warn{};
   /// The host's clock. Empty: the system's steady one.
@@ -44,12 +45,12 @@ class cuda_device final : public machine {
   /// fails on the way is passed over.
   ~cuda_device() override;
 
-  /// Once each. Throw cuda_error: out_of_memory with what was asked for and what is free, or
-  /// unsupported for virtual memory. The device's comes first. With the host's the copies' rates
-  /// are measured, in less than half a second, also where none is asked for (0 bytes) or too
-  /// little: then against some MiB that are taken for it and given back. What the memories held
-  /// before is gone. Where the host's can't be pinned it is pageable, and `warn` is told how fast
-  /// that is.
+  /// Once each. Throw cuda_error: out_of_memory with what was asked for and what is free,
+  /// unsupported for virtual memory, or failed where the arena is not aligned as the options want.
+  /// The device's comes first. With the host's the copies' rates are measured, in less than half a
+  /// second, also where none is asked for (0 bytes) or too little: then against some MiB that are
+  /// taken for it and given back. What the memories held before is gone. Where the host's can't be
+  /// pinned it is pageable, and `warn` is told how fast that is.
   std::byte* device_memory(bytes) override;
   std::byte* host_memory(bytes) override;
 

@@ -488,6 +488,25 @@ TEST_CASE("cuda device: an arena of virtual memory, where there is such a thing"
   }
 }
 
+TEST_CASE("cuda device: an arena that is not aligned as operators count on is refused") {
+  for (const bool mapped : {false, true})
+    for (const std::size_t skew : {0u, 64u, 256u}) {
+      CAPTURE(skew);
+      fake_cuda cuda({.skew = skew});
+      {
+        cuda_device gpu(cuda, new_stream(cuda),
+                        timed_by(cuda, {.virtual_memory = mapped, .alignment = 256}));
+        if (skew % 256 == 0) {
+          CHECK(gpu.device_memory(1_MiB) != nullptr);
+        } else {
+          CHECK_THROWS_AS(gpu.device_memory(1_MiB), cuda_error);
+        }
+      }
+      CHECK(cuda.live() == 1);
+      CHECK(cuda.violations().empty());
+    }
+}
+
 TEST_CASE("cuda device: says what it is") {
   setup s;
   CHECK(s.gpu.name() == "a GPU that is none");

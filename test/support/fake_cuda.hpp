@@ -35,6 +35,7 @@ struct fake_cuda_options {
   nanoseconds call{200};                    ///< of the host's time, that each call takes
   double drift = 0;                         ///< how much faster than the host's the GPU's clock is
   bool virtual_memory = true;
+  std::size_t skew = 0;  ///< what its allocations lack to being aligned to 512
   /// Events are reached at their time, neither before nor later, for tests of times. Else when the
   /// adversary likes; the clock then goes on to an event that is reached.
   bool punctual = false;
@@ -75,7 +76,7 @@ class fake_cuda final : public executor::cuda_api {
 
   explicit fake_cuda(const fake_cuda_options& o = {}) : o_(o), machine_(o.seed, o.ignored) {}
   ~fake_cuda() override {
-    for (const auto& [at, what] : memory_) ::operator delete(at, alignment);
+    for (const auto& [at, what] : memory_) ::operator delete(at - o_.skew, alignment);
   }
 
   // -------------------------------------------------------------------------------------------
@@ -377,7 +378,8 @@ class fake_cuda final : public executor::cuda_api {
 
   status take(std::byte** to, bytes n, kind what) {
     if (what != kind::host && n > o_.total - device_bytes_) return error(2);
-    auto* const at = static_cast<std::byte*>(::operator new(n.count, alignment));
+    auto* const at =
+        static_cast<std::byte*>(::operator new(n.count + o_.skew, alignment)) + o_.skew;
     memory_[at] = {what, n};
     machine_.watch(at, n.count, what == kind::host ? "host" : "device");
     if (what != kind::host) device_bytes_ += n;
@@ -392,7 +394,7 @@ class fake_cuda final : public executor::cuda_api {
     machine_.forget(at);
     drain();  // it must not run on memory that is gone
     memory_.erase(it);
-    ::operator delete(at, alignment);
+    ::operator delete(at - o_.skew, alignment);
   }
 
   [[nodiscard]] fence all_of(const stream& s) const {
