@@ -70,6 +70,10 @@ class cuda_api {
   /// Not ready is a success; a failure is the context's, of work that was queued before.
   virtual cuda_status stream_query(cuda_stream, bool* done) = 0;
 
+  /// What is queued behind waits for so long, by the host's clock, as nearly as it sleeps:
+  /// cudaLaunchHostFunc.
+  virtual cuda_status stream_pause(cuda_stream, nanoseconds) = 0;
+
   virtual cuda_status event_create(cuda_event* to) = 0;  ///< with timing
   virtual cuda_status event_destroy(cuda_event) = 0;
   virtual cuda_status event_record(cuda_event, cuda_stream) = 0;

@@ -24,6 +24,10 @@ constexpr nanoseconds anchor_reach = seconds{4};
 // The host's own accesses are mostly smaller than this.
 constexpr std::uint64_t least_staging = std::uint64_t{64} << 10;
 constexpr std::align_val_t page{4096};
+// While operators are timed: a pause in which the host launches a hundred of them, and of how many
+// it must be ahead. So many of the shortest last longer than launching the one that takes longest.
+constexpr nanoseconds pause = std::chrono::milliseconds{1};
+constexpr std::uint64_t least_ahead = 32;
 
 nanoseconds system_clock() {
   return std::chrono::steady_clock::now().time_since_epoch();
@@ -235,7 +239,7 @@ void cuda_device::retire(engine e) {
   mark& m = l.marks[point % most_ahead];
   const nanoseconds took = between(m.begin, m.end);
   const nanoseconds stalled = m.ready != nullptr ? between(m.ready, m.begin) : nanoseconds{};
-  const span times{place(m, took, m.end), took};
+  const span times{place(m, took, m.end), took, m.exact};
   l.spans[point % most_ahead] = times;
   l.ended = times.began + times.took;
   l.reached = point;
@@ -278,6 +282,11 @@ std::optional<nanoseconds> cuda_device::began(stamp s) {
   return known != nullptr ? std::optional(known->began) : std::nullopt;
 }
 
+std::optional<nanoseconds> cuda_device::measured(stamp s) {
+  const span* known = span_of(s);
+  return known != nullptr && known->exact ? std::optional(known->took) : std::nullopt;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Work
 
@@ -313,6 +322,7 @@ stamp cuda_device::copy(direction d, std::byte* to, const std::byte* from, bytes
 // late the host came; where nothing is waited for it costs nothing.
 void cuda_device::begin(const fence& after) {
   make_room(engine::compute);
+  if (timing_) stay_ahead();
   lane& l = lane_of(engine::compute);
   give_back(open_.ready);  // of an operator that never ended
   give_back(open_.begin);
@@ -326,9 +336,24 @@ void cuda_device::begin(const fence& after) {
   open_.begin = record(l);
 }
 
+// Behind a pause that is not over, the host is far ahead.
+void cuda_device::stay_ahead() {
+  const lane& l = lane_of(engine::compute);
+  const std::uint64_t point =
+      std::max(behind_pause_, l.queued > least_ahead ? l.queued - least_ahead : 0);
+  if (point > l.queued || !reached({engine::compute, point})) return;
+  check("cudaLaunchHostFunc", api_.stream_pause(l.stream, pause));
+  behind_pause_ = l.queued + 1;
+}
+
 stamp cuda_device::end() {
   check("a kernel's launch (cudaGetLastError)", api_.last_error());
   assert(open_.begin != nullptr && "no operator has begun");
+  if (timing_) {
+    bool began = false;
+    check("cudaEventQuery", api_.event_query(open_.begin, &began));
+    open_.exact = !began;
+  }
   const stamp s = push(engine::compute, open_);
   open_ = {};
   return s;

@@ -68,6 +68,12 @@ class cuda_device final : public machine {
   /// steps of about half a microsecond.
   std::optional<nanoseconds> elapsed(stamp) override;
   std::optional<nanoseconds> began(stamp) override;
+  /// An event on an idle stream happens at once, while the kernel behind it is yet to be launched:
+  /// elapsed() then has the launch in it. So the compute stream is paused by a millisecond whenever
+  /// the host is hardly ahead of it, as at the beginning of a step, and an operator counts as
+  /// measured where its begin had not happened when all of it was launched. Without a wait.
+  void time_operators() override { timing_ = true; }
+  std::optional<nanoseconds> measured(stamp) override;
 
   [[nodiscard]] nanoseconds now() const override { return clock_() - start_; }
   /// The host's waits for copies, and the compute stream's: how long it stood idle before an
@@ -101,6 +107,7 @@ class cuda_device final : public machine {
 
   struct span {
     nanoseconds began, took;
+    bool exact;  ///< of an operator: no launch is in it
   };
   /// Work that is not known to be over.
   struct mark {
@@ -109,6 +116,7 @@ class cuda_device final : public machine {
     fence ordered;           ///< all that is over when this is, itself included
     nanoseconds queued{};    ///< by the host's clock
     std::uint64_t size = 0;  ///< of a copy, in bytes
+    bool exact = false;      ///< as in span
   };
   /// An engine: work number p is in slot p modulo the slots, as mark until it is reached, then as
   /// span.
@@ -174,6 +182,7 @@ class cuda_device final : public machine {
   [[nodiscard]] nanoseconds between(cuda_event from, cuda_event to);
 
   void make_room(engine);
+  void stay_ahead();
   [[nodiscard]] bool comes_after(const lane&, stamp) const noexcept;
   void wait_in(lane&, stamp);
   stamp push(engine, mark);
@@ -206,6 +215,8 @@ class cuda_device final : public machine {
   cuda_event anchor_ = nullptr;   // happened at anchor_time_, by now()'s clock
   nanoseconds anchor_time_{};
   bool calibrating_ = false;
+  bool timing_ = false;
+  std::uint64_t behind_pause_ = 0;  // the first operator behind the last pause
   double move_rate_ = 100e9;
   nanoseconds waited_{}, host_waited_{};
   struct {

@@ -5,7 +5,9 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <cstdint>
 #include <string>
+#include <thread>
 
 #include "device/cuda_api.hpp"
 
@@ -180,6 +182,14 @@ class cuda_runtime final : public cuda_api {
   }
   cuda_status stream_query(cuda_stream s, bool* done) override {
     return answer(cudaStreamQuery(real(s)), done);
+  }
+
+  cuda_status stream_pause(cuda_stream s, nanoseconds t) override {
+    const auto sleep = [](void* length) {
+      std::this_thread::sleep_for(nanoseconds{reinterpret_cast<std::intptr_t>(length)});
+    };
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): so that nothing has to live until then
+    return status(cudaLaunchHostFunc(real(s), sleep, reinterpret_cast<void*>(t.count())));
   }
 
   cuda_status event_create(cuda_event* to) override {

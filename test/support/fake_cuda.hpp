@@ -33,7 +33,10 @@ struct fake_cuda_options {
   double memory_rate = 1e12;                ///< of copies within the device
   nanoseconds latency{5000};                ///< of every copy
   nanoseconds call{200};                    ///< of the host's time, that each call takes
-  double drift = 0;                         ///< how much faster than the host's the GPU's clock is
+  /// Of the host's time, that a kernel's launch takes. On an idle stream an event that was recorded
+  /// before it has happened by then.
+  nanoseconds launch{0};
+  double drift = 0;  ///< how much faster than the host's the GPU's clock is
   bool virtual_memory = true;
   std::size_t skew = 0;  ///< what its allocations lack to being aligned to 512
   /// Events are reached at their time, neither before nor later, for tests of times. Else when the
@@ -62,6 +65,7 @@ class fake_cuda final : public executor::cuda_api {
         owner_->launch_error_ = owner_->fail_.code;
         return;
       }
+      owner_->now_ += owner_->o_.launch;
       owner_->queue(*this, "operator", owner_->kernel_time, std::move(reads), std::move(writes),
                     std::move(work));
     }
@@ -211,6 +215,10 @@ class fake_cuda final : public executor::cuda_api {
       of(s);
       *done = is_over(all_of(of(s))) && end_of(all_of(of(s))) <= now_;
     });
+  }
+
+  status stream_pause(cuda_stream s, nanoseconds t) override {
+    return call("cudaLaunchHostFunc", [&] { queue(of(s), "pause", t, {}, {}, [] {}); });
   }
 
   status event_create(cuda_event* to) override {
