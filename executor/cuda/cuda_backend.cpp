@@ -12,6 +12,7 @@
 #include "cuda/own_operators.hpp"
 #include "device/cuda_device.hpp"
 #include "device/cuda_error.hpp"
+#include "device/cuda_reserve.hpp"
 
 #if defined(DELTA_HAS_CUDNN)
 #include <cudnn_version.h>
@@ -28,6 +29,10 @@ constexpr std::uint64_t granule = 512;
 /// Of the arena itself: what CUDA promises at the least, and cuBLAS wants for its workspace.
 constexpr std::uint64_t alignment = 256;
 static_assert(granule % alignment == 0);
+/// For kernels of ours and of the libraries, which are loaded when they are first called.
+constexpr bytes late_kernels = 512_MiB;
+/// What a device takes beside its arena, rounded as the driver may.
+constexpr bytes beside_arena = 8_MiB;
 
 /// 13000: "13.0", as CUDA counts.
 std::string version_text(int version) {
@@ -83,14 +88,17 @@ class cuda_backend final : public backend {
       n.workspace = workspace;
       n.expected_ns = expected(n);
       // By pointer, as the backend outlives what it has bound.
-      n.run = [api = api_.get(), name = n.name, run = std::move(run)](const kernel_args& a) {
-        const range named(*api, name);
-        naming_loss(*api, [&] { run(a); });
+      n.run = [this, name = n.name, run = std::move(run)](const kernel_args& a) {
+        if (reserve_) reserve_->give_back();
+        const range named(*api_, name);
+        naming_loss(*api_, [&] { run(a); });
       };
     }
   }
 
   std::unique_ptr<machine> open() override {
+    reserve_.reset();
+    reserve_.emplace(*api_, late_kernels);
     cuda_device_options options;
     options.device = device;
     options.virtual_memory = options_.virtual_memory;
@@ -111,12 +119,12 @@ class cuda_backend final : public backend {
     return line;
   }
 
-  /// Less a reserve: kernels of ours and of the libraries are loaded when they are first called,
-  /// and take device memory then.
+  /// Less the reserve that every run begins with.
   [[nodiscard]] bytes free_memory() const override {
     bytes free{}, total{};
     check("cudaMemGetInfo", api_->memory_info(&free, &total));
-    return saturating_sub(free, 512_MiB);
+    const bool held = reserve_ && reserve_->held();
+    return saturating_sub(free, beside_arena + (held ? bytes{} : late_kernels));
   }
 
  private:
@@ -149,6 +157,7 @@ class cuda_backend final : public backend {
   cuda_backend_options options_;
   cuda_device_properties properties_;
   std::optional<stream> compute_;
+  std::optional<cuda_reserve> reserve_;  // of the machine that was opened last
   std::shared_ptr<cuda_handles> handles_;
   std::shared_ptr<cudnn_handle> cudnn_;
 };

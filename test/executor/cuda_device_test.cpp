@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/cuda_device.hpp"
+#include "device/cuda_reserve.hpp"
 #include "fake_cuda.hpp"
 #include "observe/watchers.hpp"
 #include "storage_contract.hpp"
@@ -505,6 +506,33 @@ TEST_CASE("cuda device: an arena that is not aligned as operators count on is re
       CHECK(cuda.live() == 1);
       CHECK(cuda.violations().empty());
     }
+}
+
+TEST_CASE("cuda reserve: what kernels take when they are loaded is not there for the arena") {
+  fake_cuda cuda({.total = 64_MiB});
+  {
+    executor::cuda_reserve reserve(cuda, 16_MiB);
+    CHECK(reserve.held());
+    {
+      cuda_device gpu(cuda, new_stream(cuda), timed_by(cuda));
+      CHECK_THROWS_AS(gpu.device_memory(48_MiB), cuda_error);  // and some beside it
+      CHECK(gpu.device_memory(40_MiB) != nullptr);
+      // Nobody else can have it meanwhile.
+      std::byte* other = nullptr;
+      CHECK_FALSE(cuda.malloc(&other, 16_MiB).ok());
+      reserve.give_back();
+      reserve.give_back();
+      CHECK_FALSE(reserve.held());
+      CHECK(cuda.malloc(&other, 16_MiB).ok());
+      CHECK(cuda.free(other).ok());
+      gpu.host_memory(0_B);
+    }
+    CHECK_THROWS_AS(executor::cuda_reserve(cuda, 65_MiB), cuda_error);
+  }
+  CHECK(cuda.live() == 1);  // the stream that the test made
+  { const executor::cuda_reserve reserve(cuda, 16_MiB); }
+  CHECK(cuda.live() == 1);
+  CHECK(cuda.violations().empty());
 }
 
 TEST_CASE("cuda device: says what it is") {
