@@ -349,13 +349,14 @@ void cuda_device::stay_ahead() {
 stamp cuda_device::end() {
   check("a kernel's launch (cudaGetLastError)", api_.last_error());
   assert(open_.begin != nullptr && "no operator has begun");
-  if (timing_) {
-    bool began = false;
-    check("cudaEventQuery", api_.event_query(open_.begin, &began));
-    open_.exact = !began;
-  }
   const stamp s = push(engine::compute, open_);
   open_ = {};
+  if (timing_) {
+    mark& m = mark_of(s);
+    bool began = false;
+    check("cudaEventQuery", api_.event_query(m.begin, &began));
+    m.exact = !began;
+  }
   return s;
 }
 
