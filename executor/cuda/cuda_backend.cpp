@@ -12,6 +12,7 @@
 #include "cuda/own_operators.hpp"
 #include "device/cuda_device.hpp"
 #include "device/cuda_error.hpp"
+#include "device/cuda_reserve.hpp"
 
 #if defined(DELTA_HAS_CUDNN)
 #include <cudnn_version.h>
@@ -23,6 +24,15 @@ namespace {
 using gpu::bound_operator;
 
 constexpr int device = 0;
+/// Of sizes and, from the arena's beginning, of addresses.
+constexpr std::uint64_t granule = 512;
+/// Of the arena itself: what CUDA promises at the least, and cuBLAS wants for its workspace.
+constexpr std::uint64_t alignment = 256;
+static_assert(granule % alignment == 0);
+/// For kernels of ours and of the libraries, which are loaded when they are first called.
+constexpr bytes late_kernels = 512_MiB;
+/// What a device takes beside its arena, rounded as the driver may.
+constexpr bytes beside_arena = 8_MiB;
 
 /// 13000: "13.0", as CUDA counts.
 std::string version_text(int version) {
@@ -74,28 +84,31 @@ class cuda_backend final : public backend {
   void bind(graph& g) override {
     g.threads = 1;
     for (node& n : g.nodes) {
-      auto [workspace, run] = bound(g, n);
+      auto [workspace, run] = naming_loss(*api_, [&] { return bound(g, n); });
       n.workspace = workspace;
       n.expected_ns = expected(n);
       // By pointer, as the backend outlives what it has bound.
-      n.run = [api = api_.get(), name = n.name, run = std::move(run)](const kernel_args& a) {
-        const range named(*api, name);
-        run(a);
+      n.run = [this, name = n.name, run = std::move(run)](const kernel_args& a) {
+        if (reserve_) reserve_->give_back();
+        const range named(*api_, name);
+        naming_loss(*api_, [&] { run(a); });
       };
     }
   }
 
   std::unique_ptr<machine> open() override {
+    reserve_.reset();
+    reserve_.emplace(*api_, late_kernels);
     cuda_device_options options;
     options.device = device;
     options.virtual_memory = options_.virtual_memory;
     options.overlap = options_.overlap;
+    options.alignment = alignment;
     options.warn = options_.warn;
     return std::make_unique<cuda_device>(*api_, compute_->get(), options);
   }
 
-  /// What the runtime aligns allocations to, at the least; cuBLAS wants 256 for its workspace.
-  [[nodiscard]] std::uint64_t granularity() const override { return 512; }
+  [[nodiscard]] std::uint64_t granularity() const override { return granule; }
   [[nodiscard]] std::string_view kind() const override { return "cuda"; }
 
   [[nodiscard]] std::string description() const override {
@@ -106,12 +119,12 @@ class cuda_backend final : public backend {
     return line;
   }
 
-  /// Less a reserve: kernels of ours and of the libraries are loaded when they are first called,
-  /// and take device memory then.
+  /// Less the reserve that every run begins with.
   [[nodiscard]] bytes free_memory() const override {
     bytes free{}, total{};
     check("cudaMemGetInfo", api_->memory_info(&free, &total));
-    return saturating_sub(free, 512_MiB);
+    const bool held = reserve_ && reserve_->held();
+    return saturating_sub(free, beside_arena + (held ? bytes{} : late_kernels));
   }
 
  private:
@@ -144,6 +157,7 @@ class cuda_backend final : public backend {
   cuda_backend_options options_;
   cuda_device_properties properties_;
   std::optional<stream> compute_;
+  std::optional<cuda_reserve> reserve_;  // of the machine that was opened last
   std::shared_ptr<cuda_handles> handles_;
   std::shared_ptr<cudnn_handle> cudnn_;
 };

@@ -17,11 +17,10 @@ constexpr cudnnBatchNormMode_t mode = CUDNN_BATCHNORM_SPATIAL;
 
 struct plan {
   std::shared_ptr<cudnn_handle> handle;
-  tensor_descriptor x, channel;
+  tensor_descriptor x;
+  channel_descriptor channel;
   plan(std::shared_ptr<cudnn_handle> h, const std::vector<int>& image)
-      : handle(std::move(h)),
-        x(image[0], image[1], image[2], image[3]),
-        channel(1, 1, 1, image[3]) {}
+      : handle(std::move(h)), x(image[0], image[1], image[2], image[3]), channel(x, mode) {}
 };
 
 /// Asks, without running anything, whether cuDNN takes this shape and layout in the mode that keeps

@@ -34,6 +34,17 @@ struct choice {
   std::size_t workspace;
 };
 
+constexpr convolution_math kind_of(cudnnMathType_t math) noexcept {
+  switch (math) {
+    case CUDNN_TENSOR_OP_MATH:
+      return convolution_math::tensor;
+    case CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION:
+      return convolution_math::converts;
+    default:
+      return convolution_math::plain;
+  }
+}
+
 /// `query(count, returned, results)` lists algorithms, best first; `size(algorithm, bytes)` asks
 /// once more whether cuDNN takes this one, and for its workspace.
 template <class Performance, class Query, class Size>
@@ -47,10 +58,8 @@ auto choose(plan& p, const cudnn_options& options, const Query& query, const Siz
   if (query(int(results.size()), &returned, results.data()) != CUDNN_STATUS_SUCCESS) return {};
   for (int i = 0; i < returned; ++i) {
     const Performance& r = results[std::size_t(i)];
-    const bool rounds =
-        r.mathType == CUDNN_TENSOR_OP_MATH || r.mathType == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
     if (r.status != CUDNN_STATUS_SUCCESS || r.determinism != CUDNN_DETERMINISTIC) continue;
-    if (rounds && !options.tf32) continue;
+    if (!allowed(kind_of(r.mathType), options.tf32)) continue;
     p.convolution.set_math(options.tf32 ? r.mathType : math);
     std::size_t workspace = 0;
     if (size(r.algo, &workspace) != CUDNN_STATUS_SUCCESS) continue;

@@ -70,6 +70,16 @@ class tensor_descriptor
   }
 };
 
+/// A value per channel of x, as batch norm has them: the shape and layout that cuDNN derives.
+class channel_descriptor
+    : public cudnn_descriptor<cudnnTensorDescriptor_t, &cudnnCreateTensorDescriptor,
+                              &cudnnDestroyTensorDescriptor> {
+ public:
+  channel_descriptor(const tensor_descriptor& x, cudnnBatchNormMode_t mode) {
+    check(cudnnDeriveBNTensorDescriptor(*this, x, mode), "cudnnDeriveBNTensorDescriptor");
+  }
+};
+
 class filter_descriptor
     : public cudnn_descriptor<cudnnFilterDescriptor_t, &cudnnCreateFilterDescriptor,
                               &cudnnDestroyFilterDescriptor> {

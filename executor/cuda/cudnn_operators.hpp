@@ -2,6 +2,7 @@
 // shape. No header of cuDNN is needed to read this one.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,17 @@ class cudnn_handle;
 [[nodiscard]] std::string cudnn_version();
 /// On the current device; the stream outlives it. Null in a build without cuDNN. Throws cuda_error.
 std::shared_ptr<cudnn_handle> make_cudnn(cuda_stream);
+
+/// What an algorithm of cuDNN does with float32 inputs before it multiplies them.
+enum class convolution_math : std::uint8_t {
+  plain,    ///< nothing
+  tensor,   ///< rounds them to TF32
+  converts  ///< may round them to half precision
+};
+/// Whether the options' promise of precision allows it; half precision is never promised.
+[[nodiscard]] constexpr bool allowed(convolution_math m, bool tf32) noexcept {
+  return m == convolution_math::plain || (m == convolution_math::tensor && tf32);
+}
 
 struct cudnn_options {
   bool tf32 = false;    ///< tensor cores, which round inputs to 10 bits

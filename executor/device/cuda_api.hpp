@@ -39,7 +39,7 @@ struct cuda_device_properties {
 
 /// One virtual function per CUDA call that is made, named after it; none throws. `bool` answers of
 /// queries come back through pointers. A failed call's pointers are not written, and it leaves no
-/// error behind for last_error() to find, unless every later call fails, too.
+/// error behind for last_error() to find: whether the context is lost, stream_query() tells.
 class cuda_api {
  public:
   cuda_api() = default;
@@ -67,6 +67,12 @@ class cuda_api {
   virtual cuda_status stream_destroy(cuda_stream) = 0;
   virtual cuda_status stream_wait_event(cuda_stream, cuda_event) = 0;
   virtual cuda_status stream_synchronize(cuda_stream) = 0;
+  /// Not ready is a success; a failure is the context's, of work that was queued before.
+  virtual cuda_status stream_query(cuda_stream, bool* done) = 0;
+
+  /// What is queued behind waits for so long, by the host's clock, as nearly as it sleeps:
+  /// cudaLaunchHostFunc.
+  virtual cuda_status stream_pause(cuda_stream, nanoseconds) = 0;
 
   virtual cuda_status event_create(cuda_event* to) = 0;  ///< with timing
   virtual cuda_status event_destroy(cuda_event) = 0;

@@ -24,6 +24,10 @@ constexpr nanoseconds anchor_reach = seconds{4};
 // The host's own accesses are mostly smaller than this.
 constexpr std::uint64_t least_staging = std::uint64_t{64} << 10;
 constexpr std::align_val_t page{4096};
+// While operators are timed: a pause in which the host launches a hundred of them, and of how many
+// it must be ahead. So many of the shortest last longer than launching the one that takes longest.
+constexpr nanoseconds pause = std::chrono::milliseconds{1};
+constexpr std::uint64_t least_ahead = 32;
 
 nanoseconds system_clock() {
   return std::chrono::steady_clock::now().time_since_epoch();
@@ -66,10 +70,16 @@ cuda_status cuda_device::holdings::give_back(host_part& p) noexcept {
 
 void cuda_device::fail(const char* call, const cuda_status& s, std::string_view extra) {
   auto what = kind_of(s.code);
-  // An error that does not go away is one of the context, whatever its number.
-  if (what != cuda_failure::kind::lost && !api_.last_error().ok()) what = cuda_failure::kind::lost;
+  if (what != cuda_failure::kind::lost && lost()) what = cuda_failure::kind::lost;
   if (what == cuda_failure::kind::lost) held_.lost = true;
   raise(what, call, s, extra);
+}
+
+// An error that does not go away is one of the context, whatever its number. cudaGetLastError would
+// not tell: the failed call's error was taken away by whoever looked at it first.
+bool cuda_device::lost() {
+  bool idle = false;
+  return !api_.stream_query(held_.compute, &idle).ok();
 }
 
 void cuda_device::check(const char* call, const cuda_status& s) {
@@ -82,10 +92,10 @@ cuda_device::cuda_device(cuda_api& api, cuda_stream compute, const cuda_device_o
       clock_(o.clock ? o.clock : system_clock),
       start_(clock_()),
       held_(api) {
+  held_.compute = compute;
   cuda_device_properties p;
   check("cudaGetDeviceProperties", api_.properties(options_.device, &p));
   name_ = p.name;
-  held_.compute = compute;
   lane_of(engine::compute).stream = compute;
   for (const engine e : {engine::copy_out, engine::copy_in}) {
     lane_of(e).stream = compute;
@@ -128,15 +138,6 @@ cuda_event cuda_device::record(const lane& l) {
   }
   return e;
 }
-nanoseconds cuda_device::between(cuda_event from, cuda_event to) {
-  float ms = 0;
-  check("cudaEventElapsedTime", api_.event_elapsed(from, to, &ms));
-  return nanoseconds{std::llround(static_cast<double>(ms) * 1e6)};
-}
-
-// ---------------------------------------------------------------------------------------------
-// Stamps
-
 // The host waits: for what, is the caller's to say.
 template <class F>
 nanoseconds cuda_device::timed(const F& f) {
@@ -146,6 +147,24 @@ nanoseconds cuda_device::timed(const F& f) {
   host_waited_ += took;
   return took;
 }
+
+// Both are known to be over, mostly because of later work that is. Whether CUDA says so of an event
+// that nobody asked about is its own affair: where it does not, the event is waited for.
+nanoseconds cuda_device::between(cuda_event from, cuda_event to) {
+  constexpr int not_ready = 600;
+  float ms = 0;
+  cuda_status s = api_.event_elapsed(from, to, &ms);
+  if (s.code == not_ready) {
+    for (const cuda_event e : {from, to})
+      timed([&] { check("cudaEventSynchronize", api_.event_synchronize(e)); });
+    s = api_.event_elapsed(from, to, &ms);
+  }
+  check("cudaEventElapsedTime", s);
+  return nanoseconds{std::llround(static_cast<double>(ms) * 1e6)};
+}
+
+// ---------------------------------------------------------------------------------------------
+// Stamps
 
 // Before a new stamp: bounds how far the host runs ahead, and so how many events there are.
 void cuda_device::make_room(engine e) {
@@ -220,7 +239,7 @@ void cuda_device::retire(engine e) {
   mark& m = l.marks[point % most_ahead];
   const nanoseconds took = between(m.begin, m.end);
   const nanoseconds stalled = m.ready != nullptr ? between(m.ready, m.begin) : nanoseconds{};
-  const span times{place(m, took, m.end), took};
+  const span times{place(m, took, m.end), took, m.exact};
   l.spans[point % most_ahead] = times;
   l.ended = times.began + times.took;
   l.reached = point;
@@ -263,6 +282,11 @@ std::optional<nanoseconds> cuda_device::began(stamp s) {
   return known != nullptr ? std::optional(known->began) : std::nullopt;
 }
 
+std::optional<nanoseconds> cuda_device::measured(stamp s) {
+  const span* known = span_of(s);
+  return known != nullptr && known->exact ? std::optional(known->took) : std::nullopt;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Work
 
@@ -298,6 +322,7 @@ stamp cuda_device::copy(direction d, std::byte* to, const std::byte* from, bytes
 // late the host came; where nothing is waited for it costs nothing.
 void cuda_device::begin(const fence& after) {
   make_room(engine::compute);
+  if (timing_) stay_ahead();
   lane& l = lane_of(engine::compute);
   give_back(open_.ready);  // of an operator that never ended
   give_back(open_.begin);
@@ -311,11 +336,27 @@ void cuda_device::begin(const fence& after) {
   open_.begin = record(l);
 }
 
+// Behind a pause that is not over, the host is far ahead.
+void cuda_device::stay_ahead() {
+  const lane& l = lane_of(engine::compute);
+  const std::uint64_t point =
+      std::max(behind_pause_, l.queued > least_ahead ? l.queued - least_ahead : 0);
+  if (point > l.queued || !reached({engine::compute, point})) return;
+  check("cudaLaunchHostFunc", api_.stream_pause(l.stream, pause));
+  behind_pause_ = l.queued + 1;
+}
+
 stamp cuda_device::end() {
   check("a kernel's launch (cudaGetLastError)", api_.last_error());
   assert(open_.begin != nullptr && "no operator has begun");
   const stamp s = push(engine::compute, open_);
   open_ = {};
+  if (timing_) {
+    mark& m = mark_of(s);
+    bool began = false;
+    check("cudaEventQuery", api_.event_query(m.begin, &began));
+    m.exact = !began;
+  }
   return s;
 }
 
@@ -400,12 +441,15 @@ std::byte* cuda_device::device_memory(bytes n) {
   if (!s.ok()) fail(call, s, asked);
   held_.arena_size = n;
   held_.arena_is_virtual = options_.virtual_memory;
+  if (reinterpret_cast<std::uintptr_t>(held_.arena) % options_.alignment != 0)
+    raise(cuda_failure::kind::failed, call,
+          {0, "cudaSuccess", "the memory has not the alignment that operators count on"},
+          std::to_string(options_.alignment) + " bytes");
   if (beside.count > 0) {
     if (const cuda_status t = api_.malloc(&held_.scratch, beside); !t.ok())
       fail("cudaMalloc", t, asked);
     held_.scratch_size = beside;
   }
-  calibrate();
   return held_.arena;
 }
 
@@ -422,8 +466,7 @@ cuda_device::host_part cuda_device::take_host(bytes n) {
   const cuda_status s = api_.malloc_host(&p.at, n);
   if (s.ok()) return p;
   const std::string asked = in_mib(n) + " of host memory were asked for";
-  if (kind_of(s.code) == cuda_failure::kind::lost || !api_.last_error().ok())
-    fail("cudaMallocHost", s, asked);
+  if (kind_of(s.code) == cuda_failure::kind::lost || lost()) fail("cudaMallocHost", s, asked);
   p.pinned = false;
   p.at = static_cast<std::byte*>(::operator new(n.count, page, std::nothrow));
   if (p.at == nullptr) fail("cudaMallocHost", s, asked);
@@ -432,7 +475,7 @@ cuda_device::host_part cuda_device::take_host(bytes n) {
 
 std::byte* cuda_device::host_memory(bytes n) {
   assert(held_.host.at == nullptr && "a device gives each of its memories once");
-  if (n.count == 0) return nullptr;
+  if (n.count == 0) return calibrate(), nullptr;
   held_.host = take_host(n);
   calibrate();
   if (!pinned())

@@ -23,6 +23,7 @@ struct cuda_device_options {
   bool virtual_memory = false;  ///< the arena from the driver's virtual memory API
   bool overlap = true;          ///< false: copies on the compute stream, each after the other
   bytes scratch{4_MiB};         ///< beside the arena, for moving blocks over themselves
+  std::uint64_t alignment = 1;  ///< that the arena must have
   /// Is told, in one line, of what goes on but not as it should. Empty: a line on stderr.
   std::function<void(std::string_view)> warn{};
   /// The host's clock. Empty: the system's steady one.
@@ -44,9 +45,11 @@ class cuda_device final : public machine {
   /// fails on the way is passed over.
   ~cuda_device() override;
 
-  /// Once each. Throw cuda_error: out_of_memory with what was asked for and what is free, or
-  /// unsupported for virtual memory. With the second of them the copies' rates are measured, in
-  /// less than half a second; what the memories held before is gone. Where the host's can't be
+  /// Once each. Throw cuda_error: out_of_memory with what was asked for and what is free,
+  /// unsupported for virtual memory, or failed where the arena is not aligned as the options want.
+  /// The device's comes first. With the host's the copies' rates are measured, in less than half a
+  /// second, also where none is asked for (0 bytes) or too little: then against some MiB that are
+  /// taken for it and given back. What the memories held before is gone. Where the host's can't be
   /// pinned it is pageable, and `warn` is told how fast that is.
   std::byte* device_memory(bytes) override;
   std::byte* host_memory(bytes) override;
@@ -65,6 +68,12 @@ class cuda_device final : public machine {
   /// steps of about half a microsecond.
   std::optional<nanoseconds> elapsed(stamp) override;
   std::optional<nanoseconds> began(stamp) override;
+  /// An event on an idle stream happens at once, while the kernel behind it is yet to be launched:
+  /// elapsed() then has the launch in it. So the compute stream is paused by a millisecond whenever
+  /// the host is hardly ahead of it, as at the beginning of a step, and an operator counts as
+  /// measured where its begin had not happened when all of it was launched. Without a wait.
+  void time_operators() override { timing_ = true; }
+  std::optional<nanoseconds> measured(stamp) override;
 
   [[nodiscard]] nanoseconds now() const override { return clock_() - start_; }
   /// The host's waits for copies, and the compute stream's: how long it stood idle before an
@@ -98,6 +107,7 @@ class cuda_device final : public machine {
 
   struct span {
     nanoseconds began, took;
+    bool exact;  ///< of an operator: no launch is in it
   };
   /// Work that is not known to be over.
   struct mark {
@@ -106,6 +116,7 @@ class cuda_device final : public machine {
     fence ordered;           ///< all that is over when this is, itself included
     nanoseconds queued{};    ///< by the host's clock
     std::uint64_t size = 0;  ///< of a copy, in bytes
+    bool exact = false;      ///< as in span
   };
   /// An engine: work number p is in slot p modulo the slots, as mark until it is reached, then as
   /// span.
@@ -162,6 +173,7 @@ class cuda_device final : public machine {
     return lane_of(s.where).marks[s.point % most_ahead];
   }
 
+  [[nodiscard]] bool lost();
   void check(const char* call, const cuda_status&);
   [[noreturn]] void fail(const char* call, const cuda_status&, std::string_view extra = {});
   cuda_event take_event();
@@ -170,6 +182,7 @@ class cuda_device final : public machine {
   [[nodiscard]] nanoseconds between(cuda_event from, cuda_event to);
 
   void make_room(engine);
+  void stay_ahead();
   [[nodiscard]] bool comes_after(const lane&, stamp) const noexcept;
   void wait_in(lane&, stamp);
   stamp push(engine, mark);
@@ -185,8 +198,9 @@ class cuda_device final : public machine {
   void warn(const std::string& line) const;
   host_part take_host(bytes n);
   void calibrate();
-  [[nodiscard]] nanoseconds one_copy(direction, std::uint64_t n);
-  void both_ways(std::uint64_t n);
+  void measure_copies(std::byte* host, std::uint64_t half);
+  [[nodiscard]] nanoseconds one_copy(direction, std::byte* host, std::uint64_t n);
+  void both_ways(std::byte* host, std::uint64_t n);
   void copy_here(std::byte* to, const std::byte* from, std::uint64_t n);
 
   cuda_api& api_;
@@ -201,6 +215,8 @@ class cuda_device final : public machine {
   cuda_event anchor_ = nullptr;   // happened at anchor_time_, by now()'s clock
   nanoseconds anchor_time_{};
   bool calibrating_ = false;
+  bool timing_ = false;
+  std::uint64_t behind_pause_ = 0;  // the first operator behind the last pause
   double move_rate_ = 100e9;
   nanoseconds waited_{}, host_waited_{};
   struct {

@@ -29,8 +29,7 @@ double rate_of(std::uint64_t size, nanoseconds took) {
 }  // namespace
 
 // One copy of the memories' first bytes, from beginning to end.
-nanoseconds cuda_device::one_copy(direction d, std::uint64_t n) {
-  std::byte* const host = held_.host.at;
+nanoseconds cuda_device::one_copy(direction d, std::byte* host, std::uint64_t n) {
   const bool out = d == direction::out;
   const stamp s = copy(d, out ? host : held_.arena, out ? held_.arena : host, bytes{n}, {});
   wait(s);
@@ -39,9 +38,8 @@ nanoseconds cuda_device::one_copy(direction d, std::uint64_t n) {
 
 // Copies both ways side by side, `out` on the memories' first `n` bytes, `in` on the next. The
 // first and the last of each may have run alone.
-void cuda_device::both_ways(std::uint64_t n) {
+void cuda_device::both_ways(std::byte* host, std::uint64_t n) {
   constexpr std::uint64_t rounds = 4;
-  std::byte* const host = held_.host.at;
   for (std::uint64_t i = 0; i < rounds; ++i) {
     copy(direction::out, host, held_.arena, bytes{n}, {});
     copy(direction::in, held_.arena + n, host + n, bytes{n}, {});
@@ -55,14 +53,21 @@ void cuda_device::both_ways(std::uint64_t n) {
   }
 }
 
-// Times copies on the memories themselves, once there are both, and before they hold anything. Too
-// small a memory tells nothing: then everyday values stay.
+// Times copies before the memories hold anything. Runs without host memory, such as unmanaged ones,
+// are recorded and planned with, so they need the rates, too: where there is less host memory than
+// a sample takes, a buffer stands in for it. Too small an arena tells nothing: everyday values
+// stay.
 void cuda_device::calibrate() {
-  std::byte* const host = held_.host.at;
-  const auto whole = [](std::uint64_t n) { return n / 512 * 512; };
-  const std::uint64_t half =
-      whole(std::min(std::min(held_.arena_size, held_.host.size).count / 2, sample));
-  if (host == nullptr || half < least_sample) return;
+  const std::uint64_t half = std::min(held_.arena_size.count / 2, sample) / 512 * 512;
+  if (half < least_sample) return;
+  if (held_.host.size.count >= 2 * half) return measure_copies(held_.host.at, half);
+  held_.staging = take_host(bytes{2 * half});
+  measure_copies(held_.staging.at, half);
+  check("cudaFreeHost", held_.give_back(held_.staging));
+}
+
+// On the first 2 * `half` bytes of the arena and of `host`.
+void cuda_device::measure_copies(std::byte* host, std::uint64_t half) {
   calibrating_ = true;
   const nanoseconds from = now();
   const auto late = [&] { return now() - from > patience; };
@@ -72,17 +77,18 @@ void cuda_device::calibrate() {
   for (const direction d : {direction::in, direction::out}) {
     lane& l = lane_of(d);
     std::array<nanoseconds, 9> small{};
-    for (nanoseconds& t : small) t = one_copy(d, 64);
+    for (nanoseconds& t : small) t = one_copy(d, host, 64);
     std::nth_element(small.begin(), small.begin() + small.size() / 2, small.end());
     l.latency = small[small.size() / 2];
-    const double found = rate_of(first, one_copy(d, first));
+    const double found = rate_of(first, one_copy(d, host, first));
     if (size == 0)
-      size = whole(std::clamp(static_cast<std::uint64_t>(found * 0.008), least_sample, half));
-    nanoseconds best = one_copy(d, size);
-    for (int round = 0; round < 2 && !late(); ++round) best = std::min(best, one_copy(d, size));
+      size = std::clamp(static_cast<std::uint64_t>(found * 0.008), least_sample, half) / 512 * 512;
+    nanoseconds best = one_copy(d, host, size);
+    for (int round = 0; round < 2 && !late(); ++round)
+      best = std::min(best, one_copy(d, host, size));
     l.rate[0] = l.rate[1] = rate_of(size, best - std::min(l.latency, best / 2));
   }
-  if (!late()) both_ways(size);
+  if (!late()) both_ways(host, size);
   // Most moves go through the scratch, where every byte is copied twice.
   begin({});
   copy_here(held_.arena + half, held_.arena, half);

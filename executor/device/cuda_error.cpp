@@ -100,6 +100,14 @@ void raise(const char* call, const cuda_status& s, std::string_view extra) {
   raise(kind_of(s.code), call, s, extra);
 }
 
+void raise_if_lost(cuda_api& api, const cuda_error& e) {
+  if (e.failure.what == kind::lost) return;
+  const cuda_status s = api.device_synchronize();
+  if (s.ok()) return;
+  raise(kind::lost, e.failure.call.c_str(), {e.failure.code, e.failure.name.c_str(), s.text},
+        "the device says " + std::to_string(s.code) + " (" + s.name + ")");
+}
+
 int count_devices(cuda_api& api) {
   int count = 0;
   if (const cuda_status s = api.device_count(&count); !s.ok()) {

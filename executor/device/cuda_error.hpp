@@ -52,6 +52,22 @@ inline void check(const char* call, const cuda_status& s) {
   if (!s.ok()) raise(call, s);
 }
 
+/// Throws the error as one of the kind `lost` if the device can do nothing any more.
+void raise_if_lost(cuda_api&, const cuda_error&);
+
+/// Calls `f`. A cuda_error of it becomes one of the kind `lost` where the device's context is lost:
+/// cuBLAS and cuDNN have numbers of their own for what they then can't do, and a launch is blamed
+/// for what ran before it. After a failure the device is waited for.
+template <class F>
+auto naming_loss(cuda_api& api, const F& f) {
+  try {
+    return f();
+  } catch (const cuda_error& e) {
+    raise_if_lost(api, e);
+    throw;
+  }
+}
+
 /// How many devices there are, at least one. Throws cuda_error: no driver, one that is too old for
 /// this runtime, or no device.
 int count_devices(cuda_api&);

@@ -5,7 +5,9 @@
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <cstdint>
 #include <string>
+#include <thread>
 
 #include "device/cuda_api.hpp"
 
@@ -178,6 +180,17 @@ class cuda_runtime final : public cuda_api {
   cuda_status stream_synchronize(cuda_stream s) override {
     return status(cudaStreamSynchronize(real(s)));
   }
+  cuda_status stream_query(cuda_stream s, bool* done) override {
+    return answer(cudaStreamQuery(real(s)), done);
+  }
+
+  cuda_status stream_pause(cuda_stream s, nanoseconds t) override {
+    const auto sleep = [](void* length) {
+      std::this_thread::sleep_for(nanoseconds{reinterpret_cast<std::intptr_t>(length)});
+    };
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): so that nothing has to live until then
+    return status(cudaLaunchHostFunc(real(s), sleep, reinterpret_cast<void*>(t.count())));
+  }
 
   cuda_status event_create(cuda_event* to) override {
     cudaEvent_t made = nullptr;
@@ -190,15 +203,7 @@ class cuda_runtime final : public cuda_api {
     return status(cudaEventRecord(real(e), real(s)));
   }
   cuda_status event_query(cuda_event e, bool* done) override {
-    const cudaError_t answer = cudaEventQuery(real(e));
-    if (answer != cudaErrorNotReady) {
-      const auto s = status(answer);
-      if (s.ok()) *done = true;
-      return s;
-    }
-    *done = false;
-    static_cast<void>(cudaGetLastError());  // "not ready" is left behind like an error
-    return {};
+    return answer(cudaEventQuery(real(e)), done);
   }
   cuda_status event_synchronize(cuda_event e) override {
     return status(cudaEventSynchronize(real(e)));
@@ -228,6 +233,13 @@ class cuda_runtime final : public cuda_api {
   void mark(const char* text) override { nvtxMarkA(text); }
 
  private:
+  /// A query's: "not ready" is left behind like an error.
+  static cuda_status answer(cudaError_t e, bool* done) {
+    const auto s = status(e);
+    if (e != cudaSuccess && e != cudaErrorNotReady) return s;
+    *done = e == cudaSuccess;
+    return {};
+  }
   static cuda_status take(const cuda_status& s, void* p, std::byte** to) {
     if (s.ok()) *to = static_cast<std::byte*>(p);
     return s;

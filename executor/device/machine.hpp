@@ -53,6 +53,13 @@ class machine {
   /// tells what it took.
   [[nodiscard]] virtual bool computes_at_once() const = 0;
 
+  /// From here on operators are timed for `measured`, whatever a step then takes.
+  virtual void time_operators() {}
+  /// What an operator took of its engine, without what the host took to launch it; nothing where
+  /// that is not known, or not any more. Where elapsed() is no such thing, only after
+  /// time_operators().
+  virtual std::optional<nanoseconds> measured(stamp s) { return elapsed(s); }
+
   /// Threads of the host's that stand idle whenever a function of the machine runs. Outlive it.
   virtual void lend(thread_pool&) {}
   /// Threads of the host's that copy, where any do; 0: those that compute.

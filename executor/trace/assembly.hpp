@@ -46,6 +46,10 @@ class trace_assembly {
   std::uint32_t add_source(trace::kind, bytes size, std::optional<std::string_view> name = {});
   /// Gives the first output's number; the others follow it.
   std::uint32_t add_run(const draft&);
+  /// Of an operation that was added; `cost` is not negative, nor beyond any clock's reach.
+  void set_cost(std::uint32_t operation, nanoseconds cost) {
+    result_.operations[operation].cost = cost;
+  }
   void add(trace::kind what, std::uint32_t index = 0);
   void set_origin(trace::origin);
 

@@ -24,8 +24,8 @@ void trace_recorder::variable(tensor_id made, bytes size, std::string_view name)
   number(made, kept([&] { return assembly_.add_source(trace::kind::variable, size, name); }));
 }
 
-void trace_recorder::run(const operation_span& op, std::span<const tensor_id> made,
-                         nanoseconds took) {
+std::uint32_t trace_recorder::run(const operation_span& op, std::span<const tensor_id> made,
+                                  nanoseconds took) {
   const auto numbers = [&](std::span<const tensor_id> ids, std::vector<std::uint32_t>& to) {
     to.clear();
     for (const tensor_id t : ids) to.push_back(number_of(t));
@@ -40,6 +40,7 @@ void trace_recorder::run(const operation_span& op, std::span<const tensor_id> ma
   draft_.traits = op.traits;
   std::uint32_t next = kept([&] { return assembly_.add_run(draft_); });
   for (const tensor_id t : made) number(t, next++);
+  return static_cast<std::uint32_t>(assembly_.so_far().operations.size() - 1);
 }
 
 trace trace_recorder::take(trace::origin where) {

@@ -33,8 +33,10 @@ class trace_recorder {
   [[nodiscard]] bool measures() const noexcept { return which_ == costs::measured; }
 
   void variable(tensor_id made, bytes size, std::string_view name);
-  /// `took` counts where costs are measured.
-  void run(const operation_span&, std::span<const tensor_id> made, nanoseconds took);
+  /// `took` counts where costs are measured. Gives the operation's number.
+  std::uint32_t run(const operation_span&, std::span<const tensor_id> made, nanoseconds took);
+  /// What an operation took, known later than it ran. Where costs are measured.
+  void took(std::uint32_t operation, nanoseconds t) { assembly_.set_cost(operation, t); }
   void share(tensor_id t) { about(trace::kind::share, t); }
   void drop(tensor_id t) { about(trace::kind::drop, t); }
   /// manager.acquire, either way. The view must have gone before the next call.

@@ -47,6 +47,9 @@ session::session(const graph& training, std::unique_ptr<manager_interface> m,
                  const session_tools& tools)
     : tools_(tools), memory_(std::move(m)), training_(training) {
   persistent_.resize(training.values.size(), tensor_id::none);
+  // In virtual time the stated cost is recorded.
+  costs_come_later_ = tools.recorder != nullptr && tools.recorder->measures() &&
+                      tools.device != nullptr && !tools.device->computes_at_once();
 }
 
 void session::create(std::uint64_t seed) {
@@ -141,6 +144,7 @@ nanoseconds session::feed(program& p, batch_source* batch) {
 void session::execute(program& p) {
   const graph& g = *p.what;
   bool backward = false;
+  if (costs_come_later_) tools_.device->time_operators();
   for (std::size_t i = 0; i < g.nodes.size(); ++i) {
     const node& n = g.nodes[i];
     if (n.backward && !std::exchange(backward, true)) {
@@ -158,7 +162,7 @@ void session::execute(program& p) {
                             .cost = p.steps[i].cost,
                             .name = n.name.c_str()};
     memory_->run(op, outputs_, [this, &n](call& c) { compute(n, c); });
-    if (tools_.recorder != nullptr) tools_.recorder->run(op, outputs_, cost_to_record());
+    if (tools_.recorder != nullptr) record(p.steps[i], op);
     for (std::size_t k = 0; k < outputs_.size(); ++k) {
       p.ids[std::size_t(n.outputs[k])] = outputs_[k];
       note(g[n.outputs[k]], +1);
@@ -176,6 +180,7 @@ void session::finish(program& p) {
   for (const value_id v : g.inputs)
     if (p.ids[std::size_t(v)] != tensor_id::none) let_go(p, v);
   memory_->end_of_step();
+  note_costs(true);
   if (tools_.recorder != nullptr) tools_.recorder->end_of_step();
 }
 
@@ -194,16 +199,30 @@ void session::compute(const node& n, call& c) {
   if (!c.replaying()) took_ = took;
 }
 
-/// Of the operator that has just run. The host's clock knows what a kernel took that is over when
-/// it returns; of others it knows the launch only. In virtual time waiting would change what the
-/// policy sees, and the recorder takes the stated cost.
-nanoseconds session::cost_to_record() {
-  if (tools_.device == nullptr || tools_.device->computes_at_once() || !tools_.recorder->measures())
-    return took_;
-  any_storage& storage = memory_->storage();
-  const stamp done = storage.last_operator();
-  storage.wait(done);
-  return storage.elapsed(done).value_or(took_);
+/// The operator that has just run. The host's clock knows what a kernel took that is over when it
+/// returns; of others it knows the launch only, and the device tells when they are over.
+void session::record(program::step& s, const operation_span& op) {
+  if (!costs_come_later_) {
+    tools_.recorder->run(op, outputs_, took_);
+    return;
+  }
+  const std::uint32_t operation = tools_.recorder->run(op, outputs_, op.cost);
+  unknown_.push_back({operation, memory_->storage().last_operator(), &s});
+  note_costs(false);
+}
+
+/// What is over; all: waits, for the last. Where a time has the launch in it, the one of a step
+/// before is better, if there is one.
+void session::note_costs(bool all) {
+  if (unknown_.empty()) return;
+  machine& device = *tools_.device;
+  if (all) device.wait(unknown_.back().done);
+  for (; !unknown_.empty() && device.reached(unknown_.front().done); unknown_.pop_front()) {
+    const auto [operation, done, of] = unknown_.front();
+    if (const auto t = device.measured(done)) of->measured = std::max(*t, nanoseconds{});
+    const nanoseconds with_launch = device.elapsed(done).value_or(of->cost);
+    tools_.recorder->took(operation, of->measured > nanoseconds{} ? of->measured : with_launch);
+  }
 }
 
 void session::let_go(program& p, value_id v) {

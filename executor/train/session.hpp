@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -44,8 +45,8 @@ struct session_tools {
                                 ///< so nothing is computed, filled or read
   thread_pool* pool = nullptr;  ///< for kernels on the CPU; null with `device`
   trace_recorder* recorder = nullptr;  ///< told what the steps ask of the memory; null: nobody is.
-                                       ///< Where kernels run on and costs are measured, the host
-                                       ///< then waits for every operator.
+                                       ///< Where kernels run on and costs are measured, their
+                                       ///< times are asked for when they are over.
 };
 
 /// A model in a memory, whatever the policy and the storage behind it.
@@ -83,6 +84,7 @@ class session final {
       std::vector<bytes> outputs;
       trait traits = trait::pure;
       nanoseconds cost{};
+      nanoseconds measured{};  ///< the last time; 0: never. Where kernels run on and are recorded
     };
     const graph* what;
     std::vector<tensor_id> ids;  ///< by value
@@ -99,7 +101,8 @@ class session final {
   void execute(program&);
   void finish(program&);
   void compute(const node&, call&);
-  [[nodiscard]] nanoseconds cost_to_record();
+  void record(program::step&, const operation_span&);
+  void note_costs(bool all);
   void let_go(program&, value_id);
   void note(const value&, int sign);
   void note_peak(const node&);
@@ -111,7 +114,15 @@ class session final {
   std::vector<tensor_id> persistent_, inputs_, updates_, outputs_;
   std::vector<std::int32_t> labels_;  ///< of the batch at hand
   std::uint64_t steps_ = 0;           ///< training steps so far
-  nanoseconds took_{};                ///< the last kernel that was no replay, by the host's clock
+  bool costs_come_later_ = false;     ///< are not known when an operator that is recorded returns
+  /// Recorded operators, the oldest first, whose times are not known yet.
+  struct unknown_cost {
+    std::uint32_t operation;
+    stamp done;
+    program::step* of;
+  };
+  std::deque<unknown_cost> unknown_;
+  nanoseconds took_{};  ///< the last kernel that was no replay, by the host's clock
   step_times times_;
   bytes_by_class held_, peak_;
 };

@@ -66,7 +66,7 @@ struct run_outcome {
   std::vector<double> seconds_by_step{};
   /// Of a step (mean), as train_report has them.
   double stall_seconds = 0, manager_seconds = 0, host_wait_seconds = 0;
-  bool timed_alone = true;  ///< false: recording made the host wait for every operator
+  bool timed_alone = true;  ///< false: recording paused the device, to time operators
   nanoseconds last_step{};  ///< by the storage's clock
   counters counts;
   bool replays_were_checked = false;

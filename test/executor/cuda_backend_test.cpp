@@ -2,6 +2,7 @@
 // GPU, what is said of it. The way operators are run here is tried out on the CPU's machine.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -9,10 +10,15 @@
 #include <string_view>
 
 #include "backend/backend.hpp"
+#include "cuda/cudnn_operators.hpp"
 #include "device/cuda_error.hpp"
 #include "operator_cases.hpp"
 #include "seeds.hpp"
 #include "skip.hpp"
+
+#if defined(DELTA_HAS_CUDNN)
+#include "cuda/cudnn_descriptors.hpp"
+#endif
 
 using namespace operator_cases;
 using delta::bytes;
@@ -161,6 +167,30 @@ TEST_CASE("without a GPU, it says so and what to do") {
     }
   }
 }
+
+TEST_CASE(
+    "cuDNN's tensor cores round to TF32 where that is asked for, and never to half precision") {
+  for (const bool tf32 : {false, true}) {
+    CHECK(allowed(convolution_math::plain, tf32));
+    CHECK(allowed(convolution_math::tensor, tf32) == tf32);
+    CHECK_FALSE(allowed(convolution_math::converts, tf32));
+  }
+}
+
+#if defined(DELTA_HAS_CUDNN)
+TEST_CASE("batch norm's channels are described to cuDNN as it derives them: needs no GPU") {
+  const tensor_descriptor x(128, 56, 56, 64);
+  const channel_descriptor channels(x, CUDNN_BATCHNORM_SPATIAL);
+  cudnnDataType_t type{};
+  std::array<int, 4> size{}, step{};
+  REQUIRE(cudnnGetTensor4dDescriptor(channels, &type, &size[0], &size[1], &size[2], &size[3],
+                                     &step[0], &step[1], &step[2],
+                                     &step[3]) == CUDNN_STATUS_SUCCESS);
+  CHECK(type == CUDNN_DATA_FLOAT);
+  CHECK(size == std::array{1, 64, 1, 1});
+  CHECK(step == std::array{64, 1, 1, 1});
+}
+#endif
 
 TEST_CASE("our own kernels on the GPU") {
   if (skipped("our own kernels on the GPU")) return;

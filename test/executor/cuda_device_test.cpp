@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/cuda_device.hpp"
+#include "device/cuda_reserve.hpp"
 #include "fake_cuda.hpp"
 #include "observe/watchers.hpp"
 #include "storage_contract.hpp"
@@ -177,6 +178,19 @@ TEST_CASE("cuda device: times of operators and copies are the GPU's, on the host
   near(s.gpu.began(b), *s.gpu.began(a) + 300us);
   near(s.gpu.began(c), *s.gpu.began(b) + *s.gpu.elapsed(b));
   CHECK(*s.gpu.began(c) + *s.gpu.elapsed(c) <= s.gpu.now());
+  s.check();
+}
+
+TEST_CASE("cuda device: an event that CUDA does not call ready with its successors is waited for") {
+  setup s(1_MiB, 1_MiB, {}, {.punctual = true, .forgetful = true});
+  const stamp a = s.operate(300us);
+  const stamp b = s.gpu.copy(direction::out, s.here, s.there, 200_KiB, fence{}.join(a));
+  const stamp c = s.operate(100us, fence{}.join(b));
+  s.gpu.wait(c);
+  for (const stamp done : {a, b, c}) CHECK(s.gpu.reached(done));
+  REQUIRE(s.gpu.elapsed(a));
+  CHECK(*s.gpu.elapsed(a) >= 299us);
+  CHECK(*s.gpu.elapsed(a) <= 303us);
   s.check();
 }
 
@@ -364,6 +378,23 @@ TEST_CASE("cuda device: rates are measured at the start, alone and side by side"
   s.check();
 }
 
+TEST_CASE("cuda device: rates are measured without host memory, too, and nothing is kept for it") {
+  for (const bytes host : {0_B, 64_B, 64_KiB}) {
+    CAPTURE(host.count);
+    setup s(64_MiB, host, {}, {.rate = 50e9, .rate_both = 40e9, .memory_rate = 2.6e12});
+    for (const direction d : {direction::out, direction::in}) {
+      CHECK(s.gpu.rate(d) == doctest::Approx(50e9).epsilon(0.05));
+      CHECK(s.gpu.latency(d) < 8us);
+    }
+    CHECK(s.gpu.move_rate() == doctest::Approx(1.3e12).epsilon(0.05));
+    s.gpu.copy(direction::in, s.there, s.there, 0_B, {});
+    CHECK(s.gpu.rate(direction::out) == doctest::Approx(40e9).epsilon(0.05));
+    CHECK(s.cuda.live_allocations() == (host == 0_B ? 2 : 3));  // arena, scratch, host
+    CHECK(s.gpu.now() < 500ms);
+    s.check();
+  }
+}
+
 TEST_CASE("cuda device: on any bus the measuring takes less than half a second") {
   for (const double rate : {50e6, 100e6, 250e6, 1e9, 4e9, 60e9}) {
     CAPTURE(rate);
@@ -456,6 +487,52 @@ TEST_CASE("cuda device: an arena of virtual memory, where there is such a thing"
     CHECK(e.failure.what == cuda_failure::kind::unsupported);
     CHECK(e.failure.call == "cuMemCreate");
   }
+}
+
+TEST_CASE("cuda device: an arena that is not aligned as operators count on is refused") {
+  for (const bool mapped : {false, true})
+    for (const std::size_t skew : {0u, 64u, 256u}) {
+      CAPTURE(skew);
+      fake_cuda cuda({.skew = skew});
+      {
+        cuda_device gpu(cuda, new_stream(cuda),
+                        timed_by(cuda, {.virtual_memory = mapped, .alignment = 256}));
+        if (skew % 256 == 0) {
+          CHECK(gpu.device_memory(1_MiB) != nullptr);
+        } else {
+          CHECK_THROWS_AS(gpu.device_memory(1_MiB), cuda_error);
+        }
+      }
+      CHECK(cuda.live() == 1);
+      CHECK(cuda.violations().empty());
+    }
+}
+
+TEST_CASE("cuda reserve: what kernels take when they are loaded is not there for the arena") {
+  fake_cuda cuda({.total = 64_MiB});
+  {
+    executor::cuda_reserve reserve(cuda, 16_MiB);
+    CHECK(reserve.held());
+    {
+      cuda_device gpu(cuda, new_stream(cuda), timed_by(cuda));
+      CHECK_THROWS_AS(gpu.device_memory(48_MiB), cuda_error);  // and some beside it
+      CHECK(gpu.device_memory(40_MiB) != nullptr);
+      // Nobody else can have it meanwhile.
+      std::byte* other = nullptr;
+      CHECK_FALSE(cuda.malloc(&other, 16_MiB).ok());
+      reserve.give_back();
+      reserve.give_back();
+      CHECK_FALSE(reserve.held());
+      CHECK(cuda.malloc(&other, 16_MiB).ok());
+      CHECK(cuda.free(other).ok());
+      gpu.host_memory(0_B);
+    }
+    CHECK_THROWS_AS(executor::cuda_reserve(cuda, 65_MiB), cuda_error);
+  }
+  CHECK(cuda.live() == 1);  // the stream that the test made
+  { const executor::cuda_reserve reserve(cuda, 16_MiB); }
+  CHECK(cuda.live() == 1);
+  CHECK(cuda.violations().empty());
 }
 
 TEST_CASE("cuda device: says what it is") {

@@ -262,6 +262,55 @@ TEST_CASE("cuda faults: a launch that failed is found at the end of its operator
   gpu.wait(gpu.end());
 }
 
+TEST_CASE("cuda faults: a lost GPU is known by a call that takes no error away") {
+  // CUDA has more numbers for that than are known here; the one of the failed call is consumed.
+  for (const bool gone : {false, true}) {
+    CAPTURE(gone);
+    fake_cuda cuda;
+    executor::cuda_stream compute = nullptr;
+    REQUIRE(cuda.stream_create(&compute, false).ok());
+    cuda_device gpu(cuda, compute, options_of(cuda));
+    std::byte* const there = gpu.device_memory(4_KiB);
+    std::byte* const here = gpu.host_memory(4_KiB);
+    cuda.fail_call(cuda.calls() + 3, 12'345, gone);  // the copy: an event is made, recorded
+    try {
+      gpu.copy(direction::out, here, there, 64_B, {});
+      FAIL("it must throw");
+    } catch (const cuda_error& e) {
+      check_text(e);
+      CHECK(e.failure.code == 12'345);
+      CHECK(e.failure.call == "cudaMemcpyAsync");
+      CHECK(e.failure.what == (gone ? kind::lost : kind::failed));
+    }
+    CHECK(cuda.last_error().ok());
+  }
+}
+
+TEST_CASE("cuda faults: a library that fails on a lost GPU tells of the loss") {
+  for (const bool gone : {false, true}) {
+    CAPTURE(gone);
+    fake_cuda cuda;
+    if (gone) cuda.lose(700);
+    const executor::cuda_status execution_failed{5000, "CUDNN_STATUS_EXECUTION_FAILED", "no"};
+    try {
+      executor::naming_loss(cuda, [&] {
+        executor::raise(kind::failed, "cudnnConvolutionForward", execution_failed);
+      });
+      FAIL("it must throw");
+    } catch (const cuda_error& e) {
+      check_text(e);
+      CHECK(e.failure.what == (gone ? kind::lost : kind::failed));
+      CHECK(e.failure.code == 5000);
+      CHECK(e.failure.call == "cudnnConvolutionForward");
+      const std::string text = e.what();
+      CHECK((text.find("700 (cudaErrorIllegalAddress)") != text.npos) == gone);
+    }
+  }
+  fake_cuda cuda;
+  CHECK(executor::naming_loss(cuda, [] { return 7; }) == 7);
+  CHECK(cuda.calls() == 0);  // nothing is asked where nothing failed
+}
+
 TEST_CASE("cuda faults: the GPU is lost in the middle of a step") {
   fake_cuda cuda;
   {

@@ -33,11 +33,17 @@ struct fake_cuda_options {
   double memory_rate = 1e12;                ///< of copies within the device
   nanoseconds latency{5000};                ///< of every copy
   nanoseconds call{200};                    ///< of the host's time, that each call takes
-  double drift = 0;                         ///< how much faster than the host's the GPU's clock is
+  /// Of the host's time, that a kernel's launch takes. On an idle stream an event that was recorded
+  /// before it has happened by then.
+  nanoseconds launch{0};
+  double drift = 0;  ///< how much faster than the host's the GPU's clock is
   bool virtual_memory = true;
+  std::size_t skew = 0;  ///< what its allocations lack to being aligned to 512
   /// Events are reached at their time, neither before nor later, for tests of times. Else when the
   /// adversary likes; the clock then goes on to an event that is reached.
   bool punctual = false;
+  /// An event is known to be over only once it was itself asked about or waited for.
+  bool forgetful = false;
 };
 
 /// Repeatable: all that it does follows from the seed and the calls. Its time is its own, too:
@@ -53,7 +59,13 @@ class fake_cuda final : public executor::cuda_api {
    public:
     explicit stream(fake_cuda& owner, engine where) : owner_(&owner), where_(where) {}
     /// Queues a kernel that takes the time of `kernel_time` and touches no more than it says.
+    /// On a lost GPU it leaves an error for last_error().
     void launch(std::vector<range> reads, std::vector<range> writes, std::function<void()> work) {
+      if (owner_->is_lost()) {
+        owner_->launch_error_ = owner_->fail_.code;
+        return;
+      }
+      owner_->now_ += owner_->o_.launch;
       owner_->queue(*this, "operator", owner_->kernel_time, std::move(reads), std::move(writes),
                     std::move(work));
     }
@@ -68,7 +80,7 @@ class fake_cuda final : public executor::cuda_api {
 
   explicit fake_cuda(const fake_cuda_options& o = {}) : o_(o), machine_(o.seed, o.ignored) {}
   ~fake_cuda() override {
-    for (const auto& [at, what] : memory_) ::operator delete(at, alignment);
+    for (const auto& [at, what] : memory_) ::operator delete(at - o_.skew, alignment);
   }
 
   // -------------------------------------------------------------------------------------------
@@ -198,6 +210,17 @@ class fake_cuda final : public executor::cuda_api {
     });
   }
 
+  status stream_query(cuda_stream s, bool* done) override {
+    return call("cudaStreamQuery", [&] {
+      of(s);
+      *done = is_over(all_of(of(s))) && end_of(all_of(of(s))) <= now_;
+    });
+  }
+
+  status stream_pause(cuda_stream s, nanoseconds t) override {
+    return call("cudaLaunchHostFunc", [&] { queue(of(s), "pause", t, {}, {}, [] {}); });
+  }
+
   status event_create(cuda_event* to) override {
     return call("cudaEventCreate", [&] {
       events_.push_back(std::make_unique<event>());
@@ -212,25 +235,28 @@ class fake_cuda final : public executor::cuda_api {
       event& it = of(e);
       it.when = all_of(of(s));
       it.recorded = true;
+      it.seen = false;
       it.time = std::max(now_, end_of(it.when));
       machine_.whim();
     });
   }
   status event_query(cuda_event e, bool* done) override {
     return call("cudaEventQuery", [&] {
-      const event& it = of(e);
+      event& it = of(e);
       *done = !o_.punctual || it.time <= now_;
       if (o_.punctual && *done) wait_for(it.when);
       for (std::size_t i = 0; i < engine_count && *done; ++i)
         *done =
             it.when.point[i] == 0 || machine_.reached({static_cast<engine>(i), it.when.point[i]});
       if (*done) now_ = std::max(now_, it.time);
+      it.seen = it.seen || *done;
     });
   }
   status event_synchronize(cuda_event e) override {
     return call("cudaEventSynchronize", [&] {
       wait_for(of(e).when);
       now_ = std::max(now_, of(e).time);
+      of(e).seen = true;
     });
   }
   status event_elapsed(cuda_event from, cuda_event to, float* milliseconds) override {
@@ -240,6 +266,7 @@ class fake_cuda final : public executor::cuda_api {
         // Without all waits the device may be wrong about what is over: that is reported elsewhere.
         const bool over = e->time <= now_ && is_over(e->when);
         if (!over && o_.ignored == wait_reason::none) return error(600);
+        if (o_.forgetful && !e->seen) return error(600);
       }
       const auto apart = static_cast<double>((of(to).time - of(from).time).count());
       *milliseconds = static_cast<float>(apart * 1e-6 * (1 + o_.drift));
@@ -269,8 +296,10 @@ class fake_cuda final : public executor::cuda_api {
     return call("cudaDeviceSynchronize", [&] { drain(); });
   }
   status last_error() override {
-    return call("cudaGetLastError",
-                [&]() -> status { return error(std::exchange(launch_error_, 0)); });
+    // What a failed call returned is gone with that, also when every later call fails.
+    const int told = enter("cudaGetLastError", false);
+    const int left = std::exchange(launch_error_, 0);
+    return error(told != 0 ? told : left);
   }
   void range_push(const char*) override {}
   void range_pop() override {}
@@ -282,7 +311,7 @@ class fake_cuda final : public executor::cuda_api {
   struct event {
     fence when;
     nanoseconds time{};
-    bool recorded = false, live_ = true;
+    bool recorded = false, seen = false, live_ = true;
   };
   struct allocation {
     kind what{};
@@ -298,6 +327,8 @@ class fake_cuda final : public executor::cuda_api {
         return {2, "cudaErrorMemoryAllocation", "out of memory"};
       case 35:
         return {35, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient"};
+      case 600:
+        return {600, "cudaErrorNotReady", "device not ready"};
       case 700:
         return {700, "cudaErrorIllegalAddress", "an illegal memory access\nwas encountered"};
       case 801:
@@ -324,14 +355,14 @@ class fake_cuda final : public executor::cuda_api {
     return it;
   }
 
+  [[nodiscard]] bool is_lost() const { return fail_.at != 0 && fail_.sticky && calls_ >= fail_.at; }
   /// Whether this call is one that shall fail; the code if so.
-  int enter(const char* name) {
+  int enter(const char* name, bool fails_when_lost = true) {
     ++calls_;
     ++by_name_[name];
     now_ += o_.call;
     int code = 0;
-    if (fail_.at != 0 && (calls_ == fail_.at || (fail_.sticky && calls_ > fail_.at)))
-      code = fail_.code;
+    if (fail_.at != 0 && (calls_ == fail_.at || (is_lost() && fails_when_lost))) code = fail_.code;
     if (const auto it = functions_.find(name); it != functions_.end() && it->second != 0)
       code = it->second;
     if (code != 0 && failed_.empty()) failed_ = name;
@@ -355,7 +386,8 @@ class fake_cuda final : public executor::cuda_api {
 
   status take(std::byte** to, bytes n, kind what) {
     if (what != kind::host && n > o_.total - device_bytes_) return error(2);
-    auto* const at = static_cast<std::byte*>(::operator new(n.count, alignment));
+    auto* const at =
+        static_cast<std::byte*>(::operator new(n.count + o_.skew, alignment)) + o_.skew;
     memory_[at] = {what, n};
     machine_.watch(at, n.count, what == kind::host ? "host" : "device");
     if (what != kind::host) device_bytes_ += n;
@@ -370,7 +402,7 @@ class fake_cuda final : public executor::cuda_api {
     machine_.forget(at);
     drain();  // it must not run on memory that is gone
     memory_.erase(it);
-    ::operator delete(at, alignment);
+    ::operator delete(at - o_.skew, alignment);
   }
 
   [[nodiscard]] fence all_of(const stream& s) const {
