@@ -203,9 +203,12 @@ std::uint64_t device_streams::taken_by(signature which) const noexcept {
   const auto at = works_.find(which.hash);
   return at != works_.end() ? at->second.most : 0;
 }
+// What was a kernel's only once, as when it tries what is fastest, is soon forgotten.
 void device_streams::took(signature which, std::uint64_t bytes) {
-  if (const auto at = works_.find(which.hash); at != works_.end())
-    at->second.most = std::max(at->second.most, bytes);
+  const auto at = works_.find(which.hash);
+  if (at == works_.end()) return;
+  std::uint64_t& most = at->second.most;
+  most = bytes >= most ? bytes : bytes + (most - bytes) / 2;
 }
 
 // The fastest counts: a kernel that was queued on an idle stream waits for its launch, too.

@@ -101,7 +101,8 @@ class target {
   };
   /// The kernel queued next is this one: it may be measured.
   virtual void expect(signature) = 0;
-  /// The most that it has taken, in bytes, its outputs included; 0: not known. And it took so much.
+  /// The most that it takes lately, in bytes, its outputs included; 0: not known. And it took so
+  /// much.
   [[nodiscard]] virtual std::uint64_t taken_by(signature) const noexcept = 0;
   virtual void took(signature, std::uint64_t bytes) = 0;
   /// Is it what `device="cuda"`, without a number, names on this thread?

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "program_streams.hpp"
 #include "target.hpp"
 #include "versions.hpp"
 
@@ -74,7 +75,7 @@ void tensor_table::moved(delta::tensor_id id, std::byte* at) {
   if (!storage) return;
   if (!was_here) allow_reading(*storage);
   show(*e, *storage, at);
-  if (at == nullptr) forbid_reading(*storage, away);
+  if (at == nullptr && !has_program_streams) forbid_reading(*storage, away);
 }
 
 void tensor_table::forget(entry& e) {
