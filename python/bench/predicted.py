@@ -54,6 +54,10 @@ def main() -> None:
     parser.add_argument("--shares", nargs="+", type=float, default=[0.6, 0.4])
     parser.add_argument("--host", default="8GiB")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=8, help="that are timed; the fastest counts")
+    parser.add_argument(
+        "--learning", type=int, default=8, help="steps before them, in which the policy learns"
+    )
     flags = parser.parse_args()
     torch.set_num_threads(1)
 
@@ -67,10 +71,17 @@ def main() -> None:
         plain: list[float] = []
         managed: dict[float, list[float | None]] = {share: [] for share in flags.shares}
         for _ in range(flags.rounds):
-            plain.append(fastest(make, 5))
+            plain.append(fastest(make, flags.steps, flags.learning))
             for share in flags.shares:
                 managed[share].append(
-                    under(make, 5, int(peak * share), "adaptive", host=flags.host)
+                    under(
+                        make,
+                        flags.steps,
+                        int(peak * share),
+                        "adaptive",
+                        host=flags.host,
+                        learning=flags.learning,
+                    )
                 )
         said = {
             name: predicted(recording, flags.shares, flags.host)

@@ -28,25 +28,30 @@ from training import SEED, Maker, measured  # noqa: E402
 LEARNING = 3  # the first steps, in which costs and the order of operators become known
 
 
-def fastest(make: Maker, steps: int) -> float:
-    """Processor time of a step, seconds."""
+def fastest(make: Maker, steps: int, learning: int = LEARNING) -> float:
+    """Processor time of a step, seconds, after `learning` others."""
     torch.manual_seed(SEED)
     training = make()
     times = []
-    for i in range(LEARNING + steps):
+    for i in range(learning + steps):
         begin = time.process_time()
         training.step(i)
         times.append(time.process_time() - begin)
-    return min(times[LEARNING:])
+    return min(times[learning:])
 
 
 def under(
-    make: Maker, steps: int, size: int, policy: str, host: int | str = "8GiB"
+    make: Maker,
+    steps: int,
+    size: int,
+    policy: str,
+    host: int | str = "8GiB",
+    learning: int = LEARNING,
 ) -> float | None:
     """The same in a run; None: out of memory."""
     try:
         with delta_torch.budget(size, policy=policy, host=host):
-            return fastest(make, steps)
+            return fastest(make, steps, learning)
     except torch.OutOfMemoryError:
         return None
 

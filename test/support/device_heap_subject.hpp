@@ -20,7 +20,7 @@ namespace delta::test {
 /// Memory of one pool, cut and joined as it comes and goes. What was freed last is given first.
 class recycled_memory {
  public:
-  recycled_memory(std::byte* begin, std::size_t size) : free_{{begin, size}}, size_(size) {}
+  recycled_memory(std::byte* begin, std::size_t size) : free_{{begin, size}} {}
   /// `user`: what comes back is written over by a kernel of the framework's, as long as `writing`.
   recycled_memory(adversary& user, std::byte* begin, std::size_t size)
       : recycled_memory(begin, size) {
@@ -65,7 +65,7 @@ class recycled_memory {
 
  private:
   std::vector<range> free_;  // in the order in which they came back
-  std::size_t size_, taken_ = 0;
+  std::size_t taken_ = 0;
   adversary* user_ = nullptr;
 };
 
