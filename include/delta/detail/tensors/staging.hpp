@@ -119,15 +119,16 @@ class stage {
   // stretch after another comes to lie where it did. What is nobody's is free again then. Where
   // something is left on the device that should be on the host, the rest comes to lie anywhere.
   void reserve(const standing& s) {
-    std::vector<tensor_id> here;
+    std::vector<std::pair<tensor_id, bytes>> here;
     here.reserve(s.tensors.size());
-    for (const standing_tensor& x : s.tensors) here.push_back(x.tensor);
+    for (const standing_tensor& x : s.tensors) here.emplace_back(x.tensor, x.size);
     std::ranges::sort(here);
     reserved_.reserve(s.layout.size()), holes_.reserve(s.layout.size());
     for (const memory_stretch& m : s.layout) {
       auto b = storage_->allocate(m.size, lifetime::persistent);
       if (!b) break;
-      if (std::ranges::binary_search(here, m.tensor))
+      // A copy out may still be under way of a tensor that is gone, whose id another one has.
+      if (std::ranges::binary_search(here, std::pair(m.tensor, m.size)))
         reserved_.push_back({m.tensor, std::move(*b)});
       else
         holes_.push_back(std::move(*b));
