@@ -51,12 +51,9 @@ class addressed_engines : public machine_engines<D> {
  public:
   using base::base;
   stamp copy(direction d, std::uint64_t device, std::uint64_t host, bytes n, const fence& after) {
-    return base::copy(d, address(device), address(host), n, after);
+    return base::copy(d, address_of(device), address_of(host), n, after);
   }
   stamp end(nanoseconds) { return base::end(); }
-
- private:
-  static std::byte* address(std::uint64_t n) noexcept { return reinterpret_cast<std::byte*>(n); }
 };
 }  // namespace detail
 

@@ -21,6 +21,12 @@
 
 namespace delta::detail {
 
+/// The address that a stretch's `offset` is the number of, where places are allocations.
+[[nodiscard]] inline std::byte* address_of(std::uint64_t offset) noexcept {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the rules of storages know offsets only
+  return reinterpret_cast<std::byte*>(offset);
+}
+
 /// An allocation: a stretch whose `offset` is its address as a number, 0 where it has no bytes.
 struct allocation : stretch {
   std::uint64_t asked = 0;  ///< bytes that are the tensor's; `size` counts
@@ -36,7 +42,7 @@ struct allocation : stretch {
   std::uint64_t unseen_after = 0;
 
   [[nodiscard]] bytes content() const noexcept { return bytes{asked}; }
-  [[nodiscard]] std::byte* at() const noexcept { return reinterpret_cast<std::byte*>(offset); }
+  [[nodiscard]] std::byte* at() const noexcept { return address_of(offset); }
 };
 
 /// As many allocations as there are blocks, within a budget: `region`'s interface as far as
