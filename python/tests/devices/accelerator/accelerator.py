@@ -145,21 +145,6 @@ def set_schedule(seed: int, laziness: float = 0.9) -> None:
     _native.set_schedule(seed, laziness)
 
 
-def move(module: torch.nn.Module, device: str = NAME) -> torch.nn.Module:
-    """`module.to(device)` that leaves parameters tied that are one tensor.
-
-    PyTorch replaces parameters instead of their data when a module moves to a device that it
-    doesn't know, and makes one new parameter for each place that names it.
-    """
-    future = torch.__future__
-    before = future.get_swap_module_params_on_conversion()
-    future.set_swap_module_params_on_conversion(True)
-    try:
-        return module.to(device)
-    finally:
-        future.set_swap_module_params_on_conversion(before)
-
-
 def load(folder: Path | None = None) -> types.ModuleType:
     """Builds and registers the device, once in a process; gives `torch.simulated`.
 
