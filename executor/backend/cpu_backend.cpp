@@ -54,6 +54,26 @@ kernel bn_kernel(operator_type type, const bn_shape& s) {
         bn_forward(a.pool, s, in(a, 0), in(a, 1), in(a, 2), out(a, 0), out(a, 1), out(a, 2),
                    update(a, 0), update(a, 1), a.workspace);
       };
+    case operator_type::bn_relu_forward:
+      return [s](const kernel_args& a) {
+        bn_relu_forward(a.pool, s, in(a, 0), in(a, 1), in(a, 2), out(a, 0), out(a, 1), out(a, 2),
+                        update(a, 0), update(a, 1), a.workspace);
+      };
+    case operator_type::bn_relu_backward:
+      return [s](const kernel_args& a) {
+        bn_relu_backward(a.pool, s, in(a, 0), in(a, 1), in(a, 2), in(a, 3), in(a, 4), in(a, 5),
+                         out(a, 0), out(a, 1), out(a, 2), a.workspace);
+      };
+    case operator_type::bn_add_relu_forward:
+      return [s](const kernel_args& a) {
+        bn_add_relu_forward(a.pool, s, in(a, 0), in(a, 1), in(a, 2), in(a, 3), out(a, 0), out(a, 1),
+                            out(a, 2), update(a, 0), update(a, 1), a.workspace);
+      };
+    case operator_type::bn_add_relu_backward:
+      return [s](const kernel_args& a) {
+        bn_add_relu_backward(a.pool, s, in(a, 0), in(a, 1), in(a, 2), in(a, 3), in(a, 4), in(a, 5),
+                             out(a, 0), out(a, 1), out(a, 2), out(a, 3), a.workspace);
+      };
     case operator_type::bn_inference:
       return [s](const kernel_args& a) {
         bn_inference(a.pool, s, in(a, 0), in(a, 1), in(a, 2), in(a, 3), in(a, 4), out(a, 0));
@@ -174,8 +194,13 @@ std::size_t workspace_of(const node& n, int threads) {
     case operator_type::conv_backward_filter:
       return conv_backward_filter_workspace(std::get<conv_shape>(n.shape), threads);
     case operator_type::bn_forward:
+    case operator_type::bn_relu_forward:
+    case operator_type::bn_add_relu_forward:
       return bn_forward_workspace(std::get<bn_shape>(n.shape), threads);
+    case operator_type::bn_relu_backward:
+      return bn_relu_backward_workspace(std::get<bn_shape>(n.shape), threads);
     case operator_type::bn_backward:
+    case operator_type::bn_add_relu_backward:
       return bn_backward_workspace(std::get<bn_shape>(n.shape), threads);
     default:
       return 0;

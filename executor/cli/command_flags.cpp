@@ -24,6 +24,9 @@ void describe(command_line& given) {
   given.flag("--tf32",
              "cuda: let tensor cores round what convolutions and products read to 10\n"
              "bits (default: float32 throughout)");
+  given.value("--fuse", "on|off",
+              "one operator for a batch norm with the addition and the ReLU behind it:\n"
+              "the same results, fewer bytes moved (default: on with a GPU, off on a CPU)");
   given.value("--kernels", "WHOSE",
               "cuda: cudnn (default where it was found) or own: convolutions of ours,\n"
               "slower, for comparison");

@@ -68,6 +68,7 @@ struct train_options {
   bool virtual_memory = false;
   bytes workspace_cap{256_MiB};
   bool overlap = true;
+  std::optional<bool> fuse;  ///< batch norms with what is behind them; absent: on a GPU
 
   std::uint64_t steps = 10;       ///< 0 when `epochs` counts; parse_options: 3 with find_budget
   std::uint64_t epochs = 0;       ///< 0 when `steps` counts

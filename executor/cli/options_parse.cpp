@@ -247,6 +247,7 @@ bool second_of(const command_flags& given, const char* flag, std::string_view fi
 }
 
 void read_device(const command_flags& given, train_options& options) {
+  if (given.has("--fuse")) options.fuse = !second_of(given, "--fuse", "on", "off");
   options.device = device_choice::automatic;
   if (given.has("--device")) {
     const std::string_view text = given.text("--device");

@@ -79,6 +79,31 @@ void bn_backward(thread_pool&, const bn_shape&, const float* x, const float* dy,
                  const float* save_mean, const float* save_invstd, float* dx, float* dgamma,
                  float* dbeta, std::byte* workspace);
 
+/// Batch norm with what follows it in a residual network, in one pass over memory less or two: the
+/// same bits as bn_forward, then add, then relu_forward, and as relu_backward, then bn_backward.
+/// Workspaces are larger than theirs.
+std::size_t bn_relu_backward_workspace(const bn_shape&, int threads);
+/// y = max(bn(x), 0); else as bn_forward, whose workspace it takes.
+void bn_relu_forward(thread_pool&, const bn_shape&, const float* x, const float* gamma,
+                     const float* beta, float* y, float* save_mean, float* save_invstd,
+                     float* running_mean, float* running_var, std::byte* workspace);
+/// Where the ReLU let through is computed again from x, so y need not be kept.
+void bn_relu_backward(thread_pool&, const bn_shape&, const float* x, const float* dy,
+                      const float* gamma, const float* beta, const float* save_mean,
+                      const float* save_invstd, float* dx, float* dgamma, float* dbeta,
+                      std::byte* workspace);
+/// y = max(bn(x) + residual, 0); else as bn_forward, whose workspace it takes.
+void bn_add_relu_forward(thread_pool&, const bn_shape&, const float* x, const float* gamma,
+                         const float* beta, const float* residual, float* y, float* save_mean,
+                         float* save_invstd, float* running_mean, float* running_var,
+                         std::byte* workspace);
+/// dresidual = dy where y > 0, else 0; dx, dgamma and dbeta are bn_backward's of that, whose
+/// workspace it takes.
+void bn_add_relu_backward(thread_pool&, const bn_shape&, const float* x, const float* dy,
+                          const float* y, const float* gamma, const float* save_mean,
+                          const float* save_invstd, float* dx, float* dresidual, float* dgamma,
+                          float* dbeta, std::byte* workspace);
+
 void relu_forward(thread_pool&, std::size_t n, const float* x, float* y);
 /// dx = dy where y > 0, else 0.
 void relu_backward(thread_pool&, std::size_t n, const float* y, const float* dy, float* dx);

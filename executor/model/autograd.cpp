@@ -16,7 +16,10 @@ std::string layer_of(const node& n) {
 // Where a node's differentiable inputs end: labels and running statistics have no gradient.
 std::size_t differentiable_inputs(const node& n) {
   switch (n.type) {
+    case operator_type::bn_add_relu_forward:
+      return 4;
     case operator_type::bn_forward:
+    case operator_type::bn_relu_forward:
     case operator_type::linear_forward:
       return 3;
     case operator_type::conv_forward:
@@ -107,6 +110,15 @@ class differentiator {
       case operator_type::bn_forward:
         emit(layer + ".backward", operator_type::bn_backward, n,
              {n.inputs[0], dy, n.inputs[1], n.outputs[1], n.outputs[2]}, n.inputs);
+        break;
+      case operator_type::bn_relu_forward:
+        emit(layer + ".backward", operator_type::bn_relu_backward, n,
+             {n.inputs[0], dy, n.inputs[1], n.inputs[2], n.outputs[1], n.outputs[2]}, n.inputs);
+        break;
+      case operator_type::bn_add_relu_forward:
+        emit(layer + ".backward", operator_type::bn_add_relu_backward, n,
+             {n.inputs[0], dy, n.outputs[0], n.inputs[1], n.outputs[1], n.outputs[2]},
+             {n.inputs[0], n.inputs[3], n.inputs[1], n.inputs[2]});
         break;
       case operator_type::relu_forward:
         emit(layer + ".backward", operator_type::relu_backward, n, {n.outputs[0], dy}, n.inputs);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "model/autograd.hpp"
+#include "model/fuse.hpp"
 
 namespace delta::executor {
 namespace {
@@ -196,8 +197,9 @@ const std::vector<int>& builder::shape(value_id v) const {
   return graph_.values.at(std::size_t(v)).shape;
 }
 
-graph builder::finish(const hyper_parameters& hyper) && {
+graph builder::finish(const hyper_parameters& hyper, fusion f) && {
   *graph_.hyper = hyper;
+  if (purpose_ == purpose::training && f == fusion::batch_norm) graph_ = fused(graph_);
   if (purpose_ == purpose::training) differentiate(graph_, graph_.loss);
   validate(graph_);
   return std::move(graph_);

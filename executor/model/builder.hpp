@@ -12,6 +12,9 @@ namespace delta::executor {
 /// the running statistics and end with the loss.
 enum class purpose { training, inference };
 
+/// Whether operators stand alone, or a batch norm takes in the addition and the ReLU behind it.
+enum class fusion { none, batch_norm };
+
 /// Builds one graph. Each layer takes its name ("layer1.0.conv1"), under which its parameters
 /// (".weight", ".bias"), output (".output") and operator (".forward") go, creates what it needs and
 /// returns its output. Shapes that do not fit throw std::invalid_argument, naming the layer.
@@ -47,9 +50,10 @@ class builder {
   /// NHWC extents of a value made so far.
   [[nodiscard]] const std::vector<int>& shape(value_id v) const;
 
-  /// For training, appends the backward pass from the loss; validates. A backend binds the kernels.
-  /// The builder is spent.
-  [[nodiscard]] graph finish(const hyper_parameters& = {}) &&;
+  /// For training, fuses batch norms with what is behind them where that is asked for (fuse.hpp),
+  /// and appends the backward pass from the loss; validates. A backend binds the kernels. The
+  /// builder is spent.
+  [[nodiscard]] graph finish(const hyper_parameters& = {}, fusion = fusion::none) &&;
 
  private:
   value_id activation(const std::string& name, std::vector<int> shape);

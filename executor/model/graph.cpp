@@ -9,12 +9,16 @@
 namespace delta::executor {
 namespace {
 
-constexpr std::array<std::string_view, 22> type_names = {"conv_forward",
+constexpr std::array<std::string_view, 26> type_names = {"conv_forward",
                                                          "conv_backward_data",
                                                          "conv_backward_filter",
                                                          "bn_forward",
                                                          "bn_inference",
                                                          "bn_backward",
+                                                         "bn_relu_forward",
+                                                         "bn_relu_backward",
+                                                         "bn_add_relu_forward",
+                                                         "bn_add_relu_backward",
                                                          "relu_forward",
                                                          "relu_backward",
                                                          "add",
@@ -41,6 +45,14 @@ double operations_per_element(operator_type type) {
       return 7;  // two moments, then scale and shift
     case operator_type::bn_backward:
       return 9;  // two sums, then dx
+    case operator_type::bn_relu_forward:
+      return 8;
+    case operator_type::bn_add_relu_forward:
+      return 9;
+    case operator_type::bn_relu_backward:
+      return 12;  // as bn_backward, and the gate, computed again
+    case operator_type::bn_add_relu_backward:
+      return 10;
     case operator_type::bn_inference:
       return 2;
     case operator_type::softmax_cross_entropy_forward:

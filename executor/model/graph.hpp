@@ -61,6 +61,11 @@ enum class operator_type {
   bn_forward,                     // x, gamma, beta -> y, save_mean, save_invstd; running_mean, _var
   bn_inference,                   // x, gamma, beta, running_mean, running_var -> y
   bn_backward,                    // x, dy, gamma, save_mean, save_invstd -> dx, dgamma, dbeta
+  bn_relu_forward,                // as bn_forward
+  bn_relu_backward,               // x, dy, gamma, beta, save_mean, save_invstd -> dx, dgamma, dbeta
+  bn_add_relu_forward,            // x, gamma, beta, residual -> and updates as bn_forward
+  bn_add_relu_backward,           // x, dy, y, gamma, save_mean, save_invstd
+                                  //   -> dx, dresidual, dgamma, dbeta
   relu_forward,                   // x -> y
   relu_backward,                  // y, dy -> dx
   add,                            // a, b -> y

@@ -69,7 +69,7 @@ graph head(builder b, value_id x, value_id labels, const model_options& o) {
   x = b.dropout("dropout", b.global_avg_pool("avgpool", x), o.dropout);
   const value_id logits = b.linear("fc", x, o.classes);
   b.softmax_cross_entropy("loss", logits, labels);
-  return std::move(b).finish(o.hyper);
+  return std::move(b).finish(o.hyper, o.fuse);
 }
 
 // 7x7 stem and 3x3 max pooling of stride 2 each, four stages from width 64 up.

@@ -18,6 +18,7 @@ struct model_options {
   purpose what = purpose::training;
   double dropout = 0;  ///< probability, before the last linear layer
   hyper_parameters hyper = {};
+  fusion fuse = fusion::none;
 };
 
 /// CIFAR's ResNet-20 (He et al. 2016, section 4.2): 3x3 stem of 16 channels, three stages of three

@@ -93,6 +93,7 @@ void each_field(auto& r, auto&& visit)
   visit("moved_bytes", r.moved_bytes);
   visit("learned", r.learned);
   visit("virtual_clock", r.virtual_clock);
+  visit("fused", r.fused);
   visit("copy_rate", r.copy_rate);
   visit("copy_threads", r.copy_threads);
   visit("max_overhead", r.max_overhead);

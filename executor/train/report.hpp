@@ -98,6 +98,7 @@ struct train_report {
   std::optional<learned_report> learned;  ///< absent: the policy does not learn
 
   bool virtual_clock = false;
+  std::optional<bool> fused;        ///< batch norms with the additions and ReLUs behind them
   std::optional<double> copy_rate;  ///< bytes per second each way, where throttled
   std::optional<int> copy_threads;  ///< of the host's; 0: those that compute copied
 

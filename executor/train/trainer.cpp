@@ -48,7 +48,8 @@ model_options model_of(const train_options& o, int channels, int classes) {
                     .beta1 = float(o.beta1),
                     .beta2 = float(o.beta2),
                     .epsilon = float(o.epsilon),
-                    .seed = o.seed}};
+                    .seed = o.seed},
+          .fuse = o.fuse.value_or(on_gpu(o)) ? fusion::batch_norm : fusion::none};
 }
 
 train_report describe(const train_options& o) {
@@ -63,6 +64,7 @@ train_report describe(const train_options& o) {
   r.steps = o.steps;
   r.policy = o.policy;
   r.virtual_clock = o.virtual_clock;
+  r.fused = o.fuse.value_or(on_gpu(o));
   if (o.copy_rate > 0) r.copy_rate = o.copy_rate;
   return r;
 }

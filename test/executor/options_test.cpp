@@ -84,6 +84,7 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK_FALSE(o.virtual_memory);
   CHECK(o.workspace_cap == bytes{256u << 20});
   CHECK(o.overlap);
+  CHECK_FALSE(o.fuse);
   CHECK(o.json.empty());
   CHECK(o.timeline.empty());
   CHECK(o.decisions.empty());
