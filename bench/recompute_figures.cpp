@@ -24,6 +24,7 @@
 #include "delta/storage/simulated.hpp"
 #include "dense_machine.hpp"
 #include "dense_program.hpp"
+#include "gpu_roofline.hpp"
 #include "placed_steps.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_runs.hpp"
@@ -427,6 +428,25 @@ recomputed deciding_page(trace_folder&) {
   return r;
 }
 
+// --- gpu_predicted.md: ResNet-50 at a GPU's roofline
+// -----------------------------------------------
+
+recomputed gpu_predicted_page(trace_folder&) {
+  recomputed r;
+  constexpr int batch = 128;
+  const trace steps = roofline_steps(roofline_model(batch, fusion::batch_norm), digested_gpu, true,
+                                     roofline_step_count);
+  for (const std::string_view policy : roofline_policies) {
+    const std::vector<std::string> cells = roofline_row(steps, policy, r.exact);
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      r.cells.push_back({.table = "| GPU | policy | 60 % |",
+                         .row = {std::string(digested_gpu.name), in_backticks(std::string(policy))},
+                         .column = std::to_string(roofline_percents[i]) + " %",
+                         .printed = cells[i]});
+  }
+  return r;
+}
+
 }  // namespace
 
 const subject& trace_folder::operator[](const std::string& name) {
@@ -466,7 +486,13 @@ std::span<const page> pages() noexcept {
            {},
            false,
            true,
-           scale_page}};
+           scale_page},
+      page{"gpu_predicted",
+           "build/release/bin/gpu_predicted > docs/results/gpu_predicted.md",
+           {},
+           false,
+           true,
+           gpu_predicted_page}};
   return all;
 }
 
