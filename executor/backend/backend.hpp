@@ -41,6 +41,7 @@ struct cpu_backend_options {
   int threads = 1;
   double copy_rate = 0;                 ///< as cpu_options
   std::optional<int> copy_threads = 2;  ///< likewise; absent: measured, and the better way is taken
+  bool overlap = true;                  ///< false: copies are waited for at once
 };
 std::unique_ptr<backend> make_cpu_backend(const cpu_backend_options&);
 

@@ -19,8 +19,10 @@ std::unique_ptr<backend> choose_backend(const train_options& o,
     // Under a virtual clock nothing depends on real copies, and without a policy nothing is copied.
     std::optional<int> copiers = o.copy_threads;
     if (o.virtual_clock || o.policy == "unmanaged") copiers = copiers.value_or(2);
-    return make_cpu_backend(
-        {.threads = o.threads, .copy_rate = o.copy_rate, .copy_threads = copiers});
+    return make_cpu_backend({.threads = o.threads,
+                             .copy_rate = o.copy_rate,
+                             .copy_threads = copiers,
+                             .overlap = o.overlap});
   }
   return make_cuda_backend({.tf32 = o.tf32,
                             .cudnn = o.cudnn,

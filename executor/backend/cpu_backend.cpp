@@ -244,7 +244,7 @@ class cpu_backend final : public backend {
       const copy_behaviour& way = o.copy_threads == 0 ? ways_->caller : ways_->threads;
       o.expected_rate = way.rate, o.burden = way.burden;
     }
-    return std::make_unique<cpu_machine>(o);
+    return std::make_unique<cpu_machine>(o, options_.overlap);
   }
   [[nodiscard]] std::uint64_t granularity() const override { return cpu_granularity; }
   [[nodiscard]] std::string_view kind() const override { return "cpu"; }

@@ -37,7 +37,8 @@ void describe(command_line& given) {
               "cuda: plain (default): one cudaMalloc, or vmm: one range of the driver's\n"
               "virtual memory API");
   given.flag("--no-overlap",
-             "cuda: copy on the stream that computes, to measure what overlap gains");
+             "wait for each copy (cuda: copy on the stream that computes), to measure what\n"
+             "overlap gains");
 
   given.group("For how long, and how");
   given.value("--steps", "N",

@@ -63,11 +63,11 @@ struct train_options {
   int batch = 32;  ///< images per step
 
   device_choice device = device_choice::cpu;  ///< parse_options: automatic
-  bool tf32 = false;                          ///< cuda: as cuda_backend_options, these five
+  bool tf32 = false;                          ///< cuda: as cuda_backend_options, these four
   bool cudnn = true;
   bool virtual_memory = false;
   bytes workspace_cap{256_MiB};
-  bool overlap = true;
+  bool overlap = true;       ///< of copies with operators
   std::optional<bool> fuse;  ///< batch norms with what is behind them; absent: on a GPU
 
   std::uint64_t steps = 10;       ///< 0 when `epochs` counts; parse_options: 3 with find_budget

@@ -259,8 +259,7 @@ void read_device(const command_flags& given, train_options& options) {
       reject("--device", "unknown device " + in_quotes(text), "auto, cpu, cuda");
   }
   narrow(given, options.device, {"--threads", "--copy-rate", "--copy-threads"}, device_choice::cpu);
-  narrow(given, options.device,
-         {"--tf32", "--kernels", "--arena", "--no-overlap", "--workspace-cap"},
+  narrow(given, options.device, {"--tf32", "--kernels", "--arena", "--workspace-cap"},
          device_choice::cuda);
   options.tf32 = given.has("--tf32");
   options.cudnn = !second_of(given, "--kernels", "cudnn", "own");

@@ -15,13 +15,16 @@ namespace delta::executor {
 /// themselves, and nothing is copied.
 class cpu_machine : public machine {
  public:
-  explicit cpu_machine(const cpu_options& o) : device_(o) {}
+  /// `overlap`: false: each copy is over when copy() returns; to measure what overlap gains.
+  explicit cpu_machine(const cpu_options& o, bool overlap = true) : device_(o), overlap_(overlap) {}
 
   std::byte* device_memory(bytes n) override { return device_.device_memory(n); }
   std::byte* host_memory(bytes n) override { return device_.host_memory(n); }
   stamp copy(direction d, std::byte* to, const std::byte* from, bytes n,
              const fence& after) override {
-    return device_.copy(d, to, from, n, after);
+    const stamp s = device_.copy(d, to, from, n, after);
+    if (!overlap_) device_.wait(s);
+    return s;
   }
   void begin(const fence& after) override { device_.begin(after); }
   void move(std::byte* to, const std::byte* from, bytes n) override { device_.move(to, from, n); }
@@ -56,6 +59,7 @@ class cpu_machine : public machine {
 
  private:
   cpu_device device_;
+  bool overlap_;
 };
 
 }  // namespace delta::executor

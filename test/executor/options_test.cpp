@@ -408,6 +408,8 @@ TEST_CASE("the device: as asked for, or as the other flags need it") {
   CHECK(o.virtual_memory);
   CHECK_FALSE(o.overlap);
   CHECK(o.workspace_cap == bytes{1u << 30});
+  CHECK_FALSE(options({"--device", "cpu", "--no-overlap"}).overlap);
+  CHECK(options({"--no-overlap"}).device == device_choice::automatic);
   CHECK(options({"--tf32"}).device == device_choice::cuda);
   CHECK_FALSE(options({"--kernels", "own"}).cudnn);
   CHECK_FALSE(options({"--arena", "plain"}).virtual_memory);
@@ -415,12 +417,8 @@ TEST_CASE("the device: as asked for, or as the other flags need it") {
 
 TEST_CASE("the device: what does not go together is refused") {
   CHECK(refusal({"--device", "tpu"}) == "--device: unknown device 'tpu'; allowed: auto, cpu, cuda");
-  for (const std::vector<std::string>& flag :
-       std::vector<std::vector<std::string>>{{"--tf32"},
-                                             {"--kernels", "own"},
-                                             {"--arena", "vmm"},
-                                             {"--no-overlap"},
-                                             {"--workspace-cap", "1MiB"}}) {
+  for (const std::vector<std::string>& flag : std::vector<std::vector<std::string>>{
+           {"--tf32"}, {"--kernels", "own"}, {"--arena", "vmm"}, {"--workspace-cap", "1MiB"}}) {
     std::vector<std::string> words{"--device", "cpu"};
     words.insert(words.end(), flag.begin(), flag.end());
     CHECK(refusal(words) ==
