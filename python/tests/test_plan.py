@@ -65,6 +65,13 @@ def test_machines() -> None:
         (lambda a: a[:1].expand(512, 512) * 1, "elementwise", 512 * 512, 513 * 512 * 4),
         (lambda a: a.sum(), "reduction", 512 * 512, 512 * 512 * 4 + 4),
         (lambda a: a[torch.zeros(7, dtype=torch.int64)], "embedding", 0, 56 + 2 * 7 * 512 * 4),
+        # Its running statistics are changed in place, what it normalised is new.
+        (
+            lambda a: nn.functional.batch_norm(a, torch.zeros(512), torch.ones(512), training=True),
+            "normalisation",
+            512 * 512,
+            2 * 512 * 512 * 4 + 6 * 512 * 4,
+        ),
     ],
 )
 def test_roofline(work, kind: str, flops: int, moved: int) -> None:

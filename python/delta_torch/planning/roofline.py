@@ -91,13 +91,17 @@ class Roofline:
             in_place = any(op.written)
             rest = sum(read) - largest
             return 2 * rest if in_place else rest + min(largest, results) + results
-        written = 0
-        if any(op.written):
-            for place, value in enumerate(args):
-                if place < len(op.written) and op.written[place]:
-                    written += sum(_size(t) for t in tensors_in(value))
-            results = 0  # they are the arguments
-        return sum(read) + written + results
+        changed = [
+            t
+            for place, value in enumerate(args)
+            if place < len(op.written) and op.written[place]
+            for t in tensors_in(value)
+        ]
+        # What it gives back may be what it changed: an addition in place. Or not: a batch norm
+        # changes running statistics.
+        theirs = {t.untyped_storage()._cdata for t in changed}
+        fresh = [t for t in made if t.untyped_storage()._cdata not in theirs]
+        return sum(read) + sum(_size(t) for t in (*changed, *fresh))
 
 
 def _flop_formulas() -> dict[Any, Any]:
