@@ -111,6 +111,7 @@ struct normalise_by_running_functor {
 
 /// The gradient of batch norm's output, where nothing else comes behind it.
 struct plain_gradient {
+  static constexpr std::size_t rows_at_once = 2;
   const float* dy;
 
   template <int V>
@@ -152,6 +153,7 @@ struct scale_in_memory {
 /// Behind batch norm is a ReLU, whose result is not at hand: it is what the forward pass computed.
 template <class Scale>
 struct relu_gradient {
+  static constexpr std::size_t rows_at_once = 1;  // two would spill registers
   const float *dy, *beta;
   Scale scale;
 
@@ -179,6 +181,7 @@ struct relu_gradient {
 /// Behind batch norm are an addition and a ReLU with the result y: what passes is the residual's
 /// gradient, too, and is written on the way.
 struct add_and_relu_gradient {
+  static constexpr std::size_t rows_at_once = 1;  // two would spill registers
   const float *dy, *y;
   float* dresidual;
 

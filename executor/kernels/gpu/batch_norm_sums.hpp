@@ -88,7 +88,10 @@ struct part_sums {
         }
         row += rows * step;
       };
+      // Not unrolled any further: the registers would not do.
+      DELTA_GPU_ROLLED
       while (row + (Source::rows_at_once - 1) * step < stop) add(row_count<Source::rows_at_once>{});
+      DELTA_GPU_ROLLED
       while (row < stop) add(row_count<1>{});
       for (int j = 0; j < V; ++j) {
         total[j].first += double(first[j]);
@@ -140,7 +143,7 @@ struct moment_source {
 /// output.
 template <class Gradient>
 struct gradient_source {
-  static constexpr std::size_t rows_at_once = 2;
+  static constexpr std::size_t rows_at_once = Gradient::rows_at_once;
   const float *x, *mean;
   Gradient dy;
 
