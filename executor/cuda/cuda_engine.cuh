@@ -65,9 +65,13 @@ __global__ void __launch_bounds__(block_lanes) block_kernel(F f) {
   block_body(cuda_threads{}, scratch, f);
 }
 
-/// At most 64 registers to a thread: a thousand threads and more fit on a multiprocessor.
+/// How many blocks are to fit on a multiprocessor: a thousand threads of 64 registers, where a
+/// thread loads packs and has as many sums, or half as many again.
+template <class Team>
+constexpr unsigned blocks_to_fit = unsigned((Team::threads > 256 ? 1536 : 1024) / Team::threads);
+
 template <class R>
-__global__ void __launch_bounds__(R::team::threads, 1024 / R::team::threads)
+__global__ void __launch_bounds__(R::team::threads, blocks_to_fit<typename R::team>)
     column_kernel(column_cut cut, std::size_t columns, R r) {
   __shared__ column_scratch<R> scratch;
   column_body(cuda_threads{}, scratch, cut, columns, r);
