@@ -48,6 +48,7 @@ std::unique_ptr<backend> make_cpu_backend(const cpu_backend_options&);
 struct cuda_backend_options {
   bool tf32 = false;             ///< tensor cores on rounded inputs in convolutions and products
   bool cudnn = true;             ///< where it was found; false: our own kernels
+  bool cudnn_norm = false;       ///< batch norm by cuDNN, too, where it takes the shape
   bool virtual_memory = false;   ///< the arena from the driver's virtual memory API
   bytes workspace_cap{256_MiB};  ///< for any one operator: algorithms that need more are not taken
   bool overlap = true;  ///< false: copies on the compute stream; to measure what overlap gains

@@ -26,6 +26,7 @@ std::unique_ptr<backend> choose_backend(const train_options& o,
   }
   return make_cuda_backend({.tf32 = o.tf32,
                             .cudnn = o.cudnn,
+                            .cudnn_norm = o.cudnn_norm,
                             .virtual_memory = o.virtual_memory,
                             .workspace_cap = o.workspace_cap,
                             .overlap = o.overlap,

@@ -30,6 +30,9 @@ void describe(command_line& given) {
   given.value("--kernels", "WHOSE",
               "cuda: cudnn (default where it was found) or own: convolutions of ours,\n"
               "slower, for comparison");
+  given.value("--batch-norm", "WHOSE",
+              "cuda: batch norm by kernels that are own (default) or cudnn's, for\n"
+              "comparison; not with --kernels own");
   given.value("--workspace-cap", "SIZE",
               "cuda: convolutions take no more workspace than that, also where more\n"
               "would make them faster (default 256MiB)");

@@ -63,8 +63,9 @@ struct train_options {
   int batch = 32;  ///< images per step
 
   device_choice device = device_choice::cpu;  ///< parse_options: automatic
-  bool tf32 = false;                          ///< cuda: as cuda_backend_options, these four
+  bool tf32 = false;                          ///< cuda: as cuda_backend_options, these five
   bool cudnn = true;
+  bool cudnn_norm = false;
   bool virtual_memory = false;
   bytes workspace_cap{256_MiB};
   bool overlap = true;       ///< of copies with operators

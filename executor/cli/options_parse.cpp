@@ -259,10 +259,14 @@ void read_device(const command_flags& given, train_options& options) {
       reject("--device", "unknown device " + in_quotes(text), "auto, cpu, cuda");
   }
   narrow(given, options.device, {"--threads", "--copy-rate", "--copy-threads"}, device_choice::cpu);
-  narrow(given, options.device, {"--tf32", "--kernels", "--arena", "--workspace-cap"},
+  narrow(given, options.device,
+         {"--tf32", "--kernels", "--batch-norm", "--arena", "--workspace-cap"},
          device_choice::cuda);
   options.tf32 = given.has("--tf32");
   options.cudnn = !second_of(given, "--kernels", "cudnn", "own");
+  options.cudnn_norm = second_of(given, "--batch-norm", "own", "cudnn");
+  if (options.cudnn_norm && !options.cudnn)
+    reject("--batch-norm", "cudnn given with --kernels own", "--batch-norm own");
   options.virtual_memory = second_of(given, "--arena", "plain", "vmm");
   options.overlap = !given.has("--no-overlap");
   if (given.has("--workspace-cap"))

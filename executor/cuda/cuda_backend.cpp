@@ -134,7 +134,7 @@ class cuda_backend final : public backend {
         auto found = cudnn_convolution(cudnn_, {options_.tf32, options_.workspace_cap}, n.type, *s);
         if (found) return *std::move(found);
       }
-      if (const auto* s = std::get_if<bn_shape>(&n.shape)) {
+      if (const auto* s = std::get_if<bn_shape>(&n.shape); s && options_.cudnn_norm) {
         auto found = cudnn_batch_norm(cudnn_, n.type, *s, g[n.inputs[0]].shape);
         if (found) return *std::move(found);
       }

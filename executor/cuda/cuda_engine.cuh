@@ -17,6 +17,7 @@
 #include "cuda/cuda_handles.hpp"
 #include "cuda/launch_check.hpp"
 #include "device/cuda_error.hpp"
+#include "kernels/gpu/bodies.hpp"
 #include "kernels/gpu/engine.hpp"
 
 namespace delta::executor::gpu {
@@ -46,58 +47,34 @@ class workspace_allocator {
   std::size_t left_ = 0;
 };
 
-/// A team of block_lanes threads; all of them make every call.
-struct cuda_block {
-  /// join over value(j), j < n: each lane its own j's in order, then the lanes in a tree.
-  template <class T, class F, class Join>
-  __device__ T reduce(std::size_t n, T identity, const F& value, const Join& join) {
-    __shared__ T partial[block_lanes];
-    T mine = identity;
-    for (std::size_t j = threadIdx.x; j < n; j += block_lanes) mine = join(mine, value(j));
-    partial[threadIdx.x] = mine;
-    __syncthreads();
-    for (unsigned half = block_lanes / 2; half > 0; half /= 2) {
-      if (threadIdx.x < half) {
-        partial[threadIdx.x] = join(partial[threadIdx.x], partial[threadIdx.x + half]);
-      }
-      __syncthreads();
-    }
-    const T total = partial[0];
-    __syncthreads();  // `partial` may be written again from here on
-    return total;
-  }
-  template <class F>
-  __device__ void each(std::size_t n, const F& f) {
-    for (std::size_t j = threadIdx.x; j < n; j += block_lanes) f(j);
+/// A CUDA thread block, as kernels/gpu/bodies.hpp takes it.
+struct cuda_threads {
+  __device__ static std::size_t x() { return threadIdx.x; }
+  __device__ static std::size_t y() { return threadIdx.y; }
+  __device__ static std::size_t block_x() { return blockIdx.x; }
+  __device__ static std::size_t block_y() { return blockIdx.y; }
+  template <barrier>
+  __device__ static void wait() {
     __syncthreads();
   }
 };
 
 template <class F>
 __global__ void __launch_bounds__(block_lanes) block_kernel(F f) {
-  cuda_block block;
-  f(block, std::size_t(blockIdx.x));
+  __shared__ block_scratch scratch;
+  block_body(cuda_threads{}, scratch, f);
 }
 
+/// How many blocks are to fit on a multiprocessor: a thousand threads of 64 registers, where a
+/// thread loads packs and has as many sums, or half as many again.
+template <class Team>
+constexpr unsigned blocks_to_fit = unsigned((Team::threads > 256 ? 1536 : 1024) / Team::threads);
+
 template <class R>
-__global__ void __launch_bounds__(column_width* column_lanes)
+__global__ void __launch_bounds__(R::team::threads, blocks_to_fit<typename R::team>)
     column_kernel(column_cut cut, std::size_t columns, R r) {
-  using state = decltype(r.collect(0, 0, 1, 1));
-  __shared__ state states[column_lanes][column_width];
-  const unsigned lane = threadIdx.y, x = threadIdx.x;
-  const std::size_t column = std::size_t(blockIdx.x) * column_width + x, part = blockIdx.y;
-  const bool mine = column < columns;
-  if (mine) {
-    const std::size_t first = part * cut.rows_per_part;
-    const std::size_t left = cut.rows - first;
-    const std::size_t end = first + (left < cut.rows_per_part ? left : cut.rows_per_part);
-    states[lane][x] = r.collect(column, first + lane, column_lanes, end);
-  }
-  for (unsigned half = column_lanes / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (mine && lane < half) states[lane][x] = r.join(states[lane][x], states[lane + half][x]);
-  }
-  if (mine && lane == 0) r.finish(part, column, states[0][x]);
+  __shared__ column_scratch<R> scratch;
+  column_body(cuda_threads{}, scratch, cut, columns, r);
 }
 
 class cuda_engine {
@@ -118,8 +95,9 @@ class cuda_engine {
 
   template <class R>
   void columns(const column_cut& cut, std::size_t columns, const R& r) const {
-    const dim3 grid(unsigned(divided_up(columns, column_width)), unsigned(cut.parts));
-    column_kernel<<<grid, dim3(column_width, column_lanes), 0, stream()>>>(cut, columns, r);
+    using team = typename R::team;
+    const dim3 grid(unsigned(divided_up(columns, team::width)), unsigned(cut.parts));
+    column_kernel<<<grid, dim3(team::width, team::lanes), 0, stream()>>>(cut, columns, r);
     check_launch("column_kernel");
   }
 

@@ -13,7 +13,9 @@ using gpu::out;
 using gpu::update;
 
 constexpr float one = 1.0f, zero = 0.0f;
-constexpr cudnnBatchNormMode_t mode = CUDNN_BATCHNORM_SPATIAL;
+/// The mode that has kernels for NHWC: with SPATIAL cuDNN walks by strides, a block per channel.
+constexpr cudnnBatchNormMode_t mode = CUDNN_BATCHNORM_SPATIAL_PERSISTENT;
+constexpr cudnnBatchNormOps_t ops = CUDNN_BATCHNORM_OPS_BN;
 
 struct plan {
   std::shared_ptr<cudnn_handle> handle;
@@ -23,22 +25,23 @@ struct plan {
       : handle(std::move(h)), x(image[0], image[1], image[2], image[3]), channel(x, mode) {}
 };
 
-/// Asks, without running anything, whether cuDNN takes this shape and layout in the mode that keeps
-/// nothing between the passes: the graph has no place for a reserve.
-bool taken(const plan& p, bool backward) {
+/// The workspace, asked for without running anything; nothing where cuDNN does not take this shape
+/// and layout, or would keep something between the passes: the graph has no place for a reserve.
+std::optional<std::size_t> workspace_of(const plan& p, bool backward) {
   const cudnnHandle_t h = p.handle->get();
   std::size_t workspace = 0, reserve = 0;
   const auto status =
-      backward
-          ? cudnnGetBatchNormalizationBackwardExWorkspaceSize(h, mode, CUDNN_BATCHNORM_OPS_BN, p.x,
-                                                              nullptr, p.x, nullptr, p.x, p.channel,
-                                                              nullptr, &workspace)
-          : cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
-                h, mode, CUDNN_BATCHNORM_OPS_BN, p.x, nullptr, p.x, p.channel, nullptr, &workspace);
-  return status == CUDNN_STATUS_SUCCESS &&
-         cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
-             h, mode, CUDNN_BATCHNORM_OPS_BN, nullptr, p.x, &reserve) == CUDNN_STATUS_SUCCESS &&
-         workspace == 0 && reserve == 0;
+      backward ? cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+                     h, mode, ops, p.x, nullptr, p.x, nullptr, p.x, p.channel, nullptr, &workspace)
+               : cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+                     h, mode, ops, p.x, nullptr, p.x, p.channel, nullptr, &workspace);
+  if (status != CUDNN_STATUS_SUCCESS ||
+      cudnnGetBatchNormalizationTrainingExReserveSpaceSize(h, mode, ops, nullptr, p.x, &reserve) !=
+          CUDNN_STATUS_SUCCESS ||
+      reserve != 0) {
+    return {};
+  }
+  return workspace;
 }
 
 }  // namespace
@@ -48,36 +51,30 @@ std::optional<bound_operator> cudnn_batch_norm(const std::shared_ptr<cudnn_handl
                                                const std::vector<int>& image) {
   // One row has no unbiased variance: cuDNN divides by zero where we divide by one.
   if (image.size() != 4 || s.rows < 2 || double(s.epsilon) < CUDNN_BN_MIN_EPSILON) return {};
+  if (type != operator_type::bn_forward && type != operator_type::bn_backward) return {};
   const auto p = std::make_shared<plan>(handle, image);
-  if (!taken(*p, type == operator_type::bn_backward)) return {};
-  switch (type) {
-    case operator_type::bn_forward:
-      return bound_operator{
-          0, [p, s](const kernel_args& a) {
-            check(cudnnBatchNormalizationForwardTraining(
-                      p->handle->get(), mode, &one, &zero, p->x, in(a, 0), p->x, out(a, 0),
-                      p->channel, in(a, 1), in(a, 2), double(s.momentum), update(a, 0),
-                      update(a, 1), double(s.epsilon), out(a, 1), out(a, 2)),
-                  "cudnnBatchNormalizationForwardTraining");
-          }};
-    case operator_type::bn_inference:
-      return bound_operator{
-          0, [p, s](const kernel_args& a) {
-            check(cudnnBatchNormalizationForwardInference(
-                      p->handle->get(), mode, &one, &zero, p->x, in(a, 0), p->x, out(a, 0),
-                      p->channel, in(a, 1), in(a, 2), in(a, 3), in(a, 4), double(s.epsilon)),
-                  "cudnnBatchNormalizationForwardInference");
-          }};
-    default:
-      return bound_operator{
-          0, [p, s](const kernel_args& a) {
-            check(cudnnBatchNormalizationBackward(p->handle->get(), mode, &one, &zero, &one, &zero,
-                                                  p->x, in(a, 0), p->x, in(a, 1), p->x, out(a, 0),
-                                                  p->channel, in(a, 2), out(a, 1), out(a, 2),
-                                                  double(s.epsilon), in(a, 3), in(a, 4)),
-                  "cudnnBatchNormalizationBackward");
-          }};
+  const auto workspace = workspace_of(*p, type == operator_type::bn_backward);
+  if (!workspace) return {};
+  if (type == operator_type::bn_forward) {
+    return bound_operator{
+        *workspace, [p, s, bytes = *workspace](const kernel_args& a) {
+          check(cudnnBatchNormalizationForwardTrainingEx(
+                    p->handle->get(), mode, ops, &one, &zero, p->x, in(a, 0), nullptr, nullptr,
+                    p->x, out(a, 0), p->channel, in(a, 1), in(a, 2), double(s.momentum),
+                    update(a, 0), update(a, 1), double(s.epsilon), out(a, 1), out(a, 2), nullptr,
+                    a.workspace, bytes, nullptr, 0),
+                "cudnnBatchNormalizationForwardTrainingEx");
+        }};
   }
+  return bound_operator{
+      *workspace, [p, s, bytes = *workspace](const kernel_args& a) {
+        check(cudnnBatchNormalizationBackwardEx(
+                  p->handle->get(), mode, ops, &one, &zero, &one, &zero, p->x, in(a, 0), nullptr,
+                  nullptr, p->x, in(a, 1), nullptr, nullptr, p->x, out(a, 0), p->channel, in(a, 2),
+                  nullptr, out(a, 1), out(a, 2), double(s.epsilon), in(a, 3), in(a, 4), nullptr,
+                  a.workspace, bytes, nullptr, 0),
+              "cudnnBatchNormalizationBackwardEx");
+      }};
 }
 
 }  // namespace delta::executor

@@ -44,7 +44,8 @@ struct cudnn_options {
 std::optional<gpu::bound_operator> cudnn_convolution(const std::shared_ptr<cudnn_handle>&,
                                                      const cudnn_options&, operator_type,
                                                      const conv_shape&);
-/// `image`: what x is, NHWC. Nothing where cuDNN's contract is not ours.
+/// Training alone: cuDNN's kernels for NHWC, which want a workspace. `image`: what x is, NHWC.
+/// Nothing where cuDNN's contract is not ours.
 std::optional<gpu::bound_operator> cudnn_batch_norm(const std::shared_ptr<cudnn_handle>&,
                                                     operator_type, const bn_shape&,
                                                     const std::vector<int>& image);

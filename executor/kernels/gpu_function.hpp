@@ -5,6 +5,8 @@
 // on the host calls them, so no host code is made for them.
 #if defined(__CUDACC__)
 #define DELTA_GPU __device__
+#define DELTA_GPU_ROLLED _Pragma("unroll 1")  // the loop behind it is not unrolled
 #else
 #define DELTA_GPU
+#define DELTA_GPU_ROLLED
 #endif

@@ -180,7 +180,7 @@ TEST_CASE(
 #if defined(DELTA_HAS_CUDNN)
 TEST_CASE("batch norm's channels are described to cuDNN as it derives them: needs no GPU") {
   const tensor_descriptor x(128, 56, 56, 64);
-  const channel_descriptor channels(x, CUDNN_BATCHNORM_SPATIAL);
+  const channel_descriptor channels(x, CUDNN_BATCHNORM_SPATIAL_PERSISTENT);
   cudnnDataType_t type{};
   std::array<int, 4> size{}, step{};
   REQUIRE(cudnnGetTensor4dDescriptor(channels, &type, &size[0], &size[1], &size[2], &size[3],
@@ -217,7 +217,7 @@ TEST_CASE("cuDNN's operators") {
     delta::test::skip("cuDNN's operators", "this build has no cuDNN");
     return;
   }
-  const auto cuda = make_cuda_backend({});
+  const auto cuda = make_cuda_backend({.cudnn_norm = true});
   MESSAGE(cuda->description());
   bench on(*cuda);
   check_cases(on, fixed_cases(), cudnn_tolerance, tolerance);
@@ -237,7 +237,7 @@ TEST_CASE("TF32 is close, and repeats") {
 TEST_CASE("a replay of batch norm on the GPU leaves the running statistics alone") {
   if (skipped("a replay of batch norm on the GPU")) return;
   for (const bool cudnn : {false, true}) {
-    const auto cuda = make_cuda_backend({.cudnn = cudnn});
+    const auto cuda = make_cuda_backend({.cudnn = cudnn, .cudnn_norm = cudnn});
     bench on(*cuda);
     std::vector<operator_case> cases;
     add_batch_norm(cases, 4, 9, 9, 12);

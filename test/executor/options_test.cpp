@@ -81,6 +81,7 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK(o.device == device_choice::automatic);
   CHECK_FALSE(o.tf32);
   CHECK(o.cudnn);
+  CHECK_FALSE(o.cudnn_norm);
   CHECK_FALSE(o.virtual_memory);
   CHECK(o.workspace_cap == bytes{256u << 20});
   CHECK(o.overlap);
@@ -412,13 +413,20 @@ TEST_CASE("the device: as asked for, or as the other flags need it") {
   CHECK(options({"--no-overlap"}).device == device_choice::automatic);
   CHECK(options({"--tf32"}).device == device_choice::cuda);
   CHECK_FALSE(options({"--kernels", "own"}).cudnn);
+  CHECK(options({"--batch-norm", "cudnn"}).cudnn_norm);
+  CHECK(options({"--batch-norm", "cudnn"}).device == device_choice::cuda);
+  CHECK_FALSE(options({"--batch-norm", "own", "--kernels", "own"}).cudnn_norm);
   CHECK_FALSE(options({"--arena", "plain"}).virtual_memory);
 }
 
 TEST_CASE("the device: what does not go together is refused") {
   CHECK(refusal({"--device", "tpu"}) == "--device: unknown device 'tpu'; allowed: auto, cpu, cuda");
-  for (const std::vector<std::string>& flag : std::vector<std::vector<std::string>>{
-           {"--tf32"}, {"--kernels", "own"}, {"--arena", "vmm"}, {"--workspace-cap", "1MiB"}}) {
+  for (const std::vector<std::string>& flag :
+       std::vector<std::vector<std::string>>{{"--tf32"},
+                                             {"--kernels", "own"},
+                                             {"--batch-norm", "cudnn"},
+                                             {"--arena", "vmm"},
+                                             {"--workspace-cap", "1MiB"}}) {
     std::vector<std::string> words{"--device", "cpu"};
     words.insert(words.end(), flag.begin(), flag.end());
     CHECK(refusal(words) ==
@@ -431,6 +439,10 @@ TEST_CASE("the device: what does not go together is refused") {
   CHECK(refusal({"--threads", "2", "--tf32"}) ==
         "--tf32: given with a flag of --device cpu; allowed: with --device cuda only");
   CHECK(refusal({"--kernels", "mine"}) == "--kernels: unknown value 'mine'; allowed: cudnn, own");
+  CHECK(refusal({"--batch-norm", "mine"}) ==
+        "--batch-norm: unknown value 'mine'; allowed: own, cudnn");
+  CHECK(refusal({"--batch-norm", "cudnn", "--kernels", "own"}) ==
+        "--batch-norm: cudnn given with --kernels own; allowed: --batch-norm own");
   CHECK(refusal({"--arena", "big"}) == "--arena: unknown value 'big'; allowed: plain, vmm");
   CHECK(refusal({"--workspace-cap", "much"}) ==
         "--workspace-cap: 'much' is not a number with a unit; allowed: " + a_size);

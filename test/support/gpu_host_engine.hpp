@@ -32,15 +32,16 @@ class engine {
   template <class R>
   void columns(const gpu::column_cut& cut, std::size_t columns, const R& r) const {
     using state = decltype(r.collect(0, 0, 1, 1));
+    constexpr std::size_t lanes = R::team::lanes;
     in_order(cut.parts * columns, [&](std::size_t at) {
       const std::size_t part = at / columns, column = at % columns;
       const std::size_t first = part * cut.rows_per_part;
       const std::size_t end = std::min(cut.rows, first + cut.rows_per_part);
-      std::array<state, gpu::column_lanes> states;
-      in_order(gpu::column_lanes, [&](std::size_t lane) {
-        states[lane] = r.collect(column, first + lane, gpu::column_lanes, end);
+      std::array<state, lanes> states;
+      in_order(lanes, [&](std::size_t lane) {
+        states[lane] = r.collect(column, first + lane, lanes, end);
       });
-      for (std::size_t half = gpu::column_lanes / 2; half > 0; half /= 2) {
+      for (std::size_t half = lanes / 2; half > 0; half /= 2) {
         in_order(half, [&](std::size_t lane) {
           states[lane] = r.join(states[lane], states[lane + half]);
         });

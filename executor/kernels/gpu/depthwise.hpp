@@ -41,6 +41,7 @@ struct depthwise_functor {
 
 /// dfilter, first stage: sums over parts of the output pixels; columns are [tap][channel].
 struct depthwise_filter_parts {
+  using team = float_team;
   window over;  ///< forward
   std::size_t c, taps;
   const float *x, *dy;
@@ -74,6 +75,7 @@ struct depthwise_filter_parts {
 
 /// dfilter, second stage.
 struct depthwise_filter_join {
+  using team = join_team;
   const double* parts;
   std::size_t c, taps;
   float* dfilter;
@@ -95,7 +97,7 @@ inline bool is_depthwise(const conv_shape& s) {
   return s.groups > 1 && s.groups == s.c && s.groups == s.k;
 }
 inline column_cut depthwise_cut(const conv_shape& s) {
-  return cut_rows(product_of(s.n, s.oh(), s.ow()), s.filter_size());
+  return cut_rows<float_team>(product_of(s.n, s.oh(), s.ow()), s.filter_size());
 }
 inline std::size_t depthwise_filter_workspace(const conv_shape& s) {
   return depthwise_cut(s).parts * s.filter_size() * sizeof(double);

@@ -5,13 +5,22 @@
 
 namespace delta::executor::gpu {
 
+/// A NaN stays one.
+DELTA_GPU inline float rectified(float x) {
+  return x < 0.0f ? 0.0f : x;
+}
+/// What of the gradient `dy` passes a ReLU whose result is y, or whose argument.
+DELTA_GPU inline float gated(float y, float dy) {
+  return y > 0.0f ? dy : 0.0f;
+}
+
 struct relu_forward_functor {
   const float* x;
   float* y;
   template <int V>
   DELTA_GPU void at(std::size_t i) const {
     auto a = load<V>(x + i);
-    for (int j = 0; j < V; ++j) a.at[j] = a.at[j] < 0.0f ? 0.0f : a.at[j];  // a NaN stays one
+    for (int j = 0; j < V; ++j) a.at[j] = rectified(a.at[j]);
     store(y + i, a);
   }
 };
@@ -23,7 +32,7 @@ struct relu_backward_functor {
   DELTA_GPU void at(std::size_t i) const {
     const auto a = load<V>(y + i);
     auto d = load<V>(dy + i);
-    for (int j = 0; j < V; ++j) d.at[j] = a.at[j] > 0.0f ? d.at[j] : 0.0f;
+    for (int j = 0; j < V; ++j) d.at[j] = gated(a.at[j], d.at[j]);
     store(dx + i, d);
   }
 };

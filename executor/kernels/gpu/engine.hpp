@@ -6,8 +6,9 @@
 //   each(n, f)                   f(i) for every i < n, in any order
 //   columns(cut, columns, r)     a reduction down the rows of every column; see column_cut
 //   blocks(n, f)                 f(block, b) for every b < n; `block` is a team of block_lanes
-//                                threads with block.reduce(n, identity, value, join) and
-//                                block.each(n, f), each done before the next begins
+//                                threads with block.reduce(n, identity, value, join), whose result
+//                                all of them get, and block.each(n, f), after which none of them
+//                                may read what another wrote
 //   multiply(product, workspace)     a matrix_product
 //   product_workspace()          bytes that multiply() takes from `workspace`
 //   gathered_bytes()             what a convolution may gather at a time
@@ -79,12 +80,22 @@ void each_by_fours(const Engine& engine, std::size_t n, bool whole, const F& f) 
   engine.each(divided_up(n, 4), by_fours<F>{f, n, whole});
 }
 
-/// A thread block of a column reduction: `column_width` neighbouring columns, so that loads are
-/// coalesced, times `column_lanes` threads each.
-inline constexpr std::size_t column_width = 32, column_lanes = 16;
+/// A thread block of a column reduction: `Width` neighbouring columns, so that loads are coalesced,
+/// times `Lanes` threads each.
+template <std::size_t Width, std::size_t Lanes>
+struct column_team {
+  static constexpr std::size_t width = Width, lanes = Lanes, threads = Width * Lanes;
+};
+/// For tall matrices of floats: 128 bytes of a row to a warp.
+using float_team = column_team<32, 16>;
+/// For tall matrices of packs of four floats: 128 bytes each of four rows to a warp.
+using pack_team = column_team<8, 32>;
+/// To join what the parts of another cut came to: few columns, of hundreds of parts each.
+using join_team = column_team<4, 64>;
 
 /// How the rows of a column reduction are cut. Part p takes rows [p * rows_per_part, ...); within
-/// it lane l takes rows l, l + column_lanes, ... Engine::columns calls, on a reduction r,
+/// it lane l takes rows l, l + lanes, ... Engine::columns calls, on a reduction r whose thread
+/// blocks are its type `team`,
 ///   r.collect(column, first, step, end) -> state   for each lane: rows first, first + step, ...;
 ///                                                  of no rows where first >= end
 ///   r.join(state, state) -> state                  in a tree: lane l with l + half
@@ -93,12 +104,14 @@ struct column_cut {
   std::size_t rows, parts, rows_per_part;
 };
 
-/// The cut for a large tensor: about a thousand thread blocks, which fill any GPU of today, with
-/// eight rows or more to a thread. Depends on the shape alone, and so do the bits.
+/// The cut for a large tensor: half a million threads, some waves of blocks on any GPU of today, so
+/// that a last wave that is not full costs little, with eight rows or more to a thread. Depends on
+/// the shape alone, and so do the bits.
+template <class Team>
 constexpr column_cut cut_rows(std::size_t rows, std::size_t columns) {
-  const std::size_t across = divided_up(columns, column_width);
-  const std::size_t wanted = divided_up(1024, across);
-  const std::size_t fitting = divided_up(rows, column_lanes * 8);
+  const std::size_t across = divided_up(columns, Team::width);
+  const std::size_t wanted = divided_up((std::size_t(1) << 19) / Team::threads, across);
+  const std::size_t fitting = divided_up(rows, Team::lanes * 8);
   const std::size_t per_part = divided_up(rows, wanted < fitting ? wanted : fitting);
   return {rows, divided_up(rows, per_part), per_part};
 }

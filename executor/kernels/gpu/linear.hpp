@@ -20,6 +20,7 @@ struct copy_bias {
 
 /// The sum of each column, in double: columns are as long as the batch.
 struct column_sum {
+  using team = float_team;
   const float* x;
   std::size_t columns;
   float* to;
