@@ -88,6 +88,27 @@ bound_operator bind_operator(const Engine& e, const hyper_pointer&, operator_typ
                 bn_forward(e, s, in(a, 0), in(a, 1), in(a, 2), out(a, 0), out(a, 1), out(a, 2),
                            update(a, 0), update(a, 1), a.workspace);
               }};
+    case operator_type::bn_relu_forward:
+      return {bn_workspace(s), [e, s](const kernel_args& a) {
+                bn_relu_forward(e, s, in(a, 0), in(a, 1), in(a, 2), out(a, 0), out(a, 1), out(a, 2),
+                                update(a, 0), update(a, 1), a.workspace);
+              }};
+    case operator_type::bn_relu_backward:
+      return {bn_workspace(s), [e, s](const kernel_args& a) {
+                bn_relu_backward(e, s, in(a, 0), in(a, 1), in(a, 2), in(a, 3), in(a, 4), in(a, 5),
+                                 out(a, 0), out(a, 1), out(a, 2), a.workspace);
+              }};
+    case operator_type::bn_add_relu_forward:
+      return {bn_workspace(s), [e, s](const kernel_args& a) {
+                bn_add_relu_forward(e, s, in(a, 0), in(a, 1), in(a, 2), in(a, 3), out(a, 0),
+                                    out(a, 1), out(a, 2), update(a, 0), update(a, 1), a.workspace);
+              }};
+    case operator_type::bn_add_relu_backward:
+      return {bn_workspace(s), [e, s](const kernel_args& a) {
+                bn_add_relu_backward(e, s, in(a, 0), in(a, 1), in(a, 2), in(a, 3), in(a, 4),
+                                     in(a, 5), out(a, 0), out(a, 1), out(a, 2), out(a, 3),
+                                     a.workspace);
+              }};
     case operator_type::bn_inference:
       return {0, [e, s](const kernel_args& a) {
                 bn_inference(e, s, in(a, 0), in(a, 1), in(a, 2), in(a, 3), in(a, 4), out(a, 0));

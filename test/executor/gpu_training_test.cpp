@@ -78,3 +78,17 @@ TEST_CASE(
     CHECK(same_bits(free, tight));
   }
 }
+
+TEST_CASE("batch norms fused with what is behind them change no bit of a training") {
+  auto options = delta::test::unmanaged({"resnet20", 16, 4, 2}, 1);
+  const auto trained = [&](bool fuse) {
+    options.fuse = fuse;
+    std::ostream nowhere(nullptr);
+    training_bench bench(options, nowhere);
+    bench.on = std::make_unique<gpu_on_host>();
+    bench.on->bind(bench.training);
+    bench.expected = unmanaged_peak(bench.training, bench.on->granularity());
+    return train_once(bench, unmanaged_run(bench, options.steps, "without a budget"));
+  };
+  CHECK(same_bits(trained(true), trained(false)));
+}

@@ -208,6 +208,31 @@ inline void add_batch_norm(std::vector<operator_case>& to, int n, int h, int w, 
                 text + " backward",
                 {x, dy, above, any, above},
                 {x, any, any}});
+  to.push_back({operator_type::bn_relu_forward,
+                s,
+                text + " with ReLU forward",
+                {x, above, any},
+                {x, any, any},
+                {any, above}});
+  to.push_back({operator_type::bn_add_relu_forward,
+                s,
+                text + " with addition and ReLU forward",
+                {x, above, any, dy},
+                {x, any, any},
+                {any, above}});
+  to.push_back({operator_type::bn_add_relu_backward,
+                s,
+                text + " with addition and ReLU backward",
+                {x, dy, dy, above, any, above},
+                {x, x, any, any}});
+  // Its gate is computed again: where that is a rounding error away from zero, executors may
+  // differ. With a mean far below, no element is near it, and all gates are open.
+  const operand far{{c}, element::floats, -9.0f};
+  to.push_back({operator_type::bn_relu_backward,
+                s,
+                text + " with ReLU backward",
+                {x, dy, above, above, far, above},
+                {x, any, any}});
 }
 
 inline void add_pool(std::vector<operator_case>& to, const pool_shape& s) {
