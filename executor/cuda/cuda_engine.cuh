@@ -74,7 +74,7 @@ struct cuda_block {
 };
 
 template <class F>
-__global__ void __launch_bounds__(block_lanes) block_kernel(F f) {
+__global__ void __launch_bounds__(block_lanes) block_kernel(const __grid_constant__ F f) {
   cuda_block block;
   f(block, std::size_t(blockIdx.x));
 }

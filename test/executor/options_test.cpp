@@ -85,6 +85,7 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK(o.workspace_cap == bytes{256u << 20});
   CHECK(o.overlap);
   CHECK_FALSE(o.fuse);
+  CHECK_FALSE(o.update_group);
   CHECK(o.json.empty());
   CHECK(o.timeline.empty());
   CHECK(o.decisions.empty());
@@ -413,6 +414,13 @@ TEST_CASE("the device: as asked for, or as the other flags need it") {
   CHECK(options({"--tf32"}).device == device_choice::cuda);
   CHECK_FALSE(options({"--kernels", "own"}).cudnn);
   CHECK_FALSE(options({"--arena", "plain"}).virtual_memory);
+}
+
+TEST_CASE("parameters are updated in groups of a size, or one by one") {
+  CHECK(options({"--update-group", "4MiB"}).update_group == bytes{4u << 20});
+  CHECK(options({"--update-group", "0"}).update_group == bytes{});
+  CHECK(refusal({"--update-group", "all"}) ==
+        "--update-group: 'all' is not a number with a unit; allowed: 0, or " + a_size);
 }
 
 TEST_CASE("the device: what does not go together is refused") {
