@@ -3,6 +3,8 @@
 // that no event orders is reported. So the real cuda_device runs on it, unchanged.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -44,6 +46,9 @@ struct fake_cuda_options {
   bool punctual = false;
   /// An event is known to be over only once it was itself asked about or waited for.
   bool forgetful = false;
+  /// False: allocations are addresses whose pages nobody fills, copies move nothing, and accesses
+  /// are not checked: to count the calls of runs that are larger than this machine.
+  bool contents = true;
 };
 
 /// Repeatable: all that it does follows from the seed and the calls. Its time is its own, too:
@@ -66,6 +71,7 @@ class fake_cuda final : public executor::cuda_api {
         return;
       }
       owner_->now_ += owner_->o_.launch;
+      ++owner_->launches_;
       owner_->queue(*this, "operator", owner_->kernel_time, std::move(reads), std::move(writes),
                     std::move(work));
     }
@@ -80,7 +86,7 @@ class fake_cuda final : public executor::cuda_api {
 
   explicit fake_cuda(const fake_cuda_options& o = {}) : o_(o), machine_(o.seed, o.ignored) {}
   ~fake_cuda() override {
-    for (const auto& [at, what] : memory_) ::operator delete(at - o_.skew, alignment);
+    for (const auto& [at, what] : memory_) give_pages_back(at, what.size);
   }
 
   // -------------------------------------------------------------------------------------------
@@ -103,6 +109,15 @@ class fake_cuda final : public executor::cuda_api {
   [[nodiscard]] std::uint64_t calls(std::string_view name) const {
     const auto it = by_name_.find(name);
     return it == by_name_.end() ? 0 : it->second;
+  }
+  [[nodiscard]] std::uint64_t launches() const { return launches_; }  ///< kernels so far
+  struct traffic {
+    std::uint64_t calls = 0;
+    bytes size{};
+  };
+  /// cudaMemcpyAsync so far, that way.
+  [[nodiscard]] traffic copied(executor::cuda_copy way) const {
+    return copied_[static_cast<std::size_t>(way)];
   }
   /// The function that was the first to fail because it was told to; empty: none.
   [[nodiscard]] const std::string& failed() const { return failed_; }
@@ -279,6 +294,8 @@ class fake_cuda final : public executor::cuda_api {
     return call("cudaMemcpyAsync", [&] {
       const range source{const_cast<std::byte*>(from), n.count}, target{to, n.count};
       stream& s = of(where);
+      traffic& sum = copied_[static_cast<std::size_t>(way)];
+      ++sum.calls, sum.size += n;
       if (source.begin < to + n.count && to < source.begin + n.count)
         complain("cudaMemcpyAsync: the ranges overlap");
       if (way == executor::cuda_copy::on_device) return copy_here(s, target, source);
@@ -289,7 +306,9 @@ class fake_cuda final : public executor::cuda_api {
   status memset_async(std::byte* at, int value, bytes n, cuda_stream s) override {
     return call("cudaMemsetAsync", [&] {
       queue(of(s), "fill", time_of(n.count, o_.memory_rate), {}, {{at, n.count}},
-            [=] { std::memset(at, value, n.count); });
+            [=, filled = o_.contents] {
+              if (filled) std::memset(at, value, n.count);
+            });
     });
   }
   status device_synchronize() override {
@@ -386,10 +405,9 @@ class fake_cuda final : public executor::cuda_api {
 
   status take(std::byte** to, bytes n, kind what) {
     if (what != kind::host && n > o_.total - device_bytes_) return error(2);
-    auto* const at =
-        static_cast<std::byte*>(::operator new(n.count + o_.skew, alignment)) + o_.skew;
+    std::byte* const at = take_pages(n);
     memory_[at] = {what, n};
-    machine_.watch(at, n.count, what == kind::host ? "host" : "device");
+    if (o_.contents) machine_.watch(at, n.count, what == kind::host ? "host" : "device");
     if (what != kind::host) device_bytes_ += n;
     *to = at;
     return {};
@@ -399,10 +417,34 @@ class fake_cuda final : public executor::cuda_api {
     if (it == memory_.end()) return complain("memory is freed that is not allocated");
     if (it->second.what != what) complain("memory is freed by another kind's function");
     if (what != kind::host) device_bytes_ -= it->second.size;
-    machine_.forget(at);
+    if (o_.contents) machine_.forget(at);
     drain();  // it must not run on memory that is gone
+    const bytes size = it->second.size;
     memory_.erase(it);
-    ::operator delete(at - o_.skew, alignment);
+    give_pages_back(at, size);
+  }
+  /// Pages that nobody touches cost nothing.
+  std::byte* take_pages(bytes n) const {
+    if (o_.contents)
+      return static_cast<std::byte*>(::operator new(n.count + o_.skew, alignment)) + o_.skew;
+    void* const at = ::mmap(nullptr, n.count, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<std::byte*>(at);
+  }
+  void give_pages_back(std::byte* at, bytes n) const {
+    if (o_.contents)
+      ::operator delete(at - o_.skew, alignment);
+    else
+      ::munmap(at, n.count);
+  }
+  /// Whether it is memory of malloc_host().
+  [[nodiscard]] bool is_pinned(range r) {
+    if (o_.contents) return machine_.watches(r);
+    const auto behind = memory_.upper_bound(r.begin);
+    if (behind == memory_.begin()) return false;
+    const auto& [at, what] = *std::prev(behind);
+    return what.what == kind::host && r.begin + r.size <= at + what.size.count;
   }
 
   [[nodiscard]] fence all_of(const stream& s) const {
@@ -438,6 +480,7 @@ class fake_cuda final : public executor::cuda_api {
 
   void queue(stream& s, const char* name, nanoseconds cost, std::vector<range> reads,
              std::vector<range> writes, std::function<void()> work) {
+    if (!o_.contents) reads.clear(), writes.clear();
     const fence after = std::exchange(s.pending_, {});
     if (s.where_ == engine::compute) {
       machine_.begin(after);
@@ -449,17 +492,19 @@ class fake_cuda final : public executor::cuda_api {
     machine_.whim();
   }
   void copy_here(stream& s, range target, range source) {
+    const nanoseconds cost = time_of(source.size, o_.memory_rate);
     const fence after = std::exchange(s.pending_, {});
     machine_.begin(after);
+    if (!o_.contents) target.size = source.size = 0;
     machine_.move(target.begin, source.begin, bytes{source.size});
-    took(s, after, time_of(source.size, o_.memory_rate));
+    took(s, after, cost);
     machine_.whim();
   }
   /// By the adversary's rules where the stream is that direction's; pageable memory makes the host
   /// wait, as in CUDA, and is not watched.
   void copy(stream& s, direction d, range target, range source) {
     const range host = d == direction::out ? target : source;
-    const bool pinned = machine_.watches(host);
+    const bool pinned = is_pinned(host);
     const engine beside = engine_of(d == direction::out ? direction::in : direction::out);
     const auto& others = ends_[static_cast<std::size_t>(beside)];
     const auto& own = ends_[static_cast<std::size_t>(s.where_)];
@@ -467,8 +512,9 @@ class fake_cuda final : public executor::cuda_api {
     const bool both = !others.empty() && others.back() > start;
     const nanoseconds cost = o_.latency + time_of(host.size, both ? o_.rate_both : o_.rate);
     const fence after = std::exchange(s.pending_, {});
+    if (!o_.contents) target.size = source.size = 0;
     if (pinned && s.where_ == engine_of(d)) {
-      machine_.copy(d, target.begin, source.begin, bytes{host.size}, after);
+      machine_.copy(d, target.begin, source.begin, bytes{source.size}, after);
     } else {
       std::vector<range> reads{source}, writes{target};
       if (!pinned) (d == direction::out ? writes : reads).clear();
@@ -489,7 +535,8 @@ class fake_cuda final : public executor::cuda_api {
   std::array<std::vector<nanoseconds>, engine_count> ends_;  // of all work, by its number
   bytes device_bytes_{};
   nanoseconds now_{};
-  std::uint64_t calls_ = 0;
+  std::uint64_t calls_ = 0, launches_ = 0;
+  std::array<traffic, 3> copied_{};
   std::map<std::string_view, std::uint64_t> by_name_;
   std::map<std::string_view, int> functions_;
   struct {
