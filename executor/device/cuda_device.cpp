@@ -184,6 +184,7 @@ void cuda_device::wait_in(lane& l, stamp s) {
   assert(s.point <= lane_of(s.where).queued && "a stamp that was never given");
   const mark& m = mark_of(s);
   check("cudaStreamWaitEvent", api_.stream_wait_event(l.stream, m.end));
+  if (l.stream == lanes_[0].stream) adjacent_ = false;
   l.ordered.join(m.ordered);
 }
 
@@ -239,7 +240,7 @@ void cuda_device::retire(engine e) {
   mark& m = l.marks[point % most_ahead];
   const nanoseconds took = between(m.begin, m.end);
   const nanoseconds stalled = m.ready != nullptr ? between(m.ready, m.begin) : nanoseconds{};
-  const span times{place(m, took, m.end), took, m.exact};
+  const span times{place(m, took), took, m.exact};
   l.spans[point % most_ahead] = times;
   l.ended = times.began + times.took;
   l.reached = point;
@@ -249,21 +250,24 @@ void cuda_device::retire(engine e) {
     if (l.stream == lanes_[0].stream) waited_ += took;
     learn(e, m, times);
   }
+  const mark& next = point < l.queued ? l.marks[(point + 1) % most_ahead] : open_;
+  if (e == engine::compute && next.borrowed) m.end = nullptr;  // now it is that one's alone
   for (cuda_event* used : {&m.ready, &m.begin, &m.end}) give_back(*used);
 }
 
 // When the work began, by now()'s clock. The two clocks run apart by some millionths, but work is
 // never over after it was seen to be, and never begins before it was queued: by that they are kept
-// together. An event that is far from the anchor becomes the anchor.
-nanoseconds cuda_device::place(const mark& m, nanoseconds took, cuda_event& end) {
-  const nanoseconds distance = between(anchor_, end);
+// together. An event that is far from the anchor becomes the anchor: the begin, which nobody shares
+// any more.
+nanoseconds cuda_device::place(mark& m, nanoseconds took) {
+  const nanoseconds distance = between(anchor_, m.end);
   const nanoseconds began = anchor_time_ + distance - took;
   nanoseconds shift = std::max(m.queued - began, nanoseconds{});
   shift = std::min(shift, now() - began - took);
   anchor_time_ += shift;
   if (distance > anchor_reach) {
-    std::swap(anchor_, end);
-    anchor_time_ += distance;
+    std::swap(anchor_, m.begin);
+    anchor_time_ += distance - took;
   }
   return began + shift;
 }
@@ -295,6 +299,7 @@ stamp cuda_device::copy(direction d, std::byte* to, const std::byte* from, bytes
   const engine own = engine_of(d);
   make_room(own);
   lane& l = lane_of(own);
+  if (l.stream == lanes_[0].stream) adjacent_ = false;
   for (std::size_t e = 0; e < engine_count; ++e) {
     const stamp s{static_cast<engine>(e), after.point[e]};
     if (s.where != own && !comes_after(l, s)) wait_in(l, s);
@@ -319,13 +324,14 @@ stamp cuda_device::copy(direction d, std::byte* to, const std::byte* from, bytes
 
 // A wait gets one event more: it happens when all operators before are over, `begin` happens when
 // the copies are, too. The time between them the compute stream stood idle for the copies, however
-// late the host came; where nothing is waited for it costs nothing.
+// late the host came; where nothing is waited for it costs nothing. An operator right behind one
+// that is not over begins when that ends: an event less on the stream, which each holds up a
+// little. Behind one that is over the stream is idle, and for how long is not the operator's time.
 void cuda_device::begin(const fence& after) {
   make_room(engine::compute);
   if (timing_) stay_ahead();
   lane& l = lane_of(engine::compute);
-  give_back(open_.ready);  // of an operator that never ended
-  give_back(open_.begin);
+  abandon_open();
   for (const engine e : {engine::copy_out, engine::copy_in}) {
     const stamp s{e, after.point[static_cast<std::size_t>(e)]};
     if (comes_after(l, s) || reached(s)) continue;
@@ -333,7 +339,18 @@ void cuda_device::begin(const fence& after) {
     wait_in(l, s);
   }
   open_.queued = now();
-  open_.begin = record(l);
+  const stamp before{engine::compute, l.queued};
+  open_.borrowed = std::exchange(adjacent_, false) && !reached(before);
+  open_.begin = open_.borrowed ? mark_of(before).end : record(l);
+}
+
+// Of an operator that never ended. What it borrowed is still the lender's, unless that is over.
+void cuda_device::abandon_open() {
+  const lane& l = lane_of(engine::compute);
+  if (open_.borrowed && l.reached < l.queued) open_.begin = nullptr;
+  open_.borrowed = false;
+  give_back(open_.ready);
+  give_back(open_.begin);
 }
 
 // Behind a pause that is not over, the host is far ahead.
@@ -344,6 +361,7 @@ void cuda_device::stay_ahead() {
   if (point > l.queued || !reached({engine::compute, point})) return;
   check("cudaLaunchHostFunc", api_.stream_pause(l.stream, pause));
   behind_pause_ = l.queued + 1;
+  adjacent_ = false;
 }
 
 stamp cuda_device::end() {
@@ -351,6 +369,7 @@ stamp cuda_device::end() {
   assert(open_.begin != nullptr && "no operator has begun");
   const stamp s = push(engine::compute, open_);
   open_ = {};
+  adjacent_ = true;
   if (timing_) {
     mark& m = mark_of(s);
     bool began = false;
@@ -363,6 +382,7 @@ stamp cuda_device::end() {
 void cuda_device::copy_here(std::byte* to, const std::byte* from, std::uint64_t n) {
   check("cudaMemcpyAsync", api_.memcpy_async(to, from, bytes{n}, cuda_copy::on_device,
                                              lane_of(engine::compute).stream));
+  adjacent_ = false;
 }
 
 // Blocks slide by as little as a granule, but CUDA's copies may not overlap. Pieces no longer than

@@ -31,9 +31,10 @@ struct cuda_device_options {
 };
 
 /// A machine over a GPU. Each engine is a stream, each stamp an event that was recorded behind its
-/// work; one more event before the work gives its time. Events come from a pool and go back when
-/// they are reached, so 100,000 operators need no more of them than were under way at once: at most
-/// 1,024 stamps per engine, then the host waits for half of them.
+/// work; one more event before the work gives its time, where the end of the work before can't: an
+/// operator that is queued right behind another, while that is not over. Events come from a pool
+/// and go back when they are reached, so 100,000 operators need no more of them than were under way
+/// at once: at most 1,024 stamps per engine, then the host waits for half of them.
 ///
 /// On the GPU it takes the arena and `options.scratch` bytes beside it, once; outside() says how
 /// many. Whatever fails throws cuda_error. For one thread, on which the GPU is the current device.
@@ -117,6 +118,7 @@ class cuda_device final : public machine {
     nanoseconds queued{};    ///< by the host's clock
     std::uint64_t size = 0;  ///< of a copy, in bytes
     bool exact = false;      ///< as in span
+    bool borrowed = false;   ///< `begin` is the end of the work before, which leaves it to this one
   };
   /// An engine: work number p is in slot p modulo the slots, as mark until it is reached, then as
   /// span.
@@ -185,10 +187,11 @@ class cuda_device final : public machine {
   void stay_ahead();
   [[nodiscard]] bool comes_after(const lane&, stamp) const noexcept;
   void wait_in(lane&, stamp);
+  void abandon_open();
   stamp push(engine, mark);
   void settle(stamp);
   void retire(engine);
-  [[nodiscard]] nanoseconds place(const mark&, nanoseconds took, cuda_event& end);
+  [[nodiscard]] nanoseconds place(mark&, nanoseconds took);
   void learn(engine, const mark&, span);
   [[nodiscard]] const span* span_of(stamp);
   template <class F>
@@ -212,6 +215,7 @@ class cuda_device final : public machine {
   std::array<lane, engine_count> lanes_;
   std::vector<cuda_event> idle_;  // events that nobody uses
   mark open_;                     // the operator between begin() and end()
+  bool adjacent_ = false;         // nothing was put on the compute stream since the last end()
   cuda_event anchor_ = nullptr;   // happened at anchor_time_, by now()'s clock
   nanoseconds anchor_time_{};
   bool calibrating_ = false;

@@ -181,6 +181,67 @@ TEST_CASE("cuda device: times of operators and copies are the GPU's, on the host
   s.check();
 }
 
+TEST_CASE("cuda device: an operator behind one that is not over begins with that one's end") {
+  setup s(1_MiB, 1_MiB, {}, {.punctual = true});
+  const auto recorded = [&] { return s.cuda.calls("cudaEventRecord"); };
+  s.cuda.pass(1ms);
+  const auto first = recorded();
+  std::vector<stamp> row;
+  for (int i = 1; i <= 20; ++i) row.push_back(s.operate(100us * i));
+  CHECK(recorded() - first == 20 + 1);
+  const auto near = [](std::optional<nanoseconds> t, nanoseconds expected) {
+    REQUIRE(t);
+    CHECK(*t >= expected - 1us);
+    CHECK(*t <= expected + 3us);
+  };
+  // Whichever is asked about first, and whatever was used again since.
+  for (const std::size_t asked : {4u, 5u, 19u}) s.gpu.wait(row[asked]);
+  for (int i = 0; i < 20; ++i) near(s.gpu.elapsed(row[std::size_t(i)]), 100us * (i + 1));
+  for (std::size_t i = 1; i < 20; ++i)
+    near(s.gpu.began(row[i]), *s.gpu.began(row[i - 1]) + *s.gpu.elapsed(row[i - 1]));
+
+  const auto again = [&](std::uint64_t events, const auto& between) {
+    const fence after = between(s.operate(200us));
+    const auto before = recorded();
+    const stamp b = s.operate(50us, after);
+    CHECK(recorded() - before == events);
+    s.gpu.wait(b);
+    near(s.gpu.elapsed(b), 50us);
+  };
+  again(1, [](stamp) { return fence{}; });
+  again(2, [&](stamp) {  // the stream is idle, which is no time of the operator's
+    s.cuda.pass(5ms);
+    return fence{};
+  });
+  again(2, [&](stamp) {  // something else was put between
+    s.gpu.map(s.there, 1_KiB, false);
+    s.gpu.unmap(true);
+    return fence{};
+  });
+  again(3, [&](stamp) {  // a copy is waited for, from when on one event more says
+    return fence{}.join(s.gpu.copy(direction::in, s.there, s.here, 1_MiB, {}));
+  });
+  for (int i = 0; i < 30; ++i) {
+    again(2, [&](stamp) {  // an operator never ended; who knows what was launched
+      s.gpu.begin({});
+      return fence{};
+    });
+    again(2, [&](stamp a) {  // the same, and what it began with is over
+      s.gpu.begin({});
+      s.gpu.wait(a);
+      return fence{};
+    });
+  }
+  CHECK(s.gpu.events() < 30);
+  // No event is in use twice.
+  for (int i = 0; i < 20; ++i) row[std::size_t(i)] = s.operate(100us * (i + 1));
+  for (int i = 0; i < 20; ++i) {
+    s.gpu.wait(row[std::size_t(i)]);
+    near(s.gpu.elapsed(row[std::size_t(i)]), 100us * (i + 1));
+  }
+  s.check();
+}
+
 TEST_CASE("cuda device: an event that CUDA does not call ready with its successors is waited for") {
   setup s(1_MiB, 1_MiB, {}, {.punctual = true, .forgetful = true});
   const stamp a = s.operate(300us);

@@ -55,7 +55,7 @@ TEST_CASE("what an unmanaged step of ResNet-20 asks of the GPU") {
   CHECK(launches(c, "linear_backward_weight") == launch_counts{1, 1});
   CHECK(launches(c, "softmax_cross_entropy_forward") == launch_counts{2, 0});
   CHECK(c.launches == 319);
-  CHECK(c.events == 470);
+  CHECK(c.events == 241);
   CHECK(c.stream_waits == 0);
   CHECK(c.host_waits == 4);
   CHECK(of(c, cuda_copy::to_device).calls == 2);
