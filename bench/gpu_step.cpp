@@ -3,7 +3,8 @@
 // docs/results/gpu_counts.md is its output; test/support/counted_step.hpp says how it counts.
 //
 //   gpu_step [--model NAME] [--image PIXELS] [--batch IMAGES] [--classes N] [--optimizer NAME]
-//            [--budget PERCENT] [--policy NAME] [--kernels cudnn|own]
+//            [--fuse on|off] [--update-group BYTES] [--budget PERCENT] [--policy NAME] [--kernels
+//            cudnn|own]
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -125,6 +126,10 @@ int main(int argc, char** argv) {
       s.graph.classes = std::atoi(value);
     else if (flag == "--optimizer" && text == "adam")
       s.graph.hyper.optimizer = executor::optimizer_kind::adam;
+    else if (flag == "--fuse" && (text == "on" || text == "off"))
+      s.graph.fuse = text == "on" ? executor::fusion::batch_norm : executor::fusion::none;
+    else if (flag == "--update-group")
+      s.graph.hyper.update_group = std::strtoull(value, nullptr, 10);
     else if (flag == "--budget")
       s.percent = std::atof(value);
     else if (flag == "--policy")

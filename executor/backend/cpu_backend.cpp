@@ -5,6 +5,8 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "backend/backend.hpp"
 #include "device/cpu_machine.hpp"
@@ -173,6 +175,22 @@ kernel element_kernel(operator_type type, const element_count& s,
   }
 }
 
+/// Of each parameter in turn, as that of one.
+kernel update_kernel(operator_type type, const update_shape& s,
+                     const std::shared_ptr<hyper_parameters>& hyper) {
+  const int states = type == operator_type::adam_update ? 3 : 2;
+  std::vector<kernel> each;
+  for (const std::size_t n : s.n) each.push_back(element_kernel(type, {n}, hyper));
+  return [each = std::move(each), states](const kernel_args& all) {
+    kernel_args a = all;
+    for (const kernel& one : each) {
+      one(a);
+      ++a.in;
+      a.update += states;
+    }
+  };
+}
+
 struct bind {
   operator_type type;
   const std::shared_ptr<hyper_parameters>& hyper;
@@ -183,6 +201,7 @@ struct bind {
   kernel operator()(const linear_shape& s) const { return linear_kernel(type, s); }
   kernel operator()(const dropout_shape& s) const { return dropout_kernel(type, s, hyper); }
   kernel operator()(const element_count& s) const { return element_kernel(type, s, hyper); }
+  kernel operator()(const update_shape& s) const { return update_kernel(type, s, hyper); }
 };
 
 std::size_t workspace_of(const node& n, int threads) {

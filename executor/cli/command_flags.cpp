@@ -27,6 +27,10 @@ void describe(command_line& given) {
   given.value("--fuse", "on|off",
               "one operator for a batch norm with the addition and the ReLU behind it:\n"
               "the same results, fewer bytes moved (default: on with a GPU, off on a CPU)");
+  given.value("--update-group", "SIZE",
+              "update parameters together once SIZE of their gradients are complete: the\n"
+              "same results, fewer kernels, gradients kept for longer; 0: each by itself\n"
+              "(default: 16MiB on a GPU, 0 on a CPU)");
   given.value("--kernels", "WHOSE",
               "cuda: cudnn (default where it was found) or own: convolutions of ours,\n"
               "slower, for comparison");

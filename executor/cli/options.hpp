@@ -71,6 +71,8 @@ struct train_options {
   bool overlap = true;       ///< of copies with operators
   std::optional<bool> fuse;  ///< batch norms with what is behind them; absent: on a GPU
 
+  std::optional<bytes> update_group;  ///< absent: 16 MiB on a GPU, 0 on the CPU
+
   std::uint64_t steps = 10;       ///< 0 when `epochs` counts; parse_options: 3 with find_budget
   std::uint64_t epochs = 0;       ///< 0 when `steps` counts
   std::string optimizer = "sgd";  ///< or "adam"

@@ -246,8 +246,20 @@ bool second_of(const command_flags& given, const char* flag, std::string_view fi
   return text == second;
 }
 
+/// A size, or 0.
+bytes group_of(std::string_view flag, std::string_view text) {
+  if (text == "0") return {};
+  try {
+    return parse_bytes(text);
+  } catch (const format_error& error) {
+    reject(flag, error.what(), "0, or " + std::string(size_forms));
+  }
+}
+
 void read_device(const command_flags& given, train_options& options) {
   if (given.has("--fuse")) options.fuse = !second_of(given, "--fuse", "on", "off");
+  if (given.has("--update-group"))
+    options.update_group = group_of("--update-group", given.text("--update-group"));
   options.device = device_choice::automatic;
   if (given.has("--device")) {
     const std::string_view text = given.text("--device");

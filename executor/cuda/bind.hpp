@@ -222,4 +222,20 @@ bound_operator bind_operator(const Engine& e, const hyper_pointer& hyper, operat
   }
 }
 
+template <class Engine>
+bound_operator bind_operator(const Engine& e, const hyper_pointer& hyper, operator_type type,
+                             const update_shape& s) {
+  if (type == operator_type::adam_update) {
+    return {0, [e, s, hyper](const kernel_args& a) {
+              const adam_step step{hyper->learning_rate, hyper->beta1, hyper->beta2,
+                                   hyper->epsilon,       hyper->decay, hyper->step};
+              update_all(e, s.n, adam_rule{adam_factors(step)}, a.in, a.update);
+            }};
+  }
+  return {0, [e, s, hyper](const kernel_args& a) {
+            const sgd_rule rule{hyper->learning_rate, hyper->momentum, hyper->decay};
+            update_all(e, s.n, rule, a.in, a.update);
+          }};
+}
+
 }  // namespace delta::executor::gpu

@@ -60,7 +60,7 @@ struct cuda_threads {
 };
 
 template <class F>
-__global__ void __launch_bounds__(block_lanes) block_kernel(F f) {
+__global__ void __launch_bounds__(block_lanes) block_kernel(const __grid_constant__ F f) {
   __shared__ block_scratch scratch;
   block_body(cuda_threads{}, scratch, f);
 }

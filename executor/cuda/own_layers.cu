@@ -26,5 +26,9 @@ bound_operator own_operator(const handles_pointer& handles, const hyper_pointer&
                             operator_type type, const element_count& shape) {
   return bind_operator(cuda_engine(handles), hyper, type, shape);
 }
+bound_operator own_operator(const handles_pointer& handles, const hyper_pointer& hyper,
+                            operator_type type, const update_shape& shape) {
+  return bind_operator(cuda_engine(handles), hyper, type, shape);
+}
 
 }  // namespace delta::executor::gpu

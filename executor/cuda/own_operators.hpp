@@ -25,5 +25,7 @@ bound_operator own_operator(const handles_pointer&, const hyper_pointer&, operat
                             const dropout_shape&);
 bound_operator own_operator(const handles_pointer&, const hyper_pointer&, operator_type,
                             const element_count&);
+bound_operator own_operator(const handles_pointer&, const hyper_pointer&, operator_type,
+                            const update_shape&);
 
 }  // namespace delta::executor::gpu

@@ -62,6 +62,7 @@ class differentiator {
       const node n = graph_.nodes[i];  // a copy: appending moves the nodes
       differentiate_node(n, layer_of(n));
     }
+    update_complete();
   }
 
  private:
@@ -187,20 +188,33 @@ class differentiator {
       gradient_[at(v)] = sum;
     }
     --missing_[at(v)];
-    if (missing_[at(v)] == 0 && graph_[v].what == value_class::parameter) update(v);
+    if (missing_[at(v)] > 0 || graph_[v].what != value_class::parameter) return;
+    complete_.push_back(v);
+    complete_bytes_ += graph_[v].bytes;
+    if (complete_bytes_ >= graph_.hyper->update_group) update_complete();
   }
 
   bool adam() const { return graph_.hyper->optimizer == optimizer_kind::adam; }
 
-  void update(value_id p) {
-    std::vector<value_id> updates{p};
-    updates.insert(updates.end(), states_[at(p)].begin(), states_[at(p)].end());
-    append({graph_[p].name + ".update",
-            adam() ? operator_type::adam_update : operator_type::sgd_update,
-            count_of(p),
-            {gradient_[at(p)]},
-            {},
-            std::move(updates)});
+  // Appends the update of all parameters whose gradients are complete.
+  void update_complete() {
+    const std::vector<value_id> group = std::exchange(complete_, {});
+    complete_bytes_ = 0;
+    if (group.empty()) return;
+    node n{graph_[group[0]].name + ".update",
+           adam() ? operator_type::adam_update : operator_type::sgd_update, count_of(group[0])};
+    update_shape all;
+    for (const value_id p : group) {
+      n.inputs.push_back(gradient_[at(p)]);
+      n.updates.push_back(p);
+      n.updates.insert(n.updates.end(), states_[at(p)].begin(), states_[at(p)].end());
+      all.n.push_back(count_of(p).n);
+    }
+    if (group.size() > 1) {
+      n.name += ".and." + std::to_string(group.size() - 1);
+      n.shape = std::move(all);
+    }
+    append(std::move(n));
   }
 
   void append(node n) {
@@ -219,6 +233,8 @@ class differentiator {
   std::vector<int> missing_;                   // parts of the value's gradient still to come
   std::vector<value_id> gradient_;             // of the value, as far as it has come
   std::vector<std::vector<value_id>> states_;  // what the optimizer keeps of the parameter
+  std::vector<value_id> complete_;             // parameters whose gradients wait for their update
+  std::uint64_t complete_bytes_ = 0;
 };
 
 }  // namespace

@@ -14,7 +14,9 @@ namespace delta::executor {
 /// - A value read several times gets its gradients joined by add nodes as they arrive, so the order
 ///   of the sum is the reverse order of the readers.
 /// - The update follows at once when its parameter's gradient is complete, so the gradient dies
-///   there. Within a layer the data gradient comes first: it reads the weight that is changed.
+///   there; or, where graph::hyper has an update_group, once so many bytes of gradients are, which
+///   wait for each other: one operator for all of them. Within a layer the data gradient comes
+///   first: it reads the weight that is changed.
 ///
 /// Throws std::invalid_argument if `loss` is not a softmax cross-entropy's.
 void differentiate(graph&, value_id loss);

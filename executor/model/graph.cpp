@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <stdexcept>
 #include <unordered_set>
 #include <utility>
@@ -91,6 +92,10 @@ struct count_flops {
   }
   double operator()(const element_count& s) const {
     return operations_per_element(type) * double(s.n);
+  }
+  double operator()(const update_shape& s) const {
+    return operations_per_element(type) *
+           double(std::accumulate(s.n.begin(), s.n.end(), std::size_t{0}));
   }
 };
 

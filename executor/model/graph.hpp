@@ -80,8 +80,8 @@ enum class operator_type {
   linear_backward_weight,         // x, dy -> dweight, dbias
   softmax_cross_entropy_forward,  // logits, labels -> loss, probabilities
   softmax_cross_entropy_backward,  // probabilities, labels -> dlogits
-  sgd_update,                      // gradient; parameter, velocity
-  adam_update                      // gradient; parameter, exp_avg, exp_avg_sq
+  sgd_update,  // gradient; parameter, velocity. With an update_shape, of each parameter in turn
+  adam_update  // gradient; parameter, exp_avg, exp_avg_sq. Likewise
 };
 
 /// The enumerator's name, e.g. "conv_forward"; for traces and tables.
@@ -99,6 +99,10 @@ struct linear_shape {
 struct element_count {
   std::size_t n;
 };
+/// An update of several parameters in one operator.
+struct update_shape {
+  std::vector<std::size_t> n;  ///< elements of each
+};
 /// Dropout of `n` elements, each with this probability in [0, 1).
 struct dropout_shape {
   std::size_t n;
@@ -106,7 +110,7 @@ struct dropout_shape {
 };
 /// Everything a backend must know beside the pointers.
 using operator_shape = std::variant<conv_shape, bn_shape, pool_shape, average_shape, linear_shape,
-                                    dropout_shape, element_count>;
+                                    dropout_shape, element_count, update_shape>;
 
 /// What a kernel is called with: one pointer per entry of node's inputs, outputs and updates.
 struct kernel_args {
@@ -138,7 +142,7 @@ struct node {
 enum class optimizer_kind : std::uint8_t { sgd, adam };
 
 /// Read by nodes when they run, so a schedule may change them between steps; all but the
-/// optimizer, which decides what autograd appends.
+/// optimizer and update_group, which decide what autograd appends.
 struct hyper_parameters {
   float learning_rate = 0.1f;
   float momentum = 0.9f;  ///< sgd
@@ -149,6 +153,9 @@ struct hyper_parameters {
   float epsilon = 1e-8f;   ///< adam
   std::uint64_t seed = 0;  ///< of what dropout draws
   std::uint64_t step = 0;  ///< the training step under way, from 1: whoever runs the steps counts
+  /// Parameters are updated together once so many bytes of their gradients are complete; 0: each by
+  /// an operator of its own.
+  std::uint64_t update_group = 0;
 };
 
 /// One step: values, and operators in the order of execution.

@@ -13,8 +13,6 @@
 namespace delta::executor {
 namespace {
 
-constexpr std::size_t most = 8;  // entries in one list of a node
-
 void gather(const std::vector<tensor_id>& ids, const std::vector<value_id>& values,
             std::vector<tensor_id>& to) {
   to.clear();
@@ -186,14 +184,13 @@ void session::finish(program& p) {
 
 void session::compute(const node& n, call& c) {
   if (tools_.device == nullptr) return;
-  std::array<const std::byte*, most> in{};
-  std::array<std::byte*, most> out{}, update{};
-  for (std::size_t i = 0; i < n.inputs.size(); ++i) in[i] = c.in(i);
-  for (std::size_t i = 0; i < n.outputs.size(); ++i) out[i] = c.out(i);
-  for (std::size_t i = 0; i < n.updates.size(); ++i) update[i] = c.update(i);
+  in_at_.clear(), out_at_.clear(), update_at_.clear();
+  for (std::size_t i = 0; i < n.inputs.size(); ++i) in_at_.push_back(c.in(i));
+  for (std::size_t i = 0; i < n.outputs.size(); ++i) out_at_.push_back(c.out(i));
+  for (std::size_t i = 0; i < n.updates.size(); ++i) update_at_.push_back(c.update(i));
   const auto began = clock::now();
-  n.run({in.data(), out.data(), update.data(), c.workspace(), c.replaying(), c.sequence(),
-         *tools_.pool});
+  n.run({in_at_.data(), out_at_.data(), update_at_.data(), c.workspace(), c.replaying(),
+         c.sequence(), *tools_.pool});
   const nanoseconds took = clock::now() - began;
   times_.kernels += took;
   if (!c.replaying()) took_ = took;

@@ -112,6 +112,9 @@ class session final {
   program training_;
   std::vector<std::unique_ptr<program>> inference_;  // kept: an evaluation has many batches
   std::vector<tensor_id> persistent_, inputs_, updates_, outputs_;
+  // The addresses of the operator at hand.
+  std::vector<const std::byte*> in_at_;
+  std::vector<std::byte*> out_at_, update_at_;
   std::vector<std::int32_t> labels_;  ///< of the batch at hand
   std::uint64_t steps_ = 0;           ///< training steps so far
   bool costs_come_later_ = false;     ///< are not known when an operator that is recorded returns

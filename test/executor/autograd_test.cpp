@@ -220,6 +220,68 @@ TEST_CASE("adam moves each parameter by its moments, corrected by the step's num
   }
 }
 
+namespace {
+
+// Without dropout, whose draws follow the numbers of operators.
+graph plain_net(const hyper_parameters& hyper) {
+  builder b(3);
+  const value_id images = b.images(9, 8, 3);
+  const value_id labels = b.labels();
+  value_id x = b.relu("relu1", b.batch_norm("bn1", b.conv2d("conv1", images, 5, 3, 1, 1)));
+  x = b.add("add", x, b.batch_norm("bn2", b.conv2d("conv2", x, 5, 3, 1, 1)));
+  x = b.relu("relu2", b.conv2d("conv3", x, 7, 3, 2, 1));
+  b.softmax_cross_entropy("loss", b.linear("fc", b.global_avg_pool("avg", x), 4), labels);
+  return bound_to_cpu(std::move(b).finish(hyper), 2);
+}
+
+}  // namespace
+
+TEST_CASE("parameters that are updated together get the same bits as each by itself") {
+  for (const optimizer_kind kind : {optimizer_kind::sgd, optimizer_kind::adam}) {
+    const hyper_parameters alone{.learning_rate = 0.01f, .optimizer = kind};
+    const graph apart = plain_net(alone);
+    const sample_batch batch(apart, seed);
+    interpreter expected(apart, seed);
+    for (int step = 0; step < 3; ++step) expected.step(batch.images, batch.labels);
+    const auto type =
+        kind == optimizer_kind::sgd ? operator_type::sgd_update : operator_type::adam_update;
+    // Of 16 to 1260 bytes: each by itself, some, most, and all together.
+    for (const auto& [size, operators] : {std::pair{1, 9}, {100, 4}, {1500, 2}, {1 << 20, 1}}) {
+      CAPTURE(size);
+      hyper_parameters together = alone;
+      together.update_group = std::uint64_t(size);
+      const graph g = plain_net(together);
+      CHECK(count(g, type) == operators);
+      std::vector<value_id> updated;
+      for (const node& n : g.nodes) {
+        if (n.type != type) continue;
+        const std::size_t each = n.updates.size() / n.inputs.size();
+        std::size_t gradients = 0;
+        for (std::size_t k = 0; k < n.inputs.size(); ++k) {
+          updated.push_back(n.updates[k * each]);
+          CHECK(g[n.inputs[k]].name == g[updated.back()].name + ".gradient");
+          gradients += g[n.inputs[k]].bytes;
+        }
+        const bool last = &n == &g.nodes.back();
+        CHECK((last || gradients >= together.update_group));
+        CHECK(n.moved_bytes == double(gradients) * (kind == optimizer_kind::sgd ? 5 : 7));
+      }
+      std::ranges::sort(updated);
+      auto all = g.parameters;
+      std::ranges::sort(all);
+      CHECK(updated == all);
+      interpreter run(g, seed);
+      for (int step = 0; step < 3; ++step) run.step(batch.images, batch.labels);
+      for (const auto* list : {&g.parameters, &g.optimizer_states})
+        for (const value_id v : *list) {
+          CAPTURE(g[v].name);
+          const auto got = run.bytes(v), want = expected.bytes(apart.find(g[v].name));
+          CHECK(std::equal(got.begin(), got.end(), want.begin(), want.end()));
+        }
+    }
+  }
+}
+
 TEST_CASE("the learning rate is read at run time") {
   twin t(small_net());
   t.g.hyper->learning_rate = 0;

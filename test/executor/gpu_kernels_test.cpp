@@ -5,6 +5,7 @@
 // ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
+#include <array>
 #include <variant>
 
 #include "cuda/bind.hpp"
@@ -173,6 +174,100 @@ TEST_CASE("a label outside the classes makes the loss a NaN, and touches nothing
     gradient.inputs[1].below = below;
     run(gradient, order::ascending);
   }
+}
+
+namespace {
+
+/// Parameters of these sizes, whose addresses are off their alignment where `shift` says, updated
+/// by one operator and by one each. Gives the number of launches of the one.
+void check_group(operator_type type, const std::vector<std::size_t>& sizes, std::size_t shift,
+                 order o) {
+  const std::size_t states = type == operator_type::adam_update ? 3 : 2;
+  operator_case together{type, update_shape{sizes}, "updates", {}, {}};
+  std::vector<operator_case> alone;
+  for (const std::size_t n : sizes) {
+    const operand x{{int(n)}}, above{{int(n)}, element::floats, 1.0f};
+    operator_case one{type, element_count{n}, "update", {x}, {}};
+    one.updates.assign(states, x);
+    one.updates.back() = above;
+    together.inputs.push_back(x);
+    together.updates.insert(together.updates.end(), one.updates.begin(), one.updates.end());
+    alone.push_back(std::move(one));
+  }
+  const graph g = together.make_graph();
+  const auto all = bound(together, g, engine(o));
+  const auto on_cpu = run_on_cpu(together);
+  const auto got = run_on_host(together, all.workspace, all.run, shift);
+  CHECK(difference(together, got, on_cpu) < tolerance);
+  // Each alone, on what it had among the others.
+  std::uint32_t seed = 1;
+  std::vector<contents> memory;
+  std::vector<const std::byte*> in;
+  std::vector<std::byte*> update;
+  for (const auto* list : {&together.inputs, &together.updates})
+    for (const operand& x : *list) memory.push_back(x.draw(seed++));
+  auto cpu = memory;
+  thread_pool pool(1);
+  const auto each = [&](std::vector<contents>& from, const auto& bind) {
+    for (std::size_t k = 0; k < sizes.size(); ++k) {
+      const graph one = alone[k].make_graph();
+      const std::byte* const gradient = from[k].data();
+      std::array<std::byte*, 3> to{};
+      for (std::size_t i = 0; i < states; ++i) to[i] = from[sizes.size() + k * states + i].data();
+      bind(alone[k], one)({&gradient, nullptr, to.data(), nullptr, false, 77, pool});
+    }
+    return results(from.begin() + std::ptrdiff_t(sizes.size()), from.end());
+  };
+  CHECK(got == each(memory, [](const operator_case& c, const graph& one) {
+          return bound(c, one, engine()).run;
+        }));
+  CHECK(on_cpu == each(cpu, [](const operator_case&, graph one) {
+          bind_cpu(one, 1);
+          return one.nodes[0].run;
+        }));
+}
+
+/// Counts launches, and runs nothing.
+struct launches_only {
+  std::size_t* launches;
+  template <class F>
+  void blocks(std::size_t, const F&) const {
+    ++*launches;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("updates of many parameters in one operator are those of each, to the bit") {
+  constexpr std::size_t piece = 16384;
+  std::vector<std::size_t> mixed{1, 3, 4, 5, 64, 1000, 4097, piece - 1, piece, piece + 1, 40'001};
+  std::vector<std::size_t> many;  // more than the tables of a launch have room for
+  for (std::size_t i = 0; i < 130; ++i) many.push_back(1 + i * 37 % 300);
+  many[60] = 3 * piece + 2;
+  for (const operator_type type : {operator_type::sgd_update, operator_type::adam_update}) {
+    for (const order o : {order::ascending, order::descending, order::scattered})
+      for (const std::size_t shift : {0u, 1u}) {
+        check_group(type, mixed, shift, o);
+        check_group(type, many, shift, o);
+      }
+    check_group(type, {7, 512 * piece + 5, 9}, 0, order::ascending);  // longer than a launch
+  }
+}
+
+TEST_CASE("updates of many parameters take a launch for what the tables hold") {
+  const auto count = [](std::vector<std::size_t> sizes) {
+    std::size_t launches = 0;
+    const std::vector<const std::byte*> in(sizes.size());
+    const std::vector<std::byte*> update(2 * sizes.size());
+    gpu::update_all(launches_only{&launches}, sizes, gpu::sgd_rule{}, in.data(), update.data());
+    return launches;
+  };
+  CHECK(count({5}) == 1);
+  CHECK(count(std::vector<std::size_t>(48, 1000)) == 1);
+  CHECK(count(std::vector<std::size_t>(49, 1000)) == 2);
+  CHECK(count({512 * 16384}) == 1);
+  CHECK(count({512 * 16384, 1}) == 2);
+  CHECK(count({3 * 512 * 16384 + 1}) == 4);
 }
 
 TEST_CASE("what cannot be is refused when it is bound") {

@@ -64,6 +64,20 @@ TEST_CASE(
     CHECK(std::abs(free.losses[i] - cpu.losses[i]) < 1e-4f * std::abs(cpu.losses[i]));
   }
 
+  // In groups: the same numbers, whoever's memory it is in.
+  auto grouped_options = options;
+  grouped_options.update_group = delta::bytes{200'000};
+  training_bench grouped(grouped_options, nowhere);
+  grouped.on = std::make_unique<gpu_on_host>();
+  grouped.on->bind(grouped.training);
+  CHECK(grouped.training.nodes.size() + 50 < bench.training.nodes.size());
+  CHECK(same_bits(free, train_once(grouped, unmanaged_run(grouped, options.steps, "in groups"))));
+  CHECK(same_bits(free, train_once(grouped, {.policy = "auto",
+                                             .budget = bytes{free.peak.count * 6 / 10},
+                                             .host_budget = free.peak,
+                                             .steps = options.steps,
+                                             .title = "in groups and a part of it"})));
+
   // By recomputing alone: which way out is cheaper is the clock's to say. It keeps what the steps
   // share on the device, so it needs more.
   for (const auto& [policy, tenths] : {std::pair<std::string, unsigned>{"dtr", 9}, {"auto", 5}}) {

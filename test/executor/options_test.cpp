@@ -86,6 +86,7 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK(o.workspace_cap == bytes{256u << 20});
   CHECK(o.overlap);
   CHECK_FALSE(o.fuse);
+  CHECK_FALSE(o.update_group);
   CHECK(o.json.empty());
   CHECK(o.timeline.empty());
   CHECK(o.decisions.empty());
@@ -417,6 +418,13 @@ TEST_CASE("the device: as asked for, or as the other flags need it") {
   CHECK(options({"--batch-norm", "cudnn"}).device == device_choice::cuda);
   CHECK_FALSE(options({"--batch-norm", "own", "--kernels", "own"}).cudnn_norm);
   CHECK_FALSE(options({"--arena", "plain"}).virtual_memory);
+}
+
+TEST_CASE("parameters are updated in groups of a size, or one by one") {
+  CHECK(options({"--update-group", "4MiB"}).update_group == bytes{4u << 20});
+  CHECK(options({"--update-group", "0"}).update_group == bytes{});
+  CHECK(refusal({"--update-group", "all"}) ==
+        "--update-group: 'all' is not a number with a unit; allowed: 0, or " + a_size);
 }
 
 TEST_CASE("the device: what does not go together is refused") {
