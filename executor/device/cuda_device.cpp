@@ -56,6 +56,7 @@ cuda_device::holdings::~holdings() {
   for (const cuda_stream s : streams) api->stream_destroy(s);
   if (scratch != nullptr) api->free(scratch);
   if (arena != nullptr) arena_is_virtual ? api->unmap_virtual(arena, arena_size) : api->free(arena);
+  for (host_part& b : buffers) give_back(b);
   give_back(staging);
   give_back(host);
 }
@@ -438,6 +439,16 @@ void cuda_device::unmap(bool writing) {
   check("cudaMemcpyAsync", api_.memcpy_async(device, held_.staging.at, n, cuda_copy::to_device,
                                              lane_of(engine::compute).stream));
   synchronize_compute();
+}
+
+std::byte* cuda_device::host_buffer(bytes n) {
+  held_.buffers.reserve(held_.buffers.size() + 1);  // what was taken must get into the list
+  return held_.buffers.emplace_back(take_host(n)).at;
+}
+
+void cuda_device::fetch(std::byte* to, const std::byte* device, bytes n) {
+  check("cudaMemcpyAsync",
+        api_.memcpy_async(to, device, n, cuda_copy::to_host, lane_of(engine::compute).stream));
 }
 
 // ---------------------------------------------------------------------------------------------

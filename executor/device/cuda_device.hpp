@@ -95,6 +95,9 @@ class cuda_device final : public machine {
   /// A pinned buffer, which grows to the largest that was asked for. Waits for the compute stream.
   std::byte* map(std::byte* device, bytes n, bool reading) override;
   void unmap(bool writing) override;
+  /// Pinned, where it can be.
+  std::byte* host_buffer(bytes) override;
+  void fetch(std::byte* to, const std::byte* device, bytes n) override;
 
   /// What it takes on the GPU beside the arena: the scratch.
   [[nodiscard]] bytes outside() const noexcept { return held_.scratch_size; }
@@ -161,6 +164,7 @@ class cuda_device final : public machine {
     std::byte* scratch = nullptr;
     bytes scratch_size{};
     host_part host, staging;
+    std::vector<host_part> buffers;
   };
 
   [[nodiscard]] lane& lane_of(engine e) noexcept { return lanes_[static_cast<std::size_t>(e)]; }

@@ -78,6 +78,13 @@ class machine {
   virtual std::byte* map(std::byte* device, bytes n, bool reading) = 0;
   /// Ends what `map` began: with `writing`, what is there now is in the device's memory on return.
   virtual void unmap(bool writing) = 0;
+
+  /// Memory of the host's that `copy` and `fetch` use while the host goes on, kept until the
+  /// machine goes. Null: there is none; the host gets at bytes by `map` alone. Throws as
+  /// host_memory.
+  virtual std::byte* host_buffer(bytes) { return nullptr; }
+  /// Between begin() and end(): the compute engine copies device memory into a host buffer.
+  virtual void fetch(std::byte*, const std::byte*, bytes) {}
 };
 
 static_assert(Device<machine>);

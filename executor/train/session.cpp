@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "delta/engine/any_storage.hpp"
+#include "delta/error.hpp"
 #include "device/host_view.hpp"
 #include "model/initialise.hpp"
 
@@ -30,7 +31,7 @@ nanoseconds modelled_cost(const node& n) noexcept {
       std::llround(fixed_ns + std::max(n.flops / flops_per_ns, n.moved_bytes / bytes_per_ns))};
 }
 
-session::program::program(const graph& g)
+session::program::program(const graph& g, const any_storage& storage)
     : what(&g), ids(g.values.size(), tensor_id::none), dying(last_uses(g)) {
   for (const node& n : g.nodes) {
     step s{{}, trait::pure, modelled_cost(n)};
@@ -39,15 +40,34 @@ session::program::program(const graph& g)
     for (const value_id v : n.outputs) s.outputs.emplace_back(g[v].bytes);
     steps.push_back(std::move(s));
   }
+  const auto size = [&](std::uint64_t n) { return storage.rounded(bytes{n}).count; };
+  std::uint64_t held = 0;
+  for (const value& v : g.values)
+    if (v.persistent() || v.what == value_class::input) held += size(v.bytes);
+  ahead.resize(g.nodes.size());
+  for (std::size_t i = 0; i < g.nodes.size(); ++i) {
+    for (const value_id v : g.nodes[i].outputs) held += size(g[v].bytes);
+    ahead[i] = held + size(g.nodes[i].workspace);  // at it, for now
+    for (const value_id v : dying[i]) held -= size(g[v].bytes);
+  }
+  for (std::size_t i = ahead.size(); i-- > 0;) {
+    const std::uint64_t behind = peak;
+    peak = std::max(peak, ahead[i]);
+    ahead[i] = behind;
+  }
 }
 
 session::session(const graph& training, std::unique_ptr<manager_interface> m,
                  const session_tools& tools)
-    : tools_(tools), memory_(std::move(m)), training_(training) {
+    : tools_(tools), memory_(std::move(m)), training_(training, memory_->storage()) {
   persistent_.resize(training.values.size(), tensor_id::none);
   // In virtual time the stated cost is recorded.
   costs_come_later_ = tools.recorder != nullptr && tools.recorder->measures() &&
                       tools.device != nullptr && !tools.device->computes_at_once();
+  if (tools.device == nullptr) return;
+  fetched_size_ = bytes{training[training.loss].bytes};
+  fetched_ = tools.device->host_buffer(fetched_size_);
+  if (fetched_ != nullptr) uploads_ = std::make_unique<input_uploads>(*tools.device, *memory_);
 }
 
 void session::create(std::uint64_t seed) {
@@ -66,12 +86,13 @@ void session::create(std::uint64_t seed) {
   }
 }
 
-float session::train(batch_source* batch) {
+float session::train(batch_source* batch, batch_source* next) {
   const auto began = clock::now();
   times_ = {};
   const graph& g = *training_.what;
   g.hyper->step = ++steps_;  // sessions may share the graph, so each keeps its own count
-  const nanoseconds filling = feed(training_, batch);
+  nanoseconds filling = feed(training_, batch);
+  if (uploads_ && next != nullptr) filling += make(g, *next);
   execute(training_);
   float loss = 0;
   look(training_.ids[std::size_t(g.loss)], std::as_writable_bytes(std::span(&loss, 1)));
@@ -83,7 +104,8 @@ float session::train(batch_source* batch) {
 void session::infer(const graph& inference, batch_source* batch, std::span<float> probabilities) {
   auto at = std::find_if(inference_.begin(), inference_.end(),
                          [&](const auto& known) { return known->what == &inference; });
-  if (at == inference_.end()) at = inference_.insert(at, std::make_unique<program>(inference));
+  if (at == inference_.end())
+    at = inference_.insert(at, std::make_unique<program>(inference, memory_->storage()));
   program& p = **at;
   for (value_id v = 0; v < value_id(inference.values.size()); ++v)
     if (inference[v].persistent())
@@ -103,7 +125,7 @@ tensor_id session::variable(const value& v) {
 
 /// What a step gives the program.
 void session::look(tensor_id from, std::span<std::byte> to) {
-  copy(from, to);
+  uploads_ ? fetch(from, to) : copy(from, to);
   if (tools_.recorder != nullptr) tools_.recorder->read(from);
 }
 
@@ -115,9 +137,22 @@ void session::copy(tensor_id from, std::span<std::byte> to) {
   std::memcpy(to.data(), here.data(), to.size());
 }
 
+/// The step's last operator, so to say: the host waits once, for that.
+void session::fetch(tensor_id from, std::span<std::byte> to) {
+  const bytes size{to.size()};
+  if (size > fetched_size_) fetched_ = tools_.device->host_buffer(fetched_size_ = size);
+  inputs_.assign(1, from);
+  const operation_span op{.inputs = inputs_, .cost = nanoseconds{1000}, .name = "fetch"};
+  memory_->run(op, {}, [this, size](call& c) { tools_.device->fetch(fetched_, c.in(0), size); });
+  any_storage& storage = memory_->storage();
+  storage.wait(storage.last_operator());
+  std::memcpy(to.data(), fetched_, to.size());
+}
+
 /// Fresh images and labels, one view after the other, as a recording knows no two at once; gives
 /// what making them took, without bringing them to the device.
 nanoseconds session::feed(program& p, batch_source* batch) {
+  if (uploads_) return upload(p, batch);
   const graph& g = *p.what;
   for (const value_id v : g.inputs) p.ids[std::size_t(v)] = variable(g[v]);
   labels_.resize(g[g.labels].bytes / sizeof(std::int32_t));
@@ -139,9 +174,49 @@ nanoseconds session::feed(program& p, batch_source* batch) {
   return filling;
 }
 
+/// Makes a batch where the device will copy it from; gives what that took.
+nanoseconds session::make(const graph& g, batch_source& batch) {
+  uploads_->begin({bytes{g[g.images].bytes}, bytes{g[g.labels].bytes}});
+  const auto began = clock::now();
+  batch.fill(reinterpret_cast<float*>(uploads_->host(0)),
+             reinterpret_cast<std::int32_t*>(uploads_->host(1)));
+  return clock::now() - began;
+}
+
+/// Fresh images and labels, which the step before may have brought. Recorded as those that are
+/// written at once.
+nanoseconds session::upload(program& p, batch_source* batch) {
+  const graph& g = *p.what;
+  const nanoseconds filling = uploads_->begun() ? nanoseconds{} : make(g, *batch);
+  const auto made = uploads_->adopt({g[g.images].name.c_str(), g[g.labels].name.c_str()});
+  const std::array<value_id, input_uploads::inputs> values{g.images, g.labels};
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    const value& v = g[values[i]];
+    p.ids[std::size_t(values[i])] = made[i];
+    if (tools_.recorder != nullptr) tools_.recorder->variable(made[i], bytes{v.bytes}, v.name);
+    note(v, +1);
+  }
+  if (tools_.recorder != nullptr)
+    for (const tensor_id t : made) tools_.recorder->write(t);
+  return filling;
+}
+
+/// Behind a node: the next batch goes to the device where that takes no more than the step has
+/// taken already, and all that the rest of the step holds fits beside it, whatever the policy does.
+void session::upload_early(const program& p, std::size_t node) {
+  const any_storage& storage = memory_->storage();
+  const graph& g = *p.what;
+  const std::uint64_t batch = storage.rounded(bytes{g[g.images].bytes}).count +
+                              storage.rounded(bytes{g[g.labels].bytes}).count;
+  const std::uint64_t capacity = storage.capacity().count;
+  if (p.ahead[node] + batch > std::min(p.peak, capacity)) return;
+  if (storage.used().count + batch > capacity) return;
+  uploads_->start();
+}
+
 void session::execute(program& p) {
   const graph& g = *p.what;
-  bool backward = false;
+  bool backward = false, early = uploads_ && uploads_->begun();
   if (costs_come_later_) tools_.device->time_operators();
   for (std::size_t i = 0; i < g.nodes.size(); ++i) {
     const node& n = g.nodes[i];
@@ -159,7 +234,16 @@ void session::execute(program& p) {
                             .traits = p.steps[i].traits,
                             .cost = p.steps[i].cost,
                             .name = n.name.c_str()};
-    memory_->run(op, outputs_, [this, &n](call& c) { compute(n, c); });
+    const auto run = [&] { memory_->run(op, outputs_, [this, &n](call& c) { compute(n, c); }); };
+    try {
+      run();
+    } catch (const budget_exceeded&) {
+      // Blocks that stay where they are may be in the way of one that is large.
+      if (!uploads_ || !uploads_->started()) throw;
+      uploads_->abandon();
+      early = false;
+      run();
+    }
     if (tools_.recorder != nullptr) record(p.steps[i], op);
     for (std::size_t k = 0; k < outputs_.size(); ++k) {
       p.ids[std::size_t(n.outputs[k])] = outputs_[k];
@@ -167,6 +251,7 @@ void session::execute(program& p) {
     }
     note_peak(n);
     for (const value_id v : p.dying[i]) let_go(p, v);
+    if (early && !uploads_->started()) upload_early(p, i);
   }
 }
 

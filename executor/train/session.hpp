@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "delta/engine/any_storage.hpp"
 #include "delta/engine/manager_interface.hpp"
 #include "delta/kernel.hpp"
 #include "delta/learning_report.hpp"
@@ -17,6 +18,7 @@
 #include "device/machine.hpp"
 #include "model/graph.hpp"
 #include "trace/recorder.hpp"
+#include "train/input_uploads.hpp"
 #include "train/report.hpp"
 
 namespace delta::executor {
@@ -60,8 +62,10 @@ class session final {
 
   /// Makes the persistent values of the training graph and fills them from a seed.
   void create(std::uint64_t seed);
-  /// One training step; gives the loss. `batch` may be null without a device.
-  float train(batch_source* batch);
+  /// One training step; gives the loss. `batch` may be null without a device. `next`: what the next
+  /// call will be given, or null; nothing but that call may follow then. A device whose kernels run
+  /// on gets it during this step, where there is room, and `batch` is not asked again.
+  float train(batch_source* batch, batch_source* next = nullptr);
   /// One inference step over a graph that shares the names of persistent values; the probabilities
   /// (batch x classes) are copied out.
   void infer(const graph& inference, batch_source* batch, std::span<float> probabilities);
@@ -90,14 +94,20 @@ class session final {
     std::vector<tensor_id> ids;  ///< by value
     std::vector<step> steps;     ///< by node
     std::vector<std::vector<value_id>> dying;
+    std::vector<std::uint64_t> ahead;  ///< by node: the most that is held behind it, unmanaged
+    std::uint64_t peak = 0;            ///< of the step, unmanaged
 
-    explicit program(const graph&);
+    program(const graph&, const any_storage&);
   };
 
   tensor_id variable(const value&);
   void look(tensor_id from, std::span<std::byte> to);
   void copy(tensor_id from, std::span<std::byte> to);
+  void fetch(tensor_id from, std::span<std::byte> to);
   nanoseconds feed(program&, batch_source*);
+  nanoseconds make(const graph&, batch_source&);
+  nanoseconds upload(program&, batch_source*);
+  void upload_early(const program&, std::size_t node);
   void execute(program&);
   void finish(program&);
   void compute(const node&, call&);
@@ -109,6 +119,9 @@ class session final {
 
   session_tools tools_;
   std::unique_ptr<manager_interface> memory_;
+  std::unique_ptr<input_uploads> uploads_;  ///< null: the device's memory is written by `map`
+  std::byte* fetched_ = nullptr;            ///< with uploads_: what the program reads
+  bytes fetched_size_{};
   program training_;
   std::vector<std::unique_ptr<program>> inference_;  // kept: an evaluation has many batches
   std::vector<tensor_id> persistent_, inputs_, updates_, outputs_;

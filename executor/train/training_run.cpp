@@ -213,7 +213,7 @@ void take_steps(training_bench& s, const run_request& wanted, session& trainee, 
   const std::uint64_t steps = wanted.steps;
   out.losses.reserve(steps);
   epoch_order order(s.data->training(), o.seed);
-  listed_batch batch(*s.data, o.image);
+  listed_batch batch(*s.data, o.image), next(*s.data, o.image);
   const std::uint64_t per_epoch = order.whole_batches(std::size_t(o.batch));
   const std::uint64_t report_every = std::max<std::uint64_t>(1, steps / 8);
   for (std::uint64_t i = 0; i < steps; ++i) {
@@ -227,9 +227,12 @@ void take_steps(training_bench& s, const run_request& wanted, session& trainee, 
     if (o.turns)
       times.add_to_last(device.stand_still([&] { await_turn(s.progress, wanted.title); }));
     times.begin();
-    out.losses.push_back(trainee.train(&batch));
-    times.end(trainee.times());
     const bool last = i + 1 == steps;
+    // An epoch ends with another order, and perhaps with an evaluation.
+    const bool goes_on = !last && (i + 1) % per_epoch != 0;
+    if (goes_on) next.set(order.batch((i + 1) % per_epoch, std::size_t(o.batch)));
+    out.losses.push_back(trainee.train(&batch, goes_on ? &next : nullptr));
+    times.end(trainee.times());
     if (i == 0 || (i + 1) % report_every == 0 || last)
       s.progress << wanted.title << ": step " << i + 1 << "/" << steps << ", loss "
                  << out.losses.back() << ", " << times.last_wall() << " s" << std::endl;

@@ -55,9 +55,9 @@ TEST_CASE("what an unmanaged step of ResNet-20 asks of the GPU") {
   CHECK(launches(c, "linear_backward_weight") == launch_counts{1, 1});
   CHECK(launches(c, "softmax_cross_entropy_forward") == launch_counts{2, 0});
   CHECK(c.launches == 319);
-  CHECK(c.events == 241);
+  CHECK(c.events == 252);
   CHECK(c.stream_waits == 0);
-  CHECK(c.host_waits == 4);
+  CHECK(c.host_waits == 1);
   CHECK(of(c, cuda_copy::to_device).calls == 2);
   CHECK(of(c, cuda_copy::to_device).size == bytes{128 * (32 * 32 * 3 + 1) * 4});
   CHECK(of(c, cuda_copy::to_host).calls == 1);
@@ -84,7 +84,7 @@ TEST_CASE("under a budget the waits of the host stay few") {
   CHECK(c.violations.empty());
   CHECK(c.peak.count <= plain.peak.count * 6 / 10);
   CHECK(c.counts.evictions + c.counts.offloads > 0);
-  CHECK(c.host_waits <= 4);
+  CHECK(c.host_waits <= 2);
 }
 
 TEST_CASE("what a step of ResNet-50 moves between its convolutions") {

@@ -214,7 +214,7 @@ inline counted_step count_step(executor::graph g, const counting_options& o) {
   for (int i = 0; i < o.steps; ++i) {
     before = now();
     counted.take();
-    trainee.train(&images);
+    trainee.train(&images, &images);
   }
   counted_step c = now();
   c.by_type = counted.take();
