@@ -76,8 +76,8 @@ class cuda_backend final : public backend {
     check("cudaSetDevice", api_->set_device(device));
     check("cudaGetDeviceProperties", api_->properties(device, &properties_));
     compute_.emplace(*api_);
-    handles_ =
-        std::make_shared<cuda_handles>(compute_->get(), options_.tf32, options_.workspace_cap);
+    handles_ = std::make_shared<cuda_handles>(compute_->get(), properties_.major, options_.tf32,
+                                              options_.workspace_cap);
     if (options_.cudnn) cudnn_ = make_cudnn(compute_->get());
   }
 

@@ -110,7 +110,7 @@ class cuda_engine {
   void multiply(const matrix_product& product, std::byte* workspace) const {
     handles_->multiply(product, workspace);
   }
-  [[nodiscard]] static std::size_t product_workspace() { return cuda_handles::product_workspace; }
+  [[nodiscard]] std::size_t product_workspace() const { return handles_->product_workspace(); }
   [[nodiscard]] std::size_t gathered_bytes() const { return handles_->gathered_bytes(); }
 
  private:

@@ -35,8 +35,9 @@ cublasOperation_t turned(bool turn) {
 
 }  // namespace
 
-cuda_handles::cuda_handles(cuda_stream stream, bool tf32, bytes workspace_cap)
+cuda_handles::cuda_handles(cuda_stream stream, int major, bool tf32, bytes workspace_cap)
     : stream_(stream),
+      product_workspace_(gpu::blas_workspace(major)),
       // Half of the cap: what else a convolution needs is small beside it. 64 MiB fill any GPU.
       gathered_bytes_(std::min(workspace_cap.count / 2, std::uint64_t(64) << 20)) {
   check(cublasCreate(&blas_), "cublasCreate");
@@ -58,7 +59,7 @@ cuda_handles::~cuda_handles() {
 
 void cuda_handles::multiply(const gpu::matrix_product& p, std::byte* workspace) {
   // Before each product: the workspace is the operator's, and moves from run to run.
-  check(cublasSetWorkspace(blas_, workspace, product_workspace), "cublasSetWorkspace");
+  check(cublasSetWorkspace(blas_, workspace, product_workspace_), "cublasSetWorkspace");
   const float one = 1.0f;
   const auto c = gpu::column_major(p);
   if (c.batch == 1) {

@@ -14,15 +14,16 @@ namespace delta::executor {
 /// Lives as long as any operator that was bound with it. For one thread.
 class cuda_handles {
  public:
-  /// On the current device. Throws cuda_error. The stream must outlive this.
-  cuda_handles(cuda_stream, bool tf32, bytes workspace_cap);
+  /// On the current device, whose compute capability's first number is `major`. Throws cuda_error.
+  /// The stream must outlive this.
+  cuda_handles(cuda_stream, int major, bool tf32, bytes workspace_cap);
   ~cuda_handles();
   cuda_handles(const cuda_handles&) = delete;
   cuda_handles& operator=(const cuda_handles&) = delete;
 
-  /// cuBLAS's advice for most GPUs; a GPU of the H100's kind may gain by more.
-  static constexpr std::size_t product_workspace = std::size_t(4) << 20;
-  /// Throws cuda_error. `workspace` has product_workspace bytes, aligned to 256.
+  /// Bytes that a product is given.
+  [[nodiscard]] std::size_t product_workspace() const noexcept { return product_workspace_; }
+  /// Throws cuda_error. `workspace` has product_workspace() bytes, aligned to 256.
   void multiply(const gpu::matrix_product&, std::byte* workspace);
 
   /// What a convolution may gather at a time, in bytes.
@@ -31,7 +32,7 @@ class cuda_handles {
 
  private:
   cuda_stream stream_;
-  std::size_t gathered_bytes_;
+  std::size_t product_workspace_, gathered_bytes_;
   cublasContext* blas_ = nullptr;
 };
 

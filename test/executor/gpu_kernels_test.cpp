@@ -98,11 +98,28 @@ TEST_CASE("convolutions in blocks of rows, down to a single one") {
   }
 }
 
+TEST_CASE("whoever multiplies asks for the workspace of the engine at hand, and stays within it") {
+  CHECK(gpu::blas_workspace(8) == std::size_t(4) << 20);
+  CHECK(gpu::blas_workspace(9) == std::size_t(32) << 20);
+  std::vector<operator_case> cases;
+  add_convolution(cases, {2, 8, 8, 16, 16, 3, 3, 1, 1});
+  add_linear(cases, {4, 20, 10});
+  for (const auto& c : cases) {
+    CAPTURE(c.text);
+    if (c.type == operator_type::softmax_cross_entropy_forward) break;
+    const graph g = c.make_graph();
+    const auto little = bound(c, g, engine(order::ascending, 1 << 20, 512));
+    const auto much = bound(c, g, engine(order::ascending, 1 << 20, 8192));
+    CHECK(much.workspace == little.workspace + 8192 - 512);
+    CHECK(run_on_host(c, much.workspace, much.run) == run_on_host(c, little.workspace, little.run));
+  }
+}
+
 // cuBLAS counts by columns; what it is told is tried out on a BLAS of three loops.
 TEST_CASE("a product of rows is the same product of columns") {
   delta::test::dice dice(5);
   const engine e;
-  std::vector<std::byte> workspace(engine::product_workspace());
+  std::vector<std::byte> workspace(e.product_workspace());
   for (int i = 0; i < 100; ++i) {
     const auto upto = [&](std::uint64_t most) { return 1 + std::size_t(dice.below(most)); };
     const std::size_t m = upto(6), n = upto(6), k = upto(6), batch = upto(3);

@@ -73,7 +73,7 @@ class counting_engine {
     to_->kernel();
   }
   void multiply(const executor::gpu::matrix_product&, std::byte*) const { to_->library(); }
-  [[nodiscard]] static std::size_t product_workspace() { return std::size_t(32) << 20; }
+  [[nodiscard]] static std::size_t product_workspace() { return executor::gpu::blas_workspace(9); }
   [[nodiscard]] static std::size_t gathered_bytes() { return std::size_t(64) << 20; }
 
  private:

@@ -21,8 +21,9 @@ enum class order { ascending, descending, scattered };
 
 class engine {
  public:
-  explicit engine(order o = order::ascending, std::size_t gathered_bytes = 1 << 20)
-      : order_(o), gathered_bytes_(gathered_bytes) {}
+  explicit engine(order o = order::ascending, std::size_t gathered_bytes = 1 << 20,
+                  std::size_t product_workspace = 1024)
+      : order_(o), gathered_bytes_(gathered_bytes), product_workspace_(product_workspace) {}
 
   template <class F>
   void each(std::size_t n, const F& f) const {
@@ -71,7 +72,7 @@ class engine {
       c = float(p.beta == 0.0f ? sum : sum + double(p.beta) * double(c));
     });
   }
-  [[nodiscard]] static std::size_t product_workspace() { return 1024; }
+  [[nodiscard]] std::size_t product_workspace() const { return product_workspace_; }
   [[nodiscard]] std::size_t gathered_bytes() const { return gathered_bytes_; }
 
  private:
@@ -119,7 +120,7 @@ class engine {
   }
 
   order order_;
-  std::size_t gathered_bytes_;
+  std::size_t gathered_bytes_, product_workspace_;
 };
 
 }  // namespace gpu_host

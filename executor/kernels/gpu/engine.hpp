@@ -146,6 +146,12 @@ struct matrix_product {
   std::size_t batch = 1;
 };
 
+/// Bytes of workspace that cuBLAS's documentation recommends for a compute capability with that
+/// first number: 32 MiB for Hopper and behind it, else 4.
+constexpr std::size_t blas_workspace(int major) {
+  return std::size_t(major >= 9 ? 32 : 4) << 20;
+}
+
 /// Takes a workspace apart; with null, only counts. Parts begin at multiples of 256 bytes, as
 /// cuBLAS wants its workspace.
 class carver {
