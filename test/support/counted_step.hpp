@@ -108,18 +108,15 @@ struct counted_step {
   std::vector<std::string> violations;
 };
 
-/// Bytes that an operator moves, by how often it goes over its tensors: batch norm has to know
-/// the statistics of what it normalises, so it reads that twice; forward x, backward all that are
-/// as large as x. All others go once.
+/// Bytes that an operator moves, by how often it goes over its tensors: batch norm has to know the
+/// sums of what it then changes element by element. Forward it reads x again for that; backward x
+/// and the gradient of what it normalised, which where an addition is fused is that of the
+/// residual, written on the way. All others go over each tensor once.
 inline double moved_in_passes(const executor::graph& g, const executor::node& n) {
-  double moved = n.moved_bytes;
   if (!std::holds_alternative<executor::bn_shape>(n.shape) ||
       n.type == executor::operator_type::bn_inference)
-    return moved;
-  const std::size_t whole = g[n.inputs[0]].bytes;
-  for (std::size_t i = 0; i < n.inputs.size(); ++i)
-    if (g[n.inputs[i]].bytes == whole && (n.backward || i == 0)) moved += double(whole);
-  return moved;
+    return n.moved_bytes;
+  return n.moved_bytes + (n.backward ? 2 : 1) * double(g[n.inputs[0]].bytes);
 }
 
 /// Bound to the counting engine. What the operators would take goes by their flops and bytes, at
