@@ -180,6 +180,7 @@ kernel update_kernel(operator_type type, const update_shape& s,
                      const std::shared_ptr<hyper_parameters>& hyper) {
   const int states = type == operator_type::adam_update ? 3 : 2;
   std::vector<kernel> each;
+  each.reserve(s.n.size());
   for (const std::size_t n : s.n) each.push_back(element_kernel(type, {n}, hyper));
   return [each = std::move(each), states](const kernel_args& all) {
     kernel_args a = all;
