@@ -63,10 +63,12 @@ struct train_options {
   int batch = 32;  ///< images per step
 
   device_choice device = device_choice::cpu;  ///< parse_options: automatic
-  bool tf32 = false;                          ///< cuda: as cuda_backend_options, these four
+  int gpu = 0;                                ///< cuda: as cuda_backend_options, these six
+  bool tf32 = false;
   bool cudnn = true;
   bool virtual_memory = false;
   bytes workspace_cap{256_MiB};
+  bool fill_rounding = false;
   bool overlap = true;       ///< of copies with operators
   std::optional<bool> fuse;  ///< batch norms with what is behind them; absent: on a GPU
 
@@ -122,9 +124,10 @@ void check_against_operator(bytes budget, bytes largest_footprint);
 /// A parsed command line.
 struct command {
   enum class action : std::uint8_t {
-    train,  ///< `options` says how, or that a budget is to be found
-    print,  ///< print `text` (help, the policies) and stop
-    table   ///< print one table of the reports in `reports`
+    train,    ///< `options` says how, or that a budget is to be found
+    print,    ///< print `text` (help, the policies) and stop
+    version,  ///< print what this build is, and stop
+    table     ///< print one table of the reports in `reports`
   };
   action what = action::train;
   train_options options;
