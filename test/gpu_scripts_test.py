@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The scripts of bench/gpu on a machine without a GPU: tools and nvidia-smi are small fakes, one of
-whose runs fails or hangs.
+"""The scripts of bench/gpu, and ./run.sh demo, on a machine without a GPU: tools and nvidia-smi are
+small fakes, one of whose runs fails or hangs.
 
     python3 test/gpu_scripts_test.py"""
 
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,75 @@ case "$*" in
   *) echo "GPU 0: a GPU that is none" ;;
 esac
 """
+
+
+# What is built is a delta-train that has CUDA where there is a toolkit that does.
+CMAKE = """#!/bin/sh
+[ "$1" = --version ] && echo "cmake version 3.30.0" && exit 0
+[ "$1" = --build ] || exit 0
+mkdir -p build/release/bin
+cat > build/release/bin/delta-train <<'TOOL'
+#!/bin/sh
+case "$*" in
+  --version) echo "delta-train 0.2.0, commit x; $BUILT" ;;
+  *) echo "ran $*" >> ran ;;
+esac
+TOOL
+chmod +x build/release/bin/delta-train
+"""
+
+
+class Demo(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.bin = self.root / "fakes"
+        for path in (self.bin, self.root / "python/tools", self.root / "cuda/bin"):
+            path.mkdir(parents=True)
+        for name in ("run.sh", "python/tools/torch.sh"):
+            shutil.copy(SCRIPTS.parents[1] / name, self.root / name)
+        for name, text in {"cmake": CMAKE, "g++": "#!/bin/sh\ncase $1 in -E) cat >/dev/null ;; esac\n"
+                                                    "echo 13.0.0\n",
+                           "ninja": "#!/bin/sh\n", "apt-get": "#!/bin/sh\nexit 1\n",
+                           "nvidia-smi": SMI}.items():
+            self.write(self.bin / name, text)
+
+    def write(self, path, text):
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def demo(self, built="CUDA 13.0; CPU"):
+        """The devices that it trained on, one word for each run, and what it said."""
+        env = {k: v for k, v in os.environ.items()
+               if k not in ("CUDACXX", "CUDA_PATH", "CUDA_HOME", "DELTA_CUDA")}
+        # Without an nvcc that this machine may have on its PATH.
+        path = f"{self.bin}:/usr/bin:/bin"
+        done = subprocess.run([str(self.root / "run.sh"), "demo", "--short"], capture_output=True,
+                              text=True, env={**env, "PATH": path, "BUILT": built, "DELTA_TOOLKIT":
+                                              str(self.root / "cuda")})
+        self.said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, self.said)
+        lines = (self.root / "ran").read_text().splitlines()
+        (self.root / "ran").unlink()
+        return [line.split("--device ")[1].split()[0] for line in lines if "--verify" in line]
+
+    def test_with_a_gpu_and_a_toolkit_it_trains_on_both(self):
+        self.write(self.root / "cuda/bin/nvcc", "#!/bin/sh\n")
+        self.assertEqual(self.demo(), ["cuda", "cuda", "cpu", "cpu"])
+        self.assertEqual(self.demo("CPU"), ["cpu", "cpu"])
+        self.assertIn("the CUDA executor was not built", self.said)
+
+    @unittest.skipIf(shutil.which("nvcc", path="/usr/bin:/bin"), "this machine has an nvcc there")
+    def test_without_a_toolkit_it_says_what_to_install(self):
+        self.assertEqual(self.demo("CPU"), ["cpu", "cpu"])
+        told = [line for line in self.said.splitlines() if "cuda-toolkit" in line]
+        self.assertEqual(len(told), 1, self.said)
+
+    def test_without_a_gpu_nothing_is_said(self):
+        self.write(self.bin / "nvidia-smi", "#!/bin/sh\necho 'No devices were found'\nexit 9\n")
+        self.assertEqual(self.demo("CPU"), ["cpu", "cpu"])
+        self.assertNotIn("GPU", self.said.replace("GPUs", ""))
 
 
 class Scripts(unittest.TestCase):
