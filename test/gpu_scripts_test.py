@@ -198,7 +198,7 @@ class Scripts(unittest.TestCase):
         found = self.statuses("right")
         self.assertEqual(sum(s == "failed" for s in found.values()), 6)
         self.assertEqual(sum(s == "done" for s in found.values()), 16)
-        self.assertIn("| resnet20, dtr, 80 %, bit for bit | FAILED |",
+        self.assertIn("| resnet20, dtr, 80 %, bit for bit | FAILED: exit code 1: ",
                       (self.out / "gpu-right.md").read_text())
         self.assertIn("an illegal memory access", self.said)
         # Only those run again.

@@ -203,7 +203,8 @@ def commit_of(o):
     if built and built[1] != "unknown":
         return built[1].strip()
     found = output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD")
-    changed = output_of("git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no")
+    changed = output_of("git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no", "--",
+                        ".", ":!docs")
     return (found or "unknown") + (" and changes" if found and changed else "")
 
 
@@ -233,9 +234,11 @@ class Part:
 
     SAME = ("commit", "gpu", "device", "image", "batch", "steps")
 
-    def __init__(self, o, name, title, render):
-        """`render(part)` gives the tables, each a list of lines; rows may be missing."""
+    def __init__(self, o, name, title, render, lists_all=False):
+        """`render(part)` gives the tables, each a list of lines; rows may be missing. Unless it
+        lists all rows, those without figures are listed below."""
         self.o, self.name, self.title, self.render = o, name, title, render
+        self.lists_all = lists_all
         self.path = o.out / f"gpu-{name}.json"
         self.where = where(o, name)
         self.rows = {}
@@ -315,7 +318,8 @@ class Part:
                 f"`{at['command'].strip()}`, commit {at['commit']}; {at['gpu']}; ResNet-50, "
                 f"{at['image']}x{at['image']}, batch {at['batch']}.", ""]
         others = [f"- {name}: {row['status']}" + (f": {row['line']}" if row.get("line") else "")
-                  for name, row in self.rows.items() if row["status"] != "done"]
+                  for name, row in self.rows.items()
+                  if row["status"] != "done" and not self.lists_all]
         parts = [*self.render(self), *([["Rows without figures:", "", *others]] if others else [])]
         return "\n".join(head + [line for part in parts for line in [*part, ""]])
 

@@ -50,14 +50,15 @@ def checks(o):
 
 
 def result_table(part):
-    said = {"done": "passed", "failed": "FAILED"}
-    return [table(["check", "result"], [[name, said.get(row["status"], row["status"])]
-                                        for name, row in part.rows.items()])]
+    def result(row):
+        said = {"done": "passed", "failed": "FAILED"}.get(row["status"], row["status"])
+        return said + (f": {row['line']}" if row.get("line") else "")
+    return [table(["check", "result"], [[name, result(row)] for name, row in part.rows.items()])]
 
 
 def main():
     o = options(__doc__, row_seconds=120)
-    sys.exit(Part(o, "right", "Right on a GPU", result_table).run(checks(o)))
+    sys.exit(Part(o, "right", "Right on a GPU", result_table, True).run(checks(o)))
 
 
 if __name__ == "__main__":

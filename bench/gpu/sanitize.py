@@ -29,7 +29,7 @@ def main():
                           limit)
         return f"compute-sanitizer {tool}", row
 
-    sys.exit(Part(o, "sanitize", "compute-sanitizer on a short run", result_table).run(
+    sys.exit(Part(o, "sanitize", "compute-sanitizer on a short run", result_table, True).run(
         [check("memcheck"), check("initcheck", "--fill-rounding"), check("racecheck")]))
 
 
