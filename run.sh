@@ -10,7 +10,8 @@ usage() {
 usage: ./run.sh COMMAND
 
   demo [--short]     train ResNet-20 and ResNet-50 under 40 % of the memory that they take
-                     otherwise, compare bit for bit, and print a table (--short: fewer steps)
+                     otherwise, compare bit for bit, and print a table (--short: fewer steps); on
+                     the GPU too where nvidia-smi lists one and there is a CUDA toolkit
   test [--all]       build and run the tests, but for those that take long (--all: these, too, and
                      the benchmarks are built); tests on real images run when DELTA_DATA names a
                      folder with data/mnist, and say so when it does not
@@ -106,6 +107,31 @@ build() {
   cmake --build --preset release ${1:+--target "$@"}
 }
 
+# --- a GPU -----------------------------------------------------------------------------------------
+
+has_gpu() { nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
+# nvcc, as cmake/DeltaCUDA.cmake looks for it: CUDACXX, the PATH, and where NVIDIA's packages put it
+# (DELTA_TOOLKIT: another place than that, for tests).
+toolkit() {
+  local nvcc
+  for nvcc in "${CUDACXX:-}" "$(command -v nvcc || true)" "${CUDA_PATH:-}/bin/nvcc" \
+    "${CUDA_HOME:-}/bin/nvcc" "${DELTA_TOOLKIT:-/usr/local/cuda}/bin/nvcc"; do
+    [ -n "$nvcc" ] && [ -x "$nvcc" ] && echo "$nvcc" && return
+  done
+  return 1
+}
+
+# Whether the demo can run on a GPU here; where there is one but no toolkit, a line that says what to
+# install.
+can_use_gpu() {
+  has_gpu || return 1
+  [ "${DELTA_CUDA:-AUTO}" != OFF ] || return 1
+  toolkit >/dev/null && return 0
+  echo "there is a GPU but no CUDA toolkit, so the demo runs on the CPU alone: install NVIDIA's package" \
+    "cuda-toolkit (or Debian's nvidia-cuda-toolkit), or set CUDACXX to an nvcc, and start again"
+  return 1
+}
+
 # --- commands ------------------------------------------------------------------------------------
 
 demo() {
@@ -116,17 +142,26 @@ demo() {
     *) die "demo: unknown flag '$1'; allowed: --short" ;;
   esac
   setup
+  local devices=(cpu)
+  ! can_use_gpu || devices=(cuda cpu)
   build delta-train
   local results=build/demo train=build/release/bin/delta-train status=0
   mkdir -p "$results"
   rm -f "$results"/*.json
 
-  local model
-  for model in resnet20 resnet50; do
-    say "$model, 64x64, batch $batch, $steps steps: unmanaged, then under 40 % of its peak"
-    "$train" --model "$model" --data synthetic --image 64 --batch "$batch" --steps "$steps" \
-      --lr 0.005 --budget 40% --verify --json "$results/$model.json" >/dev/null ||
-      status=$?
+  # AUTO leaves CUDA out where the toolkit does not do; the demo then says so, and goes on.
+  if [ "${devices[0]}" = cuda ] && ! "$train" --version | grep -q CUDA; then
+    echo "there is a GPU, but the CUDA executor was not built (see the configuration above): on the CPU alone"
+    devices=(cpu)
+  fi
+  local model device
+  for device in "${devices[@]}"; do
+    for model in resnet20 resnet50; do
+      say "$model on $device, 64x64, batch $batch, $steps steps: unmanaged, then under 40 % of its peak"
+      "$train" --device "$device" --model "$model" --data synthetic --image 64 --batch "$batch" \
+        --steps "$steps" --lr 0.005 --budget 40% --verify --json "$results/$device-$model.json" \
+        >/dev/null || status=$?
+    done
   done
 
   say "trained under 40 % of the memory (step time: managed / unmanaged)"

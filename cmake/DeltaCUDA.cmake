@@ -44,17 +44,21 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(ENV{CUDACXX} ${delta_nvcc})
   endif()
 endif()
-# For the GPU of this machine; without one for those that are in data centres and on desks now, and
-# in a form that later ones can translate.
+# For the GPU of this machine. Without one nothing that is built here will run here, and one architecture
+# shows that it compiles; what is to be carried to a GPU has its list in the preset cuda-portable.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   if(gpu_answers)
     set(CMAKE_CUDA_ARCHITECTURES native CACHE STRING "What nvcc compiles for")
   else()
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 120-real 90-virtual CACHE STRING
-        "What nvcc compiles for")
+    set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "What nvcc compiles for")
   endif()
 endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+set(delta_cudart CUDA::cudart)
+if(DELTA_PORTABLE)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  set(delta_cudart CUDA::cudart_static)
+endif()
 
 include(CheckLanguage)
 check_language(CUDA)

@@ -11,9 +11,10 @@ import collections
 import json
 import pathlib
 import statistics
+import sys
 import tempfile
 
-from common import MIB, number, options, table, train, where, write
+from common import MIB, Failed, Part, number, options, table, train
 
 KINDS = (("convolution", "conv"), ("convolution", "downsample.0"), ("batch norm", "bn"),
          ("batch norm", "downsample.1"), ("max pool", "maxpool"), ("average pool", "avgpool"),
@@ -30,35 +31,57 @@ def kind_of(name):
     return next((kind for kind, mark in KINDS if tail.startswith(mark)), None)
 
 
-def main():
-    o = options(__doc__, steps=3)
-    with tempfile.TemporaryDirectory() as folder:
-        trace = pathlib.Path(folder, "step.jsonl")
-        train(o, "--record", trace)
-        head, *events = [json.loads(line) for line in open(trace, encoding="utf-8")]
+def step_of(path):
+    """The head of a recorded run, and the events of its last step."""
+    try:
+        head, *events = [json.loads(line) for line in open(path, encoding="utf-8")]
+        ends = [i for i, event in enumerate(events) if event.get("mark") == "end_of_step"]
+        return head, events[ends[-2] if len(ends) > 1 else 0 :]
+    except (OSError, ValueError) as error:
+        raise Failed(f"the recorded step is not whole: {error}") from error
+
+
+def medians(path):
+    head, events = step_of(path)
     per_byte = 1e9 / head["rate_out"] + 1e9 / head["rate_in"]
-    ends = [i for i, event in enumerate(events) if event.get("mark") == "end_of_step"]
-    last = events[ends[-2] if len(ends) > 1 else 0 :]
     found = collections.defaultdict(list)
-    for event in last:
+    for event in events:
         kind = kind_of(event.get("run", ""))
         if kind:
             size = sum(event["outputs"])
             found[kind].append((event["cost"], size, size * per_byte + 2 * head["latency"]))
-    rows = []
+    kinds = []
     for kind in dict.fromkeys(kind for kind, _ in KINDS):
         if kind in found:
             again, size, swap = (statistics.median(x) for x in zip(*found[kind]))
-            rows.append({"kind": kind, "operators": len(found[kind]), "bytes": size,
-                         "c_r_ns": again, "c_s_ns": swap, "ratio": again / swap})
-    result = {"where": where(o, "costs"), "rate_out": head["rate_out"], "rate_in": head["rate_in"],
-              "latency_ns": head["latency"], "device": head["device"], "rows": rows}
-    lines = table(["operator", "how many", "MiB", "c_r, us", "c_s, us", "c_r / c_s"],
-                  [[r["kind"], r["operators"], number(r["bytes"] / MIB, 1),
-                    number(r["c_r_ns"] / 1e3, 1), number(r["c_s_ns"] / 1e3, 1),
-                    number(r["ratio"], 3)] for r in rows])
-    rates = f"Rates: {head['rate_out'] / 1e9:.1f} GB/s out, {head['rate_in'] / 1e9:.1f} GB/s in."
-    write(o, "costs", result, "What recomputing and swapping cost", [rates], lines)
+            kinds.append({"kind": kind, "operators": len(found[kind]), "bytes": size,
+                          "c_r_ns": again, "c_s_ns": swap, "ratio": again / swap})
+    return {"rate_out": head["rate_out"], "rate_in": head["rate_in"],
+            "latency_ns": head["latency"], "device": head["device"], "kinds": kinds}
+
+
+def tables(part):
+    found = part.data("recorded step")
+    if found is None:
+        return []
+    rates = f"Rates: {found['rate_out'] / 1e9:.1f} GB/s out, {found['rate_in'] / 1e9:.1f} GB/s in."
+    return [[rates], table(["operator", "how many", "MiB", "c_r, us", "c_s, us", "c_r / c_s"],
+                           [[r["kind"], r["operators"], number(r["bytes"] / MIB, 1),
+                             number(r["c_r_ns"] / 1e3, 1), number(r["c_s_ns"] / 1e3, 1),
+                             number(r["ratio"], 3)] for r in found["kinds"]])]
+
+
+def main():
+    o = options(__doc__, steps=3, row_seconds=300)
+
+    def recorded(limit):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder, "step.jsonl")
+            train(o, "--record", trace, limit=limit)
+            return medians(trace)
+
+    sys.exit(Part(o, "costs", "What recomputing and swapping cost", tables).run(
+        [("recorded step", recorded)]))
 
 
 if __name__ == "__main__":

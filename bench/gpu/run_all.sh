@@ -1,22 +1,50 @@
 #!/usr/bin/env bash
-# Builds for this machine's GPU, then checks and measures all that docs/results has for GPUs:
-# bench/gpu/run_all.sh. With flags (--device cpu --image 32 --batch 4 --bin DIR) it only tries the
-# scripts out. TORCH_PYTHON may name a Python that has PyTorch.
+# Checks and measures all that docs/results has for GPUs, in parts of at most 9 minutes each; the first
+# builds for this machine's GPU unless --bin names programs. An interrupted or cut off part goes on
+# where it was when it is run again.
+#
+#   bench/gpu/run_all.sh [--bin DIR] [--only right|fast|costs|saving|sanitize] [--device cuda:N|cpu]
+#                        [--again] [--minutes M] [--row-seconds S] [--image P] [--batch N] [--out DIR]
+#
+# The exit code is 1 where a row failed, and that never ends the rest. --device cpu with --bin
+# build/release/bin --image 32 --batch 4 only tries it out. TORCH_PYTHON may name a Python that has
+# PyTorch.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${TORCH_PYTHON:-python3}
 
-if [ $# -eq 0 ]; then
-  nvidia-smi -L >/dev/null 2>&1 || {
-    echo "run_all.sh: no GPU: nvidia-smi lists none" >&2
-    exit 1
-  }
-  cmake --preset cuda
-  cmake --build --preset cuda
-  bench/gpu/right.sh
-else
-  bench/gpu/right.sh "$@"
-fi
-for script in costs fast saving; do
-  "$python" "bench/gpu/$script.py" "$@"
+parts=(right fast costs saving sanitize) flags=() device=cuda bin=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --only)
+      [[ " ${parts[*]} " = *" ${2:-} "* ]] || {
+        echo "run_all.sh: --only: unknown part '${2:-}'; allowed: ${parts[*]}" >&2
+        exit 2
+      }
+      parts=("$2") && shift 2
+      ;;
+    --device) device=${2:?--device: which?} && flags+=("$1" "$2") && shift 2 ;;
+    --bin) bin=${2:?--bin: which folder?} && flags+=("$1" "$2") && shift 2 ;;
+    *) flags+=("$1") && shift ;;
+  esac
 done
+command -v "$python" >/dev/null || {
+  echo "run_all.sh: there is no $python; TORCH_PYTHON may name another" >&2
+  exit 2
+}
+if [ "$device" != cpu ] && ! nvidia-smi -L >/dev/null 2>&1; then
+  echo "run_all.sh: no GPU: nvidia-smi lists none" >&2
+  exit 2
+fi
+if [ -z "$bin" ]; then
+  (cd "$here/../.." && cmake --preset cuda && cmake --build --preset cuda)
+fi
+
+status=0
+for part in "${parts[@]}"; do
+  "$python" "$here/$part.py" ${flags[@]+"${flags[@]}"} || status=$?
+  # 2: flags or this machine will not do, for any part.
+  [ "$status" -ne 2 ] || exit 2
+  [ "$status" -eq 0 ] || status=1
+done
+exit "$status"

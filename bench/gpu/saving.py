@@ -8,11 +8,11 @@ the calibrated copy rates, and the bound that no policy can beat. A second table
 copies on the stream that computes (--no-overlap), and the share of the time of copies during which
 an operator ran."""
 
-import json
 import pathlib
+import sys
 import tempfile
 
-from common import number, options, replay, table, train, where, write
+from common import Part, json_of, number, options, replay, table, train
 
 POLICIES, PARTS = ("adaptive", "auto"), (60, 50, 40)
 
@@ -20,7 +20,7 @@ POLICIES, PARTS = ("adaptive", "auto"), (60, 50, 40)
 def hidden_share(path):
     """Of the time in which a copy ran, the part in which an operator did, too. None: no copies."""
     work = {0: [], 1: [], 2: []}
-    for event in json.loads(pathlib.Path(path).read_text(encoding="utf-8")):
+    for event in json_of(path, "the timeline"):
         if event.get("ph") == "X" and event["tid"] in work:
             work[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
 
@@ -46,47 +46,84 @@ def hidden_share(path):
     return both / whole if whole else None
 
 
+def cells():
+    return [(policy, percent) for policy in POLICIES for percent in PARTS]
+
+
+def rows_of(o):
+    """Pairs of a row's name and what runs it: all budgets first, then what explains them."""
+    part = None
+
+    def predicted(limit):
+        """The unmanaged peak, and what a replay of one recorded step says of every budget."""
+        with tempfile.TemporaryDirectory() as folder:
+            trace = pathlib.Path(folder, "step.jsonl.gz")
+            peak = train(o, "--steps", 2, "--record", trace, limit=limit)["peak_bytes"]
+            said = replay(o, trace, "--policy", ",".join(POLICIES), "--budget",
+                          ",".join(str(p / 100) for p in PARTS), "--iterations", min(o.steps, 8),
+                          "--host-budget", peak, "--thrash-limit", 20, limit=limit)
+        return {"peak_bytes": peak,
+                "predicted": {f"{r['policy']} {round(100 * r['ratio'])} %":
+                              {"overhead": r["overhead"], "bound": r["bound_overhead"]}
+                              for r in said if r["result"] == "pass"}}
+
+    def unmanaged(limit):
+        return {"step_seconds": train(o, limit=limit)["step_seconds"]}
+
+    def budget(policy, percent):
+        return ["--budget", part.need("predicted")["peak_bytes"] * percent // 100, "--policy",
+                policy]
+
+    def managed(policy, percent, *flags):
+        def row(limit):
+            alone = part.need("unmanaged")["step_seconds"]
+            report = train(o, *budget(policy, percent), *flags, limit=limit)
+            report.pop("losses", None)
+            return {"overhead": report["step_seconds"] / alone,
+                    "saving": 1 - report["peak_bytes"] / part.need("predicted")["peak_bytes"],
+                    "report": report}
+        return row
+
+    def hidden(policy, percent):
+        def row(limit):
+            with tempfile.TemporaryDirectory() as folder:
+                lanes = pathlib.Path(folder, "lanes.json")
+                train(o, *budget(policy, percent), "--timeline", lanes, limit=limit)
+                return {"hidden": hidden_share(lanes)}
+        return row
+
+    rows = [("unmanaged", unmanaged), ("predicted", predicted)]
+    rows += [(f"{p} {n} %", managed(p, n)) for p, n in cells()]
+    rows += [(f"{p} {n} %, copies hidden", hidden(p, n)) for p, n in cells()]
+    if o.on_gpu:
+        rows += [(f"{p} {n} %, one stream", managed(p, n, "--no-overlap")) for p, n in cells()]
+    part = Part(o, "saving", "Steps under a budget", tables)
+    return part, rows
+
+
+def tables(part):
+    said = (part.data("predicted") or {}).get("predicted", {})
+
+    def figure(name, key, digits=3):
+        return number((part.data(name) or {}).get(key), digits)
+
+    costs, overlap = [], []
+    for policy, percent in cells():
+        name = f"{policy} {percent} %"
+        replayed = said.get(name, {})
+        costs.append([policy, f"{percent} %", figure(name, "saving"), figure(name, "overhead"),
+                      number(replayed.get("overhead")), number(replayed.get("bound"))])
+        overlap.append([policy, f"{percent} %", figure(name, "overhead"),
+                        figure(f"{name}, one stream", "overhead"),
+                        figure(f"{name}, copies hidden", "hidden")])
+    return [table(["policy", "budget", "saving", "step / unmanaged", "predicted", "bound"], costs),
+            ["## Overlap"],
+            table(["policy", "budget", "overlapped", "one stream", "copy time hidden"], overlap)]
+
+
 def main():
-    o = options(__doc__, steps=10)
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        trace, lanes = pathlib.Path(folder, "step.jsonl.gz"), pathlib.Path(folder, "lanes.json")
-        recording = train(o, "--steps", 2, "--record", trace)
-        peak = recording["peak_bytes"]
-        unmanaged = train(o)["step_seconds"]
-        predicted = {(r["policy"], round(100 * r["ratio"])): r for r in replay(
-            o, trace, "--policy", ",".join(POLICIES), "--budget",
-            ",".join(str(p / 100) for p in PARTS), "--iterations", min(o.steps, 8),
-            "--host-budget", peak, "--thrash-limit", 20)}
-        for policy in POLICIES:
-            for part in PARTS:
-                flags = ["--budget", peak * part // 100, "--policy", policy]
-                run = train(o, *flags, may_fail=True)
-                row = {"policy": policy, "percent": part, "overhead": None, "bound": None,
-                       "predicted": None, "saving": None, "serial": None, "hidden": None}
-                said = predicted.get((policy, part))
-                if said and said["result"] == "pass":
-                    row |= {"predicted": said["overhead"], "bound": said["bound_overhead"]}
-                if run:
-                    row |= {"overhead": run["step_seconds"] / unmanaged, "report": run,
-                            "saving": 1 - run["peak_bytes"] / peak}
-                    train(o, *flags, "--timeline", lanes)
-                    row["hidden"] = hidden_share(lanes)
-                    if o.device == "cuda":
-                        serial = train(o, *flags, "--no-overlap", may_fail=True)
-                        row["serial"] = serial and serial["step_seconds"] / unmanaged
-                rows.append(row)
-    for row in rows:
-        row.get("report", {}).pop("losses", None)
-    result = {"where": where(o, "saving"), "peak_bytes": peak, "unmanaged_seconds": unmanaged,
-              "rows": rows}
-    costs = table(["policy", "budget", "saving", "step / unmanaged", "predicted", "bound"],
-                  [[r["policy"], f"{r['percent']} %", number(r["saving"]), number(r["overhead"]),
-                    number(r["predicted"]), number(r["bound"])] for r in rows])
-    overlap = table(["policy", "budget", "overlapped", "one stream", "copy time hidden"],
-                    [[r["policy"], f"{r['percent']} %", number(r["overhead"]),
-                      number(r["serial"]), number(r["hidden"])] for r in rows])
-    write(o, "saving", result, "Steps under a budget", costs, ["## Overlap"], overlap)
+    part, rows = rows_of(options(__doc__, steps=10))
+    sys.exit(part.run(rows))
 
 
 if __name__ == "__main__":

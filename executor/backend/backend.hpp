@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -43,15 +44,26 @@ struct cpu_backend_options {
   std::optional<int> copy_threads = 2;  ///< likewise; absent: measured, and the better way is taken
   bool overlap = true;                  ///< false: copies are waited for at once
 };
+/// This build has none of the CPU's operators. what() is one line, as usage_error's.
+struct no_cpu_backend : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// Whether this build has the CPU's operators.
+[[nodiscard]] bool cpu_support() noexcept;
+/// Throws no_cpu_backend.
 std::unique_ptr<backend> make_cpu_backend(const cpu_backend_options&);
 
 struct cuda_backend_options {
+  int device = 0;                ///< which GPU, as CUDA counts them
   bool tf32 = false;             ///< tensor cores on rounded inputs in convolutions and products
   bool cudnn = true;             ///< where it was found; false: our own kernels
   bool cudnn_norm = false;       ///< batch norm by cuDNN, too, where it takes the shape
   bool virtual_memory = false;   ///< the arena from the driver's virtual memory API
   bytes workspace_cap{256_MiB};  ///< for any one operator: algorithms that need more are not taken
   bool overlap = true;  ///< false: copies on the compute stream; to measure what overlap gains
+  /// What rounding adds to a tensor is written, too, and no rates are measured. initcheck of
+  /// compute-sanitizer then finds reads of what was never written, and nothing else.
+  bool fill_rounding = false;
   /// Is told, in one line, of what goes on but not as it should. Empty: nobody is.
   std::function<void(std::string_view)> warn{};
 };
@@ -59,7 +71,9 @@ struct cuda_backend_options {
 [[nodiscard]] std::string_view cuda_support() noexcept;
 /// Whether a GPU answers; false in a build without CUDA. Never throws.
 [[nodiscard]] bool cuda_answers() noexcept;
-/// Throws cuda_error (device/cuda_error.hpp): no driver, no device, or a build without CUDA.
+/// Several may be in one process, for one GPU each or for the same: each makes its own the thread's
+/// current one whenever it is called, and leaves it so. Throws cuda_error (device/cuda_error.hpp):
+/// no driver, no device, none of that number, or a build without CUDA.
 std::unique_ptr<backend> make_cuda_backend(const cuda_backend_options&);
 
 }  // namespace delta::executor

@@ -10,7 +10,7 @@ namespace delta::executor {
 
 bool on_gpu(const train_options& o) noexcept {
   return o.device == device_choice::cuda ||
-         (o.device == device_choice::automatic && cuda_answers());
+         (o.device == device_choice::automatic && (cuda_answers() || !cpu_support()));
 }
 
 std::unique_ptr<backend> choose_backend(const train_options& o,
@@ -24,12 +24,14 @@ std::unique_ptr<backend> choose_backend(const train_options& o,
                              .copy_threads = copiers,
                              .overlap = o.overlap});
   }
-  return make_cuda_backend({.tf32 = o.tf32,
+  return make_cuda_backend({.device = o.gpu,
+                            .tf32 = o.tf32,
                             .cudnn = o.cudnn,
                             .cudnn_norm = o.cudnn_norm,
                             .virtual_memory = o.virtual_memory,
                             .workspace_cap = o.workspace_cap,
                             .overlap = o.overlap,
+                            .fill_rounding = o.fill_rounding,
                             .warn = std::move(warn)});
 }
 

@@ -11,11 +11,12 @@
 
 namespace delta::executor {
 
-/// Whether a run is on a GPU: asked for, or left open and one answers.
+/// Whether a run is on a GPU: asked for, or left open and one answers or this build has nothing
+/// else.
 [[nodiscard]] bool on_gpu(const train_options&) noexcept;
 
 /// The backend of a run; `warn` is told, in a line, of what goes on but not as it should. Throws
-/// cuda_error where --device cuda can't be had.
+/// cuda_error where --device cuda can't be had, no_cpu_backend where --device cpu can't.
 std::unique_ptr<backend> choose_backend(const train_options&,
                                         std::function<void(std::string_view)> warn = {});
 

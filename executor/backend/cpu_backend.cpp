@@ -282,6 +282,10 @@ class cpu_backend final : public backend {
 
 }  // namespace
 
+bool cpu_support() noexcept {
+  return true;
+}
+
 std::unique_ptr<backend> make_cpu_backend(const cpu_backend_options& o) {
   return std::make_unique<cpu_backend>(o);
 }

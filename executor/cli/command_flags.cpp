@@ -17,8 +17,8 @@ void describe(command_line& given) {
 
   given.group("On what");
   given.value("--device", "WHICH",
-              "cuda: an NVIDIA GPU, cpu, or auto (default): the one that the other flags\n"
-              "need, else a GPU where one answers, else the CPU");
+              "cuda: an NVIDIA GPU (cuda:1 the second), cpu, or auto (default): the one\n"
+              "that the other flags need, else a GPU where one answers, else the CPU");
   given.value("--threads", "N",
               "cpu: threads (default: the machine's); the results do not depend on it");
   given.flag("--tf32",
@@ -46,6 +46,9 @@ void describe(command_line& given) {
   given.flag("--no-overlap",
              "wait for each copy (cuda: copy on the stream that computes), to measure what\n"
              "overlap gains");
+  given.flag("--fill-rounding",
+             "cuda: write what rounding adds to tensors, too: for compute-sanitizer's\n"
+             "initcheck");
 
   given.group("For how long, and how");
   given.value("--steps", "N",
@@ -122,6 +125,7 @@ void describe(command_line& given) {
               "is replayed. On a GPU each operator is waited for, to be timed: the step\n"
               "takes longer than one that is not recorded");
   given.list("--table", "FILE", "train nothing: print one table of these earlier results");
+  given.flag("--version", "print the version, the commit, and what was built in");
   given.flag("-h,--help", "print this text");
 }
 

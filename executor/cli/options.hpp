@@ -63,11 +63,13 @@ struct train_options {
   int batch = 32;  ///< images per step
 
   device_choice device = device_choice::cpu;  ///< parse_options: automatic
-  bool tf32 = false;                          ///< cuda: as cuda_backend_options, these five
+  int gpu = 0;                                ///< cuda: as cuda_backend_options, these seven
+  bool tf32 = false;
   bool cudnn = true;
   bool cudnn_norm = false;
   bool virtual_memory = false;
   bytes workspace_cap{256_MiB};
+  bool fill_rounding = false;
   bool overlap = true;       ///< of copies with operators
   std::optional<bool> fuse;  ///< batch norms with what is behind them; absent: on a GPU
 
@@ -125,9 +127,10 @@ void check_against_operator(bytes budget, bytes largest_footprint);
 /// A parsed command line.
 struct command {
   enum class action : std::uint8_t {
-    train,  ///< `options` says how, or that a budget is to be found
-    print,  ///< print `text` (help, the policies) and stop
-    table   ///< print one table of the reports in `reports`
+    train,    ///< `options` says how, or that a budget is to be found
+    print,    ///< print `text` (help, the policies) and stop
+    version,  ///< print what this build is, and stop
+    table     ///< print one table of the reports in `reports`
   };
   action what = action::train;
   train_options options;

@@ -2,7 +2,9 @@
 // here, so that all errors have one form.
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <initializer_list>
+#include <system_error>
 #include <thread>
 
 #include "cli/command_flags.hpp"
@@ -256,6 +258,19 @@ bytes group_of(std::string_view flag, std::string_view text) {
   }
 }
 
+constexpr const char* device_forms = "auto, cpu, cuda, cuda:N";
+
+/// The N of "cuda:N"; of "cuda", 0.
+int gpu_of(std::string_view text) {
+  const std::string_view number = text.substr(std::min(text.size(), std::size_t{5}));
+  if (text == "cuda") return 0;
+  int n = 0;
+  const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), n);
+  if (failed != std::errc{} || end != number.data() + number.size() || n < 0)
+    reject("--device", "unknown device " + in_quotes(text), device_forms);
+  return n;
+}
+
 void read_device(const command_flags& given, train_options& options) {
   if (given.has("--fuse")) options.fuse = !second_of(given, "--fuse", "on", "off");
   if (given.has("--update-group"))
@@ -265,14 +280,14 @@ void read_device(const command_flags& given, train_options& options) {
     const std::string_view text = given.text("--device");
     if (text == "cpu")
       options.device = device_choice::cpu;
-    else if (text == "cuda")
-      options.device = device_choice::cuda;
+    else if (text == "cuda" || text.starts_with("cuda:"))
+      options.device = device_choice::cuda, options.gpu = gpu_of(text);
     else if (text != "auto")
-      reject("--device", "unknown device " + in_quotes(text), "auto, cpu, cuda");
+      reject("--device", "unknown device " + in_quotes(text), device_forms);
   }
   narrow(given, options.device, {"--threads", "--copy-rate", "--copy-threads"}, device_choice::cpu);
   narrow(given, options.device,
-         {"--tf32", "--kernels", "--batch-norm", "--arena", "--workspace-cap"},
+         {"--tf32", "--kernels", "--batch-norm", "--arena", "--workspace-cap", "--fill-rounding"},
          device_choice::cuda);
   options.tf32 = given.has("--tf32");
   options.cudnn = !second_of(given, "--kernels", "cudnn", "own");
@@ -281,6 +296,7 @@ void read_device(const command_flags& given, train_options& options) {
     reject("--batch-norm", "cudnn given with --kernels own", "--batch-norm own");
   options.virtual_memory = second_of(given, "--arena", "plain", "vmm");
   options.overlap = !given.has("--no-overlap");
+  options.fill_rounding = given.has("--fill-rounding");
   if (given.has("--workspace-cap"))
     options.workspace_cap = size_of("--workspace-cap", given.text("--workspace-cap"));
 }
@@ -311,6 +327,10 @@ command parse_options(int argc, const char* const* argv, std::span<const preset>
   if (given.has("--help")) {
     result.what = command::action::print;
     result.text = given.help(policies);
+    return result;
+  }
+  if (given.has("--version")) {
+    result.what = command::action::version;
     return result;
   }
   if (given.has("--policy") && given.text("--policy") == "list") {

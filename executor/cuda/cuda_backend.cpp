@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "backend/backend.hpp"
 #include "cuda/cuda_handles.hpp"
@@ -12,6 +13,7 @@
 #include "cuda/own_operators.hpp"
 #include "device/cuda_device.hpp"
 #include "device/cuda_error.hpp"
+#include "device/cuda_fill.hpp"
 #include "device/cuda_reserve.hpp"
 
 #if defined(DELTA_HAS_CUDNN)
@@ -23,7 +25,6 @@ namespace {
 
 using gpu::bound_operator;
 
-constexpr int device = 0;
 /// Of sizes and, from the arena's beginning, of addresses.
 constexpr std::uint64_t granule = 512;
 /// Of the arena itself: what CUDA promises at the least, and cuBLAS wants for its workspace.
@@ -72,24 +73,32 @@ class cuda_backend final : public backend {
  public:
   cuda_backend(std::unique_ptr<cuda_api> api, const cuda_backend_options& options)
       : api_(std::move(api)), options_(options) {
-    count_devices(*api_);
-    check("cudaSetDevice", api_->set_device(device));
-    check("cudaGetDeviceProperties", api_->properties(device, &properties_));
+    check_device(*api_, options_.device);
+    here();
+    check("cudaGetDeviceProperties", api_->properties(options_.device, &properties_));
     compute_.emplace(*api_);
     handles_ = std::make_shared<cuda_handles>(compute_->get(), properties_.major, options_.tf32,
                                               options_.workspace_cap);
     if (options_.cudnn) cudnn_ = make_cudnn(compute_->get());
   }
+  // What the members give back is of this device.
+  ~cuda_backend() override { static_cast<void>(api_->set_device(options_.device)); }
 
   void bind(graph& g) override {
+    here();
     g.threads = 1;
     for (node& n : g.nodes) {
       auto [workspace, run] = naming_loss(*api_, [&] { return bound(g, n); });
       n.workspace = workspace;
       n.expected_ns = expected(n);
       // By pointer, as the backend outlives what it has bound.
-      n.run = [this, name = n.name, run = std::move(run)](const kernel_args& a) {
+      n.run = [this, name = n.name, sizes = sizes_to_fill(g, n),
+               run = std::move(run)](const kernel_args& a) {
+        here();
         if (reserve_) reserve_->give_back();
+        for (std::size_t i = 0; i < sizes.size(); ++i)
+          check("cudaMemsetAsync",
+                fill_rounding(*api_, a.out[i], bytes{sizes[i]}, bytes{granule}, compute_->get()));
         const range named(*api_, name);
         naming_loss(*api_, [&] { run(a); });
       };
@@ -97,10 +106,12 @@ class cuda_backend final : public backend {
   }
 
   std::unique_ptr<machine> open() override {
+    here();
     reserve_.reset();
     reserve_.emplace(*api_, late_kernels);
     cuda_device_options options;
-    options.device = device;
+    options.device = options_.device;
+    if (options_.fill_rounding) options.filled_to = bytes{granule};
     options.virtual_memory = options_.virtual_memory;
     options.overlap = options_.overlap;
     options.alignment = alignment;
@@ -116,11 +127,13 @@ class cuda_backend final : public backend {
                        ", runtime " + version_text(properties_.runtime);
     line += cudnn_ ? ", cuDNN " + cudnn_version() : ", without cuDNN";
     if (options_.tf32) line += ", TF32";
+    if (options_.device != 0) line += ", cuda:" + std::to_string(options_.device);
     return line;
   }
 
   /// Less the reserve that every run begins with.
   [[nodiscard]] bytes free_memory() const override {
+    here();
     bytes free{}, total{};
     check("cudaMemGetInfo", api_->memory_info(&free, &total));
     const bool held = reserve_ && reserve_->held();
@@ -128,6 +141,16 @@ class cuda_backend final : public backend {
   }
 
  private:
+  void here() const { make_current(*api_, options_.device); }
+
+  /// The outputs' bytes where what rounding adds to them is to be written, else none.
+  [[nodiscard]] std::vector<std::size_t> sizes_to_fill(const graph& g, const node& n) const {
+    std::vector<std::size_t> sizes;
+    if (options_.fill_rounding)
+      for (const value_id v : n.outputs) sizes.push_back(g[v].bytes);
+    return sizes;
+  }
+
   [[nodiscard]] bound_operator bound(const graph& g, const node& n) const {
     if (cudnn_) {
       if (const auto* s = std::get_if<conv_shape>(&n.shape)) {
@@ -179,7 +202,7 @@ std::string_view cuda_support() noexcept {
 bool cuda_answers() noexcept {
   try {
     const auto api = make_cuda_runtime();
-    return api && count_devices(*api) > 0 && api->set_device(device).ok();
+    return api && count_devices(*api) > 0 && api->set_device(0).ok();
   } catch (...) {
     return false;
   }

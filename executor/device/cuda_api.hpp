@@ -49,7 +49,8 @@ class cuda_api {
 
   virtual cuda_status device_count(int* count) = 0;      ///< also finds a driver that is too old
   virtual cuda_status driver_version(int* version) = 0;  ///< 13000: 13.0; 0: there is no driver
-  virtual cuda_status set_device(int device) = 0;
+  virtual cuda_status set_device(int device) = 0;        ///< the calling thread's
+  virtual cuda_status current_device(int* device) = 0;   ///< likewise: cudaGetDevice
   virtual cuda_status properties(int device, cuda_device_properties* to) = 0;
   virtual cuda_status memory_info(bytes* free, bytes* total) = 0;
 

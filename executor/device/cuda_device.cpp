@@ -8,6 +8,8 @@
 #include <new>
 #include <utility>
 
+#include "device/cuda_fill.hpp"
+
 namespace delta::executor {
 namespace {
 
@@ -46,6 +48,8 @@ std::string in_gb(double rate) {
 // What is held, and how calls fail
 
 cuda_device::holdings::~holdings() {
+  int now = -1;
+  if (!api->current_device(&now).ok() || now != device) api->set_device(device);
   // Work under way may still use what goes now. A lost GPU does no work, and waiting for it fails.
   const auto wait = [&](cuda_stream s) {
     if (!lost && s != nullptr && !api->stream_synchronize(s).ok()) lost = true;
@@ -92,7 +96,8 @@ cuda_device::cuda_device(cuda_api& api, cuda_stream compute, const cuda_device_o
       options_(o),
       clock_(o.clock ? o.clock : system_clock),
       start_(clock_()),
-      held_(api) {
+      held_(api, o.device) {
+  here();
   held_.compute = compute;
   cuda_device_properties p;
   check("cudaGetDeviceProperties", api_.properties(options_.device, &p));
@@ -210,6 +215,7 @@ bool cuda_device::reached(stamp s) {
   if (l.not_yet > l.reached && s.point >= l.not_yet && time - l.asked < moment &&
       l.repeated++ < most_repeated)
     return false;
+  here();
   bool done = false;
   check("cudaEventQuery", api_.event_query(mark_of(s).end, &done));
   if (done)
@@ -297,6 +303,7 @@ std::optional<nanoseconds> cuda_device::measured(stamp s) {
 
 stamp cuda_device::copy(direction d, std::byte* to, const std::byte* from, bytes n,
                         const fence& after) {
+  here();
   const engine own = engine_of(d);
   make_room(own);
   lane& l = lane_of(own);
@@ -329,6 +336,7 @@ stamp cuda_device::copy(direction d, std::byte* to, const std::byte* from, bytes
 // that is not over begins when that ends: an event less on the stream, which each holds up a
 // little. Behind one that is over the stream is idle, and for how long is not the operator's time.
 void cuda_device::begin(const fence& after) {
+  here();
   make_room(engine::compute);
   if (timing_) stay_ahead();
   lane& l = lane_of(engine::compute);
@@ -366,6 +374,7 @@ void cuda_device::stay_ahead() {
 }
 
 stamp cuda_device::end() {
+  here();
   check("a kernel's launch (cudaGetLastError)", api_.last_error());
   assert(open_.begin != nullptr && "no operator has begun");
   const stamp s = push(engine::compute, open_);
@@ -391,6 +400,7 @@ void cuda_device::copy_here(std::byte* to, const std::byte* from, std::uint64_t 
 // needs fewer calls is taken: a call costs as much as copying some megabytes.
 void cuda_device::move(std::byte* to, const std::byte* from, bytes n) {
   if (n.count == 0 || to == from) return;
+  here();
   const bool down = to < from;
   const auto distance = static_cast<std::uint64_t>(down ? from - to : to - from);
   const std::uint64_t scratch = held_.scratch_size.count;
@@ -420,6 +430,7 @@ void cuda_device::synchronize_compute() {
 
 std::byte* cuda_device::map(std::byte* device, bytes n, bool reading) {
   assert(mapped_.device == nullptr && "one at a time");
+  here();
   if (n > held_.staging.size) {
     check("cudaFreeHost", held_.give_back(held_.staging));
     held_.staging = take_host(bytes{std::max(n.count + n.count / 2, least_staging)});
@@ -436,8 +447,12 @@ std::byte* cuda_device::map(std::byte* device, bytes n, bool reading) {
 void cuda_device::unmap(bool writing) {
   const auto [device, n] = std::exchange(mapped_, {});
   if (!writing || n.count == 0) return;
+  here();
   check("cudaMemcpyAsync", api_.memcpy_async(device, held_.staging.at, n, cuda_copy::to_device,
                                              lane_of(engine::compute).stream));
+  if (options_.filled_to.count > 0)
+    check("cudaMemsetAsync",
+          fill_rounding(api_, device, n, options_.filled_to, lane_of(engine::compute).stream));
   synchronize_compute();
 }
 
@@ -457,6 +472,7 @@ void cuda_device::fetch(std::byte* to, const std::byte* device, bytes n) {
 std::byte* cuda_device::device_memory(bytes n) {
   assert(held_.arena == nullptr && "a device gives each of its memories once");
   if (n.count == 0) return nullptr;
+  here();
   const bytes beside = std::min(options_.scratch, n);
   bytes free{}, total{};
   check("cudaMemGetInfo", api_.memory_info(&free, &total));
@@ -506,6 +522,7 @@ cuda_device::host_part cuda_device::take_host(bytes n) {
 
 std::byte* cuda_device::host_memory(bytes n) {
   assert(held_.host.at == nullptr && "a device gives each of its memories once");
+  here();
   if (n.count == 0) return calibrate(), nullptr;
   held_.host = take_host(n);
   calibrate();

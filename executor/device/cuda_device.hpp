@@ -19,11 +19,14 @@
 namespace delta::executor {
 
 struct cuda_device_options {
-  int device = 0;               ///< as the runtime counts them; for its name
+  int device = 0;               ///< as the runtime counts them
   bool virtual_memory = false;  ///< the arena from the driver's virtual memory API
   bool overlap = true;          ///< false: copies on the compute stream, each after the other
   bytes scratch{4_MiB};         ///< beside the arena, for moving blocks over themselves
   std::uint64_t alignment = 1;  ///< that the arena must have
+  /// Not 0: tensors that the program writes are written up to so many whole bytes (cuda_fill.hpp),
+  /// and no rates are measured: that would write to the arena. For compute-sanitizer's initcheck.
+  bytes filled_to{};
   /// Is told, in one line, of what goes on but not as it should. Empty: a line on stderr.
   std::function<void(std::string_view)> warn{};
   /// The host's clock. Empty: the system's steady one.
@@ -37,7 +40,9 @@ struct cuda_device_options {
 /// at once: at most 1,024 stamps per engine, then the host waits for half of them.
 ///
 /// On the GPU it takes the arena and `options.scratch` bytes beside it, once; outside() says how
-/// many. Whatever fails throws cuda_error. For one thread, on which the GPU is the current device.
+/// many. Whatever fails throws cuda_error. For one thread at a time. There may be several, for one
+/// GPU each: whatever calls CUDA first makes its own GPU the thread's current one, and leaves it
+/// so: what is launched between begin() and end() needs it, too.
 class cuda_device final : public machine {
  public:
   /// `compute` and `api` outlive the device. Waits until `compute` is idle.
@@ -148,12 +153,13 @@ class cuda_device final : public machine {
   };
   /// What has to be given back: also when the constructor throws.
   struct holdings {
-    explicit holdings(cuda_api& a) : api(&a) {}
+    holdings(cuda_api& a, int d) : api(&a), device(d) {}
     holdings(const holdings&) = delete;
     holdings& operator=(const holdings&) = delete;
     ~holdings();
     cuda_status give_back(host_part&) noexcept;
     cuda_api* api;
+    int device;
     bool lost = false;  ///< no call can succeed any more
     cuda_stream compute = nullptr;
     std::vector<cuda_stream> streams;
@@ -179,6 +185,7 @@ class cuda_device final : public machine {
     return lane_of(s.where).marks[s.point % most_ahead];
   }
 
+  void here() { make_current(api_, options_.device); }
   [[nodiscard]] bool lost();
   void check(const char* call, const cuda_status&);
   [[noreturn]] void fail(const char* call, const cuda_status&, std::string_view extra = {});

@@ -58,6 +58,7 @@ void cuda_device::both_ways(std::byte* host, std::uint64_t n) {
 // a sample takes, a buffer stands in for it. Too small an arena tells nothing: everyday values
 // stay.
 void cuda_device::calibrate() {
+  if (options_.filled_to.count > 0) return;
   const std::uint64_t half = std::min(held_.arena_size.count / 2, sample) / 512 * 512;
   if (half < least_sample) return;
   if (held_.host.size.count >= 2 * half) return measure_copies(held_.host.at, half);

@@ -15,6 +15,9 @@ const char* advice(kind k) noexcept {
     case kind::no_device:
       return "no CUDA device can be used: check that nvidia-smi lists one and that "
              "CUDA_VISIBLE_DEVICES does not hide it, or use --device cpu";
+    case kind::no_such_device:
+      return "take one of those: nvidia-smi -L lists them, less those that CUDA_VISIBLE_DEVICES "
+             "hides";
     case kind::driver_too_old:
       return "the NVIDIA driver is older than the CUDA runtime of this build: install a newer "
              "driver, or build with an older toolkit";
@@ -106,6 +109,23 @@ void raise_if_lost(cuda_api& api, const cuda_error& e) {
   if (s.ok()) return;
   raise(kind::lost, e.failure.call.c_str(), {e.failure.code, e.failure.name.c_str(), s.text},
         "the device says " + std::to_string(s.code) + " (" + s.name + ")");
+}
+
+void make_current(cuda_api& api, int device) {
+  int now = -1;
+  check("cudaGetDevice", api.current_device(&now));
+  if (now != device) check("cudaSetDevice", api.set_device(device));
+}
+
+void check_device(cuda_api& api, int device) {
+  const int count = count_devices(api);
+  if (device >= 0 && device < count) return;
+  raise(kind::no_such_device, "cudaSetDevice",
+        {101, "cudaErrorInvalidDevice", "invalid device ordinal"},
+        "cuda:" + std::to_string(device) + " was asked for, and there " +
+            (count == 1 ? "is 1 device: cuda:0"
+                        : "are " + std::to_string(count) +
+                              " devices: cuda:0 to cuda:" + std::to_string(count - 1)));
 }
 
 int count_devices(cuda_api& api) {

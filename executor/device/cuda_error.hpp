@@ -16,6 +16,7 @@ struct cuda_failure {
   enum class kind : std::uint8_t {
     absent,          ///< this build has no CUDA
     no_device,       ///< no driver, or no device
+    no_such_device,  ///< there are devices, but none of that number
     driver_too_old,  ///< for this runtime
     out_of_memory,   ///< less is free than was asked for
     unsupported,     ///< the device or the driver can't do this
@@ -67,6 +68,14 @@ auto naming_loss(cuda_api& api, const F& f) {
     throw;
   }
 }
+
+/// Makes it the calling thread's current device, unless it is: CUDA's calls, launches and libraries
+/// go to that one. A program with several devices does so before every call of theirs; asking costs
+/// some nanoseconds. Throws cuda_error.
+void make_current(cuda_api&, int device);
+/// Throws cuda_error (no_such_device) with one line that says how many there are, where there is
+/// none of that number; and what count_devices throws.
+void check_device(cuda_api&, int device);
 
 /// How many devices there are, at least one. Throws cuda_error: no driver, one that is too old for
 /// this runtime, or no device.

@@ -88,6 +88,7 @@ class cuda_runtime final : public cuda_api {
     return status(cudaDriverGetVersion(version));
   }
   cuda_status set_device(int device) override { return status(cudaSetDevice(device)); }
+  cuda_status current_device(int* device) override { return status(cudaGetDevice(device)); }
   cuda_status properties(int device, cuda_device_properties* to) override {
     cudaDeviceProp p{};
     if (const auto s = status(cudaGetDeviceProperties(&p, device)); !s.ok()) return s;

@@ -1,4 +1,5 @@
-// delta executor: the one door to oneDNN. Internal to the kernels.
+// delta executor: the one door to oneDNN (gemm.cpp), or to what stands in for it where only tests
+// compute on the CPU (gemm_plain.cpp). Internal to the kernels.
 #pragma once
 
 #include <cstddef>
@@ -17,5 +18,8 @@ enum class op : char { plain = 'N', transposed = 'T' };
 void gemm(op op_a, op op_b, std::ptrdiff_t m, std::ptrdiff_t n, std::ptrdiff_t k, const float* a,
           std::ptrdiff_t lda, const float* b, std::ptrdiff_t ldb, float beta, float* c,
           std::ptrdiff_t ldc);
+
+/// Keeps gemm() from starting threads of its own when this thread calls it.
+void keep_gemm_single() noexcept;
 
 }  // namespace delta::executor

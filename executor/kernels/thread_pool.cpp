@@ -5,12 +5,11 @@
 #include <stdexcept>
 #include <utility>
 
+#include "kernels/gemm.hpp"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
-
-// OpenMP's own, of any compiler. Its header comes with g++ alone.
-extern "C" void omp_set_num_threads(int threads);
 
 namespace delta::executor {
 namespace {
@@ -47,9 +46,8 @@ std::uint32_t await_change(const std::atomic<std::uint32_t>& value, std::uint32_
   return value.load(std::memory_order_acquire);
 }
 
-/// oneDNN sizes its team by the calling thread's OpenMP setting.
-void keep_openmp_single() {
-  thread_local const bool done = (omp_set_num_threads(1), true);
+void keep_product_single() {
+  thread_local const bool done = (keep_gemm_single(), true);
   (void)done;
 }
 
@@ -95,7 +93,7 @@ bool thread_pool::run_one(int worker) {
 }
 
 void thread_pool::work(int worker) {
-  keep_openmp_single();
+  keep_product_single();
   for (;;) {
     while (run_one(worker)) {
     }
@@ -106,7 +104,7 @@ void thread_pool::work(int worker) {
 void thread_pool::run(std::size_t tasks, task_function function, void* context) {
   if (tasks == 0) return;
   if (tasks >= stop) throw std::invalid_argument("thread_pool: too many tasks");
-  keep_openmp_single();
+  keep_product_single();
   if (busy_.exchange(true, std::memory_order_acquire)) {
     throw std::logic_error("thread_pool: parallel_for inside parallel_for");
   }

@@ -9,10 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/backend.hpp"
 #include "cli/options.hpp"
 #include "data/data_file.hpp"
 #include "delta/error.hpp"
 #include "delta/policy_names.hpp"
+#include "delta/version.hpp"
 #include "device/cuda_error.hpp"
 #include "train/budget_training.hpp"
 #include "train/report.hpp"
@@ -74,12 +76,23 @@ int exit_code(const cuda_error& error) {
   switch (error.failure.what) {
     case kind::absent:
     case kind::no_device:
+    case kind::no_such_device:
     case kind::driver_too_old:
     case kind::unsupported:
       return exit_usage;
     default:
       return exit_failure;
   }
+}
+
+/// "delta-train 0.2.0, commit 6131a99; CUDA 13.0, cuDNN 9.19; CPU", as scripts read it.
+std::string version_line() {
+  std::string line = "delta-train " + std::to_string(DELTA_VERSION_MAJOR) + "." +
+                     std::to_string(DELTA_VERSION_MINOR) + "." +
+                     std::to_string(DELTA_VERSION_PATCH) + ", commit " DELTA_COMMIT;
+  if (!cuda_support().empty()) line += "; " + std::string(cuda_support());
+  if (cpu_support()) line += "; CPU";
+  return line;
 }
 
 int print_reports(const std::vector<std::filesystem::path>& files) {
@@ -102,6 +115,9 @@ int main(int argc, char** argv) {
       case command::action::print:
         std::cout << wanted.text;
         return EXIT_SUCCESS;
+      case command::action::version:
+        std::cout << version_line() << std::endl;
+        return EXIT_SUCCESS;
       case command::action::table:
         return print_reports(wanted.reports);
       case command::action::train:
@@ -110,6 +126,8 @@ int main(int argc, char** argv) {
   } catch (const usage_error& error) {
     return complain(error.what(), exit_usage);
   } catch (const data_error& error) {
+    return complain(error.what(), exit_usage);
+  } catch (const no_cpu_backend& error) {
     return complain(error.what(), exit_usage);
   } catch (const cuda_error& error) {
     return complain(error.what(), exit_code(error));

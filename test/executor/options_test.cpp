@@ -412,6 +412,11 @@ TEST_CASE("the device: as asked for, or as the other flags need it") {
   CHECK(o.workspace_cap == bytes{1u << 30});
   CHECK_FALSE(options({"--device", "cpu", "--no-overlap"}).overlap);
   CHECK(options({"--no-overlap"}).device == device_choice::automatic);
+  CHECK(o.gpu == 0);
+  CHECK(options({"--device", "cuda:0"}).gpu == 0);
+  CHECK(options({"--device", "cuda:3", "--fill-rounding"}).gpu == 3);
+  CHECK(options({"--device", "cuda:3"}).device == device_choice::cuda);
+  CHECK(options({"--fill-rounding"}).fill_rounding);
   CHECK(options({"--tf32"}).device == device_choice::cuda);
   CHECK_FALSE(options({"--kernels", "own"}).cudnn);
   CHECK(options({"--batch-norm", "cudnn"}).cudnn_norm);
@@ -428,12 +433,17 @@ TEST_CASE("parameters are updated in groups of a size, or one by one") {
 }
 
 TEST_CASE("the device: what does not go together is refused") {
-  CHECK(refusal({"--device", "tpu"}) == "--device: unknown device 'tpu'; allowed: auto, cpu, cuda");
+  CHECK(refusal({"--device", "tpu"}) ==
+        "--device: unknown device 'tpu'; allowed: auto, cpu, cuda, cuda:N");
+  for (const std::string wrong : {"cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cuda1"})
+    CHECK(refusal({"--device", wrong}) ==
+          "--device: unknown device '" + wrong + "'; allowed: auto, cpu, cuda, cuda:N");
   for (const std::vector<std::string>& flag :
        std::vector<std::vector<std::string>>{{"--tf32"},
                                              {"--kernels", "own"},
                                              {"--batch-norm", "cudnn"},
                                              {"--arena", "vmm"},
+                                             {"--fill-rounding"},
                                              {"--workspace-cap", "1MiB"}}) {
     std::vector<std::string> words{"--device", "cpu"};
     words.insert(words.end(), flag.begin(), flag.end());

@@ -153,9 +153,11 @@ class fake_cuda final : public executor::cuda_api {
   status driver_version(int* to) override {
     return call("cudaDriverGetVersion", [&] { *to = driver; });
   }
+  /// It is one device; fake_gpus.hpp has several. Asking costs nothing and never fails.
   status set_device(int) override {
     return call("cudaSetDevice", [] {});
   }
+  status current_device(int* to) override { return *to = 0, status{}; }
   status properties(int, executor::cuda_device_properties* to) override {
     return call("cudaGetDeviceProperties", [&] {
       *to = {.name = "a GPU that is none",

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""The scripts of bench/gpu, and ./run.sh demo, on a machine without a GPU: tools and nvidia-smi are
+small fakes, one of whose runs fails or hangs.
+
+    python3 test/gpu_scripts_test.py"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[1] / "bench/gpu"
+sys.path.insert(0, str(SCRIPTS))
+sys.dont_write_bytecode = True
+
+TRAIN = """#!/usr/bin/env python3
+import json, os, sys, time
+words = sys.argv[1:]
+if words == ["--version"]:
+    print("delta-train 0.2.0, commit " + os.environ.get("FAKE_COMMIT", "abc1234") + "; CUDA 13.0")
+    sys.exit(0)
+with open(os.environ["FAKE_LOG"], "a") as log:
+    log.write(" ".join(words) + "\\n")
+def meant(name):
+    return name in os.environ and os.environ[name] in " ".join(words)
+if meant("FAKE_FAIL"):
+    sys.exit("delta-train: an illegal memory access")
+if meant("FAKE_SMALL"):
+    sys.exit(3)
+if meant("FAKE_HANG"):
+    time.sleep(600)
+given = dict(zip(words, words[1:]))
+peak = 1000 if "--budget" not in given else int(given["--budget"].strip("%"))
+if "--json" in given:
+    text = json.dumps({"step_seconds": 0.5, "peak_bytes": peak, "device_name": "fake",
+                       "losses": [1.0]})
+    open(given["--json"], "w").write(text[:20] if meant("FAKE_HALF") else text)
+if "--record" in given:
+    step = [{"rate_out": 1e10, "rate_in": 2e10, "latency": 1000, "device": "fake"},
+            {"run": "conv1.forward", "outputs": [1000000], "cost": 300000},
+            {"mark": "end_of_step"}]
+    text = "".join(json.dumps(line) + "\\n" for line in step)
+    open(given["--record"], "w").write(text[:-30] if meant("FAKE_HALF_TRACE") else text)
+if "--timeline" in given:
+    events = [{"ph": "X", "tid": 0, "ts": 0, "dur": 8}, {"ph": "X", "tid": 1, "ts": 4, "dur": 8}]
+    open(given["--timeline"], "w").write(json.dumps(events))
+"""
+REPLAY = """#!/usr/bin/env python3
+import json, sys
+given = dict(zip(sys.argv[1:], sys.argv[2:]))
+rows = [{"policy": p, "ratio": float(b), "result": "pass", "overhead": 1.25, "bound_overhead": 1.1}
+        for p in given["--policy"].split(",") for b in given["--budget"].split(",")]
+json.dump(rows, open(given["--json"], "w"))
+"""
+SMI = """#!/bin/sh
+case "$*" in
+  *query-gpu*) echo "${FAKE_GPU:-Fake H100}, 580.1" ;;
+  *) echo "GPU 0: a GPU that is none" ;;
+esac
+"""
+
+
+# What is built is a delta-train that has CUDA where there is a toolkit that does.
+CMAKE = """#!/bin/sh
+[ "$1" = --version ] && echo "cmake version 3.30.0" && exit 0
+[ "$1" = --build ] || exit 0
+mkdir -p build/release/bin
+cat > build/release/bin/delta-train <<'TOOL'
+#!/bin/sh
+case "$*" in
+  --version) echo "delta-train 0.2.0, commit x; $BUILT" ;;
+  *) echo "ran $*" >> ran ;;
+esac
+TOOL
+chmod +x build/release/bin/delta-train
+"""
+
+
+class Demo(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.bin = self.root / "fakes"
+        for path in (self.bin, self.root / "python/tools", self.root / "cuda/bin"):
+            path.mkdir(parents=True)
+        for name in ("run.sh", "python/tools/torch.sh"):
+            shutil.copy(SCRIPTS.parents[1] / name, self.root / name)
+        for name, text in {"cmake": CMAKE, "g++": "#!/bin/sh\ncase $1 in -E) cat >/dev/null ;; esac\n"
+                                                    "echo 13.0.0\n",
+                           "ninja": "#!/bin/sh\n", "apt-get": "#!/bin/sh\nexit 1\n",
+                           "nvidia-smi": SMI}.items():
+            self.write(self.bin / name, text)
+
+    def write(self, path, text):
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def demo(self, built="CUDA 13.0; CPU"):
+        """The devices that it trained on, one word for each run, and what it said."""
+        env = {k: v for k, v in os.environ.items()
+               if k not in ("CUDACXX", "CUDA_PATH", "CUDA_HOME", "DELTA_CUDA")}
+        # Without an nvcc that this machine may have on its PATH.
+        path = f"{self.bin}:/usr/bin:/bin"
+        done = subprocess.run([str(self.root / "run.sh"), "demo", "--short"], capture_output=True,
+                              text=True, env={**env, "PATH": path, "BUILT": built, "DELTA_TOOLKIT":
+                                              str(self.root / "cuda")})
+        self.said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, self.said)
+        lines = (self.root / "ran").read_text().splitlines()
+        (self.root / "ran").unlink()
+        return [line.split("--device ")[1].split()[0] for line in lines if "--verify" in line]
+
+    def test_with_a_gpu_and_a_toolkit_it_trains_on_both(self):
+        self.write(self.root / "cuda/bin/nvcc", "#!/bin/sh\n")
+        self.assertEqual(self.demo(), ["cuda", "cuda", "cpu", "cpu"])
+        self.assertEqual(self.demo("CPU"), ["cpu", "cpu"])
+        self.assertIn("the CUDA executor was not built", self.said)
+
+    @unittest.skipIf(shutil.which("nvcc", path="/usr/bin:/bin"), "this machine has an nvcc there")
+    def test_without_a_toolkit_it_says_what_to_install(self):
+        self.assertEqual(self.demo("CPU"), ["cpu", "cpu"])
+        told = [line for line in self.said.splitlines() if "cuda-toolkit" in line]
+        self.assertEqual(len(told), 1, self.said)
+
+    def test_without_a_gpu_nothing_is_said(self):
+        self.write(self.bin / "nvidia-smi", "#!/bin/sh\necho 'No devices were found'\nexit 9\n")
+        self.assertEqual(self.demo("CPU"), ["cpu", "cpu"])
+        self.assertNotIn("GPU", self.said.replace("GPUs", ""))
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.bin, self.out = self.folder / "bin", self.folder / "out"
+        self.bin.mkdir()
+        self.log = self.folder / "log"
+        self.write("delta-train", TRAIN)
+        self.write("delta-replay", REPLAY)
+        self.write("nvidia-smi", SMI)
+        self.write("torch.py", "raise ImportError\n")  # also where there is one
+
+    def write(self, name, text, folder=None):
+        path = (folder or self.bin) / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def call(self, part, *flags, **env):
+        """Exit code, output, and how many runs of delta-train there were."""
+        self.log.write_text("")
+        done = subprocess.run(
+            [str(SCRIPTS / "run_all.sh"), "--only", part, "--bin", str(self.bin), "--out",
+             str(self.out), *flags], capture_output=True, text=True,
+            env={**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "TORCH_PYTHON":
+                 sys.executable, "FAKE_LOG": str(self.log), "PYTHONPATH": str(self.bin), **env})
+        self.said = done.stdout + done.stderr
+        return done.returncode, len(self.log.read_text().splitlines())
+
+    def rows(self, part):
+        return json.loads((self.out / f"gpu-{part}.json").read_text())["rows"]
+
+    def statuses(self, part):
+        return {name: row["status"] for name, row in self.rows(part).items()}
+
+    def test_all_rows_then_none_again(self):
+        self.assertEqual(self.call("saving"), (0, 20), self.said)
+        self.assertEqual(set(self.statuses("saving").values()), {"done"})
+        row = self.rows("saving")["adaptive 60 %"]
+        self.assertAlmostEqual(row["overhead"], 1.0)
+        self.assertAlmostEqual(row["saving"], 0.4)
+        self.assertAlmostEqual(self.rows("saving")["auto 40 %, copies hidden"]["hidden"], 0.5)
+        page = (self.out / "gpu-saving.md").read_text()
+        self.assertIn("| adaptive | 60 % | 0.400 | 1.000 | 1.250 | 1.100 |", page)
+        self.assertIn("commit abc1234; Fake H100, 580.1", page)
+        self.assertEqual(self.call("saving"), (0, 0), self.said)
+        self.assertEqual(self.call("saving", "--again"), (0, 20), self.said)
+
+    def test_other_programs_or_another_gpu_begin_anew(self):
+        self.call("costs")
+        self.assertEqual(self.call("costs")[1], 0)
+        self.assertEqual(self.call("costs", FAKE_COMMIT="def5678")[1], 1)
+        self.assertEqual(self.call("costs", FAKE_COMMIT="def5678", FAKE_GPU="Other")[1], 1)
+        self.assertEqual(self.call("costs", "--batch", "64", FAKE_COMMIT="def5678",
+                                   FAKE_GPU="Other")[1], 1)
+        changed = {"FAKE_COMMIT": "def5678 and changes"}
+        self.assertEqual([self.call("costs", **changed)[1] for _ in range(2)], [1, 1])
+
+    def test_a_row_that_fails_ends_nothing(self):
+        code, runs = self.call("right", FAKE_FAIL="--policy dtr")
+        self.assertEqual((code, runs), (1, 22), self.said)
+        found = self.statuses("right")
+        self.assertEqual(sum(s == "failed" for s in found.values()), 6)
+        self.assertEqual(sum(s == "done" for s in found.values()), 16)
+        self.assertIn("| resnet20, dtr, 80 %, bit for bit | FAILED: exit code 1: ",
+                      (self.out / "gpu-right.md").read_text())
+        self.assertIn("an illegal memory access", self.said)
+        # Only those run again.
+        self.assertEqual(self.call("right"), (0, 6), self.said)
+        self.assertEqual(set(self.statuses("right").values()), {"done"})
+
+    def test_a_budget_that_is_too_small_is_an_answer(self):
+        self.assertEqual(self.call("right", FAKE_SMALL="resnet50 --policy paper")[0], 0, self.said)
+        self.assertEqual(self.statuses("right")["resnet50, paper, 60 %, bit for bit"], "too small")
+
+    def test_a_row_that_hangs_is_ended(self):
+        code, runs = self.call("fast", "--row-seconds", "1.5", FAKE_HANG="--tf32")
+        self.assertEqual((code, runs), (1, 2), self.said)
+        found = self.rows("fast")
+        self.assertEqual(found["delta, TF32"]["status"], "failed")
+        self.assertIn("ended after 2 s", found["delta, TF32"]["line"])
+        self.assertEqual(found["delta, float32"]["status"], "done")
+        self.assertEqual(found["delta, float32"]["rate"], 256)
+
+    def test_a_part_whose_time_is_over_goes_on_later(self):
+        # A row hangs until the part's time is over: no failure, and nothing behind it is begun.
+        code, runs = self.call("right", "--minutes", "0.05", FAKE_HANG="resnet20 --policy dtr")
+        self.assertEqual(code, 0, self.said)
+        found = self.statuses("right")
+        done = sum(s == "done" for s in found.values())
+        self.assertLess(0, done)
+        self.assertEqual(done + sum(s == "not run: out of time" for s in found.values()), 22)
+        self.assertIn("goes on with them", self.said)
+        self.assertEqual(self.call("right"), (0, 22 - done), self.said)
+
+    def test_what_an_interrupted_run_left_is_no_obstacle(self):
+        self.call("saving")
+        whole = (self.out / "gpu-saving.json").read_text()
+        for half in ("", whole[: len(whole) // 2], "[]", '{"where": {}}', '{"rows": 1}'):
+            (self.out / "gpu-saving.json").write_text(half)
+            self.assertEqual(self.call("saving"), (0, 20), self.said)
+            self.assertIn("begun anew", self.said)
+        for name in ("FAKE_HALF", "FAKE_HALF_TRACE"):
+            code, _ = self.call("costs", "--again", **{name: "--record"})
+            self.assertEqual(code, 1, self.said)
+            self.assertIn("is not whole", self.rows("costs")["recorded step"]["line"])
+        self.assertEqual(self.call("costs"), (0, 1), self.said)
+
+    def test_rows_that_need_a_failed_one_say_so(self):
+        code, runs = self.call("saving", FAKE_FAIL="--record")
+        self.assertEqual((code, runs), (1, 2), self.said)
+        self.assertIn("needs the row 'predicted'", self.rows("saving")["auto 40 %"]["line"])
+        self.assertEqual(self.call("saving"), (0, 19), self.said)
+
+    def test_tests_that_skip_fail_or_pass(self):
+        self.write("cuda_backend_test", "#!/bin/sh\necho 'SKIPPED: x: no GPU'\nexit 77\n")
+        self.write("gpu_a_test", "#!/bin/sh\n[ \"$DELTA_TEST_SEEDS\" = 200 ]\n")
+        self.write("gpu_b_test", "#!/bin/sh\necho 'b.cpp:1: ERROR'\nexit 1\n")
+        self.assertEqual(self.call("right")[0], 1)
+        found = self.rows("right")
+        self.assertEqual(found["cuda_backend_test"]["line"], "SKIPPED: x: no GPU")
+        self.assertEqual(found["gpu_a_test"]["status"], "done")
+        self.assertEqual(found["gpu_b_test"]["line"], "exit code 1: b.cpp:1: ERROR")
+
+    def test_sanitizer_passes_are_rows(self):
+        self.write("compute-sanitizer", '#!/bin/sh\ncase "$2" in racecheck) exit 9;; esac\n'
+                                        'shift 4\nexec "$@"\n')
+        self.assertEqual(self.call("sanitize"), (1, 2), self.said)
+        self.assertIn("--fill-rounding", self.log.read_text())
+        self.assertEqual(list(self.statuses("sanitize").values()), ["done", "done", "failed"])
+
+    def test_another_device(self):
+        self.call("costs", "--device", "cuda:1")
+        self.assertIn("--device cuda:1", self.log.read_text())
+        self.assertEqual(self.call("costs", "--device", "tpu")[0], 2)
+        self.assertIn("allowed: cuda, cuda:N, cpu", self.said)
+        self.assertEqual(self.call("all")[0], 2)
+        self.write("nvidia-smi", "#!/bin/sh\nexit 1\n")
+        self.assertEqual(self.call("costs"), (2, 0))
+        self.assertIn("no GPU", self.said)
+        self.assertEqual(self.call("fast", "--device", "cpu"), (0, 1), self.said)
+
+    def test_libraries_are_found_or_named(self):
+        import common
+        real = self.folder / "toolkit"
+        real.mkdir()
+        self.write("libcublas.so.13", "", real)
+        # As ldd: what is in a folder of LD_LIBRARY_PATH is found.
+        self.write("ldd", """#!/bin/sh
+for l in libcublas.so.13 libcudnn.so.9; do
+  found="not found"
+  for f in $(echo "$LD_LIBRARY_PATH" | tr : ' '); do [ -e "$f/$l" ] && found=$f/$l; done
+  echo "  $l => $found"
+done
+""")
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        os.environ["PATH"] = f"{self.bin}:{os.environ['PATH']}"
+        os.environ.pop("LD_LIBRARY_PATH", None)
+        with self.assertRaises(SystemExit), open(os.devnull, "w") as nowhere:
+            sys.stderr, kept = nowhere, sys.stderr
+            try:
+                common.environment(self.bin / "delta-train", [str(self.folder / "no"), str(real)])
+            finally:
+                sys.stderr = kept
+        wheel = self.folder / "nvidia/cudnn/lib"
+        wheel.mkdir(parents=True)
+        self.write("libcudnn.so.9", "", wheel)
+        env = common.environment(self.bin / "delta-train", [str(real), str(wheel)])
+        self.assertEqual(env["LD_LIBRARY_PATH"], f"{real}:{wheel}")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# What programs that are carried to another machine need there: the C library, the driver's and CUDA's
+# libraries, and nothing else. Fails on any other, and where all of them together are too large.
+#
+#   test/portable.sh PROGRAM...
+set -euo pipefail
+
+allowed='linux-vdso|ld-linux-x86-64|ld-linux-aarch64|libc|libm|libdl|librt|libpthread|libcublas|libcublasLt|libcudnn'
+most=$((60 * 1000 * 1000)) # bytes
+[ $# -gt 0 ] || { echo "usage: portable.sh PROGRAM..." >&2 && exit 2; }
+command -v readelf >/dev/null || { echo "SKIPPED: portable: there is no readelf" && exit 77; }
+
+failed=0 total=0
+for program in "$@"; do
+  [ -f "$program" ] || { echo "portable.sh: there is no $program" >&2 && exit 1; }
+  needed=$(readelf -d "$program" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+  others=$(grep -vE "^($allowed)\.so(\.|$)" <<<"$needed" || true)
+  for library in $others; do
+    echo "$(basename "$program") needs $library, which another machine may lack" >&2
+    failed=1
+  done
+  total=$((total + $(stat -L -c %s "$program")))
+  glibc=$(readelf -V "$program" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+  echo "$(basename "$program"): $(stat -L -c %s "$program") bytes, ${glibc:-no C library}; ${needed//$'\n'/ }"
+done
+echo "together $total bytes; allowed: $most"
+[ "$total" -le "$most" ] || { echo "portable.sh: that is too large" >&2 && failed=1; }
+exit $failed
