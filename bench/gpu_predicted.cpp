@@ -18,12 +18,16 @@ using namespace delta::bench;
 
 constexpr int batch = 128;
 
+const char* name_of(roofline_graph what) {
+  return what == roofline_graph::apart ? "apart" : "fused, updated together";
+}
+
 void print_traffic() {
   std::printf(
       "## What a step moves\n\n| graph | operators | GB by tensors | GB by kernels | of these in "
       "convolutions and products | element-wise and batch norm |\n|---|---|---|---|---|---|\n");
-  for (const auto f : {executor::fusion::none, executor::fusion::batch_norm}) {
-    const executor::graph g = roofline_model(batch, f);
+  for (const auto what : {roofline_graph::apart, roofline_graph::usual}) {
+    const executor::graph g = roofline_model(batch, what);
     double tensors = 0, kernels = 0, products = 0;
     for (const auto& n : g.nodes) {
       tensors += n.moved_bytes;
@@ -33,9 +37,8 @@ void print_traffic() {
           std::holds_alternative<executor::linear_shape>(n.shape))
         products += bytes;
     }
-    std::printf("| %s | %zu | %.1f | %.1f | %.1f | %.1f |\n",
-                f == executor::fusion::none ? "apart" : "fused", g.nodes.size(), tensors / 1e9,
-                kernels / 1e9, products / 1e9, (kernels - products) / 1e9);
+    std::printf("| %s | %zu | %.1f | %.1f | %.1f | %.1f |\n", name_of(what), g.nodes.size(),
+                tensors / 1e9, kernels / 1e9, products / 1e9, (kernels - products) / 1e9);
   }
 }
 
@@ -46,12 +49,12 @@ void print_speeds() {
       "assumed | images per second assumed |\n|---|---|---|---|---|---|\n");
   for (const gpu_rates& gpu : gpus) {
     for (const bool tf32 : {true, false}) {
-      for (const auto f : {executor::fusion::none, executor::fusion::batch_norm}) {
-        const executor::graph g = roofline_model(batch, f);
+      for (const auto what : {roofline_graph::apart, roofline_graph::usual}) {
+        const executor::graph g = roofline_model(batch, what);
         const double least = step_ns(g, gpu, tf32, limit), likely = step_ns(g, gpu, tf32, assumed);
         std::printf("| %s | %s | %s | %.1f | %.1f | %.0f |\n", std::string(gpu.name).c_str(),
-                    tf32 ? "TF32" : "float32", f == executor::fusion::none ? "apart" : "fused",
-                    least / 1e6, likely / 1e6, batch / (likely / 1e9));
+                    tf32 ? "TF32" : "float32", name_of(what), least / 1e6, likely / 1e6,
+                    batch / (likely / 1e9));
       }
     }
   }
@@ -59,7 +62,8 @@ void print_speeds() {
 
 executor::digest print_budgets() {
   std::printf(
-      "\n## Step under a budget / unmanaged step\n\nTF32, fused.\n\n| GPU | policy | 60 %% | 50 %% "
+      "\n## Step under a budget / unmanaged step\n\nTF32, fused, updated together.\n\n| GPU | "
+      "policy | 60 %% | 50 %% "
       "| "
       "40 %% |\n|---|---|---|---|---|\n");
   executor::digest exact;
@@ -69,7 +73,7 @@ executor::digest print_budgets() {
     std::printf("\n");
   };
   for (const gpu_rates& gpu : gpus) {
-    const executor::graph g = roofline_model(batch, executor::fusion::batch_norm);
+    const executor::graph g = roofline_model(batch, roofline_graph::usual);
     const trace steps = roofline_steps(g, gpu, true, roofline_step_count);
     const trace one = roofline_steps(g, gpu, true, 1);
     for (const std::string_view policy : roofline_policies) {

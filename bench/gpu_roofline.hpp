@@ -122,13 +122,21 @@ double step_ns(const executor::graph& g, const gpu_rates& gpu, bool tf32, Reach 
   return sum;
 }
 
+/// Operators apart, or as a GPU has them by default: batch norms fused, parameters updated
+/// together.
+enum class roofline_graph : std::uint8_t { apart, usual };
+
 /// ResNet-50 on images of 224 x 224, as the GPU's backend has it but for convolutions' workspaces:
 /// those are the libraries' own affair, and assumed.
-inline executor::graph roofline_model(int batch, executor::fusion f) {
+inline executor::graph roofline_model(int batch, roofline_graph what) {
   using namespace executor;
   constexpr std::size_t convolution_workspace = std::size_t{64} << 20;
-  executor::graph g =
-      make_model("resnet50", {.batch = batch, .image = 224, .classes = 1000, .fuse = f});
+  model_options o{.batch = batch, .image = 224, .classes = 1000};
+  if (what == roofline_graph::usual) {
+    o.fuse = fusion::batch_norm;
+    o.hyper.update_group = (16_MiB).count;
+  }
+  executor::graph g = make_model("resnet50", o);
   g.threads = 1;
   for (node& n : g.nodes) {
     if (std::holds_alternative<conv_shape>(n.shape)) n.workspace = convolution_workspace;

@@ -434,8 +434,8 @@ recomputed deciding_page(trace_folder&) {
 recomputed gpu_predicted_page(trace_folder&) {
   recomputed r;
   constexpr int batch = 128;
-  const trace steps = roofline_steps(roofline_model(batch, fusion::batch_norm), digested_gpu, true,
-                                     roofline_step_count);
+  const trace steps = roofline_steps(roofline_model(batch, roofline_graph::usual), digested_gpu,
+                                     true, roofline_step_count);
   for (const std::string_view policy : roofline_policies) {
     const std::vector<std::string> cells = roofline_row(steps, policy, r.exact);
     for (std::size_t i = 0; i < cells.size(); ++i)
