@@ -11,9 +11,12 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "device/cuda_error.hpp"
+#include "operator_cases.hpp"
 #include "skip.hpp"
 #include "train/engine_table.hpp"
 
@@ -117,6 +120,24 @@ TEST_CASE("there is an engine in float32 and with TF32, and TF32's is on tensor 
       // With one channel a group there is nothing for them to multiply.
       if (shape.c % 4 == 0 && shape.groups < shape.c) CHECK(fast->notes.tensor_core);
     }
+}
+
+TEST_CASE("cuDNN has an answer for every convolution that the operators are tested with") {
+  if (skipped("cuDNN's engines for small convolutions")) return;
+  const gpu_description gpu = described("h100");
+  auto cases = operator_cases::fixed_cases();
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    for (auto& c : operator_cases::random_cases(seed)) cases.push_back(std::move(c));
+  int convolutions = 0;
+  for (const auto& c : cases) {
+    const graph g = c.make_graph();
+    const auto* shape = std::get_if<conv_shape>(&g.nodes[0].shape);
+    if (!shape) continue;
+    CAPTURE(c.text);
+    ++convolutions;
+    CHECK(convolution_engine(*gpu.gpu, {false, most_workspace}, g.nodes[0].type, *shape));
+  }
+  CHECK(convolutions > 50);
 }
 
 TEST_CASE("a GPU that cuDNN can't make out is an error of one line") {
