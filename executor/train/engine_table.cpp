@@ -7,12 +7,13 @@
 #include <utility>
 #include <variant>
 
-#include "cli/format.hpp"
+#include "cli/options.hpp"
 #include "cli/output_file.hpp"
 #include "cuda/cudnn_engines.hpp"
 #include "model/live_bytes.hpp"
 #include "model/models.hpp"
 #include "train/digest.hpp"
+#include "train/trainer.hpp"
 
 namespace delta::executor {
 namespace {
@@ -132,8 +133,11 @@ gpu_description read_gpu(const std::filesystem::path& path) {
 
 engine_table::engine_table(std::string_view model, int batch, const gpu_description& on)
     : model_(model), gpu_(on.name), batch_(batch) {
-  const graph g = make_model(
-      model, {.batch = batch, .image = 224, .classes = 1000, .fuse = fusion::batch_norm});
+  train_options o;
+  o.device = device_choice::cuda;
+  o.batch = batch;
+  o.image = 224;
+  const graph g = make_model(model, model_of(o, 3, 1000));
   peak_ = bytes{peak_of_values(g, gpu_granularity)};
   const auto live = live_bytes(g, gpu_granularity);
   for (std::size_t i = 0; i < g.nodes.size(); ++i) {

@@ -66,8 +66,8 @@ struct engine_line {
 /// Asks for each shape of a step once.
 class engine_table {
  public:
-  /// Images of 224x224 in 1,000 classes; operators fused, as on a GPU. Throws std::invalid_argument
-  /// (no such model).
+  /// Images of 224x224 in 1,000 classes; otherwise as delta-train has it on a GPU. Throws
+  /// std::invalid_argument (no such model).
   engine_table(std::string_view model, int batch, const gpu_description&);
 
   [[nodiscard]] engine_row row(bool tf32) const;
