@@ -53,12 +53,15 @@ def cells():
 def rows_of(o):
     """Pairs of a row's name and what runs it: all budgets first, then what explains them."""
     part = None
+    # The same kernels in every budget: else workspaces, and so kernels, follow the budget.
+    same = ["--workspace-cap", "1GiB"] if o.on_gpu else []
 
     def predicted(limit):
         """The unmanaged peak, and what a replay of one recorded step says of every budget."""
         with tempfile.TemporaryDirectory() as folder:
             trace = pathlib.Path(folder, "step.jsonl.gz")
-            peak = train(o, "--steps", 2, "--record", trace, limit=limit)["peak_bytes"]
+            peak = train(o, *same, "--steps", 2, "--record", trace,
+                         limit=limit)["peak_bytes"]
             said = replay(o, trace, "--policy", ",".join(POLICIES), "--budget",
                           ",".join(str(p / 100) for p in PARTS), "--iterations", min(o.steps, 8),
                           "--host-budget", peak, "--thrash-limit", 20, limit=limit)
@@ -68,11 +71,11 @@ def rows_of(o):
                               for r in said if r["result"] == "pass"}}
 
     def unmanaged(limit):
-        return {"step_seconds": train(o, limit=limit)["step_seconds"]}
+        return {"step_seconds": train(o, *same, limit=limit)["step_seconds"]}
 
     def budget(policy, percent):
-        return ["--budget", part.need("predicted")["peak_bytes"] * percent // 100, "--policy",
-                policy]
+        return [*same, "--budget", part.need("predicted")["peak_bytes"] * percent // 100,
+                "--policy", policy]
 
     def managed(policy, percent, *flags):
         def row(limit):

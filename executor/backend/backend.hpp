@@ -54,12 +54,15 @@ struct no_cpu_backend : std::runtime_error {
 std::unique_ptr<backend> make_cpu_backend(const cpu_backend_options&);
 
 struct cuda_backend_options {
-  int device = 0;                ///< which GPU, as CUDA counts them
-  bool tf32 = false;             ///< tensor cores on rounded inputs in convolutions and products
-  bool cudnn = true;             ///< where it was found; false: our own kernels
-  bool cudnn_norm = false;       ///< batch norm by cuDNN, too, where it takes the shape
-  bool virtual_memory = false;   ///< the arena from the driver's virtual memory API
-  bytes workspace_cap{256_MiB};  ///< for any one operator: algorithms that need more are not taken
+  int device = 0;               ///< which GPU, as CUDA counts them
+  bool tf32 = false;            ///< tensor cores on rounded inputs in convolutions and products
+  bool cudnn = true;            ///< where it was found; false: our own kernels
+  bool cudnn_norm = false;      ///< batch norm by cuDNN, too, where it takes the shape
+  bool legacy = false;          ///< cuDNN's convolutions by its older API
+  bool virtual_memory = false;  ///< the arena from the driver's virtual memory API
+  /// For any one operator: algorithms that need more are not taken. Absent: what the graph's memory
+  /// has room for at that operator (backend/engine_choice.hpp).
+  std::optional<bytes> workspace_cap{};
   bool overlap = true;  ///< false: copies on the compute stream; to measure what overlap gains
   /// What rounding adds to a tensor is written, too, and no rates are measured. initcheck of
   /// compute-sanitizer then finds reads of what was never written, and nothing else.

@@ -32,14 +32,14 @@ void describe(command_line& given) {
               "same results, fewer kernels, gradients kept for longer; 0: each by itself\n"
               "(default: 16MiB on a GPU, 0 on a CPU)");
   given.value("--kernels", "WHOSE",
-              "cuda: cudnn (default where it was found) or own: convolutions of ours,\n"
-              "slower, for comparison");
+              "cuda: cudnn (default where it was found), or to compare legacy: cuDNN's\n"
+              "older API for convolutions, or own: convolutions of ours; graph is cudnn");
   given.value("--batch-norm", "WHOSE",
               "cuda: batch norm by kernels that are own (default) or cudnn's, for\n"
               "comparison; not with --kernels own");
   given.value("--workspace-cap", "SIZE",
               "cuda: convolutions take no more workspace than that, also where more\n"
-              "would make them faster (default 256MiB)");
+              "would make them faster (default: by the budget, at most 1GiB)");
   given.value("--arena", "HOW",
               "cuda: plain (default): one cudaMalloc, or vmm: one range of the driver's\n"
               "virtual memory API");

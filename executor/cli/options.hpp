@@ -63,12 +63,13 @@ struct train_options {
   int batch = 32;  ///< images per step
 
   device_choice device = device_choice::cpu;  ///< parse_options: automatic
-  int gpu = 0;                                ///< cuda: as cuda_backend_options, these seven
+  int gpu = 0;                                ///< cuda: as cuda_backend_options, these eight
   bool tf32 = false;
   bool cudnn = true;
   bool cudnn_norm = false;
+  bool legacy = false;
   bool virtual_memory = false;
-  bytes workspace_cap{256_MiB};
+  std::optional<bytes> workspace_cap;
   bool fill_rounding = false;
   bool overlap = true;       ///< of copies with operators
   std::optional<bool> fuse;  ///< batch norms with what is behind them; absent: on a GPU

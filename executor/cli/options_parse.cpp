@@ -290,7 +290,13 @@ void read_device(const command_flags& given, train_options& options) {
          {"--tf32", "--kernels", "--batch-norm", "--arena", "--workspace-cap", "--fill-rounding"},
          device_choice::cuda);
   options.tf32 = given.has("--tf32");
-  options.cudnn = !second_of(given, "--kernels", "cudnn", "own");
+  if (given.has("--kernels")) {
+    const std::string_view whose = given.text("--kernels");
+    if (whose != "cudnn" && whose != "graph" && whose != "legacy" && whose != "own")
+      reject("--kernels", "unknown value " + in_quotes(whose), "cudnn, graph, legacy, own");
+    options.cudnn = whose != "own";
+    options.legacy = whose == "legacy";
+  }
   options.cudnn_norm = second_of(given, "--batch-norm", "own", "cudnn");
   if (options.cudnn_norm && !options.cudnn)
     reject("--batch-norm", "cudnn given with --kernels own", "--batch-norm own");

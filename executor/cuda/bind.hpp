@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "kernels/gpu/batch_norm.hpp"
 #include "kernels/gpu/convolution.hpp"
@@ -23,6 +24,7 @@ namespace delta::executor::gpu {
 struct bound_operator {
   std::size_t workspace = 0;
   std::function<void(const kernel_args&)> run = {};
+  std::string algorithm = {};  ///< where there was a choice; as node's
 };
 
 using hyper_pointer = std::shared_ptr<const hyper_parameters>;

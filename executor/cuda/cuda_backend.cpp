@@ -2,19 +2,23 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "backend/engine_choice.hpp"
 #include "cuda/cuda_handles.hpp"
+#include "cuda/cudnn_engines.hpp"
 #include "cuda/cudnn_operators.hpp"
 #include "cuda/own_operators.hpp"
 #include "device/cuda_device.hpp"
 #include "device/cuda_error.hpp"
 #include "device/cuda_fill.hpp"
 #include "device/cuda_reserve.hpp"
+#include "model/live_bytes.hpp"
 
 #if defined(DELTA_HAS_CUDNN)
 #include <cudnn_version.h>
@@ -78,7 +82,7 @@ class cuda_backend final : public backend {
     check("cudaGetDeviceProperties", api_->properties(options_.device, &properties_));
     compute_.emplace(*api_);
     handles_ = std::make_shared<cuda_handles>(compute_->get(), properties_.major, options_.tf32,
-                                              options_.workspace_cap);
+                                              options_.workspace_cap.value_or(most_workspace));
     if (options_.cudnn) cudnn_ = make_cudnn(compute_->get());
   }
   // What the members give back is of this device.
@@ -87,13 +91,18 @@ class cuda_backend final : public backend {
   void bind(graph& g) override {
     here();
     g.threads = 1;
-    for (node& n : g.nodes) {
-      auto [workspace, run] = naming_loss(*api_, [&] { return bound(g, n); });
-      n.workspace = workspace;
+    const auto live = live_bytes(g, granule);
+    for (std::size_t at = 0; at < g.nodes.size(); ++at) {
+      node& n = g.nodes[at];
+      const bytes room =
+          options_.workspace_cap.value_or(workspace_room(bytes{g.memory}, bytes{live[at]}));
+      bound_operator chosen = naming_loss(*api_, [&] { return bound(g, n, room); });
+      n.workspace = chosen.workspace;
+      n.algorithm = std::move(chosen.algorithm);
       n.expected_ns = expected(n);
       // By pointer, as the backend outlives what it has bound.
       n.run = [this, name = n.name, sizes = sizes_to_fill(g, n),
-               run = std::move(run)](const kernel_args& a) {
+               run = std::move(chosen.run)](const kernel_args& a) {
         here();
         if (reserve_) reserve_->give_back();
         for (std::size_t i = 0; i < sizes.size(); ++i)
@@ -151,10 +160,11 @@ class cuda_backend final : public backend {
     return sizes;
   }
 
-  [[nodiscard]] bound_operator bound(const graph& g, const node& n) const {
+  [[nodiscard]] bound_operator bound(const graph& g, const node& n, bytes room) const {
     if (cudnn_) {
       if (const auto* s = std::get_if<conv_shape>(&n.shape)) {
-        auto found = cudnn_convolution(cudnn_, {options_.tf32, options_.workspace_cap}, n.type, *s);
+        auto found = by_graph() ? graph_convolution(cudnn_, {options_.tf32, room}, n.type, *s)
+                                : cudnn_convolution(cudnn_, {options_.tf32, room}, n.type, *s);
         if (found) return *std::move(found);
       }
       if (const auto* s = std::get_if<bn_shape>(&n.shape); s && options_.cudnn_norm) {
@@ -165,6 +175,11 @@ class cuda_backend final : public backend {
     return std::visit(
         [&](const auto& shape) { return gpu::own_operator(handles_, g.hyper, n.type, shape); },
         n.shape);
+  }
+
+  // cuDNN before 9.8 has the older API alone, as far as we use it.
+  [[nodiscard]] bool by_graph() const {
+    return !options_.legacy && !cudnn_engines_version().empty();
   }
 
   // A launch, and the work at a share of what the GPU is specified for; 0 where that is not known.

@@ -45,6 +45,12 @@ constexpr convolution_math kind_of(cudnnMathType_t math) noexcept {
   }
 }
 
+/// Whether cuDNN can. What it can't, it refuses in numbers of two kinds; anything else is no
+/// answer.
+bool answered(cudnnStatus_t status, const char* call) {
+  return int(status) / 1000 * 1000 != int(CUDNN_STATUS_BAD_PARAM) && supported(status, call);
+}
+
 /// `query(count, returned, results)` lists algorithms, best first; `size(algorithm, bytes)` asks
 /// once more whether cuDNN takes this one, and for its workspace.
 template <class Performance, class Query, class Size>
@@ -55,18 +61,25 @@ auto choose(plan& p, const cudnn_options& options, const Query& query, const Siz
   p.convolution.set_math(math);
   std::array<Performance, 16> results{};
   int returned = 0;
-  if (query(int(results.size()), &returned, results.data()) != CUDNN_STATUS_SUCCESS) return {};
+  if (!answered(query(int(results.size()), &returned, results.data()),
+                "asking cuDNN for an algorithm"))
+    return {};
   for (int i = 0; i < returned; ++i) {
     const Performance& r = results[std::size_t(i)];
     if (r.status != CUDNN_STATUS_SUCCESS || r.determinism != CUDNN_DETERMINISTIC) continue;
     if (!allowed(kind_of(r.mathType), options.tf32)) continue;
     p.convolution.set_math(options.tf32 ? r.mathType : math);
     std::size_t workspace = 0;
-    if (size(r.algo, &workspace) != CUDNN_STATUS_SUCCESS) continue;
+    if (!answered(size(r.algo, &workspace), "asking cuDNN for a workspace's size")) continue;
     if (workspace > options.workspace_cap.count) continue;
     return choice<decltype(Performance::algo)>{r.algo, workspace};
   }
   return {};
+}
+
+template <class Choice>
+std::string name_of(const Choice& c) {
+  return "cuDNN algorithm " + std::to_string(int(c.algorithm));
 }
 
 std::optional<bound_operator> forward(const std::shared_ptr<plan>& p, const cudnn_options& o) {
@@ -83,12 +96,14 @@ std::optional<bound_operator> forward(const std::shared_ptr<plan>& p, const cudn
       });
   if (!chosen) return {};
   return bound_operator{
-      chosen->workspace, [p, c = *chosen](const kernel_args& a) {
+      chosen->workspace,
+      [p, c = *chosen](const kernel_args& a) {
         check(cudnnConvolutionForward(p->handle->get(), &one, p->x, in(a, 0), p->filter, in(a, 1),
                                       p->convolution, c.algorithm, a.workspace, c.workspace, &zero,
                                       p->y, out(a, 0)),
               "cudnnConvolutionForward");
-      }};
+      },
+      name_of(*chosen)};
 }
 
 std::optional<bound_operator> backward_data(const std::shared_ptr<plan>& p,
@@ -106,12 +121,14 @@ std::optional<bound_operator> backward_data(const std::shared_ptr<plan>& p,
       });
   if (!chosen) return {};
   return bound_operator{
-      chosen->workspace, [p, c = *chosen](const kernel_args& a) {
+      chosen->workspace,
+      [p, c = *chosen](const kernel_args& a) {
         check(cudnnConvolutionBackwardData(p->handle->get(), &one, p->filter, in(a, 1), p->y,
                                            in(a, 0), p->convolution, c.algorithm, a.workspace,
                                            c.workspace, &zero, p->x, out(a, 0)),
               "cudnnConvolutionBackwardData");
-      }};
+      },
+      name_of(*chosen)};
 }
 
 std::optional<bound_operator> backward_filter(const std::shared_ptr<plan>& p,
@@ -129,12 +146,14 @@ std::optional<bound_operator> backward_filter(const std::shared_ptr<plan>& p,
       });
   if (!chosen) return {};
   return bound_operator{
-      chosen->workspace, [p, c = *chosen](const kernel_args& a) {
+      chosen->workspace,
+      [p, c = *chosen](const kernel_args& a) {
         check(cudnnConvolutionBackwardFilter(p->handle->get(), &one, p->x, in(a, 0), p->y, in(a, 1),
                                              p->convolution, c.algorithm, a.workspace, c.workspace,
                                              &zero, p->filter, out(a, 0)),
               "cudnnConvolutionBackwardFilter");
-      }};
+      },
+      name_of(*chosen)};
 }
 
 }  // namespace

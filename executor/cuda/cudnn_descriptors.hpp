@@ -27,6 +27,14 @@ inline void check(cudnnStatus_t status, const char* call) {
   raise(what, call, {int(status), cudnnGetErrorString(status), text.data()});
 }
 
+/// Whether a question was answered with yes; cuDNN's "that is not supported" is no. Throws where it
+/// failed for any other reason: on a context that is lost, say.
+inline bool supported(cudnnStatus_t status, const char* call) {
+  if (int(status) / 1000 * 1000 == int(CUDNN_STATUS_NOT_SUPPORTED)) return false;
+  check(status, call);
+  return true;
+}
+
 class cudnn_handle {
  public:
   explicit cudnn_handle(cuda_stream stream) {

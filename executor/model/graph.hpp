@@ -134,8 +134,9 @@ struct node {
   bool backward = false;     ///< appended by differentiate(); updates count as backward
   double flops = 0;          ///< floating-point operations, for cost priors
   double moved_bytes = 0;  ///< bytes read and written once each (updates twice), without workspace
-  std::size_t workspace = 0;  ///< bytes; set by the backend
-  double expected_ns = 0;     ///< until it was measured; set by the backend; 0: modelled_cost's
+  std::size_t workspace = 0;   ///< bytes; set by the backend
+  std::string algorithm = {};  ///< which, where the backend had a choice; set by it
+  double expected_ns = 0;      ///< until it was measured; set by the backend; 0: modelled_cost's
   std::function<void(const kernel_args&)> run = {};  ///< set by the backend, e.g. bind_cpu()
 };
 
@@ -174,6 +175,8 @@ struct graph {
   value_id probabilities = no_value;  ///< batch x classes floats
   int batch = 0;
   int threads = 0;  ///< of the pool that runs it; set by the backend
+  /// Bytes that its runs have, before a backend weighs workspaces against them; 0: any number.
+  std::uint64_t memory = 0;
   /// Shared with the nodes, and so by copies of the graph.
   std::shared_ptr<hyper_parameters> hyper = std::make_shared<hyper_parameters>();
 

@@ -86,6 +86,7 @@ class budget_search {
     train_report r = describe(options_);
     r.steps = bench_.steps;
     r.device_name = bench_.on->description();
+    report_algorithms(r, bench_.training);
     r.host_budget_bytes = bench_.host_budget.count;
     r.max_overhead = options_.max_overhead;
     r.budget_confirmed = false;

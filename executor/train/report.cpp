@@ -36,6 +36,14 @@ void each_field(auto& r, auto&& visit)
 }
 
 void each_field(auto& r, auto&& visit)
+  requires requires { r.workspace_bytes; }
+{
+  visit("operation", r.operation);
+  visit("algorithm", r.algorithm);
+  visit("workspace_bytes", r.workspace_bytes);
+}
+
+void each_field(auto& r, auto&& visit)
   requires requires { r.divergences; }
 {
   visit("steps", r.steps);
@@ -91,6 +99,7 @@ void each_field(auto& r, auto&& visit)
   visit("host_waits", r.host_waits);
   visit("moves", r.moves);
   visit("moved_bytes", r.moved_bytes);
+  visit("algorithms", r.algorithms);
   visit("learned", r.learned);
   visit("virtual_clock", r.virtual_clock);
   visit("fused", r.fused);
@@ -130,6 +139,11 @@ json to_value(const std::vector<step_report>& value) {
   for (const step_report& step : value) list.push_back(to_object(step));
   return list;
 }
+json to_value(const std::vector<algorithm_report>& value) {
+  json list = json::array();
+  for (const algorithm_report& part : value) list.push_back(to_object(part));
+  return list;
+}
 template <class T>
 json to_value(const std::optional<T>& value) {
   return value ? to_value(*value) : json(nullptr);
@@ -163,6 +177,9 @@ void from_value(const json& value, learned_report& member) {
   from_object(value, member);
 }
 void from_value(const json& value, std::vector<step_report>& member) {
+  for (const json& item : value) from_object(item, member.emplace_back());
+}
+void from_value(const json& value, std::vector<algorithm_report>& member) {
   for (const json& item : value) from_object(item, member.emplace_back());
 }
 template <class T>

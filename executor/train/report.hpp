@@ -46,6 +46,13 @@ struct learned_report {
   std::optional<std::vector<step_report>> outcomes{};
 };
 
+/// What a kernel library runs an operator on.
+struct algorithm_report {
+  std::string operation;  ///< its name in the graph
+  std::string algorithm;  ///< "cuDNN engine 68, knobs 2=0 13=0, tensor cores"
+  std::uint64_t workspace_bytes = 0;
+};
+
 /// The result of one run. Member names are the JSON keys; absent optionals are null there.
 struct train_report {
   std::string model;
@@ -94,6 +101,10 @@ struct train_report {
   std::optional<std::uint64_t> host_waits;  ///< for a copy to free bytes, as the policy had it
   std::uint64_t moves = 0;                  ///< blocks moved together inside the arena
   std::uint64_t moved_bytes = 0;
+
+  /// Of the training step's operators, in order, those whose backend had a choice; absent:
+  /// none.
+  std::optional<std::vector<algorithm_report>> algorithms{};
 
   std::optional<learned_report> learned;  ///< absent: the policy does not learn
 

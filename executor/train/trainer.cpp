@@ -84,6 +84,7 @@ train_report train(const train_options& o, std::ostream& progress) {
   train_report r = describe(o);
   r.steps = steps;
   r.device_name = bench.on->description();
+  report_algorithms(r, bench.training);
   r.unmanaged_peak_bytes = bench.expected;
 
   // The twin: whole where it is compared, a few steps where only its peak and its time are.

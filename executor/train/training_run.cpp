@@ -16,6 +16,7 @@
 #include "delta/engine/engine.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/storage/arena.hpp"
+#include "model/live_bytes.hpp"
 #include "observe/watchers.hpp"
 #include "trace/recorder.hpp"
 #include "train/digest.hpp"
@@ -57,15 +58,28 @@ graph bound(graph g, backend& on) {
   return g;
 }
 
-std::vector<graph> build_inference(const train_options& o, const dataset& data, backend& on) {
+std::vector<graph> build_inference(const train_options& o, const dataset& data, backend& on,
+                                   std::uint64_t memory) {
   std::vector<graph> graphs;
   if (!o.evaluate) return graphs;
   const int images = int(data.evaluation().count);
   const int whole = std::min(o.batch, images);
-  graphs.push_back(bound(build(o, data, purpose::inference, whole), on));
-  if (images % whole != 0)
-    graphs.push_back(bound(build(o, data, purpose::inference, images % whole), on));
+  const auto add = [&](int batch) {
+    graph g = build(o, data, purpose::inference, batch);
+    g.memory = memory;
+    graphs.push_back(bound(std::move(g), on));
+  };
+  add(whole);
+  if (images % whole != 0) add(images % whole);
   return graphs;
+}
+
+/// What workspaces are weighed against, in all runs of a command line alike, so that they give the
+/// same bits: its budget, and no more than the values take without one. A budget that is yet to be
+/// found is no budget.
+std::uint64_t memory_of(const train_options& o, const graph& g, std::uint64_t granularity) {
+  const bytes peak{peak_of_values(g, granularity)};
+  return std::min(peak, o.budget.resolve(peak)).count;
 }
 
 /// Says what is being built before it is.
@@ -73,7 +87,9 @@ graph build_training(const train_options& o, const dataset& data, backend& on,
                      std::ostream& progress) {
   progress << "building " << o.model << ": batch " << o.batch << ", " << o.image << "x" << o.image
            << ", on " << on.description() << std::endl;
-  return bound(build(o, data, purpose::training, o.batch), on);
+  graph g = build(o, data, purpose::training, o.batch);
+  g.memory = memory_of(o, g, on.granularity());
+  return bound(std::move(g), on);
 }
 
 /// A list of images as one batch.
@@ -270,7 +286,7 @@ training_bench::training_bench(const train_options& o, std::ostream& to)
       steps(total_steps(o, data->training().count)),
       on(choose_backend(o, [&to](std::string_view line) { to << line << std::endl; })),
       training(build_training(o, *data, *on, to)),
-      inference(build_inference(o, *data, *on)),
+      inference(build_inference(o, *data, *on, training.memory)),
       expected(unmanaged_peak(training, on->granularity())),
       host_budget(o.host_budget.value_or(bytes{expected.total})),
       pool(training.threads) {}
@@ -355,6 +371,15 @@ std::optional<learned_report> report_of(const learning_report& l) {
 }
 
 }  // namespace
+
+void report_algorithms(train_report& r, const graph& g) {
+  std::vector<algorithm_report> all;
+  for (const node& n : g.nodes)
+    if (!n.algorithm.empty())
+      all.push_back(
+          {.operation = n.name, .algorithm = n.algorithm, .workspace_bytes = n.workspace});
+  if (!all.empty()) r.algorithms = std::move(all);
+}
 
 void report_twin(train_report& r, const run_outcome& twin) {
   r.unmanaged_step_seconds = twin.step_seconds;

@@ -89,6 +89,9 @@ run_request unmanaged_run(const training_bench&, std::uint64_t steps, std::strin
 /// Every loss, parameter, optimizer state and running statistic.
 bool same_bits(const run_outcome&, const run_outcome&);
 
+/// Puts what the graph's operators run on into the report, where the backend had a choice.
+void report_algorithms(train_report&, const graph&);
+
 /// Puts what the unmanaged run measured into the report of the managed one.
 void report_twin(train_report&, const run_outcome& twin);
 

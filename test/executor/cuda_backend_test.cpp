@@ -217,13 +217,16 @@ TEST_CASE("cuDNN's operators") {
     delta::test::skip("cuDNN's operators", "this build has no cuDNN");
     return;
   }
-  const auto cuda = make_cuda_backend({.cudnn_norm = true});
-  MESSAGE(cuda->description());
-  bench on(*cuda);
-  check_cases(on, fixed_cases(), cudnn_tolerance, tolerance);
-  for (std::uint64_t seed = 1; seed <= delta::test::seeds(50); ++seed) {
-    CAPTURE(seed);
-    check_cases(on, random_cases(seed), cudnn_tolerance, tolerance);
+  for (const bool legacy : {false, true}) {
+    CAPTURE(legacy);
+    const auto cuda = make_cuda_backend({.cudnn_norm = true, .legacy = legacy});
+    MESSAGE(cuda->description());
+    bench on(*cuda);
+    check_cases(on, fixed_cases(), cudnn_tolerance, tolerance);
+    for (std::uint64_t seed = 1; seed <= delta::test::seeds(50); ++seed) {
+      CAPTURE(seed);
+      check_cases(on, random_cases(seed), cudnn_tolerance, tolerance);
+    }
   }
 }
 

@@ -27,13 +27,13 @@ class gpu_on_host final : public backend {
   void bind(graph& g) override {
     g.threads = 1;
     for (node& n : g.nodes) {
-      auto [workspace, run] = std::visit(
+      gpu::bound_operator bound = std::visit(
           [&](const auto& shape) {
             return gpu::bind_operator(gpu_host::engine(), g.hyper, n.type, shape);
           },
           n.shape);
-      n.workspace = workspace;
-      n.run = std::move(run);
+      n.workspace = bound.workspace;
+      n.run = std::move(bound.run);
     }
   }
   std::unique_ptr<machine> open() override { return cpu_->open(); }

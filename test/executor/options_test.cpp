@@ -83,7 +83,8 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK(o.cudnn);
   CHECK_FALSE(o.cudnn_norm);
   CHECK_FALSE(o.virtual_memory);
-  CHECK(o.workspace_cap == bytes{256u << 20});
+  CHECK_FALSE(o.legacy);
+  CHECK_FALSE(o.workspace_cap);
   CHECK(o.overlap);
   CHECK_FALSE(o.fuse);
   CHECK_FALSE(o.update_group);
@@ -419,6 +420,13 @@ TEST_CASE("the device: as asked for, or as the other flags need it") {
   CHECK(options({"--fill-rounding"}).fill_rounding);
   CHECK(options({"--tf32"}).device == device_choice::cuda);
   CHECK_FALSE(options({"--kernels", "own"}).cudnn);
+  CHECK_FALSE(options({"--kernels", "own"}).legacy);
+  for (const char* whose : {"cudnn", "graph"}) {
+    CHECK(options({"--kernels", whose}).cudnn);
+    CHECK_FALSE(options({"--kernels", whose}).legacy);
+  }
+  CHECK(options({"--kernels", "legacy"}).cudnn);
+  CHECK(options({"--kernels", "legacy"}).legacy);
   CHECK(options({"--batch-norm", "cudnn"}).cudnn_norm);
   CHECK(options({"--batch-norm", "cudnn"}).device == device_choice::cuda);
   CHECK_FALSE(options({"--batch-norm", "own", "--kernels", "own"}).cudnn_norm);
@@ -456,7 +464,8 @@ TEST_CASE("the device: what does not go together is refused") {
         "--copy-rate: given with --device cuda; allowed: with --device cpu only");
   CHECK(refusal({"--threads", "2", "--tf32"}) ==
         "--tf32: given with a flag of --device cpu; allowed: with --device cuda only");
-  CHECK(refusal({"--kernels", "mine"}) == "--kernels: unknown value 'mine'; allowed: cudnn, own");
+  CHECK(refusal({"--kernels", "mine"}) ==
+        "--kernels: unknown value 'mine'; allowed: cudnn, graph, legacy, own");
   CHECK(refusal({"--batch-norm", "mine"}) ==
         "--batch-norm: unknown value 'mine'; allowed: own, cudnn");
   CHECK(refusal({"--batch-norm", "cudnn", "--kernels", "own"}) ==

@@ -171,6 +171,27 @@ TEST_CASE("steps are shown as predicted beside what came out") {
   CHECK(last_line(r).find("predicted /") == std::string::npos);
 }
 
+TEST_CASE("what operators ran on is kept, and a report from before reads without it") {
+  const delta::test::temporary_folder folder;
+  train_report r = sample();
+  r.algorithms = {{{"conv1.forward", "cuDNN engine 48, knobs 2=1, tensor cores", 4096},
+                   {"conv1.backward_filter", "cuDNN engine 34", 512}}};
+  write_json(r, folder / "r.json");
+  const train_report back = read_json(folder / "r.json");
+  REQUIRE(back.algorithms.has_value());
+  REQUIRE(back.algorithms->size() == 2);
+  CHECK(back.algorithms->front().operation == "conv1.forward");
+  CHECK(back.algorithms->front().algorithm == "cuDNN engine 48, knobs 2=1, tensor cores");
+  CHECK(back.algorithms->back().workspace_bytes == 512);
+
+  const auto text = delta::test::read_file(folder / "r.json");
+  auto old = nlohmann::json::parse(text.begin(), text.end());
+  CHECK(old.erase("algorithms") == 1);
+  const std::string without = old.dump();
+  delta::test::write_file(folder / "old.json", {without.begin(), without.end()});
+  CHECK_FALSE(read_json(folder / "old.json").algorithms.has_value());
+}
+
 TEST_CASE("what a budget was looked for by is kept, and a report from before reads without it") {
   const delta::test::temporary_folder folder;
   train_report r = sample();

@@ -1,0 +1,2 @@
+// For builds without CUDA.
+#include "cuda/cudnn_engines_none.hpp"
