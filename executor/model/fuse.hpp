@@ -18,7 +18,8 @@ namespace delta::executor {
 /// of a sum holds five tensors of its size at once where those apart hold four.
 ///
 /// A fused operator stands where the ReLU stood, and computes the same bits, so losses and
-/// gradients are those of `g`. Linear time. To be called before differentiate(); a graph that has
+/// gradients are those of `g`, but where it has dropout: its draws follow the numbers of operators.
+/// Linear time. To be called before differentiate(); a graph that has
 /// backward operators already throws std::invalid_argument.
 [[nodiscard]] graph fused(const graph& g);
 

@@ -86,13 +86,13 @@ struct part_sums {
         for (std::size_t k = 0; k < rows; ++k) {
           source.add(kept, values[k], (row + k * step) * c + channel, first, second);
         }
-        row += rows * step;
       };
+      constexpr std::size_t many = Source::rows_at_once;
       // Not unrolled any further: the registers would not do.
       DELTA_GPU_ROLLED
-      while (row + (Source::rows_at_once - 1) * step < stop) add(row_count<Source::rows_at_once>{});
+      for (; row + (many - 1) * step < stop; row += many * step) add(row_count<many>{});
       DELTA_GPU_ROLLED
-      while (row < stop) add(row_count<1>{});
+      for (; row < stop; row += step) add(row_count<1>{});
       for (int j = 0; j < V; ++j) {
         total[j].first += double(first[j]);
         total[j].second += double(second[j]);
