@@ -112,9 +112,9 @@ void check(const subject& of) {
 }  // namespace
 
 TEST_CASE("fused batch norm has the bits of single operators") {
-  for (const std::size_t rows : {1, 2, 31, 33, 700, 4097}) {
+  for (const std::size_t rows : {1u, 2u, 31u, 33u, 700u, 4097u}) {
     for (const int c : {1, 3, 4, 5, 33, 64}) {
-      for (const std::size_t shift : {0, 1}) check(subject(rows, c, shift));
+      for (const std::size_t shift : {0u, 1u}) check(subject(rows, c, shift));
     }
   }
 }
@@ -131,7 +131,7 @@ TEST_CASE("NaN and infinity go through fused batch norm as through single operat
   constexpr float infinity = std::numeric_limits<float>::infinity();
   for (const float value : {nan, infinity, -infinity, -0.0f}) {
     CAPTURE(value);
-    for (const std::size_t at : {0, 13, 38}) {
+    for (const std::size_t at : {0u, 13u, 38u}) {
       subject of(10, 4, 0);
       of.x[at] = value;
       check(of);
@@ -157,7 +157,7 @@ TEST_CASE("a NaN in x is one in its channel's results, and in no other's") {
     std::memcpy(&y, all[0].data() + 4 * i, 4);
     CHECK(std::isnan(y) == (i % 4 == 2));
   }
-  for (const std::size_t statistic : {1, 2, 3, 4}) {
+  for (const std::size_t statistic : {1u, 2u, 3u, 4u}) {
     for (std::size_t channel = 0; channel < 4; ++channel) {
       float value = 0.0f;
       std::memcpy(&value, all[statistic].data() + 4 * channel, 4);

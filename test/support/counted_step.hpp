@@ -127,10 +127,11 @@ class counted_graph {
       : graph_(std::move(g)), counter_(cuda) {
     graph_.threads = 1;
     for (executor::node& n : graph_.nodes) {
-      auto [workspace, run] = bound(n, library_convolutions);
+      auto [workspace, run, algorithm] = bound(n, library_convolutions);
       const nanoseconds takes{
           std::llround(2000 + std::max(n.flops / 100e3, moved_in_passes(graph_, n) / 2.5e3))};
       n.workspace = workspace;
+      n.algorithm = std::move(algorithm);
       n.expected_ns = double(takes.count());
       n.run = [this, takes, type = n.type, moved = moved_in_passes(graph_, n),
                least = n.moved_bytes, run = std::move(run)](const executor::kernel_args& a) {
