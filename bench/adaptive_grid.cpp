@@ -17,7 +17,6 @@
 
 #include "ablations.hpp"
 #include "adaptive_rows.hpp"
-#include "delta/peers/peer_presets.hpp"
 #include "delta/presets.hpp"
 #include "replay/on_all_cores.hpp"
 #include "replay/replay_named.hpp"
@@ -81,8 +80,8 @@ void add_grid(std::vector<job>& jobs, row_writer& rows, const subject& s) {
         });
       }
       if (plain && !low)
-        for (const preset& p : peer_presets)
-          jobs.emplace_back([&rows, &s, &on, ratio, program, name = p.name] {
+        for (const std::string_view name : compared_peers)
+          jobs.emplace_back([&rows, &s, &on, ratio, program, name] {
             replay_one(rows, "grid", s, *program, on, ratio, name, by_name(name));
           });
       if (!plain || std::ranges::count(for_pieces, ratio) == 0) continue;

@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "delta/policy_names.hpp"
 #include "delta/trace.hpp"
 #include "delta/units.hpp"
 #include "replay/bound.hpp"
@@ -43,6 +42,11 @@ inline constexpr setting settings[]{
     {"robust, 25 GB/s", 25 * gigabyte, 1, 0.2, 0.8},
     {"ten steps, 12 GB/s", 12 * gigabyte, 1, 0, 1, 10},
 };
+
+/// The peers that the page has. Not those that move parameters, too: in DTR's traces these are
+/// constants, which stay where they are.
+inline constexpr std::string_view compared_peers[]{
+    "paper-lru", "paper-greedy", "vdnn", "superneurons", "capuchin", "chen", "swap_lru"};
 
 /// The step as often as the setting has it, with the setting's times.
 inline trace program_for(const subject& s, const setting& on) {

@@ -270,7 +270,7 @@ recomputed adaptive_page(trace_folder& traces) {
     for (const preset& p : presets)
       if (p.name != "unmanaged" && p.name != "adaptive" && p.name != "auto")
         cells.grid(trace, "12 GB/s", 0.5, p.name);
-    for (const preset& p : peer_presets) cells.grid(trace, "12 GB/s", 0.5, p.name);
+    for (const std::string_view peer : compared_peers) cells.grid(trace, "12 GB/s", 0.5, peer);
   }
   cells.in_turns("resnet32", "unet", 0.5, "adaptive");
   cells.target("transformer", "12 GB/s", 0.5);

@@ -1,4 +1,4 @@
-// delta engine: the policies in three groups, each compiled in a unit of its own: a manager takes
+// delta engine: the policies in four groups, each compiled in a unit of its own: a manager takes
 // seconds to compile.
 #pragma once
 
@@ -17,8 +17,11 @@ std::unique_ptr<manager_interface> make_plain(std::string_view policy,
 std::unique_ptr<manager_interface> make_choosing(std::string_view policy,
                                                  std::unique_ptr<any_storage>& storage,
                                                  const manager_options& options);
-std::unique_ptr<manager_interface> make_peer(std::string_view policy,
-                                             std::unique_ptr<any_storage>& storage,
-                                             const manager_options& options);
+std::unique_ptr<manager_interface> make_activations_peer(std::string_view policy,
+                                                         std::unique_ptr<any_storage>& storage,
+                                                         const manager_options& options);
+std::unique_ptr<manager_interface> make_parameters_peer(std::string_view policy,
+                                                        std::unique_ptr<any_storage>& storage,
+                                                        const manager_options& options);
 
 }  // namespace delta::detail

@@ -2,12 +2,15 @@
 // random ones no byte is lost.
 // ctest-labels: slow
 #include "delta/engine/engine.hpp"
+#include "delta/engine/manager_of.hpp"
 #include "delta/peers/peer_presets.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,6 +105,187 @@ std::vector<sentences> follow(const char* peer, const chain& what, bytes budget,
 }
 
 constexpr bytes plenty = 64_KiB;
+
+/// A network that is trained: layers of "conv" (with weights and a running mean, which it changes)
+/// and "relu"; backward in reverse order; then the weights' updates, each with a state of its own.
+/// In numbers, so that it is known what everything should be.
+class trainer {
+ public:
+  static constexpr bytes size{100};
+  /// Each update right behind its gradient.
+  bool at_once = false;
+  /// Called when an operator runs.
+  std::function<void(const char* name)> at_run = [](const char*) {};
+
+  trainer(manager_interface& m, std::size_t layers) : m_(&m) {
+    for (std::size_t k = 0; k < layers; ++k) {
+      const auto source = [&](const char* what) -> tensor_id {
+        const tensor_id t = m.variable(size, name(what, k));
+        const auto bytes_of = m.acquire(t, access::write);
+        if (bytes_of.data() != nullptr) put(bytes_of.data(), k + 1);
+        return t;
+      };
+      weights_.push_back(source("weight"));
+      means_.push_back(source("mean"));
+      states_.push_back(source("state"));
+      expected_.push_back({k + 1, k + 1, k + 1});
+    }
+  }
+  trainer(const trainer&) = delete;
+  trainer& operator=(const trainer&) = delete;
+
+  void step() {
+    const std::size_t layers = weights_.size();
+    std::vector<tensor_id> inner, border{run("data", 0, {}, {}, 1)[0]}, gradients(layers);
+    for (std::size_t k = 0; k < layers; ++k) {
+      inner.push_back(run("conv", k, {border[k], weights_[k]}, {means_[k]}, 1)[0]);
+      border.push_back(run("relu", k, {inner[k]}, {}, 1)[0]);
+    }
+    m_->backward();
+    tensor_id down = run("loss", 0, {border[layers]}, {}, 1)[0];
+    m_->drop(border[layers]);
+    for (std::size_t k = layers; k-- > 0;) {
+      const tensor_id through = run("relu_back", k, {down, inner[k]}, {}, 1)[0];
+      m_->drop(down), m_->drop(inner[k]);
+      const auto made = run("conv_back", k, {through, border[k], weights_[k]}, {}, 2);
+      gradients[k] = made[0], down = made[1];
+      m_->drop(through), m_->drop(border[k]);
+      if (at_once) update(k, gradients[k]);
+    }
+    m_->drop(down);
+    for (std::size_t k = 0; k < layers && !at_once; ++k) update(k, gradients[k]);
+    m_->end_of_step();
+    expect();
+  }
+  /// Is everything that stays what it should be? Of a storage with bytes.
+  [[nodiscard]] bool right() {
+    for (std::size_t k = 0; k < weights_.size(); ++k)
+      for (std::size_t i = 0; i < 3; ++i) {
+        const tensor_id t = std::array{weights_[k], means_[k], states_[k]}[i];
+        const auto held = m_->acquire(t);
+        if (number(held.data()) != expected_[k][i]) return false;
+      }
+    return true;
+  }
+
+ private:
+  using numbers = std::vector<std::uint64_t>;
+
+  // Of all that it reads and changes; the i-th thing that it makes or changes.
+  static std::uint64_t result(const numbers& read, std::size_t i) {
+    std::uint64_t sum = i + 1;
+    for (const std::uint64_t x : read) sum = mix(sum, x);
+    return sum;
+  }
+  void update(std::size_t k, tensor_id gradient) {
+    run("update", k, {gradient}, {weights_[k], states_[k]}, 0);
+    m_->drop(gradient);
+  }
+  static const char* name(const char* what, std::size_t k) {
+    return names_.insert(what + std::to_string(k)).first->c_str();
+  }
+  std::vector<tensor_id> run(const char* what, std::size_t k, const std::vector<tensor_id>& inputs,
+                             const std::vector<tensor_id>& updates, std::size_t outputs) {
+    const std::vector<bytes> sizes(outputs, size);
+    std::vector<tensor_id> made(outputs);
+    m_->run(operation_span{.inputs = inputs,
+                           .outputs = sizes,
+                           .updates = updates,
+                           .traits = updates.empty() ? trait::pure : trait::effect_once,
+                           .cost = nanoseconds{1000},
+                           .name = name(what, k)},
+            made,
+            [this, named = name(what, k), ins = inputs.size(), changes = updates.size(),
+             outputs](call& c) {
+              at_run(named);
+              if ((outputs > 0 ? c.out(0) : c.update(0)) == nullptr) return;
+              numbers read;
+              for (std::size_t i = 0; i < ins; ++i) read.push_back(number(c.in(i)));
+              // What an output is made of does not change with its side effects.
+              for (std::size_t i = 0; i < outputs; ++i) put(c.out(i), result(read, i));
+              if (c.replaying()) return;
+              for (std::size_t i = 0; i < changes; ++i) read.push_back(number(c.update(i)));
+              for (std::size_t i = 0; i < changes; ++i) put(c.update(i), result(read, outputs + i));
+            });
+    return made;
+  }
+  // The same step in numbers alone.
+  void expect() {
+    const std::size_t layers = weights_.size();
+    numbers inner, border{result({}, 0)}, gradients(layers);
+    for (std::size_t k = 0; k < layers; ++k) {
+      auto& [weight, mean, state] = expected_[k];
+      inner.push_back(result({border[k], weight}, 0));
+      mean = result({border[k], weight, mean}, 1);
+      border.push_back(result({inner[k]}, 0));
+    }
+    std::uint64_t down = result({border[layers]}, 0);
+    for (std::size_t k = layers; k-- > 0;) {
+      const std::uint64_t through = result({down, inner[k]}, 0);
+      gradients[k] = result({through, border[k], expected_[k][0]}, 0);
+      down = result({through, border[k], expected_[k][0]}, 1);
+    }
+    for (std::size_t k = 0; k < layers; ++k) {
+      auto& [weight, mean, state] = expected_[k];
+      const numbers read{gradients[k], weight, state};
+      weight = result(read, 0), state = result(read, 1);
+    }
+  }
+
+  manager_interface* m_;
+  std::vector<tensor_id> weights_, means_, states_;
+  std::vector<std::array<std::uint64_t, 3>> expected_;  // by layer: weight, mean, state
+  static inline std::set<std::string> names_;           // the manager's for as long as it lives
+};
+
+/// What happens in each of `steps` steps of a training, its operators ("conv0") included.
+std::vector<sentences> follow_training(const char* peer, std::size_t layers, bytes budget,
+                                       int steps, bool at_once = false) {
+  simulated storage({.capacity = budget, .host_capacity = 64_KiB, .rate_out = 1e9, .rate_in = 1e9});
+  decisions decided;
+  const auto m = make_manager(peer, over(storage), {.observer = &decided});
+  trainer trained(*m, layers);
+  trained.at_once = at_once;
+  trained.at_run = [&](const char* name) { decided.told.push_back(name); };
+  std::vector<sentences> result;
+  for (int i = 0; i < steps; ++i) {
+    trained.step();
+    result.push_back(std::exchange(decided.told, {}));
+  }
+  return result;
+}
+
+/// What a step takes under that peer, the third one, and the most memory while its operators run.
+struct third_step {
+  nanoseconds time{};
+  bytes most{};
+};
+third_step third_of(const char* peer, std::size_t layers, bytes budget, double rate = 1e9) {
+  simulated storage(
+      {.capacity = budget, .host_capacity = 64_KiB, .rate_out = rate, .rate_in = rate});
+  const auto m = make_manager(peer, over(storage));
+  trainer trained(*m, layers);
+  trained.step(), trained.step();
+  third_step third;
+  const nanoseconds began = storage.now();
+  trained.at_run = [&](const char*) { third.most = std::max(third.most, storage.used()); };
+  trained.step();
+  third.time = storage.now() - began;
+  return third;
+}
+
+/// SwapAdvisor's Prefetcher, and what it expects of a step.
+struct watched_search : searched_swaps {
+  detail::swap_search plan;
+  double* begun = nullptr;
+  double* expected = nullptr;
+
+  void end_of_step(const context& c) {
+    searched_swaps::end_of_step(c);
+    plan.make(c);
+    *begun = plan.expected_at_first(), *expected = plan.expected();
+  }
+};
 
 }  // namespace
 
@@ -230,6 +414,195 @@ TEST_CASE("chen: from the second step on every sqrt(n)-th operator's outputs sta
         sentences{"evict a", "evict b", "evict c"});
 }
 
+TEST_CASE("zero_offload: state and gradients are on the host until their update, the rest stays") {
+  const auto said = follow_training("zero_offload", 3, plenty, 3);
+  const sentences forward{"data0", "conv0", "relu0", "conv1", "relu1", "conv2", "relu2"};
+  // Gradients are named after what made them. That of the first layer is updated next: it stays.
+  const sentences backward{"loss0",
+                           "relu_back2",
+                           "conv_back2",
+                           "offload conv_back2",
+                           "relu_back1",
+                           "conv_back1",
+                           "offload conv_back1",
+                           "relu_back0",
+                           "prefetch state0",
+                           "conv_back0",
+                           "prefetch state1",
+                           "prefetch conv_back1",
+                           "update0",
+                           "offload state0",
+                           "prefetch state2",
+                           "prefetch conv_back2",
+                           "update1",
+                           "offload state1",
+                           "update2",
+                           "offload state2"};
+  const auto both = [&](sentences first) {
+    first.insert(first.end(), backward.begin(), backward.end());
+    return first;
+  };
+  CHECK(said[2] == both(forward));
+  // The first step is watched; what it has left on the device leaves in the second one.
+  for (const std::string& s : said[0]) CHECK_MESSAGE(s.find(' ') == std::string::npos, s);
+  sentences second = forward;
+  second.insert(second.begin() + 1, {"offload state0", "offload state1", "offload state2"});
+  CHECK(said[1] == both(second));
+}
+
+TEST_CASE("zero_offload: where each update is next to its gradient, state alone travels") {
+  const auto said = follow_training("zero_offload", 3, plenty, 3, true);
+  sentences moved;
+  for (const std::string& s : said[2])
+    if (s.find(' ') != std::string::npos) moved.push_back(s);
+  CHECK(moved == sentences{"prefetch state2", "offload state2", "prefetch state1", "offload state1",
+                           "prefetch state0", "offload state0"});
+}
+
+TEST_CASE("zero_offload: state that operators of its own change, before parameters read it") {
+  simulated storage({.capacity = plenty, .host_capacity = plenty, .rate_out = 1e9, .rate_in = 1e9});
+  decisions decided;
+  const auto managed = make_manager("zero_offload", over(storage), {.observer = &decided});
+  manager_interface& m = *managed;
+  const tensor_id weight = m.variable(100_B, "weight"), state = m.variable(100_B, "state");
+  const tensor_id buffer = m.variable(100_B, "buffer");
+  const nanoseconds cost{1000};
+  for (int i = 0; i < 3; ++i) {
+    decided.told.clear();
+    // The buffer is changed in both passes: it is no state, and who changes it no optimizer.
+    const tensor_id y = m.run(
+        {.inputs = {weight}, .outputs = {100_B}, .updates = {buffer}, .cost = cost}, [](call&) {});
+    const tensor_id z =
+        m.run({.inputs = {y, weight}, .outputs = {100_B}, .cost = cost}, [](call&) {});
+    const tensor_id gradient = m.run(
+        {.inputs = {y, z}, .outputs = {100_B}, .cost = cost, .name = "gradient"}, [](call&) {});
+    for (const tensor_id t : {y, z}) m.drop(t);
+    m.run<0>({.cost = cost}, [](call&) {});
+    m.run<0>({.updates = {buffer}, .cost = cost}, [](call&) {});
+    m.run<0>({.cost = cost}, [](call&) {});
+    m.run<0>({.inputs = {gradient}, .updates = {state}, .cost = cost}, [](call&) {});
+    m.drop(gradient);
+    m.run<0>({.inputs = {state}, .updates = {weight}, .cost = cost}, [](call&) {});
+    m.end_of_step();
+  }
+  CHECK(decided.told ==
+        sentences{"offload gradient", "prefetch state", "prefetch gradient", "offload state"});
+}
+
+TEST_CASE("zero_offload: without an optimizer it swaps on demand, as swap_lru") {
+  const chain what{{"a", "b", "c", "d", "e"}};
+  const auto said = follow("zero_offload", what, 250_B, 3);
+  CHECK(!said[2].empty());
+  CHECK(said == follow("swap_lru", what, 250_B, 3));
+}
+
+TEST_CASE("l2l: parameters are there for their layer, and come while the one before runs") {
+  const auto said = follow_training("l2l", 3, plenty, 3);
+  for (const std::string& s : said[0]) CHECK_MESSAGE(s.find(' ') == std::string::npos, s);
+  // Layers: data, conv0, relu0 | conv1, relu1 | conv2, relu2, loss, relu_back2 | conv_back2,
+  // relu_back1 | conv_back1, relu_back0 | conv_back0 | update0 | update1 | update2. What is two
+  // layers away leaves: weights without a copy where they have not changed. What relu0 made is
+  // read by the next layer, so it goes to the host; what conv0 made is not, so it is made again.
+  CHECK(said[2] == sentences{"data0",
+                             "conv0",
+                             "drop weight0",
+                             "offload mean0",
+                             "evict data0",
+                             "relu0",
+                             "evict conv0",
+                             "prefetch weight2",
+                             "prefetch mean2",
+                             "conv1",
+                             "drop weight1",
+                             "offload mean1",
+                             "offload relu0",
+                             "relu1",
+                             "prefetch relu0",
+                             "prefetch weight1",
+                             "conv2",
+                             "offload mean2",
+                             "relu2",
+                             "loss0",
+                             "relu_back2",
+                             "conv_back2",
+                             "drop weight2",
+                             "offload conv_back2",
+                             "relu_back1",
+                             "prefetch weight0",
+                             "conv_back1",
+                             "drop weight1",
+                             "offload conv_back1",
+                             "data0",
+                             "recompute data0",
+                             "conv0",
+                             "recompute conv0",
+                             "relu_back0",
+                             "prefetch state0",
+                             "conv_back0",
+                             "prefetch conv_back1",
+                             "prefetch weight1",
+                             "prefetch state1",
+                             "update0",
+                             "offload weight0",
+                             "offload state0",
+                             "prefetch conv_back2",
+                             "prefetch weight2",
+                             "prefetch state2",
+                             "update1",
+                             "offload weight1",
+                             "offload state1",
+                             "prefetch weight0",
+                             "prefetch mean0",
+                             "update2",
+                             "offload weight2",
+                             "offload state2",
+                             "prefetch weight1",
+                             "prefetch mean1"});
+}
+
+TEST_CASE("l2l: memory does not grow with the layers") {
+  const bytes few = third_of("l2l", 4, plenty).most, many = third_of("l2l", 16, plenty).most;
+  CHECK(few > bytes{});
+  CHECK(few == many);
+  CHECK(many * 4 < third_of("unmanaged", 16, plenty).most);
+}
+
+TEST_CASE("swapadvisor: nothing moves where the step fits") {
+  for (const sentences& s : follow("swapadvisor", {{"a", "b", "c", "d"}}, plenty, 3))
+    CHECK(s.empty());
+}
+
+TEST_CASE("swapadvisor: what must leave is swapped behind the operators, the same every time") {
+  // Ten times 100 bytes, of which five fit. A copy takes a tenth of an operator.
+  const chain what{std::vector<const char*>(10, "relu")};
+  const auto said = follow("swapadvisor", what, 550_B, 3);
+  for (int i : {1, 2}) {
+    CHECK(std::ranges::count(said[std::size_t(i)], "offload relu") == 5);
+    CHECK(std::ranges::count(said[std::size_t(i)], "prefetch relu") == 5);
+    CHECK(said[std::size_t(i)].size() == 10);
+  }
+  CHECK(follow("swapadvisor", what, 550_B, 3) == said);
+}
+
+TEST_CASE(
+    "swapadvisor: the search improves on what it begins with, and its clock is the machine's") {
+  for (const double rate : {1e9, 1e8, 3e7}) {
+    CAPTURE(rate);
+    simulated storage(
+        {.capacity = 1700_B, .host_capacity = plenty, .rate_out = rate, .rate_in = rate});
+    double begun = 0, expected = 0;
+    const auto managed = delta::make_manager(
+        policy{searched_first{}, offload_only{}, watched_search{{}, {}, &begun, &expected}},
+        over(storage));
+    trainer trained(*managed, 6);
+    trained.step();
+    CHECK(expected < begun);
+    const auto took = double(third_of("swapadvisor", 6, 1700_B, rate).time.count());
+    CHECK(took == doctest::Approx(expected).epsilon(0.15));
+    CHECK(took < double(third_of("swap_lru", 6, 1700_B, rate).time.count()));
+  }
+}
+
 TEST_CASE("swap_lru: the oldest goes to the host, and comes back on demand") {
   const chain what{{"a", "b", "c", "d"}};
   CHECK(follow("swap_lru", what, 250_B, 1)[0] ==
@@ -280,6 +653,30 @@ TEST_CASE("random programs: within the budget, and no byte is lost") {
         } catch (const budget_exceeded& e) {
           CHECK_MESSAGE(!offloading, e.what());
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("trainings: parameters, state and running means are what they should be, in any budget") {
+  for (const preset& peer : peer_presets) {
+    for (const std::uint64_t budget : {1100u, 1400u, 2200u, 4000u}) {
+      CAPTURE(peer.name);
+      CAPTURE(budget);
+      immediate device;
+      arena<immediate> storage(device, {.capacity = round_up(bytes{budget}, 64),
+                                        .host_capacity = 64_KiB,
+                                        .virtual_clock = copy_rates{.out = 2e9, .in = 2e9}});
+      const auto m = make_manager(peer.name, over(storage));
+      try {
+        trainer trained(*m, 4);
+        for (int i = 0; i < 5; ++i) {
+          trained.step();
+          CHECK(storage.check_invariants() == "");
+        }
+        CHECK(trained.right());
+      } catch (const budget_exceeded& e) {
+        CHECK_MESSAGE(peer.name == "chen", e.what());
       }
     }
   }

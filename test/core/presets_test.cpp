@@ -31,6 +31,10 @@ static_assert(
 static_assert(is_made_of<decltype(superneurons()), lru, by_layer, reverse_prefetch>);
 static_assert(is_made_of<decltype(capuchin()), planned_first, planned_way, in_triggers>);
 static_assert(is_made_of<decltype(chen()), sqrt_segments, evict_only, no_prefetch>);
+static_assert(is_made_of<decltype(zero_offload()), optimizer_operands_first, offload_only,
+                         optimizer_operands_out>);
+static_assert(is_made_of<decltype(l2l()), far_layers_first, by_border, layer_by_layer>);
+static_assert(is_made_of<decltype(swapadvisor()), searched_first, offload_only, searched_swaps>);
 static_assert(is_made_of<decltype(swap_lru()), lru, offload_only, no_prefetch>);
 
 /// A selector that never chooses, to name the types of policies that choose.
@@ -68,10 +72,13 @@ TEST_CASE("a preset's name stands for that preset and no other") {
   check_found(peer_by, "superneurons", superneurons());
   check_found(peer_by, "capuchin", capuchin());
   check_found(peer_by, "chen", chen());
+  check_found(peer_by, "zero_offload", zero_offload());
+  check_found(peer_by, "l2l", l2l());
+  check_found(peer_by, "swapadvisor", swapadvisor());
   check_found(peer_by, "swap_lru", swap_lru());
   check_found(peer_by, "paper-lru", paper_lru());
   check_found(peer_by, "paper-greedy", paper_greedy());
-  CHECK(peer_presets.size() == 7);
+  CHECK(peer_presets.size() == 10);
   CHECK(!with_peer("online", [](const auto&) { FAIL("called"); }));
 }
 

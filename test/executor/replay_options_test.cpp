@@ -45,7 +45,7 @@ std::string refusal(std::vector<std::string> words) {
 
 const std::string policies =
     "unmanaged, paper, dtr, online, learned, adaptive, auto, paper-lru, paper-greedy, vdnn, "
-    "superneurons, capuchin, chen, "
+    "superneurons, capuchin, chen, zero_offload, l2l, swapadvisor, "
     "swap_lru, simrd:dtr, simrd:dtr-eq, simrd:dtr-local, simrd:msps, simrd:lru, simrd:size, or "
     "list";
 const std::string budgets =
@@ -271,7 +271,7 @@ TEST_CASE("a timeline and a log of decisions are those of one replay of a preset
           flag +
               ": given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online, "
               "learned, adaptive, auto, paper-lru, paper-greedy, vdnn, superneurons, capuchin, "
-              "chen, swap_lru");
+              "chen, zero_offload, l2l, swapadvisor, swap_lru");
     CHECK(with({"--json", file}) == flag + ": names the file of --json; allowed: another file");
     CHECK(refusal({"--policy", "paper", "--find-budget", flag, file}) ==
           flag + ": given with --find-budget; allowed: " + one);

@@ -30,6 +30,29 @@ void for_each_of_ended(const context& c, const Visit& visit) {
     }
 }
 
+/// The same for whoever wants away what is not about to be used: after a step's first operator all
+/// candidates, as the step before may have left some here. O(candidates) once in a step.
+template <class Visit>
+void for_each_to_ask(const context& c, const Visit& visit) {
+  if (c.past().position() != 1) return for_each_of_ended(c, visit);
+  for (const tensor_id t : c.candidates()) visit(t);
+}
+
+/// Bytes that may leave of those that `leaves(t)` wants gone after the operator that has ended.
+template <class Leaves>
+double bytes_to_leave(const context& c, const Leaves& leaves) {
+  double sum = 0;
+  for_each_to_ask(c, [&](tensor_id t) {
+    if (leaves(t) && (c.can_offload(t) || c.can_evict(t))) sum += c.bytes(t);
+  });
+  return sum;
+}
+
+/// Does it fit beside all that is here and what the last operator needed?
+inline bool fits_early(const context& c, tensor_id t) noexcept {
+  return c.used() + c.bytes(t) + c.coming_need() <= c.budget();
+}
+
 /// The least recently used first, but before all others what the rule wants gone.
 inline double first_or_stale(const context& c, tensor_id t, bool first) noexcept {
   return first ? -1.0 : 1.0 / c.staleness(t);
@@ -46,8 +69,7 @@ struct reverse_prefetch {
     for (std::size_t i = c.offloaded().size(); i-- > 0;) {
       const tensor_id t = c.offloaded()[i];
       if (c.clock() - c.staleness(t) > forward_until_) continue;
-      const double taken = c.used() + c.bytes(t) + c.coming_need();
-      return taken <= c.budget() ? t : tensor_id::none;
+      return detail::fits_early(c, t) ? t : tensor_id::none;
     }
     return tensor_id::none;
   }
