@@ -25,6 +25,9 @@ usage: ./run.sh COMMAND
                      takes another version, in build/torch-venv-2.11.0
   torch-test [--all] build delta_torch in the same way and run its tests (--all: those that take
                      long, too, and those on models of torchvision and transformers)
+  paper [FLAG...]    make docs/results/paper.md: the DELTA paper's tables and figures, as published,
+                     simulated at its sizes and measured here (--only NAME,...; --device simulated:
+                     nothing is measured). PyTorch and its models are installed first
   torch-install      only install PyTorch
   reference          the API reference, from the docstrings, with Doxygen: build/reference/html
   setup [PACKAGE...] only install what is missing (and these Debian packages)
@@ -211,6 +214,12 @@ bench() {
   python3 bench/decisions.py build/release --torch-python "${TORCH_PYTHON:-python3}" --out "$out" "$@"
 }
 
+paper() {
+  setup
+  build delta-train delta-replay paper_pieces
+  run_paper "$@"
+}
+
 # Needs nothing else to be built. A broken reference in a docstring is an error.
 reference() {
   [ $# -eq 0 ] || die "reference: unknown flag '$1'"
@@ -233,9 +242,10 @@ case "$command" in
   torch) run_torch "$@" ;;
   torch-install) install_torch ;;
   torch-test) run_torch_tests "$@" ;;
+  paper) paper "$@" ;;
   reference) reference "$@" ;;
   setup) setup "$@" ;;
   help | -h | --help) usage ;;
-  *) die "unknown command '$command'; allowed: demo, test, bench, torch, torch-test, reference," \
-    "setup, help" ;;
+  *) die "unknown command '$command'; allowed: demo, test, bench, torch, torch-test, paper," \
+    "torch-install, reference, setup, help" ;;
 esac

@@ -70,10 +70,27 @@ install_delta_torch() {
   torch_pip -q --no-build-isolation --no-deps ./python
 }
 
+# The models of torchvision and transformers.
+install_models() {
+  # torchvision is for one version of PyTorch each until 2.13, and for all later ones from 0.29 on.
+  local minor=${torch_version#*.}
+  minor=${minor%%.*}
+  say "installing torchvision and transformers: 50 MB to download"
+  torch_pip -q --no-deps "torchvision==0.$((minor < 14 ? minor + 15 : 29)).*"
+  torch_pip -q pillow transformers
+}
+
 run_torch() {
   install_delta_torch
   say "training under half of the memory"
   torch_python python/examples/train.py "$@"
+}
+
+run_paper() {
+  install_delta_torch
+  install_models
+  say "the paper's tables and figures"
+  torch_python -W ignore bench/paper/make.py "$@"
 }
 
 run_torch_tests() {
@@ -85,14 +102,7 @@ run_torch_tests() {
   esac
   install_delta_torch
   torch_pip -q pytest
-  if [ "${#flags[@]}" -gt 0 ]; then
-    # torchvision is for one version of PyTorch each until 2.13, and for all later ones from 0.29 on.
-    local minor=${torch_version#*.}
-    minor=${minor%%.*}
-    say "installing torchvision and transformers: 50 MB to download"
-    torch_pip -q --no-deps "torchvision==0.$((minor < 14 ? minor + 15 : 29)).*"
-    torch_pip -q pillow transformers
-  fi
+  [ "${#flags[@]}" -eq 0 ] || install_models
   say "testing"
   torch_python -m pytest -q -p no:cacheprovider python/tests --ignore python/tests/devices "${flags[@]}"
   # It becomes PyTorch's accelerator, so it needs a process of its own.
