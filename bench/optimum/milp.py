@@ -54,7 +54,7 @@ class Milp:
     def solve(self, seconds, start=None, threads=1):
         """`start`: values of all whole columns, from a solution that is known."""
         h = highspy.Highs()
-        h.setOptionValue("output_flag", False)
+        h.silent()
         h.setOptionValue("time_limit", float(seconds))
         h.setOptionValue("threads", threads)
         h.setOptionValue("mip_rel_gap", 1e-6)

@@ -32,12 +32,18 @@ class Program:
     operators: list = dataclasses.field(default_factory=list)
     sizes: list = dataclasses.field(default_factory=list)  # of storages with a maker, bytes
     makers: list = dataclasses.field(default_factory=list)  # operator of each
+    forward: int | None = None  # operators before the mark `backward`
     fixed: int = 0  # bytes of constants and variables: taken to stay on the device throughout
 
     @property
     def time(self):
         """Of the step without a budget, ns."""
         return sum(o.cost for o in self.operators)
+
+    @property
+    def forward_time(self):
+        """Of what comes before the backward pass, ns; of all where no mark says so."""
+        return sum(o.cost for o in self.operators[:self.forward])
 
     def users(self):
         """By storage, the operators that read it, in order."""
@@ -150,6 +156,8 @@ class _Reader:
                 self.changes(self.root[t])
             elif self.storage[t] is not None:
                 self.needed("read", [self.storage[t]])
+        elif e.get("mark") == "backward":
+            self.program.forward = len(self.program.operators)
         elif "mark" not in e:
             self.refuse(number, f"unknown event {sorted(e)}")
 

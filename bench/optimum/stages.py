@@ -47,7 +47,7 @@ class Plan:
 class Stages:
     """The columns and rows of one program under one machine."""
 
-    def __init__(self, program, machine, kind, least_budget=False):
+    def __init__(self, program, machine, kind, least_budget=False, cutoff=None):
         self.p, self.machine, self.kind = program, machine, kind
         self.m = Milp()
         self.count = len(program.operators)
@@ -59,6 +59,8 @@ class Stages:
                        else (machine.budget - program.fixed) / self.byte_unit)
         self.R, self.S, self.first = {}, {}, {}
         self.xo, self.xi, self.H, self.I, self.Q, self.D = {}, {}, {}, {}, {}, {}
+        # With what takes longer than there is time to spare nothing is computed again.
+        self.spare = float("inf") if cutoff is None else cutoff - program.time + 1
         self.copied = [] if kind is Kind.RECOMPUTE else [
             s for s, z in enumerate(program.sizes) if z > 0 and len(self.users[s]) > 0]
         self._columns()
@@ -68,6 +70,9 @@ class Stages:
             self._occupancy(t)
             self._copies(t)
             self._time(t)
+        if cutoff is not None:
+            self.m.at_most([(1, d) for d in self.D.values()],
+                           [(1, cutoff / self.time_unit + 1e-6)])
 
     # --- columns ---
 
@@ -77,28 +82,33 @@ class Stages:
                 o = self.p.operators[i]
                 if i == t:
                     self.R[t, i] = 1.0
-                elif t <= o.reruns_until and o.makes:
+                elif t <= o.reruns_until and o.makes and o.cost <= self.spare:
                     self.R[t, i] = self.m.column(whole=True)
                 else:
                     self.R[t, i] = 0.0
             for s, maker in enumerate(self.p.makers):
                 if maker < t:
-                    self.S[t, s] = self.m.column()
+                    # Whole by itself where R is; said so, it is solved fifty times faster.
+                    self.S[t, s] = self.m.column(whole=True)
 
     def _copy_columns(self):
         for s in self.copied:
             for t in range(self.p.makers[s], self.count):
-                self.xo[t, s] = self.m.column()
                 self.H[t, s] = self.m.column(whole=True)
-                self.xi[t, s] = self.m.column()
                 self.I[t, s] = self.m.column(whole=True)
-                self.Q[t, s] = self.m.column(whole=True)
+                if self.kind is Kind.BARRIER:
+                    self.xo[t, s], self.xi[t, s] = self.m.column(), self.m.column()
+                    self.Q[t, s] = self.m.column(whole=True)
         for t in range(self.count):
             self.D[t] = self.m.column(0, float("inf"), cost=0.0 if self.least else 1.0)
 
     @staticmethod
     def _at(columns, *key):
         return columns.get(key, 0.0)
+
+    def _leaves(self, t, s):
+        """1 where a copy out ends in the stage, as a sum."""
+        return [(1, self._at(self.H, t, s)), (-1, self._at(self.H, t - 1, s))]
 
     # --- rows ---
 
@@ -126,13 +136,12 @@ class Stages:
             wanted = [(1, self.R[t, u]) for s in o.makes for u in self.users[s] if u <= t]
             wanted += [(1, self._at(self.S, t + 1, s)) for s in o.makes]
             if loose:
-                wanted += [(1, self._at(self.xo, t, s)) for s in o.makes]
+                wanted += [e for s in o.makes for e in self._leaves(t, s)]
             m.at_most([(1, self.R[t, i])], wanted)
             if len(o.makes) == 1:
                 s = o.makes[0]
-                gone = [(1, self._at(self.H, t, s)), (-1, self._at(self.H, t - 1, s))]
                 m.at_most([(1, self.R[t, i]), (1, self.S[t, s])],
-                          [(1, 1.0), *(gone if loose else [])])
+                          [(1, 1.0), *(self._leaves(t, s) if loose else [])])
 
     def _occupancy(self, t):
         """The bytes while each operator of the stage runs: they fit."""
@@ -152,21 +161,22 @@ class Stages:
         """What a storage takes before its maker's place in the stage, and at each place from there:
         1 where it must be there, else 0."""
         m, maker, loose = self.m, self.p.makers[s], self.kind is Kind.LOOSE
-        arrives, flies, flew = (self._at(c, u, s) for c, u in
-                                ((self.I, t), (self.Q, t), (self.Q, t - 1)))
+        arrives, flies = self._at(self.I, t, s), self._at(self.Q, t, s)
         users = [u for u in self.users[s] if u <= t]
         kept = self._at(self.S, t + 1, s)
         here = [None] * (t + 1 - maker)
         # After the last reader: what is kept, or is being copied.
         if s in self.copied and t + 1 <= self.count:
             last = m.column()
-            if loose:
-                m.at_most([(1, kept), (-1, arrives)], [(1, last)])
-                m.at_most([(1, flew), (1, flies), (-1, 1.0), (-1, arrives)], [(1, last)])
-            else:
-                m.at_most([(1, kept), (-1, arrives)], [(1, last)])
+            m.at_most([(1, kept), (-1, arrives)], [(1, last)])
+            if not loose:
                 m.at_most([(1, self.xo_held(t, s))], [(1, last)])
                 m.at_most([(1, flies)], [(1, last)])
+            elif (due := next((u for u in self.users[s] if u > t), None)) is not None:
+                # Neither here nor on the host: it is computed again before it is read. The rows
+                # above say so of whole values; of parts, a half could be copied out later still.
+                m.at_most([(1, 1.0)], [(1, last), (1, self.H[t, s]),
+                                       *((1, self.R[v, maker]) for v in range(t + 1, due + 1))])
         else:
             last = kept
         end = t
@@ -197,10 +207,8 @@ class Stages:
         before = m.column()
         if loose:
             # A copy out that ends within the stage frees it at some time in it.
-            m.at_most([(1, stored), (-1, self.H[t, s]), (1, self._at(self.H, t - 1, s))],
-                      [(1, before)])
+            m.at_most([(1, stored)], [(1, before), *self._leaves(t, s)])
             m.at_most([(1, last), (-1, self.R[t, maker]), (-1, arrives)], [(1, before)])
-            m.at_most([(1, flew)], [(1, before)])
         else:
             m.at_most([(1, stored), (1, flies)], [(1, before)])
         return before, here
@@ -212,54 +220,61 @@ class Stages:
         return self.first[t, s]
 
     def _copies(self, t):
-        """Bytes on the two links, and what must be there for them."""
-        m, loose = self.m, self.kind is Kind.LOOSE
+        """What must be there for a copy, and when it may go on."""
         for s in self.copied:
-            maker = self.p.makers[s]
-            if maker > t:
-                continue
-            out, into, host, arrives, flies = (c[t, s] for c in
-                                               (self.xo, self.xi, self.H, self.I, self.Q))
-            so_far = lambda c: [(1, c[u, s]) for u in range(maker, t + 1)]
-            stored, kept = self._at(self.S, t, s), self._at(self.S, t + 1, s)
-            earlier = self._at(self.H, t - 1, s)
-            m.at_most([(1, host)], so_far(self.xo))
-            m.at_most([(1, earlier)], [(1, host)])
-            m.at_most(so_far(self.I), so_far(self.xi))
-            if t == self.count - 1:
-                m.at_most(so_far(self.xo), [(1, 1.0)])
-            m.at_most([(1, kept), (1, flies)], [(1, 1.0)] if loose else
-                      [(1, 1.0), (1, arrives)])
-            if loose:
-                m.at_most([(1, out)], [(1, stored), (1, self.R[t, maker]), (1, arrives)])
-                m.at_most([(1, out)], [(1, kept), (1, host)])
-                m.at_most([(1, into)], [(1, host)])
-                m.at_most([(1, into)], [(1, arrives), (1, flies)])
-                m.at_most([(1, self._at(self.Q, t - 1, s)), (-1, arrives)], [(1, flies)])
-            else:
-                held = self.xo_held(t, s)
-                m.at_most([(1, out)], [(1, held)])
-                m.at_most([(1, held)], [(1, stored)])
-                m.at_most([(1, into)], [(1, earlier)])
-                m.at_most([(1, into)], [(1, flies)])
-                m.at_most([(1, arrives)], [(1, flies)])
-                m.at_most([(1, self._at(self.Q, t - 1, s)), (-1, self._at(self.I, t - 1, s))],
-                          [(1, flies)])
-                m.at_most([(1, flies), (1, stored)], [(1, 1.0)])
-                if isinstance(self.R[t, maker], dict):
-                    m.at_most([(1, flies), (1, self.R[t, maker])], [(1, 1.0)])
+            if self.p.makers[s] <= t:
+                self.m.at_most([(1, self._at(self.H, t - 1, s))], [(1, self.H[t, s])])
+                (self._loose_copy if self.kind is Kind.LOOSE else self._barrier_copy)(t, s)
+
+    def _loose_copy(self, t, s):
+        """H: a copy out is over by the end of the stage; I: one in begins."""
+        m, maker = self.m, self.p.makers[s]
+        m.at_most(self._leaves(t, s), [(1, self._at(self.S, t, s)), (1, self.R[t, maker])])
+        m.at_most([(1, self.I[t, s])], [(1, self.H[t, s])])
+        m.at_most([(1, self.I[t, s])],
+                  [*((1, self.R[t, u]) for u in self.users[s] if u <= t),
+                   (1, self._at(self.S, t + 1, s))])
+
+    def _barrier_copy(self, t, s):
+        """H: a copy out is over by the end of the stage; Q: one in is under way; I: and ends."""
+        m, maker = self.m, self.p.makers[s]
+        out, into, host, arrives, flies = (c[t, s] for c in
+                                           (self.xo, self.xi, self.H, self.I, self.Q))
+        so_far = lambda c: [(1, c[u, s]) for u in range(maker, t + 1)]
+        stored, held = self._at(self.S, t, s), self.xo_held(t, s)
+        m.at_most([(1, host)], so_far(self.xo))
+        if t == self.count - 1:
+            m.at_most(so_far(self.xo), [(1, 1.0)])
+        m.at_most([(1, out)], [(1, held)])
+        m.at_most([(1, held)], [(1, stored)])
+        m.at_most(so_far(self.I), so_far(self.xi))
+        m.at_most([(1, into)], [(1, self._at(self.H, t - 1, s))])
+        m.at_most([(1, into)], [(1, flies)])
+        m.at_most([(1, arrives)], [(1, flies)])
+        m.at_most([(1, self._at(self.Q, t - 1, s)), (-1, self._at(self.I, t - 1, s))],
+                  [(1, flies)])
+        m.at_most([(1, flies), (1, stored)], [(1, 1.0)])
+        if isinstance(self.R[t, maker], dict):
+            m.at_most([(1, flies), (1, self.R[t, maker])], [(1, 1.0)])
 
     def _time(self, t):
-        m, duration = self.m, self.D[t]
-        m.at_most([(o.cost / self.time_unit, self.R[t, i])
-                   for i, o in enumerate(self.p.operators[:t + 1])], [(1, duration)])
-        for rate, copies in ((self.machine.rate_out, self.xo), (self.machine.rate_in, self.xi)):
-            moved = [(self.p.sizes[s] / self.byte_unit, copies[t, s])
-                     for s in self.copied if (t, s) in copies]
-            if moved:
-                # In units: bytes per mean operator.
-                per_stage = rate * 1e-9 * self.time_unit / self.byte_unit
-                m.at_most(moved, [(per_stage, duration)])
+        """A stage takes what its operators take, and what its copies do."""
+        self.m.at_most([(o.cost / self.time_unit, self.R[t, i])
+                        for i, o in enumerate(self.p.operators[:t + 1])], [(1, self.D[t])])
+        before, behind = range(t + 1), range(t, self.count)
+        loose = self.kind is Kind.LOOSE
+        self._link(self.machine.rate_out, self.H if loose else self.xo, [t],
+                   before if loose else [t])
+        self._link(self.machine.rate_in, self.I if loose else self.xi, behind if loose else [t],
+                   behind if loose else [t])
+
+    def _link(self, rate, copies, stages, lasting):
+        """What is copied in `stages` takes no longer than these last together."""
+        moved = [(self.p.sizes[s] / self.byte_unit, copies[u, s])
+                 for u in stages for s in self.copied if (u, s) in copies]
+        if moved:
+            per_time = rate * 1e-9 * self.time_unit / self.byte_unit
+            self.m.at_most(moved, [(per_time, self.D[u]) for u in lasting])
 
     # --- answers ---
 
@@ -270,6 +285,13 @@ class Stages:
             for i in runs:
                 if isinstance(self.R[t, i], dict):
                     values[next(iter(self.R[t, i]))] = 1.0
+        kept = set()
+        for t in reversed(range(self.count)):
+            for i in reversed(plan.runs[t]):
+                kept -= set(self.p.operators[i].makes)
+                kept |= set(self.p.operators[i].reads)
+            for s in kept:
+                values[next(iter(self.S[t, s]))] = 1.0
         return values
 
     def plan(self, columns):
@@ -296,16 +318,21 @@ class Result:
     plan: Plan | None
 
 
-def solve(program, machine, kind=Kind.RECOMPUTE, seconds=60, start=None):
-    """`start`: a Plan without copies that is known to fit."""
+def solve(program, machine, kind=Kind.RECOMPUTE, seconds=60, start=None, cutoff=None):
+    """`start`: a Plan without copies that is known to fit. `cutoff`: ns; what takes longer is not
+    looked for, and where there is nothing else that is the bound."""
     if program.floor() > machine.budget:
         return Result("infeasible", None, float("inf"), 0.0, None)
-    stages = Stages(program, machine, kind)
+    stages = Stages(program, machine, kind, cutoff=cutoff)
     answer = stages.m.solve(seconds, stages.start_from(start) if start else None)
-    plan = stages.plan(answer.columns) if answer.columns is not None else None
     unit = stages.time_unit
-    return Result(answer.status, None if answer.value is None else answer.value * unit,
-                  answer.bound * unit, answer.seconds, plan)
+    if answer.status == "infeasible" and cutoff is not None:
+        return Result("cut off", None, cutoff, answer.seconds, None)
+    plan = stages.plan(answer.columns) if answer.columns is not None else None
+    # Nothing is faster than the operators by themselves, which a bound of 0 does not say.
+    bound = max(answer.bound * unit, program.time)
+    return Result(answer.status, None if answer.value is None else answer.value * unit, bound,
+                  answer.seconds, plan)
 
 
 def least_budget(program, seconds=60):
