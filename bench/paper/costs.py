@@ -3,6 +3,7 @@
 import collections
 import gzip
 import json
+import re
 import statistics
 
 from page import MEASURED, PUBLISHED, SIMULATED, Section, not_run, table
@@ -11,11 +12,11 @@ from workbench import NotMeasured
 
 # By PyTorch's names, and by the layers' of delta's own executor.
 KINDS = {
-    "convolution": (("convolution",), ("conv", "downsample.0")),
-    "batch norm": (("batch_norm",), ("bn", "downsample.1")),
-    "pooling": (("pool",), ("maxpool", "avgpool")),
-    "ReLU": (("relu",), ("relu",)),
-    "addition": (("add",), ("add",)),
+    "convolution": (r"aten::convolution", ("conv", "downsample.0")),
+    "batch norm": (r"aten::\w*batch_norm", ("bn", "downsample.1")),
+    "pooling": (r"aten::\w*pool\w*", ("maxpool", "avgpool")),
+    "ReLU": (r"aten::relu_?", ("relu",)),
+    "addition": (r"aten::add", ("add",)),
 }
 
 
@@ -26,7 +27,7 @@ def kind_of(name, ours):
         layer = name.removesuffix(".forward").split(".")
         name = ".".join(layer[-2:]) if layer[-1].isdigit() else layer[-1]
         return next((k for k, (_, marks) in KINDS.items() if name.startswith(marks)), None)
-    return next((k for k, (marks, _) in KINDS.items() if any(m in name for m in marks)), None)
+    return next((k for k, (pattern, _) in KINDS.items() if re.fullmatch(pattern, name)), None)
 
 
 def costs(trace, ours):
@@ -39,7 +40,7 @@ def costs(trace, ours):
     for event in events:
         kind = kind_of(event.get("run", "backward"), ours)
         size = sum(event.get("outputs", ()))
-        if kind and size >= 1 << 16:  # not the optimizer's additions to scalars
+        if kind:
             found[kind].append((event["cost"] / 1e3, size * per_byte + 2 * head["latency"] / 1e3,
                                 size / 2**20))
     return head, {k: (len(v), *(statistics.median(x) for x in zip(*v, strict=True)))

@@ -13,7 +13,7 @@ LIMITS = (1.05, 1.2, 2.0)
 def draw(found, out):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 5.6), dpi=150, layout="constrained")
+    figure = Figure(figsize=(9.6, 6.0), dpi=150, layout="constrained")
     axes_of = figure.subplots(2, 3, sharey=True).flat
     for axes, (model, rows) in zip(axes_of, found.items(), strict=False):
         for policy in POLICIES:
@@ -31,7 +31,8 @@ def draw(found, out):
     for axes in figure.axes[len(found):]:
         axes.set_axis_off()
     figure.axes[0].set_ylabel("time / unmanaged")
-    figure.axes[0].legend(frameon=False, fontsize=7)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
+                  frameon=False, fontsize=8)
     for kind in ("png", "svg"):
         figure.savefig(out / f"paper_curves.{kind}")
 

@@ -15,7 +15,7 @@ SHOWN = (0.8, 0.6, 0.5, 0.4, 0.3, 0.2)
 def draw(found, out):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 3.2), dpi=150, layout="constrained")
+    figure = Figure(figsize=(9.6, 3.8), dpi=150, layout="constrained")
     for axes, (model, rows) in zip(figure.subplots(1, len(found), sharey=True), found.items(),
                                    strict=True):
         for policy, name in FILTERS.items():
@@ -30,7 +30,8 @@ def draw(found, out):
         axes.grid(alpha=0.3)
         axes.set_xlabel("budget, % of the peak", fontsize=8)
     figure.axes[0].set_ylabel("time / unmanaged")
-    figure.axes[0].legend(frameon=False, fontsize=7)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
+                  frameon=False, fontsize=8)
     for kind in ("png", "svg"):
         figure.savefig(out / f"paper_filters.{kind}")
 

@@ -38,8 +38,10 @@ inline constexpr std::array<preset, 10> peer_presets{{
     {"superneurons", "SuperNeurons: offloads convolutions and products, recomputes the rest; LRU"},
     {"capuchin", "Capuchin: plans from one measured step: hidden swaps, then recomputation"},
     {"chen", "recomputation from every sqrt(n)-th operator's outputs, as Chen et al."},
-    {"zero_offload", "ZeRO-Offload: optimizer state and gradients are on the host until their update"},
-    {"l2l", "L2L: layer by layer: parameters come for their layer; borders offloaded, the rest anew"},
+    {"zero_offload",
+     "ZeRO-Offload: optimizer state and gradients are on the host until their update"},
+    {"l2l",
+     "L2L: layer by layer: parameters come for their layer; borders offloaded, the rest anew"},
     {"swapadvisor", "SwapAdvisor: a plan of swaps by a genetic search over one recorded step"},
     {"swap_lru", "swapping only, the least recently used first, reloaded on demand"},
 }};
