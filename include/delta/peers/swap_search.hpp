@@ -126,14 +126,19 @@ class swap_search {
     }
     // The largest, where there are too many; ties in the order of the storages.
     if (gaps_.size() > most_gaps) {
-      std::ranges::stable_sort(gaps_, std::ranges::greater{}, &gap::bytes);
+      std::ranges::sort(gaps_, [](const gap& a, const gap& b) {
+        if (a.bytes != b.bytes) return a.bytes > b.bytes;
+        return a.storage != b.storage ? a.storage < b.storage : a.from < b.from;
+      });
       gaps_.resize(most_gaps);
     }
     // In the order in which they begin: neighbours in a plan are neighbours in time.
-    std::ranges::stable_sort(gaps_, {}, &gap::from);
+    std::ranges::sort(gaps_, [](const gap& a, const gap& b) {
+      return a.from != b.from ? a.from < b.from : a.storage < b.storage;
+    });
     by_return_.resize(gaps_.size());
     for (std::uint32_t g = 0; g < by_return_.size(); ++g) by_return_[g] = g;
-    std::ranges::stable_sort(by_return_, {}, [&](std::uint32_t g) { return gaps_[g].to; });
+    std::ranges::sort(by_return_, {}, [&](std::uint32_t g) { return std::pair(gaps_[g].to, g); });
   }
 
   // --- the search -------------------------------------------------------------------------------
@@ -141,8 +146,10 @@ class swap_search {
   plan search() {
     random_ = 0;
     std::vector<plan> all = first_generation(), next;
-    const auto better = [](const plan& a, const plan& b) { return a.time < b.time; };
-    std::ranges::stable_sort(all, better);
+    const auto better = [](const plan& a, const plan& b) {
+      return a.time != b.time ? a.time < b.time : a.chosen < b.chosen;
+    };
+    std::ranges::sort(all, better);
     at_first_ = all.front().time;
     for (std::size_t g = 0; g < generations && all.front().time > step_->time; ++g) {
       next.assign(all.begin(), all.begin() + elite);
@@ -151,7 +158,7 @@ class swap_search {
         judge(next.back());
       }
       all.swap(next);
-      std::ranges::stable_sort(all, better);
+      std::ranges::sort(all, better);
     }
     judge(all.front());  // so that the times of its copies are those at hand
     return std::move(all.front());
@@ -173,8 +180,12 @@ class swap_search {
       for (std::size_t p = 4; p < population; ++p)
         all[p].chosen[g] = (hides || at_peak) && below(population) < p;
     }
-    std::ranges::stable_sort(around, std::ranges::greater{}, [&](std::uint32_t g) {
+    // The latest first; ties by number.
+    const auto until = [&](std::uint32_t g) {
       return gaps_[g].to + (gaps_[g].wraps() ? length_ : 0);
+    };
+    std::ranges::sort(around, [&](std::uint32_t a, std::uint32_t b) {
+      return until(a) != until(b) ? until(a) > until(b) : a < b;
     });
     double over = static_cast<double>(step_->peak) - budget_;
     for (std::size_t k = 0; k < around.size() && over > 0; ++k)
