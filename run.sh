@@ -216,7 +216,7 @@ bench() {
 
 paper() {
   setup
-  build delta-train delta-replay paper_pieces
+  build delta-train delta-replay paper_pieces figures
   run_paper "$@"
 }
 

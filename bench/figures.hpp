@@ -34,15 +34,18 @@ struct recomputed {
   executor::digest exact;         ///< over the unrounded values: ns, counts and bytes
 };
 
-/// DTR's traces, each read when it is asked for first.
+/// Traces of a folder, each read when it is asked for first.
 class trace_folder {
  public:
-  explicit trace_folder(std::filesystem::path folder) : folder_(std::move(folder)) {}
-  /// Of FOLDER/NAME.log.gz. Throws as read_trace.
+  /// `ending`: of its files; ".log.gz" of DTR's traces.
+  explicit trace_folder(std::filesystem::path folder, std::string ending = ".log.gz")
+      : folder_(std::move(folder)), ending_(std::move(ending)) {}
+  /// Of FOLDER/NAME.ending. Throws as read_trace.
   const subject& operator[](const std::string& name);
 
  private:
   std::filesystem::path folder_;
+  std::string ending_;
   std::map<std::string, subject> read_;
 };
 

@@ -112,6 +112,17 @@ class Workbench:
             last[r["policy"], r["ratio"] if part is None else part] = r
         return last
 
+    def timeline(self, trace, policy, part):
+        """The events of delta-replay's timeline."""
+        def run():
+            with tempfile.TemporaryDirectory() as folder:
+                file = pathlib.Path(folder) / "timeline.json"
+                self.call("delta-replay", trace, "--policy", policy, "--budget", part, "--iterations",
+                          STEPS, "--thrash-limit", 10, "--timeline", file)
+                return json.loads(file.read_text(encoding="utf-8"))
+
+        return self.kept(["timeline", *stamp(trace), policy, part], run)
+
     def curves(self, trace, policies):
         """By policy: budgets of a grid of some 64 and what a step takes in each, as [bytes, overhead],
         None where it fails or takes more than twice its time."""
@@ -163,6 +174,12 @@ class Workbench:
             lines = done.stderr.strip().splitlines() or ["no message"]
             raise Failed(f"{program}, exit code {done.returncode}: {lines[-1]}")
         return done.returncode
+
+
+def fastest(run, learning=1):
+    """Seconds of the fastest step of a training behind the first ones, as other work on the machine only
+    adds to it."""
+    return min(run["seconds_by_step"][learning:])
 
 
 def say(line):

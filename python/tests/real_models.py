@@ -111,7 +111,8 @@ class Mixture(nn.Module):
         return self.head(self.layers(self.words(text)))
 
 
-def _torchvision(name: str, pixels: int, batch: int) -> Parts:
+def torchvision_model(name: str, pixels: int, batch: int) -> Parts:
+    """That model of torchvision's, on made images of ten classes."""
     import torchvision
 
     model = torchvision.models.get_model(name, weights=None, num_classes=10)
@@ -187,7 +188,9 @@ def _mixture() -> Parts:
     return model, lambda: F.cross_entropy(model(text).flatten(0, 1), y)
 
 
-def _training(parts: Callable[[], Parts]) -> Maker:
+def training_of(parts: Callable[[], Parts]) -> Maker:
+    """What makes such a model, and its training with AdamW."""
+
     def make() -> Training:
         model, loss_of = parts()
         model.train()
@@ -207,13 +210,13 @@ def _training(parts: Callable[[], Parts]) -> Maker:
 
 # Eight models of others, then two of our own.
 MODELS: dict[str, Maker] = {
-    name: _training(parts)
+    name: training_of(parts)
     for name, parts in {
-        "resnet50": lambda: _torchvision("resnet50", 64, 8),
-        "mobilenet_v3_small": lambda: _torchvision("mobilenet_v3_small", 96, 16),
-        "densenet121": lambda: _torchvision("densenet121", 64, 4),
+        "resnet50": lambda: torchvision_model("resnet50", 64, 8),
+        "mobilenet_v3_small": lambda: torchvision_model("mobilenet_v3_small", 96, 16),
+        "densenet121": lambda: torchvision_model("densenet121", 64, 4),
         "vit": _vit,
-        "convnext_tiny": lambda: _torchvision("convnext_tiny", 64, 4),
+        "convnext_tiny": lambda: torchvision_model("convnext_tiny", 64, 4),
         "gpt2": _gpt2,
         "bert": _bert,
         "llama": _llama,

@@ -89,7 +89,7 @@ TEST_CASE("docs/results: the figures of virtual time are those of today's polici
   const auto folder = std::filesystem::path(data != nullptr ? data : "") / "traces";
   const bool has_traces = data != nullptr && std::filesystem::exists(folder / "unet.log.gz");
   if (!has_traces)
-    skip("figures_test, but for deciding.md and replay_scale.md",
+    skip("figures_test, but for the pages that need no traces of others",
          "DELTA_DATA names no folder with DTR's traces (docs/data.md says how to get them)");
   bench::trace_folder traces(folder);
   for (const bench::page& p : bench::pages()) {
