@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -110,7 +111,8 @@ struct training {
     const auto elsewhere = [this] { fake_gpus::current() = device == 0 ? 1 : 0; };
     elsewhere();
     std::byte* const to = gpu.host_buffer(size);
-    m.run({.inputs = {x}}, [&](call& c) {
+    const operation_span op{.inputs = {&x, 1}, .name = "fetch"};
+    m.run(op, std::span<tensor_id>{}, [&](call& c) {
       elsewhere();
       gpu.fetch(to, c.in(0), size);
       elsewhere();
