@@ -1,6 +1,7 @@
 #include "backend/engine_choice.hpp"
 
 #include <algorithm>
+#include <exception>
 
 namespace delta::executor {
 
@@ -26,8 +27,16 @@ engine_refusal refusal_of(const engine_candidate& c, const engine_rule& rule) no
 std::optional<std::size_t> choose_engine(
     std::span<const engine_candidate> all, const engine_rule& rule,
     const std::function<bool(const engine_candidate&)>& builds) {
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (refusal_of(all[i], rule) == engine_refusal::none && builds(all[i])) return i;
+  std::exception_ptr failure;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (refusal_of(all[i], rule) != engine_refusal::none) continue;
+    try {
+      if (builds(all[i])) return i;
+    } catch (...) {
+      if (failure == nullptr) failure = std::current_exception();
+    }
+  }
+  if (failure != nullptr) std::rethrow_exception(failure);
   return std::nullopt;
 }
 

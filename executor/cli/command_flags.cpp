@@ -36,7 +36,8 @@ void describe(command_line& given) {
               "older API for convolutions, or own: convolutions of ours; graph is cudnn");
   given.value("--batch-norm", "WHOSE",
               "cuda: batch norm by kernels that are own (default) or cudnn's, for\n"
-              "comparison; not with --kernels own");
+              "comparison: as operators by themselves, so that it is --fuse off, too; not\n"
+              "with --kernels own");
   given.value("--workspace-cap", "SIZE",
               "cuda: convolutions take no more workspace than that, also where more\n"
               "would make them faster (default: by the budget, at most 1GiB)");

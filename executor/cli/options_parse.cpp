@@ -300,6 +300,9 @@ void read_device(const command_flags& given, train_options& options) {
   options.cudnn_norm = second_of(given, "--batch-norm", "own", "cudnn");
   if (options.cudnn_norm && !options.cudnn)
     reject("--batch-norm", "cudnn given with --kernels own", "--batch-norm own");
+  if (options.cudnn_norm && options.fuse.value_or(false))
+    reject("--batch-norm", "cudnn given with --fuse on, whose operators are our own", "--fuse off");
+  if (options.cudnn_norm) options.fuse = false;
   options.virtual_memory = second_of(given, "--arena", "plain", "vmm");
   options.overlap = !given.has("--no-overlap");
   options.fill_rounding = given.has("--fill-rounding");

@@ -236,6 +236,7 @@ std::vector<configuration> configurations(const cudnn_gpu& gpu, const problem& p
 }
 
 /// A plan for the configuration; nothing where cuDNN can't make one, or it needs more than it said.
+/// Throws where cuDNN fails for another reason than that it can't.
 std::optional<backend_descriptor> plan_of(const cudnn_gpu& gpu, const configuration& c) {
   backend_descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, c.descriptor);
@@ -254,14 +255,14 @@ std::vector<engine_candidate> candidates_of(const std::vector<configuration>& al
   return list;
 }
 
-/// The engine of the rule, and a plan that runs it.
+/// The engine of the rule, and a plan that runs it. The configuration lives as long as its plan.
 struct planned {
   engine_candidate engine;
-  backend_descriptor plan;
+  backend_descriptor configuration, plan;
 };
 
 std::optional<planned> choose(const cudnn_gpu& gpu, const problem& p, const engine_rule& rule) {
-  const auto all = configurations(gpu, p);
+  auto all = configurations(gpu, p);
   const auto list = candidates_of(all);
   std::optional<backend_descriptor> plan;
   const auto at = choose_engine(list, rule, [&](const engine_candidate& c) {
@@ -269,7 +270,7 @@ std::optional<planned> choose(const cudnn_gpu& gpu, const problem& p, const engi
     return plan.has_value();
   });
   if (!at) return std::nullopt;
-  return planned{list[*at], *std::move(plan)};
+  return planned{list[*at], std::move(all[*at].descriptor), *std::move(plan)};
 }
 
 /// A convolution that is bound. The problem lives as long as its plan.

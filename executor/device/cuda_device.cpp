@@ -457,11 +457,13 @@ void cuda_device::unmap(bool writing) {
 }
 
 std::byte* cuda_device::host_buffer(bytes n) {
+  here();                                           // pinned for the device that is current
   held_.buffers.reserve(held_.buffers.size() + 1);  // what was taken must get into the list
   return held_.buffers.emplace_back(take_host(n)).at;
 }
 
 void cuda_device::fetch(std::byte* to, const std::byte* device, bytes n) {
+  here();
   check("cudaMemcpyAsync",
         api_.memcpy_async(to, device, n, cuda_copy::to_host, lane_of(engine::compute).stream));
 }

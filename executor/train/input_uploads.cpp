@@ -26,6 +26,11 @@ void input_uploads::begin(const sizes& n) {
   begun_ = true;
 }
 
+void input_uploads::await() {
+  const stamp& copied = current().copied;
+  if (copied.point > 0 && !device_->reached(copied)) device_->wait(copied);
+}
+
 // The storage makes the compute engine wait for whoever used the bytes; behind that is the stamp.
 stamp input_uploads::behind_users() {
   std::array<const block*, inputs> all{};

@@ -43,6 +43,9 @@ class input_uploads {
   /// It has its blocks, and is on its way.
   [[nodiscard]] bool started() const noexcept { return started_; }
 
+  /// Waits for the copies of the last batch that was started, if they are still under way.
+  void await();
+
   /// Takes blocks and queues the copies, behind all that used these bytes. The buffers are the
   /// device's from here on. Throws budget_exceeded where the manager finds no room, and then
   /// nothing was started.

@@ -92,7 +92,12 @@ float session::train(batch_source* batch, batch_source* next) {
   const graph& g = *training_.what;
   g.hyper->step = ++steps_;  // sessions may share the graph, so each keeps its own count
   nanoseconds filling = feed(training_, batch);
-  if (uploads_ && next != nullptr) filling += make(g, *next);
+  if (uploads_ && next != nullptr) {
+    // Making a batch is not the step's time, so nothing of the step may hide behind it. Waiting
+    // here costs the device nothing: its first kernel reads these images.
+    uploads_->await();
+    filling += make(g, *next);
+  }
   execute(training_);
   float loss = 0;
   look(training_.ids[std::size_t(g.loss)], std::as_writable_bytes(std::span(&loss, 1)));
@@ -188,6 +193,7 @@ nanoseconds session::make(const graph& g, batch_source& batch) {
 nanoseconds session::upload(program& p, batch_source* batch) {
   const graph& g = *p.what;
   const nanoseconds filling = uploads_->begun() ? nanoseconds{} : make(g, *batch);
+  early_uploads_ += uploads_->started();
   const auto made = uploads_->adopt({g[g.images].name.c_str(), g[g.labels].name.c_str()});
   const std::array<value_id, input_uploads::inputs> values{g.images, g.labels};
   for (std::size_t i = 0; i < made.size(); ++i) {
@@ -203,15 +209,21 @@ nanoseconds session::upload(program& p, batch_source* batch) {
 
 /// Behind a node: the next batch goes to the device where that takes no more than the step has
 /// taken already, and all that the rest of the step holds fits beside it, whatever the policy does.
-void session::upload_early(const program& p, std::size_t node) {
+/// False: it can't in this step.
+bool session::upload_early(const program& p, std::size_t node) {
   const any_storage& storage = memory_->storage();
   const graph& g = *p.what;
   const std::uint64_t batch = storage.rounded(bytes{g[g.images].bytes}).count +
                               storage.rounded(bytes{g[g.labels].bytes}).count;
   const std::uint64_t capacity = storage.capacity().count;
-  if (p.ahead[node] + batch > std::min(p.peak, capacity)) return;
-  if (storage.used().count + batch > capacity) return;
-  uploads_->start();
+  if (p.ahead[node] + batch > std::min(p.peak, capacity)) return true;
+  if (storage.used().count + batch > capacity) return true;
+  try {
+    uploads_->start();
+    return true;
+  } catch (const budget_exceeded&) {
+    return false;  // bytes are free, but in pieces: the batch comes when its step begins
+  }
 }
 
 void session::execute(program& p) {
@@ -251,7 +263,7 @@ void session::execute(program& p) {
     }
     note_peak(n);
     for (const value_id v : p.dying[i]) let_go(p, v);
-    if (early && !uploads_->started()) upload_early(p, i);
+    if (early && !uploads_->started()) early = upload_early(p, i);
   }
 }
 

@@ -73,6 +73,8 @@ class session final {
   void read(value_id v, std::span<std::byte> to) { copy(persistent_[std::size_t(v)], to); }
 
   [[nodiscard]] const counters& counts() const { return memory_->counts(); }
+  /// Batches that were brought to the device during the step before theirs.
+  [[nodiscard]] std::uint64_t early_uploads() const noexcept { return early_uploads_; }
   [[nodiscard]] step_times times() const noexcept { return times_; }  ///< of the last step
   /// Bytes at the instant of the peak so far, by what they are for. Exact when nothing leaves.
   [[nodiscard]] bytes_by_class peak_by_class() const noexcept { return peak_; }
@@ -107,7 +109,7 @@ class session final {
   nanoseconds feed(program&, batch_source*);
   nanoseconds make(const graph&, batch_source&);
   nanoseconds upload(program&, batch_source*);
-  void upload_early(const program&, std::size_t node);
+  [[nodiscard]] bool upload_early(const program&, std::size_t node);
   void execute(program&);
   void finish(program&);
   void compute(const node&, call&);
@@ -120,7 +122,8 @@ class session final {
   session_tools tools_;
   std::unique_ptr<manager_interface> memory_;
   std::unique_ptr<input_uploads> uploads_;  ///< null: the device's memory is written by `map`
-  std::byte* fetched_ = nullptr;            ///< with uploads_: what the program reads
+  std::uint64_t early_uploads_ = 0;
+  std::byte* fetched_ = nullptr;  ///< with uploads_: what the program reads
   bytes fetched_size_{};
   program training_;
   std::vector<std::unique_ptr<program>> inference_;  // kept: an evaluation has many batches

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -104,6 +105,22 @@ struct training {
     return sum;
   }
 
+  /// The variable, brought to the host as a step's loss is: behind all kernels, into a buffer that
+  /// the device gives.
+  std::uint64_t fetched() {
+    const auto elsewhere = [this] { fake_gpus::current() = device == 0 ? 1 : 0; };
+    elsewhere();
+    std::byte* const to = gpu.host_buffer(size);
+    const operation_span op{.inputs = {&x, 1}, .name = "fetch"};
+    m.run(op, std::span<tensor_id>{}, [&](call& c) {
+      elsewhere();
+      gpu.fetch(to, c.in(0), size);
+      elsewhere();
+    });
+    storage.wait(storage.last_operator());
+    return number(to);
+  }
+
   fake_gpus& cuda;
   int device;
   bool fills_rounding;
@@ -145,6 +162,8 @@ TEST_CASE("two GPUs on one thread, by turns: each call is made with its own devi
       CHECK(zero.step(i) == expected(i));
       CHECK(one.step(100 + i) == expected(100 + i));
     }
+    CHECK(zero.fetched() == 2);
+    CHECK(one.fetched() == 102);
     CHECK(zero.m.counts().offloads > 0);
     CHECK(one.m.counts().reloads > 0);
     fake_gpus::current() = 0;  // for the destructor of the second, which comes first

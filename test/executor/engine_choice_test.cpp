@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "model/live_bytes.hpp"
@@ -77,6 +79,18 @@ TEST_CASE("an engine whose plan can't be built makes way for the next") {
   };
   CHECK(choose_engine(all, {}, builds) == 2);
   CHECK(tried == std::vector<std::int64_t>{1, 3});
+}
+
+TEST_CASE("an engine that fails to be built is one of many; where all fail, that is the error") {
+  const std::vector<engine_candidate> all{plain(1), plain(2), plain(3)};
+  const auto failing_up_to = [](std::int64_t last) {
+    return [last](const engine_candidate& c) -> bool {
+      if (c.engine <= last) throw std::runtime_error("engine " + std::to_string(c.engine));
+      return c.engine == 3;
+    };
+  };
+  CHECK(choose_engine(all, {}, failing_up_to(2)) == 2);
+  CHECK_THROWS_WITH(static_cast<void>(choose_engine(all, {}, failing_up_to(3))), "engine 1");
 }
 
 TEST_CASE("why an engine is refused: what it is comes before what it takes") {

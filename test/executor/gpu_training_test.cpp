@@ -3,6 +3,7 @@
 // ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -101,8 +102,29 @@ TEST_CASE("batch norms fused with what is behind them change no bit of a trainin
     training_bench bench(options, nowhere);
     bench.on = std::make_unique<gpu_on_host>();
     bench.on->bind(bench.training);
+    for (const operator_type fused :
+         {operator_type::bn_relu_forward, operator_type::bn_relu_backward,
+          operator_type::bn_add_relu_forward})
+      CHECK(std::ranges::any_of(bench.training.nodes,
+                                [&](const node& n) { return n.type == fused; }) == fuse);
     bench.expected = unmanaged_peak(bench.training, bench.on->granularity());
     return train_once(bench, unmanaged_run(bench, options.steps, "without a budget"));
   };
   CHECK(same_bits(trained(true), trained(false)));
+}
+
+TEST_CASE(
+    "on a GPU batch norms are fused and parameters updated in groups, unless told otherwise") {
+  train_options options;
+  options.device = device_choice::cuda;
+  CHECK(model_of(options, 3, 10).fuse == fusion::batch_norm);
+  CHECK(model_of(options, 3, 10).hyper.update_group == 16u << 20);
+  options.fuse = false;
+  options.update_group = bytes{};
+  CHECK(model_of(options, 3, 10).fuse == fusion::none);
+  CHECK(model_of(options, 3, 10).hyper.update_group == 0);
+  options = {};
+  options.device = device_choice::cpu;
+  CHECK(model_of(options, 3, 10).fuse == fusion::none);
+  CHECK(model_of(options, 3, 10).hyper.update_group == 0);
 }

@@ -430,6 +430,8 @@ TEST_CASE("the device: as asked for, or as the other flags need it") {
   CHECK(options({"--batch-norm", "cudnn"}).cudnn_norm);
   CHECK(options({"--batch-norm", "cudnn"}).device == device_choice::cuda);
   CHECK_FALSE(options({"--batch-norm", "own", "--kernels", "own"}).cudnn_norm);
+  CHECK(options({"--batch-norm", "cudnn"}).fuse == false);  // cuDNN has none that are fused
+  CHECK_FALSE(options({"--batch-norm", "own"}).fuse.has_value());
   CHECK_FALSE(options({"--arena", "plain"}).virtual_memory);
 }
 
@@ -470,6 +472,9 @@ TEST_CASE("the device: what does not go together is refused") {
         "--batch-norm: unknown value 'mine'; allowed: own, cudnn");
   CHECK(refusal({"--batch-norm", "cudnn", "--kernels", "own"}) ==
         "--batch-norm: cudnn given with --kernels own; allowed: --batch-norm own");
+  CHECK(refusal({"--batch-norm", "cudnn", "--fuse", "on"}) ==
+        "--batch-norm: cudnn given with --fuse on, whose operators are our own; allowed: "
+        "--fuse off");
   CHECK(refusal({"--arena", "big"}) == "--arena: unknown value 'big'; allowed: plain, vmm");
   CHECK(refusal({"--workspace-cap", "much"}) ==
         "--workspace-cap: 'much' is not a number with a unit; allowed: " + a_size);
