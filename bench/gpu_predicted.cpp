@@ -62,7 +62,8 @@ void print_speeds() {
 
 executor::digest print_budgets() {
   std::printf(
-      "\n## Step under a budget / unmanaged step\n\nTF32, fused, updated together.\n\n| GPU | "
+      "\n## Step under a budget / unmanaged step\n\nTF32, fused, updated together. \"bound\" is no "
+      "policy: none takes less time.\n\n| GPU | "
       "policy | 60 %% | 50 %% "
       "| "
       "40 %% |\n|---|---|---|---|---|\n");

@@ -170,7 +170,7 @@ class Scripts(unittest.TestCase):
         return {name: row["status"] for name, row in self.rows(part).items()}
 
     def test_all_rows_then_none_again(self):
-        self.assertEqual(self.call("saving"), (0, 20), self.said)
+        self.assertEqual(self.call("saving"), (0, 26), self.said)
         self.assertEqual(set(self.statuses("saving").values()), {"done"})
         row = self.rows("saving")["adaptive 60 %"]
         self.assertAlmostEqual(row["overhead"], 1.0)
@@ -179,8 +179,12 @@ class Scripts(unittest.TestCase):
         page = (self.out / "gpu-saving.md").read_text()
         self.assertIn("| adaptive | 60 % | 0.400 | 1.000 | 1.250 | 1.100 |", page)
         self.assertIn("commit abc1234; Fake H100, 580.1", page)
+        self.assertIn("--tf32", self.log.read_text())
         self.assertEqual(self.call("saving"), (0, 0), self.said)
-        self.assertEqual(self.call("saving", "--again"), (0, 20), self.said)
+        # Other numbers, other rows.
+        self.assertEqual(self.call("saving", "--float32"), (0, 26), self.said)
+        self.assertNotIn("--tf32", self.log.read_text())
+        self.assertEqual(self.call("saving", "--again"), (0, 26), self.said)
 
     def test_other_programs_or_another_gpu_begin_anew(self):
         self.call("costs")
@@ -234,7 +238,7 @@ class Scripts(unittest.TestCase):
         whole = (self.out / "gpu-saving.json").read_text()
         for half in ("", whole[: len(whole) // 2], "[]", '{"where": {}}', '{"rows": 1}'):
             (self.out / "gpu-saving.json").write_text(half)
-            self.assertEqual(self.call("saving"), (0, 20), self.said)
+            self.assertEqual(self.call("saving"), (0, 26), self.said)
             self.assertIn("begun anew", self.said)
         for name in ("FAKE_HALF", "FAKE_HALF_TRACE"):
             code, _ = self.call("costs", "--again", **{name: "--record"})
@@ -246,7 +250,7 @@ class Scripts(unittest.TestCase):
         code, runs = self.call("saving", FAKE_FAIL="--record")
         self.assertEqual((code, runs), (1, 2), self.said)
         self.assertIn("needs the row 'predicted'", self.rows("saving")["auto 40 %"]["line"])
-        self.assertEqual(self.call("saving"), (0, 19), self.said)
+        self.assertEqual(self.call("saving"), (0, 26), self.said)
 
     def test_tests_that_skip_fail_or_pass(self):
         self.write("cuda_backend_test", "#!/bin/sh\necho 'SKIPPED: x: no GPU'\nexit 77\n")
@@ -257,6 +261,43 @@ class Scripts(unittest.TestCase):
         self.assertEqual(found["cuda_backend_test"]["line"], "SKIPPED: x: no GPU")
         self.assertEqual(found["gpu_a_test"]["status"], "done")
         self.assertEqual(found["gpu_b_test"]["line"], "exit code 1: b.cpp:1: ERROR")
+
+    def test_few_seeds_are_for_the_fake_gpu_alone(self):
+        self.write("cuda_backend_test", "#!/bin/sh\n[ -z \"$DELTA_TEST_SEEDS\" ]\n")
+        self.assertEqual(self.call("right", DELTA_TEST_SEEDS="")[0], 0, self.said)
+
+    def test_rows_of_programs_that_are_not_here_are_kept(self):
+        test = self.write("gpu_a_test", "#!/bin/sh\nexit 0\n")
+        self.call("right")
+        test.unlink()
+        self.call("right")
+        self.assertEqual(self.statuses("right")["gpu_a_test"], "done")
+
+    def test_what_others_are_measured_against_is_measured_again(self):
+        self.assertEqual(self.call("saving", FAKE_FAIL="--policy dtr")[0], 1)
+        # Three rows of dtr, and the unmanaged one.
+        self.assertEqual(self.call("saving"), (0, 4), self.said)
+        self.assertIn("--tf32", self.log.read_text().splitlines()[0])
+        self.assertNotIn("--budget", self.log.read_text().splitlines()[0])
+
+    def test_another_version_of_a_library_begins_anew(self):
+        ldd = "#!/bin/sh\necho '  libcudnn.so.9 => {0} (0x7f)'\n"
+        for version, runs in (("9.1", 1), ("9.1", 0), ("9.2", 1)):
+            library = self.write(f"libcudnn.so.{version}", "")
+            self.write("ldd", ldd.format(library))
+            self.assertEqual(self.call("costs")[1], runs, self.said)
+
+    def test_carried_by_themselves_they_write_beside_the_caller(self):
+        carried = self.folder / "carried"
+        shutil.copytree(SCRIPTS, carried, ignore=shutil.ignore_patterns("__pycache__"))
+        self.log.write_text("")
+        done = subprocess.run(
+            [str(carried / "run_all.sh"), "--only", "costs", "--bin", str(self.bin)],
+            capture_output=True, text=True, cwd=self.folder,
+            env={**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", "TORCH_PYTHON":
+                 sys.executable, "FAKE_LOG": str(self.log)})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertTrue((self.folder / "gpu-costs.md").exists())
 
     def test_sanitizer_passes_are_rows(self):
         self.write("compute-sanitizer", '#!/bin/sh\ncase "$2" in racecheck) exit 9;; esac\n'

@@ -13,7 +13,18 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def repository(folder):
+    """The repository that the folder of these scripts lies in; None: it was carried away by itself."""
+    above = folder.resolve().parents
+    inside = len(above) > 1 and (above[1] / "include/delta").is_dir()
+    return above[1] if inside else None
+
+
+ROOT = repository(pathlib.Path(__file__).parent)
+# Where builds and results are, by default.
+BASE = ROOT or pathlib.Path.cwd()
 MIB = 1 << 20
 NOT_RUN = "not run: out of time"
 
@@ -54,11 +65,11 @@ def device_of(text):
     return text
 
 
-def options(about, **defaults):
-    """The flags of every script. `--device cpu` only tries a script out: its figures mean nothing
+def options(about, more=lambda parser: None, **defaults):
+    """The flags of every script, and those that `more` adds. `--device cpu` only tries a script out: its figures mean nothing
     for a GPU, and are not written to docs/results."""
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/cuda/bin",
+    parser.add_argument("--bin", type=pathlib.Path, default=BASE / "build/cuda/bin",
                         help="folder of delta-train and delta-replay (default build/cuda/bin)")
     parser.add_argument("--device", type=device_of, default="cuda",
                         help="cuda (default), cuda:1 the second, or cpu to try this out")
@@ -73,11 +84,13 @@ def options(about, **defaults):
                         help="run rows again that are there from the same commit and GPU")
     parser.add_argument("--out", type=pathlib.Path, default=None,
                         help="folder of results (default docs/results; with --device cpu "
-                             "build/gpu-smoke)")
+                             "build/gpu-smoke; without the repository this folder)")
+    more(parser)
     o = parser.parse_args()
+    o.also = {}  # what else rows depend on, beside the flags
     o.on_gpu = o.device != "cpu"
     if o.out is None:
-        o.out = ROOT / ("docs/results" if o.on_gpu else "build/gpu-smoke")
+        o.out = BASE / ("docs/results" if o.on_gpu else "build/gpu-smoke") if ROOT else BASE
     if not (o.bin / "delta-train").exists():
         fail(f"there is no {o.bin}/delta-train; build it with: cmake --workflow --preset cuda")
     o.bin = o.bin.resolve()
@@ -202,6 +215,8 @@ def commit_of(o):
                       output_of(o.bin / "delta-train", "--version", env=o.env))
     if built and built[1] != "unknown":
         return built[1].strip()
+    if ROOT is None:
+        return "unknown"
     found = output_of("git", "-C", ROOT, "rev-parse", "--short", "HEAD")
     changed = output_of("git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no", "--",
                         ".", ":!docs")
@@ -212,33 +227,41 @@ def gpu_of(o):
     if not o.on_gpu:
         return "none: cpu"
     which = o.device.partition(":")[2] or "0"
-    said = output_of("nvidia-smi", "-i", which, "--query-gpu=name,driver_version",
+    said = output_of("nvidia-smi", "-i", which, "--query-gpu=name,driver_version,uuid",
                      "--format=csv,noheader").splitlines()
     return said[0] if said else "unknown"
+
+
+def libraries_of(o):
+    """The files of cuBLAS and cuDNN that the programs run with: their names end with versions."""
+    said = output_of("ldd", o.bin / "delta-train", env=o.env)
+    found = re.findall(r"^\s*lib(?:cublas|cudnn)\S* => (\S+)", said, re.M)
+    return ", ".join(sorted(os.path.basename(os.path.realpath(path)) for path in found))
 
 
 def where(o, name):
     """What stands above every table."""
     return {"command": f"bench/gpu/{name}.py " + " ".join(sys.argv[1:]), "commit": commit_of(o),
-            "gpu": gpu_of(o), "device": o.device, "image": o.image, "batch": o.batch,
-            "steps": o.steps}
+            "gpu": gpu_of(o), "libraries": libraries_of(o), "device": o.device, "image": o.image,
+            "batch": o.batch, "steps": o.steps, **o.also}
 
 
 class Part:
     """A table that is made row by row. After each, the figures (gpu-NAME.json) and the tables
     (gpu-NAME.md) are written, so that an interrupted call has lost one row at most. Rows that were
-    done by programs of the same commit on the same GPU with the same flags are kept.
+    done by programs of the same commit with the same libraries on the same GPU with the same flags are
+    kept, but for those that others are measured against: `anew`.
 
     A row is a dictionary: `status` (done, failed, skipped, too small, or that there was no time for
     it), `line` with what there is to say, `seconds`, and what the row's function gave."""
 
-    SAME = ("commit", "gpu", "device", "image", "batch", "steps")
+    SAME = ("commit", "gpu", "libraries", "device", "image", "batch", "steps")
 
-    def __init__(self, o, name, title, render, lists_all=False):
+    def __init__(self, o, name, title, render, lists_all=False, anew=()):
         """`render(part)` gives the tables, each a list of lines; rows may be missing. Unless it
         lists all rows, those without figures are listed below."""
         self.o, self.name, self.title, self.render = o, name, title, render
-        self.lists_all = lists_all
+        self.lists_all, self.anew = lists_all, anew
         self.path = o.out / f"gpu-{name}.json"
         self.where = where(o, name)
         self.rows = {}
@@ -249,7 +272,7 @@ class Part:
             return {}
         try:
             old = json.loads(self.path.read_text(encoding="utf-8"))
-            same = all(old["where"][key] == self.where[key] for key in self.SAME)
+            same = all(old["where"][key] == self.where[key] for key in (*self.SAME, *self.o.also))
             rows = {k: r for k, r in old["rows"].items() if isinstance(r["status"], str)}
         except (ValueError, KeyError, TypeError, AttributeError, OSError):
             print(f"{self.path} is not whole, or of another form: begun anew")
@@ -268,10 +291,14 @@ class Part:
             self.rows[name] = self.before.get(name, {"status": NOT_RUN})
         finished = ("done", "too small")
         waiting = [r for r in rows if self.rows[r[0]]["status"] not in finished]
+        if waiting:  # a GPU's speed is not the same from one call to the next
+            waiting = [r for r in rows if r[0] in self.anew or r in waiting]
         waiting.sort(key=lambda r: self.rows[r[0]]["status"] == "failed")
         kept = len(rows) - len(waiting)
         if kept:
             print(f"{self.name}: {kept} of {len(rows)} rows are there already (--again runs them)")
+        for name, row in self.before.items():
+            self.rows.setdefault(name, row)  # of checks that are not here, such as other programs'
         for name, function in waiting:
             if self.left() <= 0:
                 continue

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What a budget costs in time: adaptive and auto at 60, 50 and 40 % of the unmanaged peak.
+"""What a budget costs in time: four policies at 60, 50 and 40 % of the unmanaged peak.
 
-    python3 bench/gpu/saving.py
+    python3 bench/gpu/saving.py [--float32]
 
+Convolutions and products in TF32, as docs/results/gpu_predicted.md has them; --float32: in float32.
 Beside each step over the unmanaged one stands what delta-replay predicts from one recorded step at
 the calibrated copy rates, and the bound that no policy can beat. A second table has the same with
 copies on the stream that computes (--no-overlap), and the share of the time of copies during which
@@ -11,10 +12,12 @@ an operator ran."""
 import pathlib
 import sys
 import tempfile
+import time
 
 from common import Part, json_of, number, options, replay, table, train
 
-POLICIES, PARTS = ("adaptive", "auto"), (60, 50, 40)
+POLICIES, PARTS = ("adaptive", "auto", "online", "dtr"), (60, 50, 40)
+EXPLAINED = ("adaptive", "auto")  # whose overlap is looked into
 
 
 def hidden_share(path):
@@ -46,8 +49,8 @@ def hidden_share(path):
     return both / whole if whole else None
 
 
-def cells():
-    return [(policy, percent) for policy in POLICIES for percent in PARTS]
+def cells(policies=POLICIES):
+    return [(policy, percent) for policy in policies for percent in PARTS]
 
 
 def rows_of(o):
@@ -55,16 +58,20 @@ def rows_of(o):
     part = None
     # The same kernels in every budget: else workspaces, and so kernels, follow the budget.
     same = ["--workspace-cap", "1GiB"] if o.on_gpu else []
+    if o.also.get("products") == "TF32":
+        same.append("--tf32")
 
     def predicted(limit):
         """The unmanaged peak, and what a replay of one recorded step says of every budget."""
+        end = time.monotonic() + limit
         with tempfile.TemporaryDirectory() as folder:
             trace = pathlib.Path(folder, "step.jsonl.gz")
             peak = train(o, *same, "--steps", 2, "--record", trace,
                          limit=limit)["peak_bytes"]
             said = replay(o, trace, "--policy", ",".join(POLICIES), "--budget",
                           ",".join(str(p / 100) for p in PARTS), "--iterations", min(o.steps, 8),
-                          "--host-budget", peak, "--thrash-limit", 20, limit=limit)
+                          "--host-budget", peak, "--thrash-limit", 20,
+                          limit=end - time.monotonic())
         return {"peak_bytes": peak,
                 "predicted": {f"{r['policy']} {round(100 * r['ratio'])} %":
                               {"overhead": r["overhead"], "bound": r["bound_overhead"]}
@@ -97,10 +104,12 @@ def rows_of(o):
 
     rows = [("unmanaged", unmanaged), ("predicted", predicted)]
     rows += [(f"{p} {n} %", managed(p, n)) for p, n in cells()]
-    rows += [(f"{p} {n} %, copies hidden", hidden(p, n)) for p, n in cells()]
+    rows += [(f"{p} {n} %, copies hidden", hidden(p, n)) for p, n in cells(EXPLAINED)]
     if o.on_gpu:
-        rows += [(f"{p} {n} %, one stream", managed(p, n, "--no-overlap")) for p, n in cells()]
-    part = Part(o, "saving", "Steps under a budget", tables)
+        rows += [(f"{p} {n} %, one stream", managed(p, n, "--no-overlap"))
+                 for p, n in cells(EXPLAINED)]
+    title = f"Steps under a budget, {o.also.get('products', 'float32')}"
+    part = Part(o, "saving", title, tables, anew=("unmanaged",))
     return part, rows
 
 
@@ -116,6 +125,8 @@ def tables(part):
         replayed = said.get(name, {})
         costs.append([policy, f"{percent} %", figure(name, "saving"), figure(name, "overhead"),
                       number(replayed.get("overhead")), number(replayed.get("bound"))])
+    for policy, percent in cells(EXPLAINED):
+        name = f"{policy} {percent} %"
         overlap.append([policy, f"{percent} %", figure(name, "overhead"),
                         figure(f"{name}, one stream", "overhead"),
                         figure(f"{name}, copies hidden", "hidden")])
@@ -125,7 +136,13 @@ def tables(part):
 
 
 def main():
-    part, rows = rows_of(options(__doc__, steps=10))
+    def more(parser):
+        parser.add_argument("--float32", action="store_true", help="no TF32")
+
+    o = options(__doc__, more, steps=10)
+    if o.on_gpu:
+        o.also = {"products": "float32" if o.float32 else "TF32"}
+    part, rows = rows_of(o)
     sys.exit(part.run(rows))
 
 

@@ -26,11 +26,12 @@ void describe(command_line& given) {
              "bits (default: float32 throughout)");
   given.value("--fuse", "on|off",
               "one operator for a batch norm with the addition and the ReLU behind it:\n"
-              "the same results, fewer bytes moved (default: on with a GPU, off on a CPU)");
+              "the same results but where there is dropout, fewer bytes moved (default: on\n"
+              "with a GPU, off on a CPU)");
   given.value("--update-group", "SIZE",
               "update parameters together once SIZE of their gradients are complete: the\n"
-              "same results, fewer kernels, gradients kept for longer; 0: each by itself\n"
-              "(default: 16MiB on a GPU, 0 on a CPU)");
+              "same results but where there is dropout, fewer kernels, gradients kept for\n"
+              "longer; 0: each by itself (default: 16MiB on a GPU, 0 on a CPU)");
   given.value("--kernels", "WHOSE",
               "cuda: cudnn (default where it was found), or to compare legacy: cuDNN's\n"
               "older API for convolutions, or own: convolutions of ours; graph is cudnn");
@@ -123,8 +124,8 @@ void describe(command_line& given) {
   given.value("--record", "FILE",
               "record what the run asks of its memory, for delta-replay: write it to\n"
               "FILE when done, gzip if it ends in .gz; with --find-budget the step that\n"
-              "is replayed. On a GPU each operator is waited for, to be timed: the step\n"
-              "takes longer than one that is not recorded");
+              "is replayed. On a GPU operators are timed by events, for which the step may\n"
+              "be held up: it takes longer than one that is not recorded");
   given.list("--table", "FILE", "train nothing: print one table of these earlier results");
   given.flag("--version", "print the version, the commit, and what was built in");
   given.flag("-h,--help", "print this text");

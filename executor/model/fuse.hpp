@@ -13,7 +13,7 @@ namespace delta::executor {
 /// These values are gone: nobody writes or reads them. The other term of a sum must not be what the
 /// batch norm reads.
 ///
-/// What it saves is traffic: a quarter of all bytes that a residual network's step moves. It saves
+/// What it saves is traffic: a fifth of all bytes that a residual network's step moves. It saves
 /// hardly any memory, as the values between died before the backward pass; the operator backward
 /// of a sum holds five tensors of its size at once where those apart hold four.
 ///
