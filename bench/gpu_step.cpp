@@ -99,10 +99,13 @@ int run(const settings& s) {
   const counted_step managed = test::count_step(g, o);
   print_operators(managed);
   print_step(managed);
-  std::printf("\nof all %d steps: %llu evictions, %llu offloads, %llu reloads\n", o.steps,
-              static_cast<unsigned long long>(managed.counts.evictions),
-              static_cast<unsigned long long>(managed.counts.offloads),
-              static_cast<unsigned long long>(managed.counts.reloads));
+  std::printf(
+      "\nof all %d steps: %llu evictions, %llu offloads, %llu left for a copy that was made "
+      "before, %llu reloads\n",
+      o.steps, static_cast<unsigned long long>(managed.counts.evictions),
+      static_cast<unsigned long long>(managed.counts.offloads),
+      static_cast<unsigned long long>(managed.counts.clean_drops),
+      static_cast<unsigned long long>(managed.counts.reloads));
   for (const auto* c : {&plain, &managed})
     for (const std::string& text : c->violations) std::cerr << text << '\n';
   return plain.violations.empty() && managed.violations.empty() ? 0 : 1;

@@ -22,7 +22,7 @@ arguments=()
 for arch in 80 89 90 120; do
   : >"$folder/$arch.log"
   : >"$folder/$arch.sass"
-  for file in executor/cuda/own_*.cu bench/gpu/occupancy.cu; do
+  for file in executor/cuda/own_*.cu; do
     "$nvcc" -std=c++20 -O3 -cubin -arch "sm_$arch" -Xptxas -v -Iexecutor -Iinclude \
       -o "$folder/kernels.cubin" "$file" 2>>"$folder/$arch.log" || {
       cat "$folder/$arch.log" >&2
