@@ -101,8 +101,9 @@ def section(bench, out):
         "thread is taken.",
         table(["row", "model", "budget", "predicted", "measured", "difference", f"within {LIMIT}",
                "managing", "recomputed, predicted / run", "the run's choice, its prediction"], lines),
-        "What explains a difference: managing, as a part of the step (the manager's own work, and "
-        "rehearsals between steps by `adaptive`, on the processor that also computes), is in no replay. "
+        "What explains a difference: managing, as a part of the step (of the executor the manager's own "
+        "work, rehearsals between steps by `adaptive` included; of PyTorch what a run with memory to spare "
+        "takes longer), on the processor that also computes, is in no replay. "
         "A run's costs are measured and scatter, so it may recompute more operators a step than the "
         "replay, or settle on another of `adaptive`'s policies: what the replay says of the one that it "
         "settled on is in the last column.",
