@@ -21,7 +21,7 @@ from time_for_memory import fastest  # noqa: E402
 from training import SEED, measured  # noqa: E402
 
 HOST = "8GiB"
-LEARNING, STEPS, ROUNDS = 8, 6, 2
+LEARNING, STEPS, ROUNDS = 8, 6, 4
 
 
 def bert():
