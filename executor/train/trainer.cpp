@@ -20,9 +20,9 @@ namespace {
 /// more: the state that a step leaves behind is not the one that it found. So many are tried.
 constexpr std::uint64_t rehearsed_steps = 64;
 
-/// Parameters that a GPU updates in one operator. ResNet-50's 102 MB go in seven launches in place of
-/// 161, and each lasts long enough on any GPU to make a launch's cost small; what is held longer is
-/// small beside a batch's activations.
+/// Parameters that a GPU updates in one operator. ResNet-50's 102 MB go in seven launches in place
+/// of 161, and each lasts long enough on any GPU to make a launch's cost small; what is held longer
+/// is small beside a batch's activations.
 constexpr bytes gpu_update_group = 16_MiB;
 
 /// The same error with the smallest budget that a trial in virtual time found to work.
