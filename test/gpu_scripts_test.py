@@ -21,7 +21,8 @@ TRAIN = """#!/usr/bin/env python3
 import json, os, sys, time
 words = sys.argv[1:]
 if words == ["--version"]:
-    print("delta-train 0.2.0, commit " + os.environ.get("FAKE_COMMIT", "abc1234") + "; CUDA 13.0")
+    print("delta-train 0.2.0, commit " + os.environ.get("FAKE_COMMIT", "abc1234") + "; CUDA "
+          + os.environ.get("FAKE_CUDA", "13.0, cuDNN 9.19"))
     sys.exit(0)
 with open(os.environ["FAKE_LOG"], "a") as log:
     log.write(" ".join(words) + "\\n")
@@ -58,7 +59,7 @@ json.dump(rows, open(given["--json"], "w"))
 """
 SMI = """#!/bin/sh
 case "$*" in
-  *query-gpu*) echo "${FAKE_GPU:-Fake H100}, 580.1" ;;
+  *query-gpu*uuid*) echo "${FAKE_GPU:-Fake H100}, ${FAKE_DRIVER:-580.1}, ${FAKE_UUID:-GPU-1}" ;;
   *) echo "GPU 0: a GPU that is none" ;;
 esac
 """
@@ -193,6 +194,14 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.call("costs", FAKE_COMMIT="def5678", FAKE_GPU="Other")[1], 1)
         self.assertEqual(self.call("costs", "--batch", "64", FAKE_COMMIT="def5678",
                                    FAKE_GPU="Other")[1], 1)
+        for what, other in {"FAKE_CUDA": "13.0, cuDNN 9.20", "FAKE_DRIVER": "590.2",
+                            "FAKE_UUID": "GPU-2"}.items():
+            self.call("costs")
+            self.assertEqual(self.call("costs")[1], 0)
+            self.assertEqual(self.call("costs", **{what: other})[1], 1, what)
+        # Programs without the CPU's part were built with the same libraries.
+        self.call("costs")
+        self.assertEqual(self.call("costs", FAKE_CUDA="13.0, cuDNN 9.19; CPU")[1], 0)
         changed = {"FAKE_COMMIT": "def5678 and changes"}
         self.assertEqual([self.call("costs", **changed)[1] for _ in range(2)], [1, 1])
 
@@ -286,6 +295,35 @@ class Scripts(unittest.TestCase):
             library = self.write(f"libcudnn.so.{version}", "")
             self.write("ldd", ldd.format(library))
             self.assertEqual(self.call("costs")[1], runs, self.said)
+
+    @unittest.skipUnless(shutil.which("cc"), "there is no C compiler")
+    def test_libraries_of_the_same_name_are_asked_their_version(self):
+        def build(cudnn, cublas):
+            for name, text in {"cudnn.so.9": f"unsigned long cudnnGetVersion(void){{return {cudnn};}}",
+                               "cublas.so.13": "int cublasGetProperty(int i, int* to) "
+                                               f"{{*to = {cublas} + i; return 0;}}"}.items():
+                subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o",
+                                str(self.bin / f"lib{name}")], input=text, text=True, check=True)
+        self.write("ldd", f"#!/bin/sh\nfor l in cudnn.so.9 cublas.so.13; do\n"
+                          f"  echo \"  lib$l => {self.bin}/lib$l (0x1)\"\ndone\n")
+        build(91900, 13)
+        self.assertEqual([self.call("costs")[1] for _ in range(2)], [1, 0], self.said)
+        self.assertEqual(json.loads((self.out / "gpu-costs.json").read_text())["where"]["libraries"],
+                         "built with CUDA 13.0, cuDNN 9.19; cuBLAS 13.14.15; cuDNN 91900")
+        for versions in ((92000, 13), (92000, 14)):
+            build(*versions)
+            self.assertEqual([self.call("costs")[1] for _ in range(2)], [1, 0], versions)
+
+    def test_another_pytorch_begins_fast_anew(self):
+        def installed(version):
+            folder = self.bin / "torch-0.dist-info"
+            folder.mkdir(exist_ok=True)
+            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\n"
+                                             f"Version: {version}\n")
+        installed("2.8")
+        self.assertEqual([self.call("fast")[1] for _ in range(2)], [2, 0], self.said)
+        installed("2.9")
+        self.assertEqual([self.call("fast")[1] for _ in range(2)], [2, 0], self.said)
 
     def test_carried_by_themselves_they_write_beside_the_caller(self):
         carried = self.folder / "carried"

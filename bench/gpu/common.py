@@ -232,11 +232,28 @@ def gpu_of(o):
     return said[0] if said else "unknown"
 
 
+ASK_VERSION = """import ctypes, sys
+library = ctypes.CDLL(sys.argv[2])
+if sys.argv[1] == "cudnn":
+    library.cudnnGetVersion.restype = ctypes.c_size_t
+    print("cuDNN", library.cudnnGetVersion())
+else:
+    parts = [ctypes.c_int() for _ in range(3)]
+    for i, part in enumerate(parts):
+        library.cublasGetProperty(i, ctypes.byref(part))
+    print("cuBLAS", ".".join(str(part.value) for part in parts))"""
+
+
 def libraries_of(o):
-    """The files of cuBLAS and cuDNN that the programs run with: their names end with versions."""
-    said = output_of("ldd", o.bin / "delta-train", env=o.env)
-    found = re.findall(r"^\s*lib(?:cublas|cudnn)\S* => (\S+)", said, re.M)
-    return ", ".join(sorted(os.path.basename(os.path.realpath(path)) for path in found))
+    """What the programs were built with, as they say, and what they load here, as the libraries say:
+    the files' names need not have a version, and those of PyTorch's wheels have none."""
+    program = o.bin / "delta-train"
+    built = re.search(r"\bCUDA [^;\n]+", output_of(program, "--version", env=o.env))
+    loaded = re.findall(r"^\s*lib(cublas|cudnn)\.so\S* => (/\S+)",
+                        output_of("ldd", program, env=o.env), re.M)
+    here = [output_of(sys.executable, "-c", ASK_VERSION, kind, path, env=o.env)
+            or os.path.basename(os.path.realpath(path)) for kind, path in sorted(loaded)]
+    return "; ".join([*(["built with " + built[0].strip()] if built else []), *here]) or "none"
 
 
 def where(o, name):

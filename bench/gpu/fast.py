@@ -7,13 +7,12 @@ PyTorch runs right behind each of ours, in channels_last: with deterministic alg
 TF32 setting, and as it is by default. Without PyTorch its columns are empty. delta's step includes
 the copy of the batch to the device; PyTorch's images are there already."""
 
+import importlib.metadata
 import json
-import os
 import pathlib
 import sys
 
-from common import (Failed, Part, Skipped, last_line, number, options, output_of, run, table,
-                    train)
+from common import Failed, Part, Skipped, last_line, number, options, run, table, train
 
 TORCH = pathlib.Path(__file__).with_name("torch_step.py")
 
@@ -60,10 +59,17 @@ def tables(part):
                    "PyTorch default"], lines)]
 
 
+def pytorch():
+    """The version that this Python has, which also runs torch_step.py."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
 def main():
     o = options(__doc__, steps=30)
-    o.also = {"torch": output_of(os.environ.get("TORCH_PYTHON", "python3"), "-c",
-                                 "import torch; print(torch.__version__)")}
+    o.also = {"torch": pytorch()}
     rows = [("delta, float32", ours(o)), ("PyTorch, float32", torchs(o, "float32"))]
     if o.on_gpu:
         rows = [("delta, TF32", ours(o, "--tf32")), ("PyTorch, TF32", torchs(o, "tf32")), *rows,
