@@ -7,6 +7,7 @@ small fakes, one of whose runs fails or hangs.
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -182,9 +183,12 @@ class Scripts(unittest.TestCase):
         self.assertIn("commit abc1234; Fake H100, 580.1", page)
         self.assertIn("--tf32", self.log.read_text())
         self.assertEqual(self.call("saving"), (0, 0), self.said)
-        # Other numbers, other rows.
+        # Other numbers, in a file of its own; the flag is no other part's.
         self.assertEqual(self.call("saving", "--float32"), (0, 26), self.said)
         self.assertNotIn("--tf32", self.log.read_text())
+        self.assertEqual(set(self.statuses("saving-float32").values()), {"done"})
+        self.assertEqual(self.call("saving"), (0, 0), self.said)
+        self.assertEqual(self.call("costs", "--float32"), (0, 1), self.said)
         self.assertEqual(self.call("saving", "--again"), (0, 26), self.said)
 
     def test_other_programs_or_another_gpu_begin_anew(self):
@@ -279,8 +283,33 @@ class Scripts(unittest.TestCase):
         test = self.write("gpu_a_test", "#!/bin/sh\nexit 0\n")
         self.call("right")
         test.unlink()
-        self.call("right")
-        self.assertEqual(self.statuses("right")["gpu_a_test"], "done")
+        for flags in ((), ("--again",)):
+            self.call("right", *flags)
+            self.assertEqual(self.statuses("right")["gpu_a_test"], "done")
+
+    def test_what_is_predicted_is_measured(self):
+        # The table of gpu_predicted.md: its policies, its budgets, its numbers.
+        page = (SCRIPTS.parents[1] / "docs/results/gpu_predicted.md").read_text()
+        budgets = page[page.index("## Step under a budget"):]
+        self.assertIn("\nTF32, ", budgets)
+        head = next(line for line in budgets.splitlines() if line.startswith("| GPU"))
+        wanted = {f"{policy} {part}" for policy in re.findall(r"^\| H100 \| `(\w+)`", budgets, re.M)
+                  for part in re.findall(r"\d+ %", head)}
+        self.assertEqual(len(wanted), 12)
+        self.call("saving")
+        self.assertEqual({name for name in self.rows("saving") if "," not in name and "%" in name},
+                         wanted)
+        self.assertTrue(all("--tf32" in line for line in self.log.read_text().splitlines()))
+
+    def test_a_failed_row_that_others_need_comes_before_them(self):
+        # As where the recorded step failed and the part's time was over then.
+        self.call("saving")
+        path = self.out / "gpu-saving.json"
+        table = json.loads(path.read_text())
+        table["rows"]["predicted"] = {"status": "failed", "line": "x"}
+        table["rows"]["dtr 40 %"] = {"status": "not run: out of time"}
+        path.write_text(json.dumps(table))
+        self.assertEqual(self.call("saving"), (0, 3), self.said)
 
     def test_what_others_are_measured_against_is_measured_again(self):
         self.assertEqual(self.call("saving", FAKE_FAIL="--policy dtr")[0], 1)
@@ -336,6 +365,10 @@ class Scripts(unittest.TestCase):
                  sys.executable, "FAKE_LOG": str(self.log)})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertTrue((self.folder / "gpu-costs.md").exists())
+        done = subprocess.run([str(carried / "run_all.sh")], capture_output=True, text=True,
+                              env={**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--bin names the programs", done.stderr)
 
     def test_sanitizer_passes_are_rows(self):
         self.write("compute-sanitizer", '#!/bin/sh\ncase "$2" in racecheck) exit 9;; esac\n'

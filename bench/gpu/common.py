@@ -256,9 +256,10 @@ def libraries_of(o):
     return "; ".join([*(["built with " + built[0].strip()] if built else []), *here]) or "none"
 
 
-def where(o, name):
+def where(o):
     """What stands above every table."""
-    return {"command": f"bench/gpu/{name}.py " + " ".join(sys.argv[1:]), "commit": commit_of(o),
+    return {"command": f"bench/gpu/{pathlib.Path(sys.argv[0]).name} " + " ".join(sys.argv[1:]),
+            "commit": commit_of(o),
             "gpu": gpu_of(o), "libraries": libraries_of(o), "device": o.device, "image": o.image,
             "batch": o.batch, "steps": o.steps, **o.also}
 
@@ -280,12 +281,12 @@ class Part:
         self.o, self.name, self.title, self.render = o, name, title, render
         self.lists_all, self.anew = lists_all, anew
         self.path = o.out / f"gpu-{name}.json"
-        self.where = where(o, name)
+        self.where = where(o)
         self.rows = {}
         self.before = self.kept()
 
     def kept(self):
-        if self.o.again or not self.path.exists():
+        if not self.path.exists():
             return {}
         try:
             old = json.loads(self.path.read_text(encoding="utf-8"))
@@ -301,16 +302,18 @@ class Part:
     def left(self):
         return 60 * self.o.minutes - (time.monotonic() - self.o.began)
 
-    def run(self, rows):
+    def run(self, rows, needed=()):
         """Runs (name, function) pairs, `function(seconds)` being told how long it may take. Those
-        that are done are kept; those that failed before come last. Gives the exit code."""
-        for name, _ in rows:
-            self.rows[name] = self.before.get(name, {"status": NOT_RUN})
+        that are done are kept; those that failed before come last, but for those that others need.
+        Gives the exit code."""
+        named = [name for name, _ in rows]
+        before = {} if self.o.again else self.before
+        self.rows = {name: before.get(name, {"status": NOT_RUN}) for name in named}
         finished = ("done", "too small")
         waiting = [r for r in rows if self.rows[r[0]]["status"] not in finished]
         if waiting:  # a GPU's speed is not the same from one call to the next
             waiting = [r for r in rows if r[0] in self.anew or r in waiting]
-        waiting.sort(key=lambda r: self.rows[r[0]]["status"] == "failed")
+        waiting.sort(key=lambda r: self.rows[r[0]]["status"] == "failed" and r[0] not in needed)
         kept = len(rows) - len(waiting)
         if kept:
             print(f"{self.name}: {kept} of {len(rows)} rows are there already (--again runs them)")
@@ -326,7 +329,7 @@ class Part:
                   + (f": {row['line']}" if row.get("line") else ""), flush=True)
         self.write()
         print(self.text())
-        counts = collections.Counter(row["status"] for row in self.rows.values())
+        counts = collections.Counter(self.rows[name]["status"] for name in named)
         if counts[NOT_RUN]:
             print(f"{self.name}: {counts[NOT_RUN]} rows were not run: out of time; the same command "
                   "goes on with them")

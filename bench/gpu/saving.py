@@ -3,7 +3,8 @@
 
     python3 bench/gpu/saving.py [--float32]
 
-Convolutions and products in TF32, as docs/results/gpu_predicted.md has them; --float32: in float32.
+Convolutions and products in TF32, as docs/results/gpu_predicted.md has them; --float32: in float32,
+to gpu-saving-float32.
 Beside each step over the unmanaged one stands what delta-replay predicts from one recorded step at
 the calibrated copy rates, and the bound that no policy can beat. A second table has the same with
 copies on the stream that computes (--no-overlap), and the share of the time of copies during which
@@ -109,7 +110,9 @@ def rows_of(o):
         rows += [(f"{p} {n} %, one stream", managed(p, n, "--no-overlap"))
                  for p, n in cells(EXPLAINED)]
     title = f"Steps under a budget, {o.also.get('products', 'float32')}"
-    part = Part(o, "saving", title, tables, anew=("unmanaged",))
+    # The table in float32 leaves that in TF32 as it is.
+    name = "saving-float32" if o.on_gpu and o.float32 else "saving"
+    part = Part(o, name, title, tables, anew=("unmanaged",))
     return part, rows
 
 
@@ -143,7 +146,7 @@ def main():
     if o.on_gpu:
         o.also = {"products": "float32" if o.float32 else "TF32"}
     part, rows = rows_of(o)
-    sys.exit(part.run(rows))
+    sys.exit(part.run(rows, needed=("unmanaged", "predicted")))
 
 
 if __name__ == "__main__":
