@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The scripts of bench/gpu, and ./run.sh demo, on a machine without a GPU: tools and nvidia-smi are
-small fakes, one of whose runs fails or hangs.
+"""The scripts of bench/gpu, ./run.sh demo and portable.sh on a machine without a GPU: tools and
+nvidia-smi are small fakes, one of whose runs fails or hangs.
 
     python3 test/gpu_scripts_test.py"""
 
@@ -133,6 +133,72 @@ class Demo(unittest.TestCase):
         self.write(self.bin / "nvidia-smi", "#!/bin/sh\necho 'No devices were found'\nexit 9\n")
         self.assertEqual(self.demo("CPU"), ["cpu", "cpu"])
         self.assertNotIn("GPU", self.said.replace("GPUs", ""))
+
+
+@unittest.skipUnless(shutil.which("cc") and shutil.which("readelf"), "no C compiler or no readelf")
+class Portable(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def link(self, name, text, *flags):
+        done = subprocess.run(["cc", "-shared", "-fPIC", "-nostdlib", "-x", "c", "-", "-x",
+                               "none", "-o", name, *flags], input=text, text=True, capture_output=True,
+                              cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def program(self, version, library="libc.so.6"):
+        """One that needs a symbol of that version of a library; of none where it is empty."""
+        (self.folder / "versions").write_text(f"{version} {{ f; }};\n")
+        script = ["-Wl,--version-script=versions"] if version else []
+        self.link(library, "void f(void) {}", f"-Wl,-soname,{library}", *script)
+        self.link("program", "void f(void); void g(void) { f(); }", "-Wl,--no-as-needed",
+                  f"./{library}")
+
+    def check(self, own="2.36"):
+        """On a machine whose C library has the version `own`."""
+        getconf = self.folder / "getconf"
+        getconf.write_text(f"#!/bin/sh\necho glibc {own}\n")
+        getconf.chmod(0o755)
+        done = subprocess.run([str(SCRIPTS.parents[1] / "test/portable.sh"), "program"],
+                              capture_output=True, text=True, cwd=self.folder,
+                              env={**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}"})
+        return done.returncode, done.stdout + done.stderr
+
+    def test_a_newer_c_library_fails(self):
+        for version in ("2.4", "2.34", "2.35"):
+            self.program(f"GLIBC_{version}")
+            code, said = self.check()
+            self.assertEqual(code, 0, said)
+            self.assertIn(f"bytes, GLIBC_{version};", said)
+        for version in ("2.36", "2.38", "3.0"):
+            self.program(f"GLIBC_{version}")
+            code, said = self.check()
+            self.assertEqual(code, 1, said)
+            self.assertIn(f"program needs GLIBC_{version}; wanted: up to GLIBC_2.35", said)
+            # Headers of a newer one ask for more: that is only said.
+            code, said = self.check("2.39")
+            self.assertEqual(code, 0, said)
+            self.assertIn("wanted: up to", said)
+        self.program("GLIBC_ABI_DT_RELR")
+        self.assertEqual(self.check()[0], 1)
+
+    def test_no_c_library_is_no_failure(self):
+        self.program("", "libcudnn.so.9")
+        code, said = self.check()
+        self.assertEqual(code, 0, said)
+        self.assertIn("no C library; libcudnn.so.9", said)
+        self.link("program", "int f(void) { return 1; }")
+        self.assertEqual(self.check()[0], 0)
+
+    def test_another_library_or_no_program_fails(self):
+        self.program("", "libother.so.1")
+        code, said = self.check()
+        self.assertEqual(code, 1)
+        self.assertIn("program needs libother.so.1", said)
+        (self.folder / "program").write_text("text")
+        self.assertNotEqual(self.check()[0], 0)
 
 
 class Scripts(unittest.TestCase):
