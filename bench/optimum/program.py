@@ -24,6 +24,8 @@ class Operator:
     makes: list  # storages
     workspace: int = 0  # bytes
     reruns_until: int = 1 << 30  # it may be run again while operators up to this one are due
+    run: int | None = None  # its number among the trace's operators; None: the program reads something
+    random: bool = False
 
 
 @dataclasses.dataclass
@@ -80,8 +82,9 @@ def _lines(path):
 class _Reader:
     """Goes through the events once, with what each tensor's bytes are at the moment."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, most, effects_repeat):
+        self.path, self.most, self.effects_repeat = path, most, effects_repeat
+        self.runs = 0
         self.program = Program(str(path))
         self.storage = []  # by tensor: its storage, or None without a maker
         self.root = []  # by tensor: the tensor that owns its bytes
@@ -117,10 +120,14 @@ class _Reader:
 
     def run(self, number, e):
         operators, index = self.program.operators, len(self.program.operators)
-        o = Operator(e["run"], int(e.get("cost", 0)), [], [], int(e.get("workspace", 0)))
+        traits = set(e.get("traits", []))
+        o = Operator(e["run"], int(e.get("cost", 0)), [], [], int(e.get("workspace", 0)),
+                     run=self.runs, random="random" in traits)
+        self.runs += 1
         operators.append(o)
         updates = [int(t) for t in e.get("updates", [])]
-        for t in [int(t) for t in e.get("inputs", [])] + updates:
+        again = self.effects_repeat and "effect_once" in traits
+        for t in [int(t) for t in e.get("inputs", [])] + ([] if again else updates):
             if self.storage[t] is None:
                 self.readers_of_roots.setdefault(self.root[t], []).append(o)
             elif self.storage[t] not in o.reads:
@@ -130,7 +137,7 @@ class _Reader:
                 self.tensor(0, index, int(made["view_of"]))
             else:
                 o.makes.append(self.tensor(int(made), index))
-        if updates or {"never_replay", "effect_once"} & set(e.get("traits", [])):
+        if "never_replay" in traits or (not again and (updates or "effect_once" in traits)):
             o.reruns_until = index
         for t in updates:
             if self.storage[t] is not None:
@@ -179,11 +186,12 @@ class _Reader:
             held = [s for s, r in zip(self.storage, self.references) if s is not None and r > 0]
             self.needed("results", held)
         count = len(self.program.operators)
-        if not 0 < count <= MOST_OPERATORS:
-            self.refuse(len(lines), f"{count} operators: 1 to {MOST_OPERATORS} are wanted")
+        if not 0 < count <= self.most:
+            self.refuse(len(lines), f"{count} operators: 1 to {self.most} are wanted")
         return self.program
 
 
-def read(path):
-    """The program in that file. Throws BadProgram."""
-    return _Reader(path).read()
+def read(path, most=MOST_OPERATORS, effects_repeat=False):
+    """The program in that file. `effects_repeat`: an operator of the trait effect_once may run again, as
+    in delta, without what it changes. Throws BadProgram."""
+    return _Reader(path, most, effects_repeat).read()

@@ -16,6 +16,7 @@
 #include "replay/bound.hpp"
 #include "replay/on_all_cores.hpp"
 #include "replay/replay_named.hpp"
+#include "replay/replay_plan.hpp"
 #include "simrd/simrd.hpp"
 
 namespace delta::executor {
@@ -174,7 +175,9 @@ std::vector<replay_row> done(const replay_job& j, const replay_watch& watch) {
   } else {
     watchers told(watch.timeline, watch.decisions);
     const replay_result result =
-        replay_named(j.policy, *j.subject, j.machine, {.observer = told.if_any()});
+        j.plan != nullptr
+            ? replay_plan(*j.plan, *j.subject, j.machine, told.if_any())
+            : replay_named(j.policy, *j.subject, j.machine, {.observer = told.if_any()});
     rows = j.step != nullptr ? rows_of(j, result) : std::vector{row_of(j, result)};
   }
   for (replay_row& row : rows)

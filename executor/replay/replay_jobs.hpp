@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "delta/peers/offline_plan.hpp"
 #include "delta/trace.hpp"
 #include "replay/replay_report.hpp"
 #include "replay/replay_result.hpp"
@@ -19,14 +20,15 @@ struct replay_job {
   const trace* subject = nullptr;
   std::string_view name;          ///< the trace's, for its row
   unmanaged_cost unmanaged;       ///< of the trace
-  std::string_view policy;        ///< one of replay_policies
+  std::string_view policy;        ///< one of replay_policies, or plan_policy
   replay_machine machine;         ///< the budget, too
   std::optional<double> ratio{};  ///< the budget over the unmanaged peak; absent: worked out
   /// One step of the trace as a trace of its own; null: `subject` is judged as a whole. With it
   /// every step is an iteration: it has a row and a thrash limit of its own, and its bound is that
   /// of `step`. The simrd policies know one iteration: they replay `step`.
   const trace* step = nullptr;
-  perturbation perturbed_by{};  ///< what was done to the trace already, for its row
+  perturbation perturbed_by{};         ///< what was done to the trace already, for its row
+  const offline_plan* plan = nullptr;  ///< where the policy is plan_policy
 };
 
 /// Who watches a replay: streams that outlive it; null: nobody.

@@ -97,6 +97,9 @@ void describe(command_line& given) {
   given.value("--policy", "NAME,...",
               "of the policies below (default dtr,online,adaptive); 'list'\n"
               "explains each in a line");
+  given.value("--plan", "FILE",
+              "a plan of the step, made elsewhere: which tensors are away, when and\n"
+              "how (docs/traces.md); it is the policy 'plan', alone without --policy");
   given.value("--budget", "R,...",
               "parts of each trace's unmanaged peak, 0.4 or 40%, or sizes, 300MiB\n"
               "(default 0.3,0.5,0.7)");
@@ -207,6 +210,7 @@ std::string help(const command_line& given) {
       "  delta-replay step.log.gz --budget 40% --latency 5us --json rows.json\n"
       "  delta-replay step.log.gz --policy paper --budget 0.5 --timeline timeline.json\n"
       "  delta-replay step.log.gz --policy dtr,online --find-budget --max-overhead 1.1\n"
+      "  delta-replay step.log.gz --plan solved.jsonl --policy adaptive --budget 0.4\n"
       "  delta-replay step.log.gz --iterations 10 --noise 0.1 --real-rate 0.5 --json rows.json\n"
       "\n"
       "Exit codes: 0 done, budgets that are too small included; 1 a failure; 2 a flag or a file\n"
@@ -229,6 +233,7 @@ void check_outputs(const replay_options& options) {
   };
   for (auto at = outputs.begin(); at != outputs.end(); ++at) {
     if (at->file.empty()) continue;
+    if (same(options.plan, at->file)) reject(at->flag, "names the plan", "another file");
     for (const auto& trace : options.traces)
       if (same(trace, at->file)) reject(at->flag, "names a trace", "another file");
     for (auto before = outputs.begin(); before != at; ++before)
@@ -249,7 +254,8 @@ void check_watch(const replay_options& options, const std::string& flag) {
   only_one(options.policies, "policies");
   only_one(options.budgets, "budgets");
   const std::span watched(named_policies);
-  if (std::ranges::find(watched, options.policies.front(), &preset::name) == watched.end())
+  if (options.policies.front() != plan_policy &&
+      std::ranges::find(watched, options.policies.front(), &preset::name) == watched.end())
     reject(flag, "given with --policy " + options.policies.front(), "with " + names_of(watched));
 }
 
@@ -263,6 +269,11 @@ void read_runs(const command_line& given, replay_options& options) {
     options.policies.clear();
     for (const auto part : parts_of(given.text("--policy")))
       options.policies.push_back(policy_of(part));
+  }
+  if (given.has("--plan")) {
+    options.plan = given.text("--plan");
+    if (!given.has("--policy")) options.policies.clear();
+    options.policies.emplace_back(plan_policy);
   }
   if (given.has("--budget")) {
     options.budgets.clear();
@@ -317,6 +328,8 @@ void read_search(const command_line& given, replay_options& options) {
   options.find_budget = given.has("--find-budget");
   if (options.find_budget && given.has("--budget"))
     reject("--find-budget", "given with --budget", "one of the two");
+  if (options.find_budget && given.has("--plan"))
+    reject("--find-budget", "given with --plan, which is for one budget", "one of the two");
   if (!given.has("--max-overhead")) {
     options.max_overhead = std::min(options.max_overhead, options.thrash_limit);
     return;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/option_values.hpp"
@@ -14,6 +15,9 @@
 #include "trace/perturb.hpp"
 
 namespace delta::executor {
+
+/// What a plan of --plan is called among the policies.
+inline constexpr std::string_view plan_policy = "plan";
 
 /// What --policy takes: delta's presets, then the policies of DTR's simulator.
 std::span<const preset> replay_policies() noexcept;
@@ -51,6 +55,7 @@ struct replay_options {
   std::optional<bool> places;       ///< replay_machine::places; absent: by the trace, as there
   bool find_budget = false;         ///< in place of `budgets`, the smallest one that will do
   double max_overhead = 1.2;        ///< with find_budget
+  std::filesystem::path plan;       ///< empty: none; else `plan_policy` is among the policies
   std::filesystem::path json;       ///< empty: none
   std::filesystem::path timeline;   ///< empty: none
   std::filesystem::path decisions;  ///< empty: none

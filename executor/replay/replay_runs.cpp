@@ -10,6 +10,7 @@
 
 #include "trace/file.hpp"
 #include "trace/perturb.hpp"
+#include "trace/plan_file.hpp"
 #include "trace/repeat.hpp"
 
 namespace delta::executor {
@@ -91,21 +92,38 @@ replay_machine machine_for(const trace& t, bytes unmanaged_peak, const replay_op
   return machine;
 }
 
+namespace {
+
+/// Is it a plan for such a step?
+void check_plan(const replay_options& o, const offline_plan& plan, const named_trace& t,
+                const trace& step) {
+  if (plan.operators == step.operations.size()) return;
+  reject("--plan",
+         o.plan.string() + " is for a step of " + std::to_string(plan.operators) +
+             " operators, and " + t.name + " has " + std::to_string(step.operations.size()),
+         "a plan that was made for this trace");
+}
+
+}  // namespace
+
 std::vector<std::vector<replay_row>> replay_all(std::span<const named_trace> traces,
                                                 const replay_options& o,
                                                 const replay_watch& watch) {
   std::vector<program> programs;
   programs.reserve(traces.size());
   std::vector<replay_job> jobs;
+  std::optional<offline_plan> plan;
+  if (!o.plan.empty()) plan = read_plan(o.plan);
   for (const named_trace& t : traces) {
     const program& p = programs.emplace_back(t, o);
     const unmanaged_cost cost = unmanaged(p.whole());
     replay_machine machine = machine_for(t.content, cost.peak, o);
+    if (plan) check_plan(o, *plan, t, p.step() != nullptr ? *p.step() : p.whole());
     for (const std::string& policy : o.policies) {
       for (const replay_budget& budget : o.budgets) {
         machine.budget = budget.resolve(cost.peak);
-        jobs.push_back(
-            {&p.whole(), t.name, cost, policy, machine, budget.ratio, p.step(), o.perturbed_by});
+        jobs.push_back({&p.whole(), t.name, cost, policy, machine, budget.ratio, p.step(),
+                        o.perturbed_by, policy == plan_policy ? &*plan : nullptr});
       }
     }
   }

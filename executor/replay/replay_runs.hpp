@@ -33,7 +33,8 @@ std::vector<named_trace> read_traces(std::span<const std::filesystem::path>);
 
 /// By trace: the rows of every combination, by policy, then budget, each in the order given, then
 /// iteration. `watch` sees the one replay that there is then. Throws usage_error for --iterations
-/// or the perturbations where a trace can't be repeated or changed so, else as replay_iterations.
+/// or the perturbations where a trace can't be repeated or changed so, or a plan that is for
+/// another one; bad_trace for a file with a plan that can't be read; else as replay_iterations.
 std::vector<std::vector<replay_row>> replay_all(std::span<const named_trace>, const replay_options&,
                                                 const replay_watch& watch = {});
 

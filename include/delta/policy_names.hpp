@@ -31,12 +31,13 @@ inline constexpr std::array<preset, 7> presets{{
 
 /// What others published, and the paper with its other two Filters: to compare with. The names are
 /// with_peer's.
-inline constexpr std::array<preset, 10> peer_presets{{
+inline constexpr std::array<preset, 11> peer_presets{{
     {"paper-lru", "the paper with the Filter LRU: the least recently used leaves first"},
     {"paper-greedy", "the paper with the Filter Greedy: the largest leaves first"},
     {"vdnn", "vDNN: inputs of convolutions are offloaded at once, and back in reverse order"},
     {"superneurons", "SuperNeurons: offloads convolutions and products, recomputes the rest; LRU"},
     {"capuchin", "Capuchin: plans from one measured step: hidden swaps, then recomputation"},
+    {"chameleon", "Chameleon: swaps alone, planned from each sequence of operators that is seen"},
     {"chen", "recomputation from every sqrt(n)-th operator's outputs, as Chen et al."},
     {"zero_offload",
      "ZeRO-Offload: optimizer state and gradients are on the host until their update"},

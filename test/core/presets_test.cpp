@@ -29,7 +29,8 @@ static_assert(is_made_of<decltype(learned()), exposed_cost, least_exposed, timel
 static_assert(
     is_made_of<decltype(vdnn()), convolution_inputs_first, offload_only, convolution_inputs_out>);
 static_assert(is_made_of<decltype(superneurons()), lru, by_layer, reverse_prefetch>);
-static_assert(is_made_of<decltype(capuchin()), planned_first, planned_way, in_triggers>);
+static_assert(is_made_of<decltype(capuchin()), planned_first<detail::swap_plan>,
+                         planned_way<detail::swap_plan>, in_triggers<detail::swap_plan>>);
 static_assert(is_made_of<decltype(chen()), sqrt_segments, evict_only, no_prefetch>);
 static_assert(is_made_of<decltype(zero_offload()), optimizer_operands_first, offload_only,
                          optimizer_operands_out>);
@@ -71,6 +72,7 @@ TEST_CASE("a preset's name stands for that preset and no other") {
   check_found(peer_by, "vdnn", vdnn());
   check_found(peer_by, "superneurons", superneurons());
   check_found(peer_by, "capuchin", capuchin());
+  check_found(peer_by, "chameleon", chameleon());
   check_found(peer_by, "chen", chen());
   check_found(peer_by, "zero_offload", zero_offload());
   check_found(peer_by, "l2l", l2l());

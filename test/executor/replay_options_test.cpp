@@ -45,7 +45,7 @@ std::string refusal(std::vector<std::string> words) {
 
 const std::string policies =
     "unmanaged, paper, dtr, online, learned, adaptive, auto, paper-lru, paper-greedy, vdnn, "
-    "superneurons, capuchin, chen, zero_offload, l2l, swapadvisor, "
+    "superneurons, capuchin, chameleon, chen, zero_offload, l2l, swapadvisor, "
     "swap_lru, simrd:dtr, simrd:dtr-eq, simrd:dtr-local, simrd:msps, simrd:lru, simrd:size, or "
     "list";
 const std::string budgets =

@@ -30,6 +30,7 @@ bool with_activations_peer(std::string_view name, F& f) {
   if (name == "vdnn") return f(vdnn()), true;
   if (name == "superneurons") return f(superneurons()), true;
   if (name == "capuchin") return f(capuchin()), true;
+  if (name == "chameleon") return f(chameleon()), true;
   if (name == "chen") return f(chen()), true;
   if (name == "swap_lru") return f(swap_lru()), true;
   return false;

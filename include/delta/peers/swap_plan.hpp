@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "delta/context.hpp"
+#include "delta/peers/plan_roles.hpp"
 #include "delta/step.hpp"
 
 namespace delta::detail {
@@ -21,11 +22,7 @@ class swap_plan {
  public:
   static constexpr std::uint32_t none = step_record::none;
 
-  /// The way of one storage: away after the operator `from`, back for the operator `to`.
-  struct trip {
-    std::uint32_t from = none, to = none;
-    bool swaps = false;  ///< else it is recomputed
-  };
+  swap_plan() = default;
 
   /// Plans for the last step, unless that was planned for already. True: the plan is new.
   /// O(storages x closure).
@@ -56,6 +53,10 @@ class swap_plan {
     const forecast f = c.next_use(t);
     return f.what == forecast::kind::known && f.position == planned->to ? planned : nullptr;
   }
+
+ protected:
+  /// `recomputes`: not by swaps alone.
+  explicit swap_plan(bool recomputes) noexcept : recomputes_(recomputes) {}
 
  private:
   struct candidate {
@@ -124,7 +125,8 @@ class swap_plan {
     std::vector<price> prices;
     const auto ask = [&](std::uint32_t s) { return price{recompute_cost(c, s) / size(s), s}; };
     for (const candidate& x : all)
-      if (trips_[x.storage].to == none && recomputable(x.storage)) prices.push_back(ask(x.storage));
+      if (recomputes_ && trips_[x.storage].to == none && recomputable(x.storage))
+        prices.push_back(ask(x.storage));
     std::ranges::make_heap(prices, std::ranges::greater{});
     while (over > 0 && !prices.empty()) {
       std::ranges::pop_heap(prices, std::ranges::greater{});
@@ -187,6 +189,7 @@ class swap_plan {
     return cost;
   }
 
+  bool recomputes_ = true;
   std::uint64_t key_ = 0;  // of the step that it was made for
   double budget_ = 0;
   std::vector<trip> trips_;  // by storage of that step
@@ -195,6 +198,11 @@ class swap_plan {
   std::vector<copy_of> out_, in_;  // of the swaps chosen so far, by `at`
   std::vector<std::uint32_t> met_, walk_;
   std::uint32_t mark_ = 0;
+};
+
+/// The same by swaps alone, whether or not they are hidden.
+struct swaps_only_plan : swap_plan {
+  swaps_only_plan() noexcept : swap_plan(false) {}
 };
 
 }  // namespace delta::detail

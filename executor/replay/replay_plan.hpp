@@ -1,0 +1,16 @@
+// delta executor: replays of a plan that was made elsewhere, in virtual time.
+#pragma once
+
+#include "delta/engine/engine.hpp"
+#include "delta/peers/offline_plan.hpp"
+#include "delta/trace.hpp"
+#include "replay/replay_result.hpp"
+
+namespace delta::executor {
+
+/// Replays a trace under that plan of its step, by delta's manager; `told` is told of every event
+/// (null: nobody). Results as replay_by's (replay.hpp).
+[[nodiscard]] replay_result replay_plan(const offline_plan&, const trace&, const replay_machine&,
+                                        any_observer* told = nullptr);
+
+}  // namespace delta::executor
