@@ -23,7 +23,9 @@ except ImportError:
 
 import generate
 from binomial import forward_runs, uniform_chain
+from blocks import chain_of
 from exhaustive import least_time, least_time_with_copies
+from planners import PLANNERS, NoPlan, write
 from program import BadProgram, Operator, Program, read
 from stages import Kind, Machine, Plan, least_budget, solve
 from walk import BadPlan, walk
@@ -202,6 +204,71 @@ class Plans(unittest.TestCase):
         swapped = Plan([[1], [0], *whole.runs[2:]], [], [], [], [])
         with self.assertRaises(BadPlan):
             walk(p, Machine(p.peak()), swapped)
+
+
+class Blocks(unittest.TestCase):
+    """Chains of blocks, and plans over them."""
+
+    def programs(self):
+        return [program_of(make()) for _, make in generate.PROGRAMS.values()]
+
+    def test_same_step(self):
+        for p in self.programs():
+            for most in (3, 6, 24):
+                c = chain_of(p, most)
+                self.assertEqual([i for a, b in c.ranges for i in range(a, b)],
+                                 list(range(len(p.operators))))
+                self.assertEqual(len(c.ranges), 2 * c.blocks + 1)
+                self.assertEqual(c.program.time, p.time)
+                self.assertGreaterEqual(c.program.peak(), p.peak())
+                for s, maker in enumerate(p.makers):
+                    crosses = any(c.position(u) != c.position(maker) for u in p.users()[s])
+                    self.assertEqual(sum(s in g for g in c.groups), int(crosses))
+
+    def test_plans(self):
+        """Each absence lies between two uses; with less memory no plan gets cheaper."""
+        for p in self.programs():
+            c, users = chain_of(p), p.users()
+            for name, planner in PLANNERS.items():
+                times = []
+                for part in (1.0, 0.8, 0.6):
+                    try:
+                        plan = planner(c, int(part * c.program.peak()), 1e9, 20)
+                    except NoPlan:
+                        continue
+                    times.append(plan.time)
+                    self.assertLessEqual(plan.bound, plan.time * 1.0001)
+                    for s, begin, end, _ in plan.absences:
+                        self.assertLessEqual(p.makers[s], begin)
+                        self.assertLess(begin, end)
+                        between = [u for u in users[s] if begin < u < end]
+                        self.assertEqual(between, [], (name, p.name))
+                self.assertGreater(len(times), 0, name)
+                self.assertAlmostEqual(times[0] / p.time, 1.0, places=6)
+                self.assertEqual(times, sorted(times), name)
+
+    def test_carried_out(self):
+        """delta's manager takes about the time that the planner says."""
+        if REPLAY is None:
+            self.skipTest("needs --replay")
+        step = generate.PROGRAMS["chain_long"][1]()
+        with tempfile.TemporaryDirectory() as folder:
+            trace, file, rows = (pathlib.Path(folder) / n for n in ("t.jsonl", "plan.jsonl", "rows"))
+            step.write(trace)
+            p = read(trace)
+            c = chain_of(p)
+            budget, rate = int(0.6 * p.peak()), 1e9
+            for name, planner in PLANNERS.items():
+                plan = planner(c, budget, rate, 20)
+                self.assertGreater(len(plan.absences), 0, name)
+                write(plan, c, file)
+                subprocess.run([REPLAY, trace, "--plan", file, "--budget", f"{budget}B", "--bandwidth",
+                                f"{int(rate)}B/s", "--latency", "0ns", "--iterations", "4", "--memory",
+                                "pages", "--thrash-limit", "20", "--json", rows], check=True,
+                               stdout=subprocess.DEVNULL)
+                last = json.loads(rows.read_text(encoding="utf-8"))[-1]
+                self.assertEqual(last["result"], "pass", name)
+                self.assertLess(abs(last["time_ns"] / plan.time - 1), 0.2, name)
 
 
 class Traces(unittest.TestCase):

@@ -89,6 +89,7 @@ run_torch() {
 run_paper() {
   install_delta_torch
   install_models
+  torch_pip -q highspy  # HiGHS: plans of whole steps
   say "the paper's tables and figures"
   torch_python -W ignore bench/paper/make.py "$@"
 }

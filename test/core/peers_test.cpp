@@ -3,6 +3,7 @@
 // ctest-labels: slow
 #include "delta/engine/engine.hpp"
 #include "delta/engine/manager_of.hpp"
+#include "delta/peers/offline_plan.hpp"
 #include "delta/peers/peer_presets.hpp"
 
 #include <doctest/doctest.h>
@@ -89,19 +90,36 @@ void step(manager_interface& m, const chain& what, bool marked = true) {
   m.end_of_step();
 }
 
-/// What is decided in each of `steps` steps.
-std::vector<sentences> follow(const char* peer, const chain& what, bytes budget, int steps,
-                              double rate = 1e9) {
+/// What the manager that `make` makes, over a storage and with somebody to tell, decides in each of
+/// `steps` steps.
+std::vector<sentences> decided_by(auto&& make, const chain& what, bytes budget, int steps,
+                                  double rate = 1e9) {
   simulated storage(
       {.capacity = budget, .host_capacity = 64_KiB, .rate_out = rate, .rate_in = rate});
   decisions decided;
-  const auto m = make_manager(peer, over(storage), {.observer = &decided});
+  const auto m = make(over(storage), decided);
   std::vector<sentences> result;
   for (int i = 0; i < steps; ++i) {
     step(*m, what);
     result.push_back(std::exchange(decided.told, {}));
   }
   return result;
+}
+std::vector<sentences> follow(const char* peer, const chain& what, bytes budget, int steps,
+                              double rate = 1e9) {
+  return decided_by(
+      [&](auto storage, decisions& told) {
+        return make_manager(peer, std::move(storage), {.observer = &told});
+      },
+      what, budget, steps, rate);
+}
+std::vector<sentences> follow_plan(const offline_plan& plan, const chain& what, bytes budget,
+                                   int steps, double rate = 1e9) {
+  return decided_by(
+      [&](auto storage, decisions& told) {
+        return make_manager(delta::follow(plan), std::move(storage), &told);
+      },
+      what, budget, steps, rate);
 }
 
 constexpr bytes plenty = 64_KiB;
@@ -395,6 +413,54 @@ TEST_CASE("capuchin: one late copy, and its in-trigger is earlier from then on")
   const auto said = follow("capuchin", what, 1150_B, 6, 100.0 / 990e-9);
   for (std::size_t i = 1; i < said.size(); ++i)
     CHECK(said[i] == sentences{"offload relu", "prefetch relu"});
+}
+
+TEST_CASE("chameleon: as capuchin where copies hide, and never recomputes") {
+  const chain what{std::vector<const char*>(10, "relu")};
+  CHECK(follow("chameleon", what, 550_B, 3) == follow("capuchin", what, 550_B, 3));
+  const auto said = follow("chameleon", what, 750_B, 3, 1e6);  // a copy takes 100 operators
+  for (const sentences& s : said) {
+    CHECK(std::ranges::count(s, "evict relu") == 0);
+    CHECK(std::ranges::count(s, "recompute relu") == 0);
+    CHECK(std::ranges::count(s, "offload relu") >= 3);
+  }
+}
+
+TEST_CASE("a given plan is carried out, and nothing else moves") {
+  // a to e are operators 0 to 4, their gradients 9 to 5 in that order. A copy takes an operator.
+  const chain what{{"a", "b", "c", "d", "e"}};
+  const offline_plan plan{.operators = 10,
+                          .absences = {{.made_by = 0, .from = 1, .to = 9, .offloaded = false},
+                                       {.made_by = 1, .from = 2, .to = 8, .offloaded = true},
+                                       {.made_by = 2, .from = 3, .to = 7, .offloaded = true}}};
+  const auto said = follow_plan(plan, what, plenty, 3, 1e8);
+  CHECK(said[0].empty());  // nothing is known of the step yet
+  for (std::size_t i : {1u, 2u})
+    CHECK(said[i] == sentences{"evict a", "offload b", "offload c", "prefetch c", "prefetch b",
+                               "recompute a"});
+}
+
+TEST_CASE("a given plan that does not match the step is not followed, and does no harm") {
+  const chain what{{"a", "b", "c", "d", "e"}};
+  const offline_plan::absence a{.made_by = 0, .from = 1, .to = 9};
+  for (const sentences& s : follow_plan({.operators = 9, .absences = {a}}, what, plenty, 3))
+    CHECK(s.empty());
+  // Outputs and operators that are not there.
+  const offline_plan strange{.operators = 10,
+                             .absences = {{.made_by = 0, .output = 7, .from = 1, .to = 9},
+                                          {.made_by = 70, .from = 71, .to = 72},
+                                          {.made_by = 5, .from = 6, .to = 9}}};
+  for (const sentences& s : follow_plan(strange, what, plenty, 3)) CHECK(s.empty());
+}
+
+TEST_CASE("what a given plan does not cover leaves as under dtr, or online if it offloads") {
+  const chain what{std::vector<const char*>(10, "relu")};
+  CHECK(follow_plan({.operators = 20}, what, 550_B, 3) == follow("dtr", what, 550_B, 3));
+  // Its only absence has gone by before memory is short.
+  const offline_plan early{.operators = 20,
+                           .absences = {{.made_by = 0, .from = 0, .to = 1, .offloaded = true}}};
+  const auto said = follow_plan(early, what, 550_B, 2), online = follow("online", what, 550_B, 2);
+  CHECK(said[0] == online[0]);
 }
 
 TEST_CASE("chen: from the second step on every sqrt(n)-th operator's outputs stay") {

@@ -80,7 +80,7 @@ TEST_CASE("a preset's name stands for that preset and no other") {
   check_found(peer_by, "swap_lru", swap_lru());
   check_found(peer_by, "paper-lru", paper_lru());
   check_found(peer_by, "paper-greedy", paper_greedy());
-  CHECK(peer_presets.size() == 10);
+  CHECK(peer_presets.size() == 11);
   CHECK(!with_peer("online", [](const auto&) { FAIL("called"); }));
 }
 

@@ -420,6 +420,50 @@ TEST_CASE("no budget keeps to it: a result, and it says so") {
   CHECK(o.out.find("\nno budget that was tried keeps to it\n") != std::string::npos);
 }
 
+TEST_CASE("a plan of the step is a policy; one for another step is refused") {
+  const temporary_folder folder;
+  const auto trace = folder / "chain.jsonl", plan = folder / "plan.jsonl";
+  const auto file = folder / "rows.json";
+  write_text(trace, chain() + R"({"drop":16})" + "\n" + R"({"mark":"end_of_step"})" + "\n");
+  // The first three results leave, two by a copy of 100 us.
+  write_text(plan, R"({"delta_plan":1,"operators":16,"absences":3}
+{"made_by":0,"output":0,"from":1,"to":14,"how":"evict"}
+{"made_by":1,"output":0,"from":2,"to":13,"how":"offload"}
+{"made_by":2,"output":0,"from":3,"to":12,"how":"offload"}
+)");
+  const std::string flags = trace.string() +
+                            " --bandwidth 10GB/s --latency 0ns --budget 8MB --json " +
+                            file.string() + " --plan " + plan.string();
+  const outcome alone = run(flags);
+  REQUIRE_MESSAGE(alone.code == 0, alone.err);
+  const json rows = rows_of(file);
+  REQUIRE(rows.size() == 3);
+  const json& last = rows.back();
+  CHECK(last["policy"] == "plan");
+  CHECK(last["offloads"] == 2);
+  CHECK(last["evictions"] == 1);
+  CHECK(last["recomputes"] == 1);
+  CHECK(last["time_ns"] == 17'000'000);  // one operator again, and no wait
+  const outcome beside = run(flags + " --policy dtr,plan");
+  CHECK(beside.code == 2);  // it is no policy by itself
+  REQUIRE(run(flags + " --policy dtr").code == 0);
+  CHECK(rows_of(file).size() == 6);
+
+  write_text(plan, R"({"delta_plan":1,"operators":15})");
+  const outcome other = run(flags);
+  CHECK(other.code == 2);
+  CHECK(other.err ==
+        "delta-replay: --plan: " + plan.string() +
+            " is for a step of 15 operators, and chain has 16; allowed: a plan that was "
+            "made for this trace\n");
+  CHECK(run(trace.string() + " --plan " + plan.string() + " --json " + plan.string()).err ==
+        "delta-replay: --json: names the plan; allowed: another file\n");
+  CHECK(run(trace.string() + " --find-budget --plan " + plan.string()).err ==
+        "delta-replay: --find-budget: given with --plan, which is for one budget; allowed: one of "
+        "the "
+        "two\n");
+}
+
 TEST_CASE("a folder is no trace") {
   const temporary_folder folder;
   const outcome o = run(folder.path().string());

@@ -164,11 +164,12 @@ TEST_CASE("help and the list of policies") {
 TEST_CASE("refusals, word for word") {
   CHECK(refusal_of({}) ==
         "TRACE: none is given; allowed: one or more files with a trace; see --help");
-  CHECK(refusal({"--frobnicate"}) ==
-        "--frobnicate: unknown flag; allowed: --policy, --budget, --iterations, --bandwidth, "
-        "--bandwidth-in, --latency, --host-budget, --memory, --thrash-limit, --operators-faster, "
-        "--noise, --seed, --real-rate, --find-budget, --max-overhead, --json, --timeline, "
-        "--decisions, --help");
+  CHECK(
+      refusal({"--frobnicate"}) ==
+      "--frobnicate: unknown flag; allowed: --policy, --plan, --budget, --iterations, --bandwidth, "
+      "--bandwidth-in, --latency, --host-budget, --memory, --thrash-limit, --operators-faster, "
+      "--noise, --seed, --real-rate, --find-budget, --max-overhead, --json, --timeline, "
+      "--decisions, --help");
   CHECK(refusal({"--budget"}) ==
         "--budget: needs a value; allowed: the flag followed by its value, see --help");
 
@@ -271,7 +272,7 @@ TEST_CASE("a timeline and a log of decisions are those of one replay of a preset
           flag +
               ": given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online, "
               "learned, adaptive, auto, paper-lru, paper-greedy, vdnn, superneurons, capuchin, "
-              "chen, zero_offload, l2l, swapadvisor, swap_lru");
+              "chameleon, chen, zero_offload, l2l, swapadvisor, swap_lru");
     CHECK(with({"--json", file}) == flag + ": names the file of --json; allowed: another file");
     CHECK(refusal({"--policy", "paper", "--find-budget", flag, file}) ==
           flag + ": given with --find-budget; allowed: " + one);

@@ -14,7 +14,7 @@
 #include "delta/heuristic.hpp"
 #include "delta/manager.hpp"
 #include "delta/peers/parts.hpp"
-#include "delta/peers/plan_roles.hpp"
+#include "delta/peers/trip.hpp"
 #include "delta/step.hpp"
 
 namespace delta {
@@ -33,7 +33,7 @@ struct offline_plan {
     bool offloaded = false;     ///< else it is evicted, and computed again
   };
   std::uint32_t operators = 0;  ///< of the step that it is for
-  std::vector<absence> absences;
+  std::vector<absence> absences{};
 };
 
 namespace detail {

@@ -9,18 +9,11 @@
 #include "delta/context.hpp"
 #include "delta/decider.hpp"
 #include "delta/peers/parts.hpp"
-#include "delta/step.hpp"
+#include "delta/peers/trip.hpp"
 
 namespace delta {
 
 namespace detail {
-
-/// The way of one storage: away after the operator `from`, back for the operator `to`, both
-/// positions in the step.
-struct trip {
-  std::uint32_t from = step_record::none, to = step_record::none;
-  bool swaps = false;  ///< else it is recomputed
-};
 
 /// Who plans: `make`, at the end of a step, says whether the plan is another one than before;
 /// `due` is the trip for which a tensor is to be away now, or null. Each role has a planner of its

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "delta/context.hpp"
-#include "delta/peers/plan_roles.hpp"
+#include "delta/peers/trip.hpp"
 #include "delta/step.hpp"
 
 namespace delta::detail {
