@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from dataclasses import dataclass, field
 
@@ -209,15 +210,18 @@ def _this_cpu() -> Machine:
         flops = 2 * 512**3 / _fastest(lambda: a @ a)
         source, target = torch.ones(8 << 20), torch.ones(8 << 20)
         copied = 2 * source.nbytes / _fastest(lambda: target.copy_(source))
-        # Into memory that is taken each time, as that of a tensor that comes back is.
-        renewed = source[: 4 << 20].nbytes / _fastest(source[: 4 << 20].clone)
+        # Of what no cache holds, into what none holds: a tensor that leaves was made a while ago.
+        blocks = [torch.ones(4 << 20) for _ in range(16)]
+        pairs = zip(blocks[::2], blocks[1::2])
+        cold = blocks[0].nbytes / statistics.median(_seconds(lambda: b.copy_(a)) for a, b in pairs)
+        del blocks
         small = torch.ones(8)
         _measured[threads] = Machine(
             "cpu",
             {"float32": flops, "float64": flops / 2},
             bandwidth=copied,
             memory=_memory(),
-            copy=renewed,
+            copy=cold,
             reserved=0,
             # What delta_torch's storage says, too (delta::host_device).
             latency=4e-6,
@@ -231,14 +235,15 @@ def _this_cpu() -> Machine:
     return _measured[threads]
 
 
-def _fastest(work) -> float:
-    times = []
+def _seconds(work) -> float:
+    began = time.perf_counter()
     work()
-    for _ in range(7):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return max(min(times), 1e-9)
+    return max(time.perf_counter() - began, 1e-9)
+
+
+def _fastest(work) -> float:
+    work()
+    return min(_seconds(work) for _ in range(7))
 
 
 def _memory() -> int:
