@@ -92,7 +92,9 @@ struct ten_policies {
 ///   tried        the best rehearsed first. Then, as long as the best measured step took longer
 ///                than another policy's rehearsal, that one; what was rehearsed `near` behind the
 ///                best only where that has not come true. Where rehearsals do, nothing is left to
-///                try.
+///                try. Once more, where it was slow because its operators were: by `patience`
+///                slower than they are now, and with them as fast as now it would be the best.
+///                Only once, as its copies may be what slows them down.
 ///   kept         the best measured, until another one's measured time is shorter by `patience`
 ///   replaced     at once, by the best of the others, where recomputation thrashes under it
 ///
@@ -111,15 +113,16 @@ struct rehearsing {
     if (!results_.note(c.past(), c.variant(), thrashed)) return c.variant();
     const double time = c.past().last().time, before = results_.rehearsed_for();
     const bool changed = before > 0 && std::abs(time - before) > drift * before;
-    if (changed) results_.start_anew(c.variant(), c.past().last_took(), thrashed);
+    if (changed) results_.start_anew(c.variant(), c.past().last_took(), time, thrashed);
     if (before == 0 || changed || results_.seen() == 2 || thrashed != 0) results_.stale(true);
     // By turns: the next one may be of another kind, which is rehearsed from where it begins.
     const step_record& next = c.past().follows() ? c.past().followed() : c.past().last();
     if (!results_.turn_to(next.structure())) return 0;
     const bool anew = next.time > 0 && results_.stale();
     if (anew) rehearse_all(c, next), results_.stale(false);
-    const std::uint32_t v = next.time > 0 ? best(c.variant()) : 1;
-    results_.decide(v, expected_of(v, anew));
+    const std::uint32_t first = next.time > 0 ? best(c.variant()) : 1;
+    const std::uint32_t v = second_try(first);
+    results_.decide(v, expected_of(v, anew), v != first);
     return v;
   }
   /// Recomputation thrashes under the one that decides: the best measured of the others goes on;
@@ -192,9 +195,22 @@ struct rehearsing {
         results_.measured(now) > 0 && results_.measured(now) <= (1 + patience) * least;
     return stays ? now : measured;
   }
+  // What gets one, instead of `best`; that, where nothing does, or it is not measured itself.
+  [[nodiscard]] std::uint32_t second_try(std::uint32_t best) const noexcept {
+    std::uint32_t again = best;
+    for (std::uint32_t v = 0; v < many; ++v)
+      if (results_.slowdown(v) > 1 + patience && !results_.tried_again(v) &&
+          measured_now(v) < measured_now(again))
+        again = v;
+    return again;
+  }
+  // ns. What was measured, with operators as fast as they are now.
+  [[nodiscard]] double measured_now(std::uint32_t v) const noexcept {
+    return results_.measured(v) / results_.slowdown(v);
+  }
   // ns. The rehearsal of the very step, as far as rehearsals came true; else what it took before.
   [[nodiscard]] double expected_of(std::uint32_t v, bool anew) const noexcept {
-    const double r = results_.rehearsed(v), m = results_.measured(v);
+    const double r = results_.rehearsed(v), m = measured_now(v);
     if (r > 0 && r < never && (anew || m == 0)) return r * results_.correction();
     return m;
   }

@@ -41,6 +41,10 @@ class step_results {
     const step_record& last = past.last();
     kind_ = find(last);
     kind& k = kinds_[kind_];
+    const bool undisturbed = last.time > 0 && thrashed == 0;
+    const std::uint64_t sizes = last.operations.back().exact;
+    if (!undisturbed || sizes != k.sizes) k.operators = {};
+    k.sizes = sizes;
     k.thrashed |= thrashed;
     for (std::uint32_t v = 0; v < most; ++v)
       if ((thrashed >> v & 1) != 0) k.measured[v] = {}, k.rehearsed[v] = never;
@@ -49,7 +53,9 @@ class step_results {
     if (outcomes_.size() == most_outcomes) outcomes_.erase(outcomes_.begin());
     outcomes_.push_back({was_expected / last.time, past.last_took() / last.time, variant});
     if (thrashed != 0) return true;
-    if (k.seen > 1) k.measured[variant % most].add(past.last_took());
+    const bool again = k.tries_again && variant == k.decides;
+    if (again) k.measured[variant % most] = {}, k.tried_again |= 1u << variant % most;
+    if (k.seen > 1) k.add(variant, past.last_took(), last.time);
     // As overheads, since the operators may have been warmer than those that were rehearsed.
     const double rehearsed = k.rehearsed[variant % most];
     if (rehearsed > 0 && rehearsed < never && k.time > 0)
@@ -59,7 +65,22 @@ class step_results {
   /// Warm steps of the kind: what the last three took under that policy, the middle one (of
   /// two the shorter). One step that was disturbed changes nothing.
   [[nodiscard]] double measured(std::uint32_t variant) const noexcept {
-    return kinds_.empty() ? 0.0 : kinds_[kind_].measured[variant % most].middle();
+    return kinds_.empty() ? 0.0 : kinds_[kind_].measured[variant % most].middle().took;
+  }
+  /// By how much the operators were slower in that step than they are now: their time then over
+  /// the middle one of the last three steps', whoever decided in these. 1 where it is one of the
+  /// three, where these or it had other sizes, and where one of the three thrashed.
+  [[nodiscard]] double slowdown(std::uint32_t variant) const noexcept {
+    if (kinds_.empty()) return 1;
+    const kind& k = kinds_[kind_];
+    const sample then = k.measured[variant % most].middle();
+    const bool comparable =
+        then.took > 0 && then.sizes == k.sizes && k.operators.count >= 3 && k.seen >= then.step + 3;
+    return comparable ? then.operators / k.operators.middle().took : 1;
+  }
+  /// Was that policy given a second try, since the machine has changed last?
+  [[nodiscard]] bool tried_again(std::uint32_t variant) const noexcept {
+    return !kinds_.empty() && (kinds_[kind_].tried_again >> variant % most & 1) != 0;
   }
   /// As rehearsed last; infinite: it does not come to its end, or is far behind the best.
   [[nodiscard]] double rehearsed(std::uint32_t variant) const noexcept {
@@ -77,12 +98,14 @@ class step_results {
     return !kinds_.empty() && (kinds_[kind_].thrashed >> variant % most & 1) != 0;
   }
   /// The machine has changed: nothing is measured but what the last step took, under that policy,
-  /// and no policy is known to thrash; of a step in which some were replaced only that is kept.
-  void start_anew(std::uint32_t variant, double took, std::uint32_t thrashed) noexcept {
+  /// and no policy is known to thrash or was tried again; of a step in which some were replaced
+  /// only that is kept. `operators`: their time in the last step.
+  void start_anew(std::uint32_t variant, double took, double operators,
+                  std::uint32_t thrashed) noexcept {
     kind& k = kinds_[kind_];
-    k.thrashed = thrashed;
-    k.measured = {};
-    if (thrashed == 0) k.measured[variant % most].add(took);
+    k.thrashed = thrashed, k.tried_again = 0;
+    k.measured = {}, k.operators = {};
+    if (thrashed == 0) k.add(variant, took, operators);
   }
   /// The kind is that one from now on, where such a step was seen; else it stays. False: there was
   /// none. O(kinds).
@@ -104,8 +127,10 @@ class step_results {
   }
   void rehearsed_for(double time) noexcept { kinds_[kind_].time = time; }
   /// What decides in steps of the kind from now on, and what the next is expected to take.
-  void decide(std::uint32_t variant, double expected) noexcept {
-    kinds_[kind_].decides = variant, kinds_[kind_].expected = expected;
+  /// `again`: that is its second try, whose time replaces what was measured of it.
+  void decide(std::uint32_t variant, double expected, bool again = false) noexcept {
+    kind& k = kinds_[kind_];
+    k.decides = variant, k.expected = expected, k.tries_again = again;
   }
   [[nodiscard]] std::uint32_t chosen() const noexcept {
     return kinds_.empty() ? 0 : kinds_[kind_].decides;
@@ -117,27 +142,41 @@ class step_results {
   [[nodiscard]] const std::vector<step_outcome>& outcomes() const noexcept { return outcomes_; }
 
  private:
-  // The last three times.
-  struct times {
-    std::array<double, 3> last{};
+  // What a step took, and its operators, each counted once.
+  struct sample {
+    double took = 0, operators = 0;
+    std::uint64_t step = 0;   // of the kind
+    std::uint64_t sizes = 0;  // its key: of steps with the same sizes
+  };
+  // The last three, and the middle one by what they took: of two the shorter.
+  struct samples {
+    std::array<sample, 3> last{};
     std::uint32_t count = 0;
-    void add(double t) noexcept { last[count++ % 3] = t; }
-    [[nodiscard]] double middle() const noexcept {
-      if (count < 3)
-        return count == 0 ? 0.0 : *std::min_element(last.begin(), last.begin() + count);
-      return std::max(std::min(last[0], last[1]), std::min(std::max(last[0], last[1]), last[2]));
+    void add(const sample& s) noexcept { last[count++ % 3] = s; }
+    [[nodiscard]] sample middle() const noexcept {
+      const auto shorter = [](const sample& a, const sample& b) { return b.took < a.took ? b : a; };
+      const auto longer = [](const sample& a, const sample& b) { return b.took < a.took ? a : b; };
+      if (count < 3) return count == 2 ? shorter(last[0], last[1]) : last[0];
+      return longer(shorter(last[0], last[1]), shorter(longer(last[0], last[1]), last[2]));
     }
   };
   struct kind {
     std::uint64_t key = 0, seen = 0;
-    std::array<times, most> measured{};
+    std::array<samples, most> measured{};
+    samples operators{};  // `took` is their time: of steps in a row with the same sizes
     std::array<double, most> rehearsed{};
     std::uint32_t decides = 0;
-    std::uint32_t thrashed = 0;  // bits
-    bool stale = false;
+    std::uint32_t thrashed = 0, tried_again = 0;  // bits
+    std::uint64_t sizes = 0;                      // of the last step
+    bool stale = false, tries_again = false;
     double time = 0;      // of the operators, when it was rehearsed
     double expected = 0;  // of the next step
     double correction = 1;
+    // The last step, where it was warm and nothing thrashed.
+    void add(std::uint32_t variant, double took, double operators_took) noexcept {
+      measured[variant % most].add({took, operators_took, seen, sizes});
+      operators.add({.took = operators_took});
+    }
   };
   // Found or made, and counted.
   std::size_t find(const step_record& s) {

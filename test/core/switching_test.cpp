@@ -317,6 +317,112 @@ TEST_CASE("rehearsing: where kinds of steps take turns the next one is rehearsed
   CHECK(m.heuristic().selector.rehearsals() == 4);
 }
 
+namespace {
+
+/// The least recently used leaves first. It says that it learns, so that steps are recorded.
+struct oldest_first {
+  static constexpr bool learns = true;
+  static constexpr quantity depends_on = quantity::staleness;
+  double score(const context& c, tensor_id t) const noexcept { return -c.staleness(t); }
+};
+/// `rehearsing` of recomputing and of swapping.
+struct either_way {
+  static constexpr std::array<std::string_view, 2> names{"recomputing", "swapping"};
+  enum : std::uint32_t { recomputing, swapping };
+  template <Selector S>
+  static auto make(S selector) {
+    return delta::switching(std::move(selector), policy<oldest_first, evict_only, no_prefetch>{},
+                            policy<oldest_first, offload_only, no_prefetch>{});
+  }
+};
+
+/// Steps of three operators, of 100 us in all, whose first tensor has to leave: to recompute it
+/// takes 6 us, to swap it 2 us over `real_rate`. Swapping is tried in the third step, since the
+/// first seems to say that recomputing takes no time.
+struct two_ways {
+  explicit two_ways(double real_rate = 1)
+      : storage({.capacity = 100_B,
+                 .host_capacity = 400_B,
+                 .rate_out = 60e6,
+                 .rate_in = 60e6,
+                 .real_rate = real_rate,
+                 .places = false}) {
+    step(1, 60_B, 100);
+    step(1);
+  }
+  /// One more, with operators as slow as that. Who decided in it?
+  std::uint32_t step(double slower, bytes size = 60_B, std::int64_t first_cost = 6000) {
+    const std::uint32_t decided = m.variant();
+    const auto cost = [&](std::int64_t ns) {
+      return nanoseconds{static_cast<std::int64_t>(slower * static_cast<double>(ns))};
+    };
+    const tensor_id a = m.run({.outputs = {size}, .cost = cost(first_cost)}, nothing);
+    m.drop(m.run({.outputs = {60_B}, .cost = cost(40000)}, nothing));
+    m.run<0>({.inputs = {a}, .cost = cost(100000 - 40000 - first_cost)}, nothing);
+    m.drop(a);
+    m.end_of_step();
+    return decided;
+  }
+  /// So many more. In how many of them did swapping decide?
+  int swapping_in(int steps, double slower = 1, double slower_while_swapping = 1) {
+    int n = 0;
+    for (int i = 0; i < steps; ++i) {
+      const bool swaps = m.variant() == either_way::swapping;
+      n += int(swaps);
+      step(swaps ? slower_while_swapping : slower);
+    }
+    return n;
+  }
+  [[nodiscard]] const step_results& results() const { return m.heuristic().selector.results(); }
+
+  simulated storage;
+  manager_for<decltype(either_way::make(rehearsing<either_way>{})), simulated> m{
+      either_way::make(rehearsing<either_way>{}), storage};
+};
+
+}  // namespace
+
+TEST_CASE("rehearsing: what was measured beside slow operators is measured again, and may stay") {
+  two_ways program;
+  CHECK(program.results().measured(either_way::recomputing) == 106000);
+  CHECK(program.step(1.09) == either_way::swapping);
+  CHECK(program.results().measured(either_way::swapping) == 111000);
+  // The operators' time is that of three steps.
+  CHECK(program.swapping_in(3) == 0);
+  CHECK(program.m.variant() == either_way::swapping);
+  CHECK(program.results().expected() == doctest::Approx(111000 / 1.09));
+  CHECK(program.step(1) == either_way::swapping);
+  CHECK(program.results().outcomes().back().predicted == doctest::Approx(1.11 / 1.09));
+  CHECK(program.results().outcomes().back().measured == doctest::Approx(1.02));
+  CHECK(program.results().measured(either_way::swapping) == 102000);
+  CHECK(program.swapping_in(20) == 20);
+  CHECK(program.m.heuristic().selector.rehearsals() == 2);
+}
+
+TEST_CASE("rehearsing: who makes the operators slow is tried again once, until all has changed") {
+  two_ways program;
+  CHECK(program.step(1.09) == either_way::swapping);
+  CHECK(program.swapping_in(30, 1, 1.09) == 1);
+  CHECK(program.results().tried_again(either_way::swapping));
+  // A machine that has changed: all are tried anew, and once more.
+  program.step(1.5);
+  CHECK(!program.results().tried_again(either_way::swapping));
+}
+
+TEST_CASE("rehearsing: neither one fast step nor one of other sizes is reason to try again") {
+  // Swapping takes 10 us more.
+  two_ways slow_copies(0.2);
+  CHECK(slow_copies.step(1) == either_way::swapping);
+  CHECK(slow_copies.swapping_in(4) == 0);
+  CHECK(slow_copies.step(0.93) == either_way::recomputing);
+  CHECK(slow_copies.swapping_in(10) == 0);
+
+  two_ways other_sizes;
+  CHECK(other_sizes.step(1.09, 64_B) == either_way::swapping);
+  CHECK(other_sizes.swapping_in(10) == 0);
+  CHECK(other_sizes.results().slowdown(either_way::swapping) == 1);
+}
+
 TEST_CASE("rehearse: what does not come to its end, or not in time, takes for ever") {
   const program p = heavy(1);
   simulated storage(machine_for(p, 100));
