@@ -94,7 +94,7 @@ struct ten_policies {
 ///                best only where that has not come true. Where rehearsals do, nothing is left to
 ///                try. Once more, where it was slow because its operators were: by `patience`
 ///                slower than they are now, and with them as fast as now it would be the best.
-///                Only once, as its copies may be what slows them down.
+///                Only once, and for two steps, as its copies may be what slows them down.
 ///   kept         the best measured, until another one's measured time is shorter by `patience`
 ///   replaced     at once, by the best of the others, where recomputation thrashes under it
 ///
@@ -120,9 +120,8 @@ struct rehearsing {
     if (!results_.turn_to(next.structure())) return 0;
     const bool anew = next.time > 0 && results_.stale();
     if (anew) rehearse_all(c, next), results_.stale(false);
-    const std::uint32_t first = next.time > 0 ? best(c.variant()) : 1;
-    const std::uint32_t v = second_try(first);
-    results_.decide(v, expected_of(v, anew), v != first);
+    const std::uint32_t v = next.time > 0 ? next_of(c.variant()) : 1;
+    results_.decide(v, expected_of(v, anew));
     return v;
   }
   /// Recomputation thrashes under the one that decides: the best measured of the others goes on;
@@ -195,13 +194,16 @@ struct rehearsing {
         results_.measured(now) > 0 && results_.measured(now) <= (1 + patience) * least;
     return stays ? now : measured;
   }
-  // What gets one, instead of `best`; that, where nothing does, or it is not measured itself.
-  [[nodiscard]] std::uint32_t second_try(std::uint32_t best) const noexcept {
-    std::uint32_t again = best;
+  // That, or what gets a second try instead, or has begun one. What was never measured comes first.
+  [[nodiscard]] std::uint32_t next_of(std::uint32_t last) noexcept {
+    if (results_.trying_again()) return results_.chosen();
+    const std::uint32_t first = best(last);
+    std::uint32_t again = first;
     for (std::uint32_t v = 0; v < many; ++v)
       if (results_.slowdown(v) > 1 + patience && !results_.tried_again(v) &&
           measured_now(v) < measured_now(again))
         again = v;
+    if (again != first) results_.try_again();
     return again;
   }
   // ns. What was measured, with operators as fast as they are now.

@@ -44,6 +44,7 @@ class step_results {
     const bool undisturbed = last.time > 0 && thrashed == 0;
     const std::uint64_t sizes = last.operations.back().exact;
     if (!undisturbed || sizes != k.sizes) k.operators = {};
+    if (!undisturbed) k.tries_again = 0;
     k.sizes = sizes;
     k.thrashed |= thrashed;
     for (std::uint32_t v = 0; v < most; ++v)
@@ -53,8 +54,10 @@ class step_results {
     if (outcomes_.size() == most_outcomes) outcomes_.erase(outcomes_.begin());
     outcomes_.push_back({was_expected / last.time, past.last_took() / last.time, variant});
     if (thrashed != 0) return true;
-    const bool again = k.tries_again && variant == k.decides;
-    if (again) k.measured[variant % most] = {}, k.tried_again |= 1u << variant % most;
+    if (k.tries_again > 0 && variant == k.decides) {
+      if (k.tries_again-- == 2) k.measured[variant % most] = {};
+      k.tried_again |= 1u << variant % most;
+    }
     if (k.seen > 1) k.add(variant, past.last_took(), last.time);
     // As overheads, since the operators may have been warmer than those that were rehearsed.
     const double rehearsed = k.rehearsed[variant % most];
@@ -104,7 +107,7 @@ class step_results {
                   std::uint32_t thrashed) noexcept {
     kind& k = kinds_[kind_];
     k.thrashed = thrashed, k.tried_again = 0;
-    k.measured = {}, k.operators = {};
+    k.measured = {}, k.operators = {}, k.tries_again = 0;
     if (thrashed == 0) k.add(variant, took, operators);
   }
   /// The kind is that one from now on, where such a step was seen; else it stays. False: there was
@@ -127,10 +130,14 @@ class step_results {
   }
   void rehearsed_for(double time) noexcept { kinds_[kind_].time = time; }
   /// What decides in steps of the kind from now on, and what the next is expected to take.
-  /// `again`: that is its second try, whose time replaces what was measured of it.
-  void decide(std::uint32_t variant, double expected, bool again = false) noexcept {
-    kind& k = kinds_[kind_];
-    k.decides = variant, k.expected = expected, k.tries_again = again;
+  void decide(std::uint32_t variant, double expected) noexcept {
+    kinds_[kind_].decides = variant, kinds_[kind_].expected = expected;
+  }
+  /// The next two steps that it decides are its second try: their times replace what was measured
+  /// of it. Two, as the first step of a policy also brings everything to where it has it.
+  void try_again() noexcept { kinds_[kind_].tries_again = 2; }
+  [[nodiscard]] bool trying_again() const noexcept {
+    return !kinds_.empty() && kinds_[kind_].tries_again > 0;
   }
   [[nodiscard]] std::uint32_t chosen() const noexcept {
     return kinds_.empty() ? 0 : kinds_[kind_].decides;
@@ -167,8 +174,9 @@ class step_results {
     std::array<double, most> rehearsed{};
     std::uint32_t decides = 0;
     std::uint32_t thrashed = 0, tried_again = 0;  // bits
+    std::uint32_t tries_again = 0;                // steps that are left of a second try
     std::uint64_t sizes = 0;                      // of the last step
-    bool stale = false, tries_again = false;
+    bool stale = false;
     double time = 0;      // of the operators, when it was rehearsed
     double expected = 0;  // of the next step
     double correction = 1;
