@@ -464,8 +464,8 @@ recomputed paper_page(trace_folder&) {
   o.iterations = 4;
   o.thrash_limit = 10;
   constexpr std::array parts{0.6, 0.4, 0.3};
-  trace_folder traces(std::filesystem::path(DELTA_SOURCE_DIR) / "docs" / "results" / "paper_traces",
-                      ".jsonl.gz");
+  const auto folder = std::filesystem::path(DELTA_SOURCE_DIR) / "docs" / "results" / "paper_traces";
+  trace_folder traces(folder, ".jsonl.gz");
   recomputed r;
   for (const char* model :
        {"ResNet-50", "ResNet-101", "ResNeXt-50", "EfficientNet-B0", "BERT-base"}) {
@@ -478,6 +478,19 @@ recomputed paper_page(trace_folder&) {
                          .column = model,
                          .word = 2 * nth,  // between them there are strokes
                          .printed = verdict(row)});
+    }
+    // Plans that solvers made, as they are beside the traces.
+    for (const char* planner : {"checkmate", "beaumont", "torchtitan"}) {
+      constexpr std::array planned_for{0.4};
+      replay_options planned = o;
+      planned.plan = folder / (std::string(model) + "_" + planner + ".jsonl");
+      for (const auto& [key, row] :
+           replays(traces[model], {std::string(plan_policy)}, planned_for, r.exact, planned))
+        r.cells.push_back({.table = "| row | plan | of |",
+                           .row = {"simulated", in_backticks(planner)},
+                           .column = model,
+                           .word = 2,
+                           .printed = verdict(row)});
     }
   }
   return r;

@@ -1,6 +1,7 @@
 """Published peers on one page, on all models: each a policy, those that plan by solvers as such plans.
 
-Its traces are kept beside the page, as figures_test computes cells of this table anew from them."""
+Its traces, and the plans for 40 % of the peak, are kept beside the page, as figures_test computes cells of
+these tables anew from them."""
 
 import json
 import shutil
@@ -54,6 +55,10 @@ SOLVED_FOR = 0.98  # of the budget: what is in pieces, and what a block's bytes 
 RAISED_BY = 0.02  # of the peak, where there is no plan of whole blocks
 
 
+def plan_file(bench, model, name, part):
+    return bench.keep / f"{model.lower()}_{name}_{part}.jsonl"
+
+
 def solved(bench, model):
     """By (planner, part of the peak): the last step's row of delta-replay, what the solver said the step
     would take, and for which part of the peak it found a plan."""
@@ -79,7 +84,7 @@ def solved(bench, model):
                         share += RAISED_BY
                         if share > 1:
                             raise Failed(f"{name} has no plan for {model}") from None
-                file = bench.keep / f"{model.lower()}_{name}.jsonl"
+                file = plan_file(bench, model, name, part)
                 write(plan, chain, file)
                 rows = bench.keep / "planned_rows.json"
                 bench.call("delta-replay", trace, "--plan", file, "--budget", part, "--iterations",
@@ -98,6 +103,11 @@ def solved(bench, model):
 def planned_lines(bench):
     lines, data = [], {}
     found = {m: solved(bench, m) for m in MODELS}
+    # As the traces: figures_test carries these out again.
+    for model in MODELS:
+        for name in PLANNED:
+            shutil.copyfile(plan_file(bench, model, name, PARTS[1]),
+                            RESULTS / "paper_traces" / f"{model}_{name}.jsonl")
     for name, title in PLANNED.items():
         cells = []
         for model in MODELS:
@@ -106,7 +116,7 @@ def planned_lines(bench):
             data.setdefault(name, {})[model] = {str(p): {k: v for k, v in x.items() if k != "row"}
                                                 | {"overhead": x["row"].get("overhead")}
                                                 for p, x in zip(PARTS, at)}
-        lines.append([SIMULATED, f"plan: {name}", title, *cells])
+        lines.append([SIMULATED, f"`{name}`", title, *cells])
     return lines, data
 
 

@@ -102,7 +102,9 @@ def section(bench, out):
         f"the last of four replayed steps and the fastest behind the first {LEARNING} of {STEPS}; "
         f"meant to be within {LIMIT} of each other. The executor computes on one core, so that copies "
         "have the other one; PyTorch's copies on a CPU hide behind nothing, and processor time of one "
-        "thread is taken.",
+        "thread is taken. There the C library keeps what was freed, as a device's allocator does: else "
+        "a step under a budget takes thousands of pages of the kernel anew, which no replay knows of, "
+        "and no GPU does.",
         table(["row", "model", "budget", "predicted", "measured", "difference", f"within {LIMIT}",
                "managing", "recomputed, predicted / run", "the run's choice, its prediction"], lines),
         "What explains a difference: managing, as a part of the step (of the executor the manager's own "
