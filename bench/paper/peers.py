@@ -135,11 +135,11 @@ def section(bench, out):
         rows = [found[model]["paper", p]["bound_overhead"] for p in PARTS]
         bounds.append(" / ".join("-" if b is None else f"{b:.3f}" for b in rows))
     lines.append([SIMULATED, "bound", "lower bound", *bounds])
+    plans, data["plans"] = planned_lines(bench)
     try:
         digest = digests.recomputed_line(bench.build, ".", "paper")
     except digests.Missing as fault:
         raise Failed(str(fault)) from None
-    plans, data["plans"] = planned_lines(bench)
     return Section("Peers", [
         "What the paper cites, and two of today, each as a policy of delta ([policies](../policies.md)): "
         "its rule, on the same manager, prices and copies. Time over unmanaged time at "
