@@ -210,7 +210,7 @@ struct rehearsing {
   [[nodiscard]] double measured_now(std::uint32_t v) const noexcept {
     return results_.measured(v) / results_.slowdown(v);
   }
-  // ns. The rehearsal of the very step, as far as rehearsals came true; else what it took before.
+  // ns. The rehearsal of the very step, as far as rehearsals came true; else what was measured.
   [[nodiscard]] double expected_of(std::uint32_t v, bool anew) const noexcept {
     const double r = results_.rehearsed(v), m = measured_now(v);
     if (r > 0 && r < never && (anew || m == 0)) return r * results_.correction();
