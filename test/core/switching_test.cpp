@@ -419,13 +419,19 @@ TEST_CASE("rehearsing: who makes the operators slow is tried again once, until a
   CHECK(!program.results().tried_again(either_way::swapping));
 }
 
-TEST_CASE("rehearsing: neither one fast step nor one of other sizes is reason to try again") {
+TEST_CASE("rehearsing: one fast step, other sizes, slow copies are no reason to try again") {
   // Swapping takes 10 us more.
   two_ways slow_copies(0.2);
   CHECK(slow_copies.step(1) == either_way::swapping);
   CHECK(slow_copies.swapping_in(4) == 0);
   CHECK(slow_copies.step(0.93) == either_way::recomputing);
   CHECK(slow_copies.swapping_in(10) == 0);
+
+  // Slow beside slow operators, and no faster beside others.
+  two_ways slower_anyway(0.2);
+  CHECK(slower_anyway.step(1.09) == either_way::swapping);
+  CHECK(slower_anyway.swapping_in(10) == 0);
+  CHECK(slower_anyway.results().slowdown(either_way::swapping) == doctest::Approx(1.09));
 
   two_ways other_sizes;
   CHECK(other_sizes.step(1.09, 64_B) == either_way::swapping);
