@@ -326,6 +326,12 @@ class manager {
       m.guarded(open::allowed, [&] { m.run_.opened().close(ids, std::forward<F>(replay)); });
       owner_ = nullptr;
     }
+    /// Ends it without a kernel: what it has made can't be made again, as under
+    /// trait::never_replay. For a program that learns so only once its kernel has run.
+    void end(std::span<tensor_id> ids) {
+      owner_->run_.opened().forbid_replay();
+      end(ids, [](call&) {});
+    }
     /// Ends an operator with one output.
     template <class F>
     tensor_id end(F&& replay) {

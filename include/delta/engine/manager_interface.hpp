@@ -113,7 +113,8 @@ class manager_interface {
     std::size_t workspace(bytes size) { return owner_->workspace(size); }
     std::size_t replay_workspace(bytes size) { return owner_->replay_workspace(size); }
     [[nodiscard]] call arguments() { return owner_->arguments(); }
-    void end(std::span<tensor_id> ids, kernel&& replay) {
+    /// `replay` may hold nothing: then the outputs can't be made again.
+    void end(std::span<tensor_id> ids, kernel&& replay = {}) {
       owner_->end(ids, std::move(replay));
       owner_ = nullptr;
     }

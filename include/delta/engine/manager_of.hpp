@@ -94,7 +94,7 @@ class manager_of final : public manager_interface {
   std::size_t replay_workspace(bytes n) override { return open_->replay_workspace(n); }
   call arguments() override { return open_->arguments(); }
   void end(std::span<tensor_id> ids, kernel&& replay) override {
-    open_->end(ids, std::move(replay));
+    replay ? open_->end(ids, std::move(replay)) : open_->end(ids);
     open_.reset();
   }
   void abort() noexcept override { open_.reset(); }

@@ -167,6 +167,8 @@ class open_operator {
     return frame_->kernels.view(as_it_is());
   }
 
+  /// As if it had begun with trait::never_replay. O(1).
+  void forbid_replay() noexcept { traits_ = traits_ | trait::never_replay; }
   /// Ends it: its outputs become tensors, made by `body` when they are needed again. The record
   /// gets the stamps of all pieces: its cost is their sum.
   template <class F>
@@ -176,7 +178,7 @@ class open_operator {
     kernel stored;
     const bool kept = frame_->kernels.worth_recording(w.inputs, w.updates, ids.size(), traits_);
     if constexpr (frame_type::may_check)
-      if (frame_->check.enabled()) check(w, body);
+      if (frame_->check.enabled() && !delta::has(traits_, trait::never_replay)) check(w, body);
     if (kept)
       stored = has_one_scratch()
                    ? kernel(std::forward<F>(body))
