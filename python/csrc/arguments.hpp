@@ -66,8 +66,8 @@ void each_hidden_tensor(const c10::IValue& value, F&& f) {
   return impl->unsafe_storage().unsafeGetStorageImpl();
 }
 
-/// The dense tensors that a sparse one is made of; undefined ones where it has fewer. For one that
-/// is not sparse, none.
+/// The dense tensors that a sparse one is made of, or by which a nested one is laid out; undefined
+/// ones where it has fewer. For any other, none.
 std::array<at::Tensor, 3> parts_of(const at::Tensor&);
 
 }  // namespace delta_torch

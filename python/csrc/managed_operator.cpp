@@ -3,6 +3,7 @@
 #include "managed_operator.hpp"
 
 #include <ATen/Context.h>
+#include <ATen/NestedTensorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/AutogradState.h>
@@ -35,6 +36,7 @@ using torch::jit::Stack;
 // A storage that the operator at hand touches.
 struct touched {
   entry* known = nullptr;  // null: without bytes
+  c10::StorageImpl* storage = nullptr;
   bool written = false, statistics = false;
   bool held = false;     // the program has its address
   bool renewed = false;  // written, and its old value could be recomputed: it gets a new version
@@ -103,6 +105,7 @@ class operator_run {
   void name_outputs();
   void end();
   void settle();
+  void watch_again();
   void disown() noexcept;
 
   session& session_;
@@ -127,6 +130,7 @@ void operator_run::open() {
                                    session_.past().name_of(thread_.module.module));
     number_ = session_.taken.operation = ++w_.operations;
     session_.taken.now = session_.taken.most = 0;
+    session_.taken.hidden = false;
     replayable_ = !info_.resizes && !info_.opaque;
     look_at_arguments();
     if (session_.device().remembers()) sign();
@@ -144,6 +148,9 @@ void operator_run::open() {
         // It may do with less this time, as kernels do that try what there is memory for.
       }
     session_.device().expect(which_);
+    // Its kernel may take what addresses it likes of its arguments.
+    for (const touched& t : w_.storages)
+      if (t.known != nullptr) ignore_addresses(*t.storage);
   });
   // A replay's allocations come in the same order.
   thread_.allocations = 0;
@@ -173,7 +180,7 @@ void operator_run::look_at(const at::Tensor& t, std::size_t position, std::int16
                            bool written) {
   c10::StorageImpl* const storage = storage_of(t);
   const bool number = !written && remember_value(t);
-  if (!number && (storage == nullptr || t.is_quantized())) {
+  if (!number && (storage == nullptr || t.is_quantized() || t.is_nested())) {
     replayable_ = false;
     for (const at::Tensor& part : parts_of(t))
       if (part.defined())
@@ -253,7 +260,11 @@ std::uint16_t operator_run::touch(c10::StorageImpl* storage, const at::Tensor& t
     }
     touched& s = w_.storages.emplace_back();
     s.known = known;
-    if (known != nullptr) s.role.size = known->size;
+    s.storage = storage;
+    if (known != nullptr) {
+      s.role.size = known->size;
+      if (std::exchange(known->untouched, false) && known->lent) session_.let_go(*known);
+    }
   }
   const std::size_t at = known != nullptr ? known->place : w_.storages.size() - 1;
   w_.storages[at].written = w_.storages[at].written || written;
@@ -270,7 +281,7 @@ void operator_run::name_roles() {
   bool versions = replayable_ && !info_.statistics;
   for (const touched& s : w_.storages) {
     if (s.known == nullptr) continue;
-    replayable_ = replayable_ && !s.known->exposed;
+    replayable_ = replayable_ && !s.known->exposed && !s.known->lent;
     if (s.written && !info_.statistics && !recomputable(s)) replayable_ = false;
   }
   versions = versions && replayable_;
@@ -328,6 +339,7 @@ void operator_run::close() {
   translated(session_, [&] {
     std::int64_t most = session_.taken.most;
     session_.device().took(which_, static_cast<std::uint64_t>(most));
+    replayable_ = replayable_ && !session_.taken.hidden;
     try {
       find_outputs();
       name_outputs();
@@ -385,7 +397,8 @@ void operator_run::find_output(const at::Tensor& t, std::int32_t returned) {
     w_.outputs.push_back({.size = bytes->size, .allocation = bytes->place, .returned = place});
     if (bytes->operation != number_) replayable_ = false;  // it was there before
   };
-  if (storage_of(t) != nullptr) return take(t, returned);
+  if (storage_of(t) != nullptr) take(t, returned);
+  if (storage_of(t) != nullptr && !t.is_nested()) return;
   replayable_ = false;
   for (const at::Tensor& part : parts_of(t))
     if (part.defined()) take(part, output::none);
@@ -412,7 +425,7 @@ void operator_run::end() {
     recorded_->outputs.assign(w_.outputs.begin(), w_.outputs.end());
     open_->end(w_.made, replay_kernel(std::move(recorded_)));
   } else {
-    open_->end(w_.made, [](delta::call&) {});
+    open_->end(w_.made);
   }
   open_.reset();
 }
@@ -438,6 +451,7 @@ void operator_run::settle() {
     }
     e->label = label_;
     e->module = in.module;
+    e->untouched = !anew;
     session_.tensors().name(*e, w_.made[i]);
     past.moved(*e, true);
     if (anew) manager.drop(w_.replaced[i]);
@@ -448,8 +462,16 @@ void operator_run::settle() {
   }
   w_.fresh.clear();
   session_.taken.operation = 0;
-  for (const touched& s : w_.storages)
-    if (s.held && !s.known->dead) session_.hold(*s.known);
+  watch_again();
+}
+
+// The operator is over, and what was read by its address stays held.
+void operator_run::watch_again() {
+  for (const touched& s : w_.storages) {
+    if (s.known == nullptr || s.known->dead) continue;
+    if (s.held) session_.hold(*s.known);
+    if (const auto storage = s.known->storage.lock()) tensor_table::watch(*s.known, *storage);
+  }
 }
 
 // The operator can't be ended: what its kernel has made or overwritten is PyTorch's alone from now
@@ -473,6 +495,10 @@ void operator_run::give_up() {
   open_.reset();
   session_.taken.operation = 0;
   if (recorded_ != nullptr) replay_kernel(std::move(recorded_));
+  try {
+    watch_again();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the operator's error counts
+  }
 }
 
 bool python_handles(const Stack& stack, std::size_t arguments) {
@@ -527,6 +553,17 @@ bool records_stream(session& s, const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
+// Collectives go on using their tensors after their operator has ended, on threads and streams that
+// a run does not know.
+void refuse_collective(const c10::OperatorHandle& op) {
+  const std::string& name = op.schema().name();
+  const bool collective = name.starts_with("c10d::") || name.starts_with("_c10d_functional::");
+  TORCH_CHECK(!collective || name == "c10d::barrier" || name == "c10d::monitored_barrier_",
+              "delta: '", name,
+              "' can't run within delta_torch.budget: collectives of "
+              "torch.distributed use their tensors behind its back; leave the run first");
+}
+
 void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const auto key = dispatch_key();
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
@@ -539,6 +576,7 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   if (!s.on() || thread.within_operator || thread.replay != nullptr ||
       !concerns_run(*stack, op.schema().arguments().size()))
     return op.redispatchBoxed(below, stack);
+  refuse_collective(op);
   const session::locked one_at_a_time(s.operators);
   if (!s.on()) return op.redispatchBoxed(below, stack);
   if (records_stream(s, op, *stack)) return;
@@ -557,23 +595,50 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   run.close();
 }
 
-// What such an operator reads by itself comes back first, and stays until the end of the step.
-void reading_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  session& s = session::get();
-  if (s.on() && !this_thread().within_operator && replaying::here() == nullptr) {
-    const session::locked one_at_a_time(s.operators);
-    const session::inside lock(s);
-    if (s.on())
-      translated(s, [&] {
-        for (std::size_t i = stack->size() - op.schema().arguments().size(); i < stack->size(); ++i)
-          each_tensor((*stack)[i], [&](const at::Tensor& t, std::int16_t) {
-            if (!t.defined() || !c10::isIntegralType(t.scalar_type(), true)) return;
-            auto* const storage = storage_of(t);
-            if (storage == nullptr) return;
-            if (entry* const e = s.adopt(storage, "data"); e != nullptr) s.hold(*e);
-          });
-      });
+// What such an operator reads by itself comes back first, and stays until it ends; the addresses
+// that it takes are gone then.
+class reading_itself {
+ public:
+  reading_itself(session& s, const torch::jit::Stack& stack, std::size_t arguments) : session_(s) {
+    if (!s.on() || this_thread().within_operator || replaying::here() != nullptr) return;
+    locked([&] {
+      for (std::size_t i = stack.size() - arguments; i < stack.size(); ++i)
+        each_tensor(stack[i], [&](const at::Tensor& t, std::int16_t) {
+          auto* const storage = t.defined() ? storage_of(t) : nullptr;
+          entry* const e = storage != nullptr ? s.adopt(storage, "data") : nullptr;
+          if (e == nullptr || e->held) return;
+          s.hold(*e);
+          ignore_addresses(*storage);
+          held_.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+        });
+    });
   }
+  ~reading_itself() {
+    if (held_.empty()) return;
+    locked([&] {
+      for (const auto& storage : held_)
+        if (entry* const e = tensor_table::find(storage.get()); e != nullptr && !e->lent) {
+          session_.let_go(*e);
+          tensor_table::watch(*e, *storage);
+        }
+    });
+  }
+  reading_itself(const reading_itself&) = delete;
+  reading_itself& operator=(const reading_itself&) = delete;
+
+ private:
+  template <class F>
+  void locked(const F& f) {
+    const session::locked one_at_a_time(session_.operators);
+    const session::inside lock(session_);
+    if (session_.on()) translated(session_, f);
+  }
+  session& session_;
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> held_;
+};
+
+void reading_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const reading_itself held(session::get(), *stack, op.schema().arguments().size());
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, reading_key),
                      stack);
 }
@@ -611,6 +676,11 @@ bool manage_thread(bool on) {
 }
 
 std::array<at::Tensor, 3> parts_of(const at::Tensor& t) {
+  if (t.is_nested() && !is_pythons(t)) {
+    const auto* const nested = at::native::get_nested_tensor_impl(t);
+    return {nested->get_nested_sizes(), nested->get_nested_strides(),
+            nested->get_storage_offsets()};
+  }
   const at::AutoDispatchBelowADInplaceOrView plain;
   switch (t.layout()) {
     case c10::kSparse:

@@ -166,6 +166,9 @@ bool bring_back(py::handle object) {
 void hold(py::handle object) {
   each_entry(object, [](session& s, entry& e) { s.hold(e); });
 }
+void lend(py::handle object) {
+  each_entry(object, [](session& s, entry& e) { s.lend(e); });
+}
 bool mapped(py::handle object) {
   bool any = false;
   each_entry(object, [&](session&, entry& e) { any = any || e.mapped; });
@@ -335,6 +338,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("leave_module", leave_module);
   m.def("bring_back", wrapped(bring_back));
   m.def("hold", wrapped(hold));
+  m.def("lend", wrapped(lend));
   m.def("mapped", wrapped(mapped));
   m.def("pin", wrapped([](py::handle object) { stay(object, false); }));
   m.def("expose", wrapped([](py::handle object) { stay(object, true); }));
@@ -354,6 +358,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         }));
   add_planning(m);
   m.def("key", [] { return std::string(c10::toString(dispatch_key())); });
+  m.def("keys", [] {  // all that a run's threads have, by number: Python has no names of them
+    return std::vector{static_cast<int>(dispatch_key()), static_cast<int>(reading_key)};
+  });
 }
 
 }  // namespace delta_torch

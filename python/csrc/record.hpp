@@ -52,6 +52,8 @@ class record {
   void moved(const entry&, bool here);
   void forgotten(const entry&);
   void replayed(std::uint32_t module, std::int64_t took);
+  /// Somebody has taken the address of a tensor that this operator has made.
+  void address_taken(const char* label);
   void failed(std::string message, const delta::memory_report&, bool thrashes);
   /// After an operator, or an allocation: O(1), seldom O(modules).
   void look(const managed_memory& memory, const delta::counters& counts, bool operator_ended);
@@ -69,7 +71,7 @@ class record {
   /// What is counted here, as the manager does not.
   struct counts_here {
     std::uint64_t steps = 0, adopted = 0, in_place = 0, updates = 0, not_replayable = 0,
-                  replay_copies = 0;
+                  replay_copies = 0, addresses = 0;
   } own;
   /// As they were when the run ended.
   struct totals {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -21,6 +22,13 @@ namespace delta_torch {
 namespace {
 // More than any machine has, for a run that is only measured.
 constexpr std::size_t no_limit = std::size_t{1} << 46;
+
+// Its address is of no use to anybody any more: the next who takes it is seen again.
+void taken_back(entry& e) {
+  e.held = false;
+  if (!std::exchange(e.lent, false)) return;
+  if (const auto storage = e.storage.lock()) tensor_table::watch(e, *storage);
+}
 
 // The allocator that made a DataPtr is done with it: the manager has freed the block.
 void let_go_of_outside(void* self, void*, std::size_t) {
@@ -136,6 +144,7 @@ void session::forsake(entry& e) {
   if (!storage || e.dead) return;  // in the list of the dead, and forgotten by `drain`
   at::DataPtr now = e.outside != nullptr ? std::move(*e.outside) : device_->plain(at, e.size);
   if (e.outside == nullptr && at != nullptr) device_->keep(at, true);
+  ignore_addresses(*storage);
   (void)storage->_mutable_data_ptr_no_checks().release_context();
   storage->set_data_ptr_noswap(std::move(now));
   tensors_.forget(e);
@@ -232,23 +241,35 @@ void session::hold(entry& e) {
 void session::let_go(entry& e) {
   if (!e.held) return;
   held_.remove_if([&](const held_tensor& h) { return h.id == e.id; });
-  e.held = false;
+  taken_back(e);
 }
 
 void session::let_all_go() {
   for (const held_tensor& h : held_)
-    if (entry* const e = tensors_.of(h.id)) e->held = false;
+    if (entry* const e = tensors_.of(h.id)) taken_back(*e);
   held_.clear();
+}
+
+// What was computed from its bytes comes back, and is not computed again; nor are they, or taken
+// for those of a copy on the host: as by an operator that updates them.
+void session::sever(entry& e) {
+  auto op = manager_->begin({.updates = {e.id}, .name = "delta_torch: address given away"});
+  op.end(std::span<delta::tensor_id>{});
+}
+
+void session::lend(entry& e) {
+  if (!e.lent && !e.exposed) {
+    sever(e);
+    hold(e);
+    e.lent = true;
+    if (const auto storage = e.storage.lock()) ignore_addresses(*storage);
+  }
+  hold(e);
 }
 
 void session::pin(entry& e, bool exposed) {
   { const auto here = manager_->acquire(e.id); }
-  if (exposed && !e.exposed) {
-    // Whoever has the address may write from now on: what was computed from these bytes comes back
-    // first, and is not computed again from them, as by an operator that updates them.
-    auto op = manager_->begin({.updates = {e.id}, .name = "delta_torch: address shown"});
-    op.end({}, delta::kernel{});
-  }
+  if (exposed && !e.exposed) sever(e);
   manager_->forbid(e.id, delta::pin::both);
   e.pinned = true;
   e.exposed = e.exposed || exposed;

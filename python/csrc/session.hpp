@@ -107,6 +107,8 @@ class session {
   /// Its bytes are here now, and stay for the step; and they may leave again. O(1), O(held).
   void hold(entry&);
   void let_go(entry&);
+  /// As hold, and others may write them meanwhile.
+  void lend(entry&);
   /// They stay for good; `exposed`: and others may write them.
   void pin(entry&, bool exposed);
 
@@ -137,6 +139,7 @@ class session {
   struct scratch {
     std::uint64_t operation = 0;  ///< its number; 0: none is under way
     std::int64_t now = 0, most = 0;
+    bool hidden = false;  ///< its kernel has used a tensor that is none of its arguments
   };
   scratch taken;
   /// While the manager allocates what the program itself asks for, outside operators; under
@@ -154,6 +157,7 @@ class session {
   std::unique_ptr<struct observers> told_;
   std::unique_ptr<delta::manager_interface> manager_;
   void let_all_go();
+  void sever(entry&);
 
   struct held_tensor {
     delta::tensor_id id;

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "addresses.hpp"
 #include "program_streams.hpp"
 #include "target.hpp"
 #include "versions.hpp"
@@ -11,8 +12,9 @@ namespace delta_torch {
 
 namespace {
 constexpr const char* away =
-    "delta: the bytes of this tensor are not on the device at the moment; use it in an operator, "
-    "or read it by a function that delta_torch knows (docs/pytorch.md)";
+    "delta: the bytes of this tensor are not on the device at the moment, and something reads them "
+    "past PyTorch's dispatcher: call delta_torch.pin(tensor) before, or make the reader a "
+    "torch.library.custom_op (docs/pytorch.md)";
 }  // namespace
 
 std::atomic<entry*> tensor_table::dead_{nullptr};
@@ -60,6 +62,12 @@ void tensor_table::show(entry& e, c10::StorageImpl& storage, std::byte* at) {
   (void)storage._mutable_data_ptr_no_checks().release_context();
   storage.set_data_ptr_noswap(at::DataPtr(at, &e, &bury, managed_device()));
   e.at = at;
+  watch(e, storage);
+}
+
+void tensor_table::watch(const entry& e, c10::StorageImpl& storage) {
+  // Of what is away nobody can take one; and once it was given away nothing is left to be seen.
+  if (e.at != nullptr && !e.exposed && !e.lent) watch_addresses(storage, &address_taken);
 }
 
 void tensor_table::moved(delta::tensor_id id, std::byte* at) {
@@ -85,7 +93,7 @@ void tensor_table::forget(entry& e) {
   e.outside = nullptr;
   e.label = "";
   e.module = 0;
-  e.pinned = e.exposed = e.held = e.mapped = false;
+  e.pinned = e.exposed = e.held = e.mapped = e.lent = e.untouched = false;
   e.dead = false;
   e.seen = 0;
   e.next = std::exchange(spare_, &e);

@@ -31,6 +31,8 @@ struct entry {
   bool held = false;               ///< stays until the end of the step
   bool mapped = false;             ///< memory of a file, or of other processes, too
   bool exposed = false;            ///< others may write its bytes: what reads it can't be replayed
+  bool lent = false;               ///< the same, as long as it is held
+  bool untouched = false;          ///< no operator has used it since it was made
   std::atomic<bool> dead{false};   ///< the storage has died
   std::uint64_t seen = 0;          ///< the operator that touched it last
   std::uint32_t place = 0;         ///< its place among that operator's storages
@@ -51,6 +53,9 @@ class tensor_table {
   void name(entry&, delta::tensor_id);
   /// The storage shows the bytes at `at`; the entry owns them.
   static void show(entry&, c10::StorageImpl& storage, std::byte* at);
+  /// Whoever takes an address of the storage's bytes, to write them, is seen from now on
+  /// (addresses.hpp), where that is of interest. O(1).
+  static void watch(const entry&, c10::StorageImpl& storage);
   /// The entry, whose manager has dropped it, is used again for another storage.
   void forget(entry&);
   /// The storages that died since the last call, in a list by `next`.

@@ -41,6 +41,21 @@ void allow_reading(Storage& storage) {
     storage.clear_data_ptr_access_error_msg_();
 }
 
+/// Does a storage tell who takes an address through which its bytes may be written? From 2.15 on.
+template <class Storage>
+inline constexpr bool tells_addresses =
+    requires(Storage& s) { s.set_materializer(static_cast<void (*)(Storage*)>(nullptr)); };
+/// Calls `taken`, once, when such an address is asked for; and does no longer. O(1).
+template <class Storage>
+void watch_addresses(Storage& storage, void (*taken)(Storage*)) {
+  if constexpr (tells_addresses<Storage>)
+    if (!storage.has_materializer()) storage.set_materializer(taken);
+}
+template <class Storage>
+void ignore_addresses(Storage& storage) {
+  if constexpr (tells_addresses<Storage>) storage.clear_materializer();
+}
+
 /// Ends copy on write: afterwards the storage has bytes of its own. Before 2.15 there is no member
 /// that tells whether it is needed, and the call does nothing where it is not.
 template <class Storage>

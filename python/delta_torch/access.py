@@ -3,9 +3,12 @@
 PyTorch calls these without its dispatcher, so the manager would not learn of them. While a run is
 on, they are wrapped: the tensor's bytes come back first. They stay
 
-* until the end of the step where the caller reads now or soon (tolist, data_ptr, a storage);
-* for good where the memory is shared from then on (numpy, DLPack): whoever has the address may
-  also write, so what the tensor was used for is not computed again either.
+* until the end of the step where the caller reads now or soon (tolist, const_data_ptr, a storage);
+* until then, too, where the caller gets an address to write to (data_ptr): what the tensor was used
+  for before is not computed again, nor is what uses it meanwhile;
+* for good where the memory is shared from then on (numpy, DLPack), with the same consequences.
+
+What takes an address without a function of Python is seen by the extension (addresses.hpp).
 
 Tensors that are not managed, and those without memory of their own (sparse ones, those of fake
 tensor mode, wrappers), pass through.
@@ -21,15 +24,8 @@ import torch
 from . import _C
 from .patching import Patches
 
-# Methods of torch.Tensor: (name, may whoever called it write as well, at any later time).
-_TENSOR_READS = (
-    ("data_ptr", False),
-    ("const_data_ptr", False),
-    ("apply_", True),
-    ("map_", True),
-    ("map2_", True),
-)
-# Methods of torch.UntypedStorage, likewise. All others are made of these.
+# Methods of torch.UntypedStorage: (name, may whoever called it write as well, at any later time).
+# All others are made of these.
 _STORAGE_READS = (
     ("__getitem__", False),
     ("is_shared", False),  # looks at the address, and ends the process where there is none
@@ -58,8 +54,10 @@ def install() -> Patches:
     """Wraps them all; `undo` of what is returned ends it."""
     patches = Patches()
     try:
-        for name, writes in _TENSOR_READS:
-            patches.wrap(torch.Tensor, name, expose if writes else hold)
+        patches.wrap(torch.Tensor, "data_ptr", lend)
+        patches.wrap(torch.Tensor, "const_data_ptr", hold)
+        for name in ("apply_", "map_", "map2_"):
+            patches.wrap(torch.Tensor, name, expose)
         patches.wrap(torch.Tensor, "tolist", _before_tolist)
         patches.wrap(torch.Tensor, "numpy", _before_numpy)
         patches.wrap(torch.Tensor, "set_", _before_setting)
@@ -86,6 +84,12 @@ def hold(tensor: Any, *_args: Any, **_options: Any) -> None:
     """The tensor's bytes come back, and stay until the end of the step."""
     if isinstance(tensor, torch.Tensor) and _C.active():
         _C.hold(tensor)
+
+
+def lend(tensor: Any, *_args: Any, **_options: Any) -> None:
+    """As hold, and others may write them until the end of the step."""
+    if isinstance(tensor, torch.Tensor | torch.UntypedStorage) and _C.active():
+        _C.lend(tensor)
 
 
 def expose(tensor: Any, *_args: Any, **_options: Any) -> None:
@@ -199,7 +203,7 @@ def _install_saving(patches: Patches) -> None:
         # torch.save only asks which storages are the same one.
         if _saving.now and _C.active():
             return storage._cdata if storage.nbytes() > 0 else 0
-        hold_storage(storage)
+        lend(storage)
         return data_ptr(storage)
 
     patches.replace(torch.UntypedStorage, "data_ptr", address)

@@ -16,6 +16,7 @@ from . import _C, access, sharing
 from .calling import refuse_within_a_pass
 from .compiled import Uncompiled
 from .devices import device_of_run, prepare
+from .higher_order import pass_through
 from .modules import ModuleNames
 from .report import Report, made_report
 from .sizes import Share, format_bytes, parse_budget, parse_host
@@ -205,6 +206,7 @@ class Run:
 
     def _begin(self, undo: ExitStack) -> None:
         prepare(self.device)
+        pass_through()
         limit = self._size if isinstance(self._size, int) else _NO_LIMIT
         _C.start(
             self.policy,

@@ -1,0 +1,49 @@
+// delta_torch: addresses that are taken past the dispatcher.
+#include "addresses.hpp"
+
+#include <ATen/Parallel.h>
+
+#include "errors.hpp"
+#include "replaying.hpp"
+#include "session.hpp"
+#include "threads.hpp"
+
+namespace delta_torch {
+
+namespace {
+
+// A kernel takes the address of a tensor that is none of its arguments: it can't be run again, and
+// the tensor stays where it is. Operators and their workers hold no lock meanwhile but `operators`.
+void taken_by_kernel(session& s, thread_state& thread, c10::StorageImpl* storage) {
+  const session::inside lock(s, thread);
+  entry* const e = s.on() ? tensor_table::find(storage) : nullptr;
+  if (e == nullptr) return;
+  s.manager().forbid(e->id, delta::pin::both);
+  e->pinned = e->exposed = true;
+  s.taken.hidden = true;
+  s.past().address_taken(e->label);
+}
+
+}  // namespace
+
+void address_taken(c10::StorageImpl* storage) {
+  session& s = session::get();
+  thread_state& thread = this_thread();
+  // A replay's tensors are nobody's; what it reads beside them was seen the first time.
+  if (!s.on() || thread.within_manager || thread.replay != nullptr) return;
+  const bool worker = at::in_parallel_region();
+  if (worker && replaying::anywhere()) return;
+  if (worker || thread.within_operator) return taken_by_kernel(s, thread, storage);
+  const session::locked one_at_a_time(s.operators);
+  const session::inside lock(s, thread);
+  if (!s.on()) return;
+  translated(s, [&] {
+    s.drain();
+    entry* const e = tensor_table::find(storage);
+    if (e == nullptr || e->at == nullptr) return;
+    s.past().address_taken(e->label);
+    e->untouched ? s.lend(*e) : s.pin(*e, true);
+  });
+}
+
+}  // namespace delta_torch
