@@ -158,12 +158,12 @@ void operator_run::open() {
 
 void operator_run::look_at_arguments() {
   const std::size_t first = stack_.size() - info_.arguments.size();
-  const bool writes = info_.training < 0 ||
+  const bool trains = info_.training < 0 ||
                       !stack_[first + static_cast<std::size_t>(info_.training)].isBool() ||
                       stack_[first + static_cast<std::size_t>(info_.training)].toBool();
   for (std::size_t i = 0; i < info_.arguments.size(); ++i) {
     const c10::IValue& value = stack_[first + i];
-    const bool written = info_.written[i] && writes;
+    const bool written = info_.written[i] && (trains || !info_.running[i]);
     const auto look = [&](const at::Tensor& t, std::int16_t element) {
       if (t.defined()) look_at(t, i, element, written);
     };
@@ -329,9 +329,10 @@ void operator_run::remember_state() {
   r.numbers.assign(w_.numbers.begin(), w_.numbers.end());
   for (const touched& t : w_.storages) r.storages.push_back(t.role);
   if (!info_.random) return;
-  auto generator = session_.device().generator();
-  const std::lock_guard lock(generator.mutex());
-  r.generator = generator.clone();
+  const auto block = r.random.take(session_.device().generator(), session_);
+  if (block == delta::tensor_id::none) return;
+  r.random_input = static_cast<std::int32_t>(w_.inputs.size());
+  w_.inputs.push_back(block);
 }
 
 void operator_run::close() {

@@ -207,7 +207,8 @@ py::dict stats() {
   put("clean_drops", c.clean_drops), put("bytes_out", c.bytes_out), put("bytes_in", c.bytes_in);
   put("waits", c.waits), put("adopted", own.adopted), put("in_place", own.in_place);
   put("updates", own.updates), put("not_replayable", own.not_replayable);
-  put("replay_copies", own.replay_copies), put("guessed_costs", c.guessed_costs);
+  put("addresses", own.addresses), put("replay_copies", own.replay_copies),
+      put("guessed_costs", c.guessed_costs);
   put("replays_checked", c.replays_checked), put("replays_unchecked", c.replays_unchecked);
   put("live_tensors", now.tensors), put("live_records", now.records);
   return d;

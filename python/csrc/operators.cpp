@@ -114,10 +114,12 @@ operator_info operator_table::made(const c10::OperatorHandle& op) {
   info.resizes = among(info.name, that_resize);
   info.undefined = among(info.name, without_contents);
   info.statistics = among(info.name, with_statistics);
+  info.running.resize(info.written.size());
   for (std::size_t i = 0; info.statistics && i < schema.arguments().size(); ++i) {
     const std::string& argument = schema.arguments()[i].name();
     // native_batch_norm's schema does not say that it writes them.
-    if (argument == "running_mean" || argument == "running_var") info.written[i] = true;
+    if (argument == "running_mean" || argument == "running_var")
+      info.written[i] = info.running[i] = true;
     if (argument == "training" || argument == "train") info.training = static_cast<int>(i);
   }
   return info;

@@ -18,12 +18,13 @@ enum class argument_kind : std::uint8_t { none, tensor, tensors, optional_tensor
 struct operator_info {
   std::vector<argument_kind> arguments;
   std::vector<bool> written;  ///< by argument
+  std::vector<bool> running;  ///< by argument: written in training only, as running statistics are
   std::size_t returns = 0;
   bool random = false;      ///< may draw from the default generator
   bool resizes = false;     ///< may give its argument another storage
   bool undefined = false;   ///< makes tensors without writing them
   bool statistics = false;  ///< writes running statistics, on which its outputs do not depend
-  int training = -1;        ///< the argument that says whether it does; -1: it always does
+  int training = -1;        ///< the argument that says whether it trains; -1: it always does
   bool opaque = false;      ///< tensors may hide within an argument: not replayed
   std::string name;
   std::vector<const char*> labels;  ///< by module; null: not made yet
@@ -35,9 +36,10 @@ struct operator_info {
 
 /// Operators that are made of others, and read the memory of their tensors by themselves: mostly
 /// lengths, batch sizes or places. tests/test_operators.py finds those that are missing.
-inline constexpr std::array<std::array<const char*, 2>, 9> reading_operators{
+inline constexpr std::array<std::array<const char*, 2>, 10> reading_operators{
     {{"aten::_pad_packed_sequence", ""},
      {"aten::max_pool1d", ""},
+     {"aten::kron", "out"},
      {"aten::_pack_padded_sequence_backward", ""},
      {"aten::lstm", "data"},
      {"aten::gru", "data"},

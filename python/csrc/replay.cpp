@@ -47,13 +47,15 @@ class as_it_was {
         threads_(at::get_num_threads()) {
     set(o.grad_mode, o.inference_mode);
     if (o.threads != threads_) at::set_num_threads(o.threads);
-    if (!o.generator.defined()) return;
+    if (!o.random.is_taken()) return;
     target& device = session::get().device();
     const replaying aside(device, c, {});  // the copies are not the operator's
     generator_ = device.generator();
     const std::lock_guard lock(generator_.mutex());
     now_ = generator_.get_state();
-    generator_.set_state(o.generator.get_state());
+    o.random.put(generator_, o.random_input == storage_role::none
+                                 ? nullptr
+                                 : c.in(static_cast<std::size_t>(o.random_input)));
   }
   ~as_it_was() {
     if (now_.defined()) {
@@ -191,7 +193,8 @@ void recorded_operator::run(delta::call& c) {
 }
 
 void recorded_operator::clear() {
-  generator = {};
+  random = {};
+  random_input = storage_role::none;
   stack.clear();
   arguments.clear();
   numbers.clear();

@@ -2,7 +2,6 @@
 // and the state of the thread that its bits depend on.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -16,6 +15,7 @@
 
 #include "arguments.hpp"
 #include "delta/kernel.hpp"
+#include "random_state.hpp"
 #include "replaying.hpp"
 
 namespace delta_torch {
@@ -41,9 +41,10 @@ struct recorded_operator {
   c10::DispatchKeySet included, excluded;  ///< the thread's
   bool grad_mode = false, inference_mode = false, undefined = false, cleared = false;
   int threads = 0;
-  signature which;                 ///< what it costs is remembered by that
-  at::Generator generator;         ///< as it was, of an operator that may draw; else undefined
-  std::vector<c10::IValue> stack;  ///< tensors are left out
+  signature which;                                 ///< what it costs is remembered by that
+  random_state random;                             ///< of an operator that may draw
+  std::int32_t random_input = storage_role::none;  ///< its place among the inputs
+  std::vector<c10::IValue> stack;                  ///< tensors are left out
   std::vector<argument> arguments;
   std::vector<std::int64_t> numbers;  ///< sizes, then strides, of each argument in turn
   std::vector<storage_role> storages;

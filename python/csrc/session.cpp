@@ -89,6 +89,7 @@ void session::start(const run_options& o) {
   manager_ = std::move(manager);
   checks_replays_ = o.check_replays;
   taken = {};
+  random = {};
   record_.start(*memory_, o.budget);
   device.limit(memory_->capacity(), {});
   ++number_;

@@ -18,6 +18,7 @@
 #include "delta/error.hpp"
 #include "host_memory.hpp"
 #include "managed_memory.hpp"
+#include "random_state.hpp"
 #include "record.hpp"
 #include "target.hpp"
 #include "tensors.hpp"
@@ -142,6 +143,7 @@ class session {
     bool hidden = false;  ///< its kernel has used a tensor that is none of its arguments
   };
   scratch taken;
+  random_block random;
   /// While the manager allocates what the program itself asks for, outside operators; under
   /// `state`.
   bool taking_outside = false;

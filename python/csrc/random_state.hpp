@@ -1,0 +1,52 @@
+// delta_torch: where a generator of random numbers stood before an operator drew from it, so that a
+// replay draws the same.
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "delta/units.hpp"
+
+namespace delta_torch {
+
+class session;
+
+/// The CPU's generator (a Mersenne twister) makes its numbers in blocks of 624, of 2,496 bytes.
+/// Operators that draw from one block share it: it is a tensor of the run's, which counts in the
+/// budget, may leave, and is one more input of each of them. Beside it an operator remembers only
+/// its place in the block. Of any other generator it keeps a clone, which is a seed and an offset.
+class random_state {
+ public:
+  static constexpr std::size_t block_words = 624, block_bytes = block_words * 4;
+
+  /// As `g` is now. Gives the tensor of its block; `none` where it has none. Under the session's
+  /// locks, while no operator is open; makes room as any tensor does.
+  [[nodiscard]] delta::tensor_id take(at::Generator g, session&);
+  /// Puts `g` back there, under its lock. `block`: the address of the tensor's bytes; null where
+  /// there is none.
+  void put(const at::Generator& g, const std::byte* block) const;
+  /// Was one taken?
+  [[nodiscard]] bool is_taken() const noexcept { return taken_; }
+
+ private:
+  bool taken_ = false;
+  at::Generator clone_;  // of one that has no blocks
+  std::uint64_t seed_ = 0;
+  int left_ = 0;
+  bool seeded_ = false;
+  std::uint32_t next_ = 0;
+  std::optional<float> normal_;  // the second one of a pair
+  std::optional<double> double_normal_;
+};
+
+/// The block that was drawn from last, and its tensor. Under the session's locks.
+struct random_block {
+  delta::tensor_id tensor = delta::tensor_id::none;
+  std::array<std::uint32_t, random_state::block_words> words{};
+};
+
+}  // namespace delta_torch
