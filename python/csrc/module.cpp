@@ -182,6 +182,15 @@ void stay(py::handle object, bool exposed) {
   });
 }
 
+void name_tensor(py::handle tensor, const std::string& name, bool parameter) {
+  const auto t = tensor.cast<at::Tensor>();
+  c10::StorageImpl* const storage = t.defined() ? storage_of(t) : nullptr;
+  if (storage == nullptr) return;
+  session& s = session::get();
+  const session::inside lock(s);
+  if (s.on()) s.name(*storage, {name, parameter ? "parameter" : "buffer"});
+}
+
 py::dict stats() {
   session& s = session::get();
   const session::inside lock(s);
@@ -207,6 +216,7 @@ py::dict stats() {
   put("replay_copies", own.replay_copies), put("guessed_costs", c.guessed_costs);
   put("replays_checked", c.replays_checked), put("replays_unchecked", c.replays_unchecked);
   put("live_tensors", now.tensors), put("live_records", now.records);
+  put("unmanaged_peak", own.unmanaged_peak);
   return d;
 }
 
@@ -267,8 +277,10 @@ py::object last_error() {
   py::list holders;
   for (std::size_t i = 0; i < r.holders; ++i) {
     py::dict h;
-    h["label"] = f->labels[i], h["bytes"] = r.biggest[i].size.count;
-    h["why"] = delta::name(r.biggest[i].why);
+    const delta::obstacle why = r.biggest[i].why;
+    h["label"] = f->names[i].name, h["role"] = f->names[i].role;
+    h["bytes"] = r.biggest[i].size.count;
+    h["why"] = why == delta::obstacle::host_full ? f->host_full : delta::name(why);
     holders.append(h);
   }
   d["holders"] = holders;
@@ -326,6 +338,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
             s.set_budget(size);
           });
         }));
+  m.def("hold_share", wrapped([](double share, std::size_t peak) {
+          between_operators([&](session& s) {
+            need_run(s);
+            s.hold_share(share, peak);
+          });
+        }),
+        py::arg("share"), py::arg("peak") = 0);
+  m.def("name_tensor", wrapped(name_tensor));
   m.def("name_module", wrapped([](const std::string& name) {
           session& s = session::get();
           const session::inside lock(s);

@@ -53,9 +53,14 @@ void record::replayed(std::uint32_t module, std::int64_t took) {
   modules_[module].recompute_ns += took;
 }
 
-void record::failed(std::string message, const delta::memory_report& r, bool thrashes) {
-  failure_ = {thrashes ? "thrash" : "budget_exceeded", std::move(message), r, r.operation, {}};
-  for (std::size_t i = 0; i < r.holders; ++i) failure_.labels.emplace_back(r.biggest[i].label);
+void record::failed(std::string message, const delta::memory_report& r, bool thrashes,
+                    std::vector<tensor_name> holders, std::string host_full) {
+  failure_ = {thrashes ? "thrash" : "budget_exceeded",
+              std::move(message),
+              r,
+              r.operation,
+              std::move(holders),
+              std::move(host_full)};
 }
 
 void record::look(const managed_memory& memory, const delta::counters& counts,
