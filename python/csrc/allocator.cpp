@@ -26,8 +26,8 @@ class budgeted_allocator final : public at::Allocator {
     at::DataPtr made = take(s, size);
     if (made.get() == nullptr)
       throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
-                                  "delta: the system has no memory for " + std::to_string(size) +
-                                      " bytes more, of whatever budget");
+                                  out_of_memory("the system has none for " + std::to_string(size) +
+                                                " bytes more, of whatever budget"));
     return made;
   }
   void copy_data(void* to, const void* from, std::size_t size) const override {

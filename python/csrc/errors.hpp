@@ -12,6 +12,28 @@
 
 namespace delta_torch {
 
+/// The text of a torch.OutOfMemoryError: it begins so that programs which try smaller batches know
+/// it (accelerate by " out of memory.", Lightning by PyTorch's words for a device).
+[[nodiscard]] std::string out_of_memory(const std::string& sentence);
+
+/// Memory that was short outside of an operator of the program.
+class no_room final : public delta::budget_exceeded {
+ public:
+  /// `what` needed it.
+  no_room(const delta::memory_report&, const std::string& what) noexcept;
+};
+
+/// A budget that is less than what can't leave.
+class budget_too_small final : public delta::budget_exceeded {
+ public:
+  /// `share`: of the measured peak (bytes) that the budget is; 0: it is none.
+  budget_too_small(const delta::memory_report&, double share, std::size_t peak) noexcept;
+};
+
+/// Records the failure and throws c10::OutOfMemoryError. `addition`: what is said behind it.
+[[noreturn]] void throw_out_of_memory(session&, const delta::budget_exceeded&,
+                                      const char* addition);
+
 /// Calls `f` under the session's lock `state`; what delta throws becomes PyTorch's. `addition`:
 /// what is to be said behind it where memory is short.
 template <class F>
@@ -19,9 +41,7 @@ decltype(auto) translated(session& s, F&& f, const char* addition = "") {
   try {
     return std::forward<F>(f)();
   } catch (const delta::budget_exceeded& e) {
-    const std::string message = std::string(e.what()) + addition;
-    s.past().failed(message, e.report, dynamic_cast<const delta::thrash*>(&e) != nullptr);
-    throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "delta: " + message);
+    throw_out_of_memory(s, e, addition);
   } catch (const delta::error& e) {
     throw c10::Error({__func__, __FILE__, __LINE__}, std::string("delta: ") + e.what());
   }

@@ -88,10 +88,10 @@ void start(const std::string& policy, std::int64_t budget, std::int64_t host, bo
 void stop() {
   manage_thread(false);
   remove_allocator();
-  const std::size_t lost = between_operators([](session& s) { return s.stop(); });
-  if (lost > 0)
-    throw std::runtime_error("delta: the bytes of " + std::to_string(lost) +
-                             " tensors could not be brought back: the system has no memory");
+  const auto lost = between_operators([](session& s) { return s.stop(); });
+  if (lost.count > 0)
+    throw std::runtime_error("delta: the bytes of " + std::to_string(lost.count) +
+                             " tensors could not be brought back: " + lost.why);
 }
 
 // The dense storages of a tensor, or of a storage itself.
@@ -185,6 +185,15 @@ void stay(py::handle object, bool exposed) {
   });
 }
 
+void name_tensor(py::handle tensor, const std::string& name, bool parameter) {
+  const auto t = tensor.cast<at::Tensor>();
+  c10::StorageImpl* const storage = t.defined() ? storage_of(t) : nullptr;
+  if (storage == nullptr) return;
+  session& s = session::get();
+  const session::inside lock(s);
+  if (s.on()) s.name(*storage, {name, parameter ? "parameter" : "buffer"});
+}
+
 py::dict stats() {
   session& s = session::get();
   const session::inside lock(s);
@@ -211,6 +220,7 @@ py::dict stats() {
       put("guessed_costs", c.guessed_costs);
   put("replays_checked", c.replays_checked), put("replays_unchecked", c.replays_unchecked);
   put("live_tensors", now.tensors), put("live_records", now.records);
+  put("unmanaged_peak", own.unmanaged_peak);
   return d;
 }
 
@@ -221,6 +231,14 @@ py::list samples() {
   for (const sample& x : s.past().samples())
     all.append(py::make_tuple(x.time, x.used, x.host_used, x.evictions, x.offloads, x.reloads,
                               x.recomputes));
+  return all;
+}
+
+py::list addresses() {
+  session& s = session::get();
+  const session::inside lock(s);
+  py::list all;
+  for (const address_count& a : s.past().addresses()) all.append(py::make_tuple(a.label, a.times));
   return all;
 }
 
@@ -271,8 +289,10 @@ py::object last_error() {
   py::list holders;
   for (std::size_t i = 0; i < r.holders; ++i) {
     py::dict h;
-    h["label"] = f->labels[i], h["bytes"] = r.biggest[i].size.count;
-    h["why"] = delta::name(r.biggest[i].why);
+    const delta::obstacle why = r.biggest[i].why;
+    h["label"] = f->names[i].name, h["role"] = f->names[i].role;
+    h["bytes"] = r.biggest[i].size.count;
+    h["why"] = why == delta::obstacle::host_full ? f->host_full : delta::name(why);
     holders.append(h);
   }
   d["holders"] = holders;
@@ -330,6 +350,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
             s.set_budget(size);
           });
         }));
+  m.def("hold_share", wrapped([](double share, std::size_t peak) {
+          between_operators([&](session& s) {
+            need_run(s);
+            s.hold_share(share, peak);
+          });
+        }),
+        py::arg("share"), py::arg("peak") = 0);
+  m.def("name_tensor", wrapped(name_tensor));
   m.def("name_module", wrapped([](const std::string& name) {
           session& s = session::get();
           const session::inside lock(s);
@@ -346,6 +374,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("stats", wrapped(stats));
   m.def("samples", wrapped(samples));
   m.def("modules", wrapped(modules));
+  m.def("addresses", wrapped(addresses));
   m.def("last_error", wrapped(last_error));
   m.def("reset_peak", wrapped([] {
           session& s = session::get();

@@ -15,6 +15,7 @@ void record::start(const managed_memory& memory, std::size_t budget) {
     m.name = std::move(name);
   }
   samples_.clear();
+  addresses_.clear();
   failure_ = {};
   own = {};
   last = {};
@@ -54,13 +55,22 @@ void record::replayed(std::uint32_t module, std::int64_t took) {
 }
 
 void record::address_taken(const char* label) {
+  const auto known = std::ranges::find(addresses_, label, &address_count::label);
+  if (known != addresses_.end())
+    ++known->times;
+  else if (addresses_.size() < most_labels)
+    addresses_.push_back({label, 1});
   ++own.addresses;
-  (void)label;
 }
 
-void record::failed(std::string message, const delta::memory_report& r, bool thrashes) {
-  failure_ = {thrashes ? "thrash" : "budget_exceeded", std::move(message), r, r.operation, {}};
-  for (std::size_t i = 0; i < r.holders; ++i) failure_.labels.emplace_back(r.biggest[i].label);
+void record::failed(std::string message, const delta::memory_report& r, bool thrashes,
+                    std::vector<tensor_name> holders, std::string host_full) {
+  failure_ = {thrashes ? "thrash" : "budget_exceeded",
+              std::move(message),
+              r,
+              r.operation,
+              std::move(holders),
+              std::move(host_full)};
 }
 
 void record::look(const managed_memory& memory, const delta::counters& counts,

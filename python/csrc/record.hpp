@@ -29,12 +29,25 @@ struct sample {
   std::uint64_t used = 0, host_used = 0, evictions = 0, offloads = 0, reloads = 0, recomputes = 0;
 };
 
+/// What the program calls a tensor, "1.weight", and what it is: "parameter", "buffer" or "".
+struct tensor_name {
+  std::string name;
+  const char* role = "";
+};
+
+/// How often the address of a tensor with that label was taken past PyTorch's dispatcher.
+struct address_count {
+  const char* label;  ///< lives for ever
+  std::uint64_t times;
+};
+
 /// Memory that was short, as the error said.
 struct failure {
   std::string kind, message;
   delta::memory_report report;
   std::string operation;
-  std::vector<std::string> labels;  ///< of the holders: the report's own may be gone
+  std::vector<tensor_name> names;  ///< of the holders: the report's labels may be gone
+  std::string host_full;           ///< why those stay that would go to the host
 };
 
 /// Under the session's lock `state`.
@@ -52,9 +65,10 @@ class record {
   void moved(const entry&, bool here);
   void forgotten(const entry&);
   void replayed(std::uint32_t module, std::int64_t took);
-  /// Somebody has taken the address of a tensor that this operator has made.
+  /// Somebody has taken the address of a tensor that this operator has made. O(labels).
   void address_taken(const char* label);
-  void failed(std::string message, const delta::memory_report&, bool thrashes);
+  void failed(std::string message, const delta::memory_report&, bool thrashes,
+              std::vector<tensor_name> holders, std::string host_full);
   /// After an operator, or an allocation: O(1), seldom O(modules).
   void look(const managed_memory& memory, const delta::counters& counts, bool operator_ended);
   /// The peak by module begins anew.
@@ -65,6 +79,7 @@ class record {
 
   [[nodiscard]] const std::vector<module_record>& modules() const noexcept { return modules_; }
   [[nodiscard]] const std::vector<sample>& samples() const noexcept { return samples_; }
+  [[nodiscard]] const std::vector<address_count>& addresses() const noexcept { return addresses_; }
   [[nodiscard]] const failure* last_failure() const noexcept {
     return failure_.kind.empty() ? nullptr : &failure_;
   }
@@ -72,6 +87,9 @@ class record {
   struct counts_here {
     std::uint64_t steps = 0, adopted = 0, in_place = 0, updates = 0, not_replayable = 0,
                   replay_copies = 0, addresses = 0;
+    /// What the program takes at most without a budget (bytes), where that is one's measure; else
+    /// 0.
+    std::uint64_t unmanaged_peak = 0;
   } own;
   /// As they were when the run ended.
   struct totals {
@@ -81,11 +99,12 @@ class record {
   } last;
 
  private:
-  static constexpr std::size_t most_samples = 4096;
+  static constexpr std::size_t most_samples = 4096, most_labels = 64;
 
   std::vector<module_record> modules_;
   std::vector<sample> samples_;
   failure failure_;
+  std::vector<address_count> addresses_;
   std::uint64_t since_sample_ = 0, stride_ = 1, skipped_ = 0, by_module_at_ = 0;
   delta::nanoseconds began_{};
 };

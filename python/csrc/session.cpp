@@ -5,6 +5,7 @@
 #include <Python.h>
 
 #include <algorithm>
+#include <exception>
 #include <fstream>
 #include <span>
 #include <stdexcept>
@@ -12,6 +13,7 @@
 
 #include "delta/engine/engine.hpp"
 #include "delta/timeline.hpp"
+#include "errors.hpp"
 #include "own_policies.hpp"
 #include "program_streams.hpp"
 #include "replaying.hpp"
@@ -90,21 +92,23 @@ void session::start(const run_options& o) {
   checks_replays_ = o.check_replays;
   taken = {};
   random = {};
+  own_peak_ = 0;
+  share_ = 0;
   record_.start(*memory_, o.budget);
   device.limit(memory_->capacity(), {});
   ++number_;
   on_.store(true, std::memory_order_release);
 }
 
-std::size_t session::stop() {
-  if (!on()) return 0;
+session::lost_tensors session::stop() {
+  if (!on()) return {};
   let_all_go();
   drain();
   record_.stop(*memory_, manager_->counts(), manager_->live_tensors(), manager_->live_records());
   // Before tensors come back, which takes more than the run did.
   memory_->set_capacity(delta::bytes{no_limit});
   device_->unlimit();
-  std::size_t lost = 0;
+  lost_tensors lost;
   // Tensor by tensor: each leaves the budget before the next one comes back.
   for (std::size_t i = 0; i < tensors_.by_id().size(); ++i) {
     entry* const e = tensors_.by_id()[i];
@@ -112,10 +116,10 @@ std::size_t session::stop() {
     const auto id = e->id;
     try {
       const auto here = manager_->acquire(id);
-    } catch (const std::exception&) {
+    } catch (const std::exception& error) {
       // Of a manager that is unusable, as a policy has thrown, what is here is saved all the same.
       if (e->at == nullptr) {
-        ++lost;
+        if (lost.count++ == 0) lost.why = error.what();
         tensors_.name(*e, delta::tensor_id::none);
         continue;
       }
@@ -132,6 +136,8 @@ std::size_t session::stop() {
     manager_->give_back(leave(h));
   }
   on_.store(false, std::memory_order_release);
+  drain();  // what other threads have freed meanwhile
+  names_.clear();
   manager_.reset();
   told_.reset();
   memory_.reset();
@@ -160,18 +166,78 @@ void session::end_of_step() {
 }
 
 void session::set_budget(std::size_t size) {
+  share_ = 0;
+  lower_budget(size, 0);
+}
+
+void session::hold_share(double share, std::size_t peak) {
+  share_ = share;
+  std::uint64_t& unmanaged = record_.own.unmanaged_peak;
+  if (peak == 0) {
+    unmanaged = memory_->peak().count;
+  } else {
+    unmanaged = peak;
+    own_peak_ = std::max(own_peak_, peak);
+  }
+  lower_budget(static_cast<std::size_t>(share * static_cast<double>(unmanaged)), share);
+}
+
+void session::lower_budget(std::size_t size, double share) {
   let_all_go();
   drain();
   const delta::bytes budget{size};
-  // First to what is in use, so that no error speaks of a limit that was none.
+  // First to what is in use, so that the manager makes room for what is above the budget alone.
   memory_->set_capacity(memory_->rounded(std::max(memory_->used(), budget)));
   const auto lacking = delta::saturating_sub(memory_->used(), budget);
-  if (lacking.count > 0) manager_->make_room(lacking);
+  std::exception_ptr failed;
+  if (lacking.count > 0) try {
+      manager_->make_room(lacking);
+    } catch (const delta::budget_exceeded& e) {
+      delta::memory_report r = e.report;
+      r.capacity = budget;
+      r.operation = "(the budget)";
+      failed = std::make_exception_ptr(budget_too_small(r, share, record_.own.unmanaged_peak));
+    }
   memory_->set_capacity(budget);
   device_->limit(budget, memory_->used());
   record_.last.budget = size;
   memory_->reset_peak();
   record_.reset_peak();
+  if (failed) std::rethrow_exception(failed);
+}
+
+// The program is about to refer to so many bytes more than now.
+void session::take_note_of(std::size_t more) {
+  const std::size_t own = tensors_.bytes() + counted_bytes_ + more;
+  if (own <= own_peak_) return;
+  const std::size_t grown = own - std::exchange(own_peak_, own);
+  if (share_ <= 0) return;
+  // More than when it was measured: a larger batch, an evaluation.
+  std::uint64_t& unmanaged = record_.own.unmanaged_peak;
+  unmanaged += grown;
+  const delta::bytes budget{static_cast<std::uint64_t>(share_ * static_cast<double>(unmanaged))};
+  if (budget <= memory_->capacity()) return;
+  memory_->set_capacity(budget);
+  device_->limit(budget, memory_->used());
+  record_.last.budget = budget.count;
+}
+
+void session::name(c10::StorageImpl& storage, tensor_name name) {
+  if (names_.size() >= names_at_most_) {
+    std::erase_if(names_, [](const auto& n) { return n.second.storage.expired(); });
+    names_at_most_ = std::max<std::size_t>(1024, 2 * names_.size());
+  }
+  named_storage known{c10::weak_intrusive_ptr<c10::StorageImpl>(
+                          c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage)),
+                      std::move(name)};
+  names_.try_emplace(&storage, std::move(known));  // of tied weights the first
+}
+
+tensor_name session::name_of(delta::tensor_id t) const {
+  const entry* const e = tensors_.of(t);
+  if (e == nullptr) return {};
+  const auto at = names_.find(e->storage._unsafe_get_target());
+  return at != names_.end() ? at->second.name : tensor_name{};
 }
 
 // Whose bytes a DataPtr's are that is not ours.
@@ -207,7 +273,17 @@ entry* session::adopt(c10::StorageImpl* storage, const char* label) {
     // Nobody has told what the program did with it, perhaps since an operator that was open.
     memory_->settle(block);
   } else {
-    manager_->make_room(size);
+    take_note_of(memory_->rounded(size).count);
+    try {
+      manager_->make_room(size);
+    } catch (const delta::budget_exceeded& e) {
+      delta::memory_report r = e.report;
+      r.operation = "(a tensor of before the run)";
+      const auto named = names_.find(storage);
+      throw no_room(r, named != names_.end() ? "'" + named->second.name.name + "', a " +
+                                                   named->second.name.role + " of before the run,"
+                                             : "a tensor of before the run");
+    }
     outside = std::make_unique<at::DataPtr>();
     auto adopted = memory_->adopt(at, size, &let_go_of_outside, outside.get());
     if (!adopted) throw std::bad_alloc();
@@ -279,7 +355,7 @@ void session::pin(entry& e, bool exposed) {
 void session::drain() {
   for (header* h = late_.exchange(nullptr); h != nullptr;) {
     header* const next = h->waiting;
-    give_back(*h);
+    settle_late(*h);
     h = next;
   }
   for (entry* e = tensors_.dead(); e != nullptr;) {
@@ -302,10 +378,20 @@ void session::drain() {
   }
 }
 
+// What was counted when another thread freed it may be the program's alone by now: the run has
+// ended meanwhile.
+void session::settle_late(header& h) {
+  if (h.block)
+    give_back(h);
+  else
+    device_->free(h);
+}
+
 header& session::take(std::size_t size) {
   const delta::bytes counted = memory_->rounded(delta::bytes{size});
   if (counted > delta::saturating_sub(memory_->capacity(), memory_->used())) drain();
   // On an accelerator no thread but the operator's own allocates for its kernel.
+  take_note_of(counted.count);
   const bool outside =
       taken.operation == 0 || (!device_->device().is_cpu() && !this_thread().within_operator);
   delta::block block;
@@ -314,7 +400,14 @@ header& session::take(std::size_t size) {
       bool& on;
       ~mark() { on = false; }
     } marked{taking_outside = outside};
-    block = manager_->take_block(delta::bytes{size});
+    try {
+      block = manager_->take_block(delta::bytes{size});
+    } catch (const delta::budget_exceeded& e) {
+      if (taken.operation != 0) throw;
+      delta::memory_report r = e.report;
+      r.operation = "(outside of operators)";
+      throw no_room(r, "memory that is taken outside of operators");
+    }
   }
   // Within an operator's kernel the manager orders what is written there.
   if (outside) memory_->settle(block);
@@ -325,6 +418,7 @@ header& session::take(std::size_t size) {
   h.next = &counted_;
   h.previous = counted_.previous;
   h.previous->next = counted_.previous = &h;
+  counted_bytes_ += counted.count;
   if (!outside)
     taken.most = std::max(taken.most, taken.now += static_cast<std::int64_t>(counted.count));
   record_.look(*memory_, manager_->counts(), false);
@@ -335,6 +429,7 @@ delta::block session::leave(header& h) noexcept {
   h.previous->next = h.next;
   h.next->previous = h.previous;
   h.next = h.previous = nullptr;
+  counted_bytes_ -= memory_->rounded(delta::bytes{h.size}).count;
   return std::move(h.block);
 }
 
@@ -357,7 +452,7 @@ void session::release(target& of, header& h) noexcept {
   if (!h.block || s.forked()) return of.free(h);
   // The lock may be this thread's, or a manager's who waits for this thread.
   if (!inside::here() && s.state.try_lock()) {
-    s.give_back(h);
+    s.settle_late(h);
     s.state.unlock();
     return;
   }

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "delta/engine/manager_interface.hpp"
@@ -97,12 +98,22 @@ class session {
 
   /// Throws unknown_policy, std::runtime_error.
   void start(const run_options&);
-  /// Everything comes back and is plain memory again. Gives how many tensors are lost, as there
-  /// was no memory for them; 0 but on a machine that is full.
-  std::size_t stop();
+  /// Tensors whose bytes could not be brought back, and why the first one's could not.
+  struct lost_tensors {
+    std::size_t count = 0;
+    std::string why;
+  };
+  /// Everything comes back and is plain memory again. Gives what is lost: nothing but where the
+  /// machine has no memory, or a policy or an operator that runs again has failed.
+  lost_tensors stop();
   void end_of_step();
-  /// Another budget, in bytes; makes room first.
+  /// Another budget, in bytes; makes room first. Where there is none it holds all the same, and
+  /// budget_too_small is thrown.
   void set_budget(std::size_t);
+  /// The budget is this share of what the program takes at most without one, now and whenever that
+  /// grows: of `peak` bytes, or, by 0, of what the run took until now, without a limit. Throws as
+  /// set_budget.
+  void hold_share(double share, std::size_t peak);
   /// The tensor of a storage; it becomes one where it is none. Null for a storage without bytes.
   entry* adopt(c10::StorageImpl*, const char* label);
   /// Its bytes are here now, and stay for the step; and they may leave again. O(1), O(held).
@@ -120,6 +131,10 @@ class session {
   [[nodiscard]] managed_memory& memory() noexcept { return *memory_; }
   [[nodiscard]] tensor_table& tensors() noexcept { return tensors_; }
   [[nodiscard]] record& past() noexcept { return record_; }
+  /// The program's name of a storage, for errors, while both it and the run last. O(1).
+  void name(c10::StorageImpl&, tensor_name);
+  /// That of a tensor; empty where there is none. O(1).
+  [[nodiscard]] tensor_name name_of(delta::tensor_id) const;
   /// What other threads could not give back at once.
   void drain();
   /// Bytes that count, for a kernel or a tensor to be; makes room.
@@ -160,6 +175,9 @@ class session {
   std::unique_ptr<delta::manager_interface> manager_;
   void let_all_go();
   void sever(entry&);
+  void lower_budget(std::size_t, double share);
+  void take_note_of(std::size_t more);
+  void settle_late(header&);
 
   struct held_tensor {
     delta::tensor_id id;
@@ -169,6 +187,16 @@ class session {
   tensor_table tensors_;
   record record_;
   header counted_;  // a ring of what counts and is no tensor's
+  // What the program refers to, beside its tensors, and with them at most: it takes that much
+  // without a budget.
+  std::size_t counted_bytes_ = 0, own_peak_ = 0;
+  double share_ = 0;  // of the unmanaged peak, that the budget is; 0: it is no share
+  struct named_storage {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // so that its address stays its own
+    tensor_name name;
+  };
+  std::unordered_map<const c10::StorageImpl*, named_storage> names_;
+  std::size_t names_at_most_ = 0;  // before those of dead storages go
   static std::atomic<header*> late_;
 };
 

@@ -187,7 +187,10 @@ void device_streams::expect(signature which) {
   if (which.hash == 0) return;
   const auto at =
       works_.size() < most_works ? works_.try_emplace(which.hash).first : works_.find(which.hash);
-  if (at == works_.end()) return;
+  if (at == works_.end()) {
+    expected_ = &unlisted_;
+    return;
+  }
   work& w = at->second;
   expected_ = &w;
   if (w.skip > 0) {

@@ -154,10 +154,11 @@ class device_streams {
   clock::time_point made_ = clock::now();
   std::array<lane, delta::engine_count> lanes_;
   std::vector<c10::Event> idle_;
-  std::unordered_map<std::uint64_t, work> works_;                     // addresses hold
+  std::unordered_map<std::uint64_t, work> works_;  // addresses hold
+  const work unlisted_;  // of operators beyond the most that are remembered: never measured
   std::vector<const work*> recent_ = std::vector<const work*>(kept);  // by point of compute
   std::deque<sample> samples_;
-  work* expected_ = nullptr;
+  const work* expected_ = nullptr;
   sample open_;
   delta::nanoseconds waited_{};
 };

@@ -30,6 +30,7 @@ entry& tensor_table::add(c10::StorageImpl* storage, std::size_t size) {
   e->storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
       c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
   e->size = size;
+  bytes_ += size;
   return *e;
 }
 
@@ -90,6 +91,7 @@ void tensor_table::forget(entry& e) {
   name(e, delta::tensor_id::none);
   e.storage.reset();
   e.at = nullptr;
+  bytes_ -= std::exchange(e.size, 0);
   e.outside = nullptr;
   e.label = "";
   e.module = 0;

@@ -62,6 +62,8 @@ class tensor_table {
   [[nodiscard]] entry* dead() noexcept { return dead_.exchange(nullptr); }
   /// The entry of a manager's tensor; null: there is none.
   [[nodiscard]] entry* of(delta::tensor_id) const noexcept;
+  /// Of all of them together, wherever they are: what the program refers to. In bytes.
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// All of them by the manager's names; null between them.
   [[nodiscard]] const std::vector<entry*>& by_id() const noexcept { return by_id_; }
   /// A tensor's bytes came (true) or went: told under the lock.
@@ -74,6 +76,7 @@ class tensor_table {
   std::deque<entry> entries_;  // addresses hold
   entry* spare_ = nullptr;
   std::vector<entry*> by_id_;
+  std::size_t bytes_ = 0;
   static std::atomic<entry*> dead_;
 };
 

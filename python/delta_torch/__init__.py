@@ -19,7 +19,7 @@ from .modules import keep
 from .own_policy import PolicyError, compile_policy
 from .planning import Machine, Plan, Recording, machines, plan, record
 from .report import Report
-from .run import Run, budget, pin, policies, step
+from .run import Run, budget, pin, policies, step, stop
 from .smallest_budget import FoundBudget, NoBudgetFound, find_budget
 from .threads import attach
 
@@ -45,4 +45,5 @@ __all__ = [
     "policies",
     "record",
     "step",
+    "stop",
 ]

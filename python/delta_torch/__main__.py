@@ -80,7 +80,11 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("--size", type=int, default=224, help="of images, in pixels")
     command.add_argument("--tokens", type=int, default=512, help="of texts")
     command.add_argument(
-        "--config", nargs="+", default=[], metavar="KEY=N", help="of transformers' configuration"
+        "--config",
+        nargs="+",
+        default=[],
+        metavar="KEY=N",
+        help="of transformers' configuration; an unknown key is refused, with those that there are",
     )
     command.add_argument(
         "--nonzero", type=float, metavar="SHARE", help="of masks, where shapes depend on them"

@@ -1,5 +1,9 @@
 """Names for what a run reports, by the modules that are called, and modules whose results stay.
 
+Parameters and buffers have the names that the first module which was called, and has any, gives them:
+"layer1.0.conv1.weight". Where a program calls several modules, those of the others begin with that
+module's name.
+
 Every call of an nn.Module is seen by a function around `nn.Module.__call__`: PyTorch's global hooks take
 nearly three times as long, as each call then looks for all kinds of hooks. A module's name is its path in the first
 module that was called, "ResNet.layer1.0.conv1". In the backward pass operators have no module.
@@ -68,6 +72,7 @@ class ModuleNames:
         self._known: dict[int, _Known] = {}  # by the module's id; its entry dies with the module
         # The living modules of a class that were called first, "ResNet" and "ResNet#2".
         self._roots: dict[str, list[weakref.ref[torch.nn.Module]]] = {}
+        self._named = ""  # the one of these whose tensors have their names alone
         self._calls = _Calls()
         self._patches = Patches()
 
@@ -128,14 +133,27 @@ class ModuleNames:
     def _meet(self, module: torch.nn.Module) -> _Known:
         stack = self._calls.stack
         if stack:
-            self._name(module, self._name_within(module, stack[-1]))
+            root = self._name_within(module, stack[-1])
+            self._name(module, root)
         else:
             root = self._name_of_root(module)
             for path, part in module.named_modules():
                 path = path.removeprefix("_orig_mod").removeprefix(".")  # by torch.compile
                 self._name(part, f"{root}.{path}" if path else root)
+        self._name_tensors(module, root)
         self._first_call(module)
         return self._known[id(module)]
+
+    def _name_tensors(self, module: torch.nn.Module, name: str) -> None:
+        parameters, buffers = list(module.named_parameters()), list(module.named_buffers())
+        root, _, path = name.partition(".")
+        if not self._named and parameters:
+            self._named = root
+        before = path if root == self._named else name
+        for tensors, are_parameters in ((parameters, True), (buffers, False)):
+            for own, tensor in tensors:
+                own = own.removeprefix("_orig_mod.")  # by torch.compile
+                _C.name_tensor(tensor, f"{before}.{own}" if before else own, are_parameters)
 
     def _name_of_root(self, module: torch.nn.Module) -> str:
         # A program may make a loss module in every step: the places of the dead are used again.

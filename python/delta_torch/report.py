@@ -48,7 +48,7 @@ class Report:
     policy: str
     budget_bytes: int | None  # None: no limit, or not yet, as the first steps are being measured
     peak_bytes: int  # the most that tensors and kernels took under the budget
-    unmanaged_peak_bytes: int | None  # of the measured steps, where the budget is a share
+    unmanaged_peak_bytes: int | None  # where the budget is a share: as measured, or grown since
     measured_ns: int  # when these were over and the budget held; 0: from the start
     used_bytes: int  # now, or at the end of the run
     host_budget_bytes: int
@@ -56,6 +56,7 @@ class Report:
     host_peak_bytes: int
     seconds: float  # by the clock, from the run's start
     steps: int
+    batches: int  # of these steps, those that ended behind a backward pass, or by hand
     operators: int
     evictions: int  # tensors dropped, to be computed again
     offloads: int  # tensors copied out to the host
@@ -75,6 +76,7 @@ class Report:
     replays_checked: int  # operators computed twice and compared (verify=True)
     live_tensors: int
     live_records: int
+    addresses: tuple[tuple[str, int], ...]  # taken past PyTorch's dispatcher: of whose tensors, how often
     modules: tuple[ModuleUse, ...]
     samples: tuple[Sample, ...]
     error: dict[str, Any] | None  # the last torch.OutOfMemoryError of the run, as Run.error
@@ -120,6 +122,14 @@ class Report:
             f"{self.prefetches:,} ahead of time)",
             f"{self.steps:,} steps, {self.operators:,} operators, {self.seconds:.1f} s",
         ]
+        if self.steps - self.batches > self.steps // 10:
+            lines.append(
+                f"{self.steps:,} steps for {self.batches:,} batches: two optimizers? "
+                'steps="manual" and run.step() end a step where it ends'
+            )
+        if self.addresses:
+            tensors = ", ".join(f"{label} ({times:,})" for label, times in self.addresses[:3])
+            lines.append(f"addresses taken past PyTorch's dispatcher: tensors of {tensors}")
         if self.error is not None:
             lines.append(f"last error: {self.error.get('message', '')}")
         return lines
@@ -150,8 +160,8 @@ def made_report(
     *,
     policy: str,
     host_budget: int,
-    unmanaged_peak: int | None,
     measured_ns: int,
+    steps_alone: int,
     seconds: float,
 ) -> Report:
     """A report of the extension's counts at this moment."""
@@ -161,13 +171,15 @@ def made_report(
         policy=policy,
         budget_bytes=None if budget <= 0 or budget >= _NO_LIMIT else budget,
         peak_bytes=stats["peak"],
-        unmanaged_peak_bytes=unmanaged_peak,
+        unmanaged_peak_bytes=stats["unmanaged_peak"] or None,
         measured_ns=measured_ns,
         used_bytes=stats["used"],
         host_budget_bytes=host_budget,
         host_bytes=stats["host_used"],
         host_peak_bytes=stats["host_peak"],
         seconds=seconds,
+        batches=stats["steps"] - steps_alone,
+        addresses=tuple(_C.addresses()),
         modules=tuple(
             ModuleUse(**{name: m[name] for name in ModuleUse.__dataclass_fields__})
             for m in _C.modules()

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
-import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Literal
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import _C, access, sharing
+from . import _C
+from .active import Active, Settings
 from .calling import refuse_within_a_pass
-from .compiled import Uncompiled
-from .devices import device_of_run, prepare
-from .higher_order import pass_through
-from .modules import ModuleNames
-from .report import Report, made_report
+from .devices import device_of_run
+from .report import Report
 from .sizes import Share, format_bytes, parse_budget, parse_host
 
 # Steps without a limit that are measured where the budget is a share: in the first, optimizers
 # make their state; the second one is as all others.
 MEASURED_STEPS = 2
-_NO_LIMIT = -1
 
-_lock = threading.Lock()
-_current: Run | None = None
+_lock = threading.RLock()
+_current: Active | None = None  # that is on, or was last
 
 
 def policies() -> list[str]:
@@ -47,13 +44,14 @@ def budget(
     strict: bool = False,
     timeline: str | os.PathLike[str] | None = None,
     steps: Literal["optimizer", "manual"] = "optimizer",
+    share_after: int = MEASURED_STEPS,
     device: torch.device | str | None = None,
 ) -> Run:
     """A context manager: what is trained within it takes at most `size` bytes for its tensors.
 
-    size: "4GiB", "1.5 GB", a whole number of bytes, or a share of the peak ("40%", 0.4): then two
-        steps run without a limit first, are measured, and the limit holds from the third on.
-        None: no limit, to measure only.
+    size: "4GiB", "1.5 GB", a whole number of bytes, or a share of the peak ("40%", 0.4): then some
+        steps run without a limit first and are measured; where the program takes more later, a
+        larger batch say, the share is of that from then on. None: no limit, to measure only.
     policy: what decides which tensors leave; see policies().
     host: how many bytes may be copied out to other memory of the host, "16GiB"; 0: tensors are
         only dropped and computed again.
@@ -61,7 +59,10 @@ def budget(
         repeated; slow.
     strict: of the policy "paper" only: nothing leaves in the backward pass, as published.
     timeline: a file for a trace of all that happens, to be opened in Perfetto (ui.perfetto.dev).
-    steps: what ends a training step: each step() of an optimizer, or only run.step() ("manual").
+    steps: what ends a training step: each step() of an optimizer, of those within a backward pass
+        the pass's end; or only run.step() ("manual").
+    share_after: how many steps are measured where the budget is a share: all kinds that there are
+        in a training should be among them.
     device: whose memory it is about, "cuda:1"; None: the accelerator that PyTorch uses, or the CPU
         where there is none. Tensors of other devices are left alone.
 
@@ -77,12 +78,17 @@ def budget(
         strict=strict,
         timeline=timeline,
         steps=steps,
+        share_after=share_after,
         device=device,
     )
 
 
 class Run:
-    """What budget() gives: see there. It is entered once; one run at a time in a process."""
+    """What budget() gives: see there. One run at a time is on in a process.
+
+    It can be entered again after it was left: as a new run with the same arguments, where a share
+    that was measured holds from the start.
+    """
 
     def __init__(
         self,
@@ -94,49 +100,49 @@ class Run:
         strict: bool = False,
         timeline: str | os.PathLike[str] | None = None,
         steps: Literal["optimizer", "manual"] = "optimizer",
+        share_after: int = MEASURED_STEPS,
         device: torch.device | str | None = None,
     ) -> None:
-        self._size = None if size is None else parse_budget(size)
-        self._host = parse_host(host)
         if policy not in policies():
             raise ValueError(
                 f"there is no policy {policy!r}; there are {', '.join(policies())}"
             )
         if steps not in ("optimizer", "manual"):
             raise ValueError(f"steps is 'optimizer' or 'manual', not {steps!r}")
-        self.policy = policy
-        self.device = device_of_run(device)
-        self._steps_by = steps
-        self._verify = bool(verify)
-        self._strict = bool(strict)
-        self._timeline = "" if timeline is None else os.fspath(timeline)
-        self._modules: ModuleNames | None = None
-        self._left: ExitStack | None = None  # undoes what Python was given; None: not on
-        self._entered = False
-        self._began = 0.0
-        self._unmanaged_peak: int | None = None
-        self._measured_ns = 0
-        self._report: Report | None = None
+        if not isinstance(share_after, int) or isinstance(share_after, bool) or share_after < 1:
+            raise ValueError(f"share_after is a number of steps, 1 or more: not {share_after!r}")
+        self._settings = Settings(
+            size=None if size is None else parse_budget(size),
+            policy=policy,
+            host=parse_host(host),
+            verify=bool(verify),
+            strict=bool(strict),
+            timeline="" if timeline is None else os.fspath(timeline),
+            steps=steps,
+            share_after=share_after,
+            device=device_of_run(device),
+        )
+        self._active: Active | None = None  # since it was entered last
+
+    @property
+    def policy(self) -> str:
+        """The policy's name."""
+        return self._settings.policy
+
+    @property
+    def device(self) -> torch.device:
+        """The device whose memory it is about."""
+        return self._settings.device
 
     def __enter__(self) -> Run:
         global _current
         refuse_within_a_pass()
         with _lock:
-            if self._entered:
-                raise RuntimeError("a run is entered once: call delta_torch.budget again")
-            if _current is not None:
-                raise RuntimeError("there is a run already: leave it before the next one begins")
-            undo = ExitStack()
-            try:
-                self._begin(undo)
-            except BaseException:
-                with undo:
-                    if _C.active():
-                        _C.stop()
-                raise
-            self._left = undo
-            self._entered = True
-            _current = self
+            _give_way()
+            known = self._active.report if self._active is not None else None
+            active = Active(self._settings, self, known.unmanaged_peak_bytes if known else None)
+            active.begin()
+            self._active = _current = active
         return self
 
     def __exit__(
@@ -145,40 +151,52 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._active is not None:
+            _end(self._active)
+
+    @contextmanager
+    def each_step(self) -> Iterator[Run]:
+        """A context manager for one training step: enters the run where it is not on, and ends the
+        step when it is left; the run stays on, until delta_torch.stop() or until it is left.
+
+            run = delta_torch.budget("60%")
+            for batch in batches:
+                with run.each_step():
+                    train(batch)
+
+        For programs that have a place for a context manager around a step, and none around the
+        training. Optimizers that step within it do not end steps.
+        """
+        if self._active is None or not self._active.on:
+            self.__enter__()
+        active = self._active
+        active.within_step += 1
         try:
-            self._end()
-        except KeyboardInterrupt:
-            self._end()  # whatever was interrupted: nothing may stay managed
-            raise
+            yield self
+        finally:
+            active.within_step -= 1
+            if active.on and not active.within_step:
+                active.step()
 
     def step(self) -> None:
         """Ends a training step, where no optimizer does, or where steps="manual".
 
         Raises RuntimeError where the run is not on, torch.OutOfMemoryError as an operator would.
         """
-        if self._left is None:
+        if self._active is None or not self._active.on:
             raise RuntimeError("step() needs a run that is on")
-        if self._modules is not None:
-            self._modules.outside()
-        _C.end_of_step()
-        if not isinstance(self._size, Share) or self._unmanaged_peak is not None:
-            return
-        stats = _C.stats()
-        if stats["steps"] >= MEASURED_STEPS:
-            _C.set_budget(self._size.bytes_of(stats["peak"]))
-            self._unmanaged_peak = stats["peak"]
-            self._measured_ns = _C.samples()[-1][0]
+        self._active.step()
 
     def report(self) -> Report:
         """What has happened so far, or, after the run, until its end.
 
         Raises RuntimeError where the run has not begun.
         """
-        if self._left is not None:
-            return self._reported()
-        if self._report is None:
+        active = self._active
+        report = None if active is None else active.reported() if active.on else active.report
+        if report is None:
             raise RuntimeError("there is no report yet: the run has not begun")
-        return self._report
+        return report
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -186,14 +204,18 @@ class Run:
 
         Its message, the operation, bytes that were `requested`, `capacity`, what was in use and
         why by `holders`, and `smallest_budget`: a budget in bytes that is known to come past what
-        failed (0: unknown). Later operators may need more.
+        failed (0: unknown). Later operators may need more. A holder's `label` is the name of a
+        parameter or buffer, as its `role` says, or the operator that made the tensor.
         """
-        if self._left is not None:
+        active = self._active
+        if active is None:
+            return None
+        if active.on:
             return _C.last_error()
-        return self._report.error if self._report is not None else None
+        return active.report.error if active.report is not None else None
 
     def __repr__(self) -> str:
-        size = self._size
+        size = self._settings.size
         limit = (
             "no limit"
             if size is None
@@ -201,82 +223,58 @@ class Run:
             if isinstance(size, Share)
             else format_bytes(size)
         )
-        state = "on" if self._left is not None else "ended" if self._entered else "not begun"
+        active = self._active
+        state = "not begun" if active is None else "on" if active.on else "ended"
         return f"<delta_torch.Run: {limit}, policy {self.policy!r}, {state}>"
 
-    def _begin(self, undo: ExitStack) -> None:
-        prepare(self.device)
-        pass_through()
-        limit = self._size if isinstance(self._size, int) else _NO_LIMIT
-        _C.start(
-            self.policy,
-            limit,
-            self._host,
-            strict=self._strict,
-            check_replays=self._verify,
-            timeline=self._timeline,
-            device=str(self.device),
+
+def _give_way() -> None:
+    # Nobody can leave a run any more whose Run is gone; one in a cycle of objects, of an error's
+    # traceback perhaps, is gone as well.
+    if _current is None or not _current.on:
+        return
+    if _current.owner() is not None:
+        gc.collect()
+    if _current.owner() is not None:
+        raise RuntimeError(
+            "there is a run already: leave it, or end it by delta_torch.stop(), before the next "
+            "one begins"
         )
-        undo.callback(sharing.in_a_forked_process(self._forked))
-        undo.callback(access.install().undo)
-        undo.callback(sharing.install().undo)
-        uncompiled = Uncompiled()
-        undo.callback(uncompiled.undo)
-        uncompiled.install()
-        self._modules = ModuleNames(uncompiled.entered)
-        undo.callback(self._modules.undo)
-        self._modules.install()
-        if self._steps_by == "optimizer":
-            handle = register_optimizer_step_post_hook(self._optimizer_stepped)
-            undo.callback(handle.remove)
-        self._began = time.perf_counter()
-
-    def _end(self) -> None:
-        global _current
-        undo = self._left
-        if undo is None:
-            return
-        try:
-            with undo:  # in any case, also where the report fails
-                self._report = self._reported()
-        finally:
-            try:
-                _C.stop()
-            finally:
-                self._left = None
-                with _lock:
-                    if _current is self:
-                        _current = None
-
-    def _optimizer_stepped(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        self.step()
-
-    def _reported(self) -> Report:
-        return made_report(
-            policy=self.policy,
-            host_budget=self._host,
-            unmanaged_peak=self._unmanaged_peak,
-            measured_ns=self._measured_ns,
-            seconds=time.perf_counter() - self._began,
-        )
-
-    def _forked(self) -> None:
-        # In a forked process. The run and its tensors are the parent's; only what Python was given
-        # is undone here.
-        global _current
-        undo, self._left = self._left, None
-        _current = None
-        _C.attach(False)
-        if undo is not None:
-            undo.close()
+    _end(_current)
 
 
-def current(function: str) -> Run:
+def _end(active: Active) -> None:
+    global _current
+    try:
+        active.end()
+    except KeyboardInterrupt:
+        active.end()  # whatever was interrupted: nothing may stay managed
+        raise
+    finally:
+        with _lock:
+            if _current is active and not active.on:
+                _current = None
+
+
+def current(function: str) -> Active:
     """The run that is on. Raises RuntimeError, naming the function that needs it."""
-    run = _current
-    if run is None:
+    active = _current
+    if active is None or not active.on:
         raise RuntimeError(f"{function}() needs a run: 'with delta_torch.budget(...)'")
-    return run
+    return active
+
+
+def stop() -> Report | None:
+    """Ends the run that is on, whoever has begun it, as leaving it does; gives its report.
+
+    For what can enter a run, but has no place to leave it when something raises: a callback, a
+    notebook. None where no run is on.
+    """
+    active = _current
+    if active is None or not active.on:
+        return None
+    _end(active)
+    return active.report
 
 
 def step() -> None:

@@ -47,9 +47,7 @@ def reproducible():
     print(f"seed {SEED}")  # pytest shows it where a test fails
     torch.manual_seed(SEED)
     yield
-    left_on = _C.active()
-    if left_on:
-        _C.stop()
+    left_on = delta_torch.stop() is not None
     torch.set_num_threads(threads)
     gc.collect()
     assert not left_on, "the test has left a run on"

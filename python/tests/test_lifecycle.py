@@ -100,12 +100,70 @@ def test_a_second_run_is_refused() -> None:
     assert nothing_is_managed() and nothing_is_wrapped()
 
 
-def test_a_run_is_entered_once() -> None:
+def test_a_run_is_entered_again() -> None:
     run = delta_torch.budget("64MiB")
-    with run:
-        pass
-    with pytest.raises(RuntimeError, match="entered once"), run:
-        pass
+    for size in (1, 2):
+        with run:
+            x = torch.ones(TENSOR * size) * 2
+            assert run.report().used_bytes >= size * MIB
+        assert nothing_is_managed() and nothing_is_wrapped()
+        assert run.report().peak_bytes < (size + 1) * 2 * MIB
+        assert x.sum() == 2 * TENSOR * size
+    with run, pytest.raises(RuntimeError, match="there is a run already"):
+        run.__enter__()
+
+
+def test_each_step_in_a_slot() -> None:
+    training = CASES["resnet_adamw"]()
+    run = delta_torch.budget("64MiB", policy="online")
+    for i in range(3):
+        with run.each_step() as entered:
+            assert entered is run
+            training.step(i)
+            with run.each_step():
+                training.step(i)
+            assert run.report().steps == i, "optimizers end no steps within it"
+        assert _C.active() and run.report().steps == i + 1
+    with pytest.raises(LookupError), run.each_step():
+        raise LookupError
+    assert run.report().steps == 4
+    assert delta_torch.stop() is run.report()
+    assert nothing_is_managed() and nothing_is_wrapped()
+    with run.each_step():
+        delta_torch.stop()
+    assert nothing_is_managed() and run.report().steps == 0
+
+
+def test_stop_ends_the_run_that_is_on() -> None:
+    assert delta_torch.stop() is None
+    run = delta_torch.budget("64MiB")
+    run.__enter__()
+    x = torch.ones(TENSOR) * 2
+    with pytest.raises(RuntimeError, match=r"end it by delta_torch\.stop\(\)"):
+        delta_torch.budget("64MiB").__enter__()
+    report = delta_torch.stop()
+    assert report is run.report() and report.peak_bytes >= 2 * MIB
+    assert nothing_is_managed() and nothing_is_wrapped()
+    assert x.sum() == 2 * TENSOR
+    run.__exit__(None, None, None)  # what was left already stays so
+    with delta_torch.budget("64MiB"):
+        delta_torch.stop()
+        assert nothing_is_managed()
+
+
+@pytest.mark.parametrize("in_a_cycle", [False, True])
+def test_a_run_that_nobody_owns_gives_way(in_a_cycle: bool) -> None:
+    run = delta_torch.budget("64MiB")
+    run.__enter__()
+    if in_a_cycle:
+        run.itself = run
+    del run
+    x = torch.ones(TENSOR) * 2
+    with delta_torch.budget("32MiB", policy="online", host="64MiB") as run:
+        many = [x + i for i in range(40)]
+        assert run.report().budget_bytes == 32 * MIB
+    assert many[39][0] == 41
+    assert nothing_is_managed() and nothing_is_wrapped()
 
 
 def test_within_a_forward_pass() -> None:
@@ -250,8 +308,10 @@ def test_holders_name_modules() -> None:
     training = CASES["resnet_sgd"]()
     with delta_torch.budget("1500KB", policy="dtr") as run, pytest.raises(torch.OutOfMemoryError):
         training.step(0)
-    labels = " ".join(h["label"] for h in run.error["holders"])
-    assert "SmallResNet" in labels or "parameter" in labels
+    parameters = dict(training.model.named_parameters())
+    for h in run.error["holders"]:
+        assert (h["label"] in parameters) == (h["role"] == "parameter")
+        assert h["role"] or h["label"] == "data" or "SmallResNet" in h["label"]
 
 
 def test_an_exception_leaves_nothing() -> None:

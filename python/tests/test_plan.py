@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -287,6 +288,7 @@ def test_command_line(tmp_path: Path, monkeypatch, capsys) -> None:
         (["--model", "json:loads", "--device", "tpu"], "there is no device 'tpu'"),
         (["--model", "json:loads", "--batch", "0"], "a batch size is a whole number above 0"),
         (["--model", "json:loads", "--config", "layers"], "--config is KEY=N"),
+        (["--model", "json:loads", "--config", "layers=2"], "--config is for transformers' models"),
         (["--model", "json:loads", "--size", "0"], "--size is above 0, not 0"),
         (["--model", "json:loads", "--checkpoint"], "--checkpoint is for models of torchvision"),
     ],
@@ -295,6 +297,26 @@ def test_command_line_refuses(words: list[str], sentence: str, capsys) -> None:
     assert main(["plan", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert line.startswith(f"delta_torch: {sentence}")
+
+
+def test_configurations_have_no_other_keys(monkeypatch, capsys) -> None:
+    class Config:
+        model_type = "tiny"
+        attribute_map = {"num_hidden_layers": "n_layer"}
+
+        def to_dict(self) -> dict:
+            return {"n_layer": 12, "_name_or_path": ""}
+
+    library = types.ModuleType("transformers")
+    library.models = library.auto = library.configuration_auto = library
+    library.CONFIG_MAPPING = {"tiny": Config}
+    monkeypatch.setitem(sys.modules, "transformers", library)
+    words = ["plan", "--model", "transformers:tiny", "--config", "n_layer=2", "num_hidden_layer=2"]
+    assert main(words) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "delta_torch: --config: tiny has no 'num_hidden_layer'; there are "
+        "n_layer, num_hidden_layers"
+    ]
 
 
 @pytest.mark.long

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
+import re
 import resource
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import delta_torch
 from delta_torch import _C
+from training import digest
 
 
 @pytest.mark.parametrize(
@@ -37,12 +42,10 @@ def test_bad_options(options, sentence: str) -> None:
 
 
 def test_one_run_at_a_time() -> None:
-    with delta_torch.budget("1GiB") as run:
+    with delta_torch.budget("1GiB"):
         with pytest.raises(RuntimeError, match="run"):
             delta_torch.budget("1GiB").__enter__()
         assert _C.active()
-    with pytest.raises(RuntimeError, match="once"):
-        run.__enter__()
     assert not _C.active()
 
 
@@ -57,9 +60,11 @@ def test_within_a_forward_pass() -> None:
     assert not _C.active()
 
 
-def small_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def small_step(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: int = 16
+) -> None:
     optimizer.zero_grad()
-    F.cross_entropy(model(torch.randn(16, 64)), torch.randint(0, 8, (16,))).backward()
+    F.cross_entropy(model(torch.randn(batch, 64)), torch.randint(0, 8, (batch,))).backward()
     optimizer.step()
 
 
@@ -151,3 +156,131 @@ def test_manual_steps_and_pins() -> None:
     assert run.report().steps == 2
     with pytest.raises(RuntimeError):
         delta_torch.step()
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def in_the_backward_pass(size: int | None, steps: str, checkpoints: bool = False):
+    """The bits after three batches, each parameter stepped by an optimizer of its own in a hook."""
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Dropout(0.1)) for _ in range(8)]
+    parameters = [p for block in blocks for p in block.parameters()]
+    own = {p: torch.optim.SGD([p], 1e-2) for p in parameters}
+
+    def step(p: torch.Tensor) -> None:
+        own[p].step()
+        own[p].zero_grad()
+
+    for p in parameters:
+        p.register_post_accumulate_grad_hook(step)
+    policy = "unmanaged" if size is None else "adaptive"
+    with delta_torch.budget(size, policy=policy, steps=steps) as run:
+        for _ in range(3):
+            x = torch.randn(256, 64, requires_grad=True)
+            for block in blocks:
+                x = checkpoint(block, x, use_reentrant=True) if checkpoints else block(x)
+            x.pow(2).mean().backward()
+            if steps == "manual":
+                run.step()
+    return run.report(), digest([p.detach() for p in parameters])
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_optimizers_in_the_backward_pass(checkpoints: bool) -> None:
+    whole, expected = in_the_backward_pass(None, "manual", checkpoints)
+    share = 0.9 if checkpoints else 0.6
+    report, bits = in_the_backward_pass(int(whole.peak_bytes * share), "optimizer", checkpoints)
+    assert bits == expected
+    assert report.steps == report.batches == 3
+    assert "two optimizers?" not in str(report)
+
+
+def test_two_optimizers() -> None:
+    model, first = small_model()
+    second = torch.optim.SGD(model.parameters(), 1e-3)
+    with delta_torch.budget("64MiB") as run:
+        for _ in range(20):
+            small_step(model, first)
+            second.step()
+    assert (run.report().steps, run.report().batches) == (40, 20)
+    assert "40 steps for 20 batches: two optimizers?" in str(run.report())
+    with delta_torch.budget("64MiB", steps="manual") as run:
+        for _ in range(20):
+            small_step(model, first)
+            second.step()
+            run.step()
+    assert (run.report().steps, run.report().batches) == (20, 20)
+    assert "two optimizers?" not in str(run.report())
+
+
+# --- shares ---------------------------------------------------------------------------------------
+
+
+@functools.cache
+def peak_of(batch: int) -> int:
+    with delta_torch.budget(None, policy="unmanaged") as run:
+        model, optimizer = small_model()
+        for _ in range(2):
+            small_step(model, optimizer, batch)
+    return run.report().peak_bytes
+
+
+def test_a_share_of_later_steps() -> None:
+    expected = 0.8 * peak_of(64)
+    model, optimizer = small_model()
+    with delta_torch.budget("80%", policy="online", host="1GiB", share_after=4) as run:
+        for batch in (16, 16, 16, 64):
+            assert run.report().budget_bytes is None
+            small_step(model, optimizer, batch)
+        assert run.report().budget_bytes == pytest.approx(expected, rel=0.05)
+    with pytest.raises(ValueError, match="share_after is a number of steps, 1 or more: not 0"):
+        delta_torch.budget("80%", share_after=0)
+
+
+def test_a_share_grows_with_the_batch() -> None:
+    before, after = 0.8 * peak_of(16), 0.8 * peak_of(256)
+    model, optimizer = small_model()
+    with delta_torch.budget("80%", policy="online", host="1GiB") as run:
+        for _ in range(4):
+            small_step(model, optimizer)
+        assert run.report().budget_bytes == pytest.approx(before, rel=0.05)
+        for _ in range(2):
+            small_step(model, optimizer, 256)
+        grown = run.report()
+        small_step(model, optimizer)
+        assert run.report().budget_bytes == grown.budget_bytes
+    assert grown.unmanaged_peak_bytes == pytest.approx(peak_of(256), rel=0.05)
+    assert grown.budget_bytes == pytest.approx(after, rel=0.05)
+    assert grown.peak_bytes <= grown.budget_bytes
+
+
+def test_a_share_that_is_too_small() -> None:
+    model, optimizer = small_model()
+    with delta_torch.budget("20%", policy="dtr") as run:
+        small_step(model, optimizer)
+        with pytest.raises(torch.OutOfMemoryError, match=r"20% of the measured peak of") as caught:
+            small_step(model, optimizer)
+        report = run.report()
+        error = run.error
+    assert report.unmanaged_peak_bytes == pytest.approx(peak_of(16), rel=0.05)
+    assert report.budget_bytes == error["capacity"] // 64 * 64
+    assert report.budget_bytes == pytest.approx(0.2 * report.unmanaged_peak_bytes, abs=64)
+    assert error["used"] > error["capacity"]
+    assert "make_room" not in str(caught.value) + error["operation"]
+    share = re.search(r"a share has to be above (\d+)%|known to work: (\d+)%", str(caught.value))
+    assert 20 < int(share[1] or share[2]) <= 100
+
+
+def test_a_share_holds_when_it_is_entered_again() -> None:
+    model, optimizer = small_model()
+    run = delta_torch.budget("80%", policy="online", host="1GiB")
+    with run:
+        for _ in range(3):
+            small_step(model, optimizer)
+        first = run.report()
+    with run:
+        assert run.report().budget_bytes == first.budget_bytes
+        assert run.report().unmanaged_peak_bytes == first.unmanaged_peak_bytes
+        small_step(model, optimizer)
+    assert run.report().peak_bytes <= first.budget_bytes

@@ -45,6 +45,8 @@ def maker_of(name: str, training: Training) -> Maker:
         raise ValueError(
             f"a model is torchvision:NAME, transformers:NAME or module:function, not {name!r}"
         )
+    if training.config and library != "transformers":
+        raise ValueError(f"--config is for transformers' models, and {name} is none")
     if library == "torchvision":
         return _torchvision(rest, training)
     if library == "transformers":
@@ -94,6 +96,7 @@ def _transformers(name: str, training: Training) -> Maker:
         raise ValueError(
             f"transformers has no model {name!r}: a model's type is wanted, such as bert or llama"
         )
+    _check_config(kinds[known], training.config)
 
     def make(batch: int = 1) -> Step:
         config = transformers.AutoConfig.for_model(known, **training.config)
@@ -105,6 +108,19 @@ def _transformers(name: str, training: Training) -> Maker:
         return _step(model, lambda: model(**inputs).loss, training)
 
     return make
+
+
+def _check_config(kind: Any, config: dict[str, Any]) -> None:
+    # A configuration takes any key, and most models look at none that they don't know.
+    if not config:
+        return
+    allowed = {key for key in kind().to_dict() if not key.startswith("_")} | set(kind.attribute_map)
+    for key in config:
+        if key not in allowed:
+            raise ValueError(
+                f"--config: {kind.model_type} has no {key!r}; there are "
+                f"{', '.join(sorted(allowed))}"
+            )
 
 
 def _class_for(transformers: Any, config: Any) -> Any:

@@ -1,0 +1,96 @@
+// delta_torch: what errors about memory say: the core's sentence, with the program's names.
+#include "errors.hpp"
+
+#include <cmath>
+#include <string_view>
+#include <vector>
+
+namespace delta_torch {
+
+namespace {
+
+void replace(std::string& text, std::string_view old, std::string_view anew) {
+  for (std::size_t at = 0; (at = text.find(old, at)) != std::string::npos; at += anew.size())
+    text.replace(at, old.size(), anew);
+}
+
+}  // namespace
+
+std::string out_of_memory(const std::string& sentence) {
+  const c10::Device device = managed_device();
+  if (device.is_cpu())
+    return "delta: out of memory. " + sentence + " [DefaultCPUAllocator: can't allocate memory]";
+  return "delta: out of memory. " + c10::DeviceTypeName(device.type()) + " device " +
+         std::to_string(device.index()) + ": " + sentence;
+}
+
+no_room::no_room(const delta::memory_report& r, const std::string& what) noexcept
+    : budget_exceeded(r, silent{}) {
+  print("%s needs ", what.c_str());
+  print_size(r.requested, true);
+  print(" more, but ");
+  print_size(r.immovable);
+  print(" of the budget of ");
+  print_size(r.capacity, true);
+  print(" can't leave");
+  print_holders();
+  print_budget();
+}
+
+budget_too_small::budget_too_small(const delta::memory_report& r, double share,
+                                   std::size_t peak) noexcept
+    : budget_exceeded(r, silent{}) {
+  const auto percent = [&](delta::bytes n) {
+    return std::ceil(100 * static_cast<double>(n.count) / static_cast<double>(peak));
+  };
+  if (share > 0) {
+    print("%.4g%% of the measured peak of ", 100 * share);
+    print_size(delta::bytes{peak});
+    print(" are ");
+    print_size(r.capacity, true);
+  } else {
+    print("the budget of ");
+    print_size(r.capacity, true);
+    print(" is too small");
+  }
+  print("; ");
+  print_size(r.immovable);
+  print(" can't leave");
+  print_holders();
+  if (share <= 0)
+    print_budget();
+  else if (r.smallest_budget.count > 0 && percent(r.smallest_budget) <= 100)
+    print("; smallest share known to work: %.0f%%", percent(r.smallest_budget));
+  else
+    print("; a share has to be above %.0f%%", percent(r.immovable));
+}
+
+void throw_out_of_memory(session& s, const delta::budget_exceeded& e, const char* addition) {
+  const delta::memory_report& r = e.report;
+  std::string text = e.what();
+  std::vector<tensor_name> names;
+  bool for_the_host = false;
+  for (std::size_t i = 0; i < r.holders; ++i) {
+    const delta::holder& h = r.biggest[i];
+    for_the_host = for_the_host || h.why == delta::obstacle::host_full;
+    names.push_back(s.name_of(h.tensor));
+    if (names.back().name.empty())
+      names.back().name = h.label;
+    else
+      replace(text, "tensor " + std::to_string(delta::index(h.tensor)) + " (" + h.label + ", ",
+              names.back().name + " (" + names.back().role + ", ");
+  }
+  std::string_view full = delta::name(delta::obstacle::host_full);
+  std::string without = std::string(full);
+  if (r.host_capacity.count == 0) {
+    replace(without, "the host is full", "no host memory is given");
+    replace(text, full, without);
+    if (for_the_host) text += "; to copy tensors out pass host=, such as host=\"16GiB\"";
+  }
+  text += addition;
+  s.past().failed(text, r, dynamic_cast<const delta::thrash*>(&e) != nullptr, std::move(names),
+                  without);
+  throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, out_of_memory(text));
+}
+
+}  // namespace delta_torch

@@ -1,0 +1,179 @@
+"""A run while it is on: what is put around PyTorch's functions, where steps end, what is measured."""
+
+from __future__ import annotations
+
+import functools
+import time
+import weakref
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from . import _C, access, sharing
+from .compiled import Uncompiled
+from .devices import prepare
+from .higher_order import pass_through
+from .modules import ModuleNames
+from .patching import Patches
+from .report import Report, made_report
+from .sizes import Share
+
+_NO_LIMIT = -1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is asked for; budget() says what each means."""
+
+    size: int | Share | None
+    policy: str
+    host: int
+    verify: bool
+    strict: bool
+    timeline: str
+    steps: str
+    share_after: int
+    device: torch.device
+
+
+class Active:
+    """A run from its beginning to its end. Hooks hold it, and nothing here holds `owner`, the Run.
+
+    unmanaged_peak: in bytes, where the budget is a share and the peak is known already.
+    """
+
+    def __init__(self, settings: Settings, owner: object, unmanaged_peak: int | None) -> None:
+        self.settings = settings
+        self.owner = weakref.ref(owner)
+        self.on = False
+        self.report: Report | None = None  # at its end
+        self.within_step = 0  # contexts of each_step() that are entered
+        self._measures = isinstance(settings.size, Share) and unmanaged_peak is None
+        self._known_peak = unmanaged_peak
+        self._measured_ns = 0
+        self._began = 0.0
+        self._undo = ExitStack()  # what Python was given
+        self._modules: ModuleNames | None = None
+        self._backward = False  # was there a backward pass since the last step?
+        self._due = False  # does a step end when the backward pass under way is over?
+        self._steps_alone = 0  # that ended without a backward pass
+
+    def begin(self) -> None:
+        """Begins it. Raises RuntimeError where that can't be, and leaves nothing behind then."""
+        try:
+            self._begin()
+        except BaseException:
+            with self._undo:
+                if _C.active():
+                    _C.stop()
+            raise
+        self.on = True
+
+    def end(self) -> None:
+        """Ends it, and keeps its report. Nothing where it is over already."""
+        if not self.on:
+            return
+        try:
+            with self._undo:  # in any case, also where the report fails
+                self.report = self.reported()
+        finally:
+            try:
+                _C.stop()
+            finally:
+                self.on = False
+
+    def forked(self) -> None:
+        """In a forked process. The run and its tensors are the parent's; only what Python was given
+        is undone here."""
+        self.on = False
+        _C.attach(False)
+        self._undo.close()
+
+    def step(self) -> None:
+        """Ends a training step. Raises torch.OutOfMemoryError as an operator would."""
+        if self._modules is not None:
+            self._modules.outside()
+        self._backward = self._due = False
+        _C.end_of_step()
+        if not self._measures:
+            return
+        if _C.stats()["steps"] >= self.settings.share_after:
+            self._measures = False
+            self._measured_ns = _C.samples()[-1][0]
+            _C.hold_share(self.settings.size.of_peak)
+
+    def reported(self) -> Report:
+        """What has happened so far."""
+        return made_report(
+            policy=self.settings.policy,
+            host_budget=self.settings.host,
+            measured_ns=self._measured_ns,
+            steps_alone=self._steps_alone,
+            seconds=time.perf_counter() - self._began,
+        )
+
+    def _begin(self) -> None:
+        asked, undo = self.settings, self._undo
+        prepare(asked.device)
+        pass_through()
+        limit = asked.size if isinstance(asked.size, int) else _NO_LIMIT
+        if self._known_peak is not None:
+            limit = asked.size.bytes_of(self._known_peak)
+        _C.start(
+            asked.policy,
+            limit,
+            asked.host,
+            strict=asked.strict,
+            check_replays=asked.verify,
+            timeline=asked.timeline,
+            device=str(asked.device),
+        )
+        if self._known_peak is not None:
+            _C.hold_share(asked.size.of_peak, self._known_peak)
+        undo.callback(sharing.in_a_forked_process(self.forked))
+        undo.callback(access.install().undo)
+        undo.callback(sharing.install().undo)
+        uncompiled = Uncompiled()
+        undo.callback(uncompiled.undo)
+        uncompiled.install()
+        self._modules = ModuleNames(uncompiled.entered)
+        undo.callback(self._modules.undo)
+        self._modules.install()
+        if asked.steps == "optimizer":
+            passes = Patches()
+            undo.callback(passes.undo)
+            run_backward = self._watched(torch.autograd._engine_run_backward)
+            passes.replace(torch.autograd, "_engine_run_backward", run_backward)
+            handle = register_optimizer_step_post_hook(self._optimizer_stepped)
+            undo.callback(handle.remove)
+        self._began = time.perf_counter()
+
+    def _watched(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def run_backward(*args: Any, **options: Any) -> Any:
+            within_another = torch._C._current_graph_task_id() != -1  # as a checkpoint's
+            result = original(*args, **options)
+            if not within_another:
+                self._backward = True
+                if self._due:
+                    self._step_by_optimizer()
+            return result
+
+        return run_backward
+
+    def _optimizer_stepped(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        # Within a backward pass, a hook of a parameter steps an optimizer of its own: what the rest
+        # of the pass needs is still to be recomputed.
+        if torch._C._current_graph_task_id() != -1:
+            self._due = True
+        else:
+            self._step_by_optimizer()
+
+    def _step_by_optimizer(self) -> None:
+        if self.within_step:
+            return
+        self._steps_alone += not self._backward
+        self.step()

@@ -1,0 +1,126 @@
+"""What errors about memory say: words that other libraries know, the program's names, what helps."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+import delta_torch
+
+BEGINNING = "delta: out of memory. "
+
+
+def out_of_memory(size: str, call, **options) -> tuple[str, dict]:
+    """The text of the error that `call` ends with, and what the run knows of it."""
+    with delta_torch.budget(size, **options) as run:
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            call()
+        return str(caught.value), run.error
+
+
+def on_another_thread(call) -> None:
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        threads.submit(call).result()
+
+
+def train(model: nn.Module, *inputs: torch.Tensor) -> None:
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(*inputs).pow(2).mean().backward()
+        optimizer.step()
+
+
+def test_other_libraries_know_it() -> None:
+    text, error = out_of_memory("1MiB", lambda: torch.ones(2**20))
+    assert text.startswith(BEGINNING + error["message"])  # accelerate looks for " out of memory."
+    assert "DefaultCPUAllocator: can't allocate memory" in text  # Lightning, on a CPU
+    assert "\n" not in text
+
+
+def test_accelerate_finds_a_batch_size() -> None:
+    memory = pytest.importorskip("accelerate.utils.memory")
+
+    @memory.find_executable_batch_size(starting_batch_size=64)
+    def run(batch_size: int) -> int:
+        gc.collect()
+        with delta_torch.budget("4MiB"):
+            nn.Linear(256, 256)(torch.randn(batch_size * 64, 256)).sum().backward()
+        return batch_size
+
+    assert 16 <= run() < 64
+
+
+def test_lightning_knows_it() -> None:
+    memory = pytest.importorskip("lightning.pytorch.utilities.memory")
+    with delta_torch.budget("1MiB"), pytest.raises(torch.OutOfMemoryError) as caught:
+        torch.ones(2**20)
+    assert memory.is_oom_error(caught.value)
+
+
+def test_parameters_have_their_names() -> None:
+    model = nn.Sequential(nn.Embedding(512, 256), nn.Linear(256, 256))
+    text, error = out_of_memory("1.5MiB", lambda: train(model, torch.arange(64)))
+    known = {h["label"]: h for h in error["holders"]}
+    assert known["0.weight"]["role"] == known["1.weight"]["role"] == "parameter"
+    assert known["0.weight"]["bytes"] == model[0].weight.nbytes
+    assert "0.weight (parameter, 0.5 MiB, " in text
+    assert "1.weight (parameter, 0.2 MiB, " in text  # its operators saw a view, t()
+
+
+def test_names_are_of_living_tensors() -> None:
+    # Storages that take the place of named ones have no names.
+    buffer = nn.BatchNorm1d(2**14)
+    for _ in range(3):
+        with delta_torch.budget("1MiB", policy="dtr") as run:
+            buffer(torch.randn(2, 2**14))
+            gone = nn.Linear(128, 512)
+            gone(torch.ones(1, 128))
+            del gone
+            gc.collect()
+            kept = [torch.ones(128 * 512) for _ in range(2)]
+            with pytest.raises(torch.OutOfMemoryError):
+                kept += [nn.functional.dropout(k, 0.5) for k in kept * 4]
+        labels = {h["label"] for h in run.error["holders"]}
+        assert not any("Linear" in label and "weight" in label for label in labels)
+
+
+def test_another_modules_names_begin_with_its_own() -> None:
+    first, second = nn.Sequential(nn.Linear(64, 64)), nn.Sequential(nn.Linear(512, 512))
+
+    def both() -> None:
+        first(torch.ones(1, 64))
+        train(second, torch.ones(1, 512))
+
+    _, error = out_of_memory("2200KiB", both)
+    sizes = {h["label"]: h["bytes"] for h in error["holders"]}
+    assert sizes["Sequential#2.0.weight"] == second[0].weight.nbytes
+    assert sizes.get("0.weight", 2**14) == first[0].weight.nbytes
+
+
+def test_without_host_memory() -> None:
+    model = nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256))
+    run = lambda: train(model, torch.ones(4, 256))  # noqa: E731
+    text, error = out_of_memory("700KiB", run)
+    assert "pass host=" in text and "the host is full" not in text
+    assert all("the host is full" not in h["why"] for h in error["holders"])
+    gc.collect()
+    text, error = out_of_memory("700KiB", run, host="64KiB")
+    assert "pass host=" not in text
+
+
+def test_no_operator_is_the_managers_own() -> None:
+    before = torch.ones(2**19)
+    text, error = out_of_memory("1MiB", lambda: before + 1)
+    assert "a tensor of before the run needs 2.0 MiB (2097152 bytes) more" in text
+    assert "make_room" not in text + error["operation"]
+    text, error = out_of_memory("1MiB", lambda: on_another_thread(lambda: torch.empty(2**19)))
+    assert "memory that is taken outside of operators needs 2.0 MiB" in text
+    assert "take_block" not in text + error["operation"]
+    model = nn.Linear(1024, 512)
+    text, _ = out_of_memory("1MiB", lambda: model(torch.ones(1, 1024)))
+    assert "'weight', a parameter of before the run, needs 2.0 MiB" in text
