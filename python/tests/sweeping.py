@@ -1,0 +1,68 @@
+"""What the sweep's children do: all cases of an operator, a module or an optimizer, each way."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+
+import torch
+
+import module_cases
+import operator_cases
+from compared import Way, compare, same_twice
+from forked import Say
+from operator_exceptions import reason_for
+
+WAYS = (Way("dtr", 0), Way("swap_lru", "1GiB"))
+SHOWN = 12  # failures of an operator; more are counted
+
+_tables = {
+    "operators": (operator_cases.operators(), operator_cases.cases_of),
+    "references": (operator_cases.operators(references=True), operator_cases.cases_of),
+    "modules": (module_cases.modules(), module_cases.cases_of_module),
+    "optimizers": (module_cases.optimizers(), module_cases.cases_of_optimizer),
+}
+_found = {
+    name: (info, cases) for table, cases in _tables.values() for name, info in table.items()
+}
+
+
+def names_of(chunk: str, kinds: dict[str, int]) -> list[str]:
+    """Those of a chunk, `modules-02`: every so-manieth, so that they take as long as others."""
+    kind, _, number = chunk.partition("-")
+    return list(_tables[kind][0])[int(number) :: kinds[kind]]
+
+
+def job(everything: bool, times: bool) -> Callable[[str, Say, Say], None]:
+    def run(name: str, at: Say, fails: Say) -> None:
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")
+        info, cases = _found[name]
+        began, failed = time.process_time(), 0
+        at("samples")
+        for case in cases(info, everything):
+            at(f"{case.what}: without delta_torch")
+            right, nondeterministic = same_twice(case.program)
+            reason = reason_for(name, case.what)
+            if nondeterministic is not None:
+                if reason is None:
+                    fails(f"{name}: {case.what}: not the same twice without it: {nondeterministic}")
+                continue
+            if reason is not None:
+                continue
+            for way in WAYS:
+                for one in (way, Way(way.policy, way.host, True)) if case.resident else (way,):
+                    at(f"{case.what}: {one}")
+                    wrong = compare(right, case.program, one)
+                    if wrong is None:
+                        continue
+                    failed += 1
+                    if failed <= SHOWN:
+                        fails(f"{name}: {case.what}: {one}: {wrong}")
+        if failed > SHOWN:
+            fails(f"{name}: and {failed - SHOWN} more")
+        if times:
+            fails(f"{time.process_time() - began:8.2f} s {name}")
+
+    return run
