@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -22,7 +23,10 @@ OTHER_TYPES = (
     torch.int64,
     torch.bool,
 )
-LOOKED_AT = 40  # samples of an operator that are chosen from: some have thousands
+LOOKED_AT = 64  # samples of an operator that are chosen from: some have thousands
+LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+OUT_SIZES = ("as is", "smaller", "larger", "empty", "strided")
+ENOUGH = 10_000  # elements
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,10 @@ class Case:
 
     what: str
     program: Program
-    # Worth less: also with the inputs on the device as the operator begins.
+    # Run with the inputs on the device as the operator begins, too?
     resident: bool = False
+    # Is it known to work without delta_torch? The databases do not say of each variant.
+    works: bool = True
 
 
 def operators(references: bool = False) -> dict[str, Any]:
@@ -46,12 +52,22 @@ def cases_of(info: Any, everything: bool) -> Iterator[Case]:
     grad = info.supports_autograd
     floats = torch.float32 if info.supports_dtype(torch.float32, "cpu") else None
     types = [t for t in OTHER_TYPES if info.supports_dtype(t, "cpu")]
-    main = floats or types[0] if floats or types else sorted(info.supported_dtypes("cpu"), key=str)[0]
+    main = floats or next(iter(types + sorted(info.supported_dtypes("cpu"), key=str)), None)
+    if main is None:
+        return  # not for CPUs
     chosen = _samples(info, main, grad and _differentiable(info, main), 8 if everything else 1)
     for number, sample in enumerate(chosen):
         yield from _of_sample(info, sample, f"{_name(main)} sample {number}", everything, number)
     if not everything:
         return
+    for layout in LAYOUTS:
+        if not info.supports_sparse_layout(layout):
+            continue
+        torch.manual_seed(1)
+        found = list(islice(info.sample_inputs_sparse(layout, "cpu", main, grad), 4))
+        for number, sample in enumerate(found[-2:]):
+            what = f"{layout} sample {number}".removeprefix("torch.")
+            yield from _of_sample(info, sample, what, False, number)
     for kind in [t for t in types if t != main][:3]:
         with_grad = grad and _differentiable(info, kind)
         for number, sample in enumerate(_samples(info, kind, with_grad, 2)):
@@ -69,23 +85,21 @@ def _name(kind: torch.dtype) -> str:
 
 
 def _samples(info: Any, kind: torch.dtype, grad: bool, count: int) -> list[Any]:
-    """Spread over those that there are, those with elements first."""
+    """The one with most elements, and others by chance: neighbours in the databases are alike."""
     torch.manual_seed(1)
     found = list(islice(info.sample_inputs("cpu", kind, requires_grad=grad), LOOKED_AT))
     if len(found) <= count:
         return found
-    if count == 1:
-        whole = [s for s in found if _elements(s) > 1]
-        return (whole or found)[:1]
-    return [found[i * len(found) // count] for i in range(count)]
+    largest = max(range(len(found)), key=lambda i: _elements(found[i]))
+    others = [i for i in range(len(found)) if i != largest]
+    chosen = [largest, *random.Random(info.full_name).sample(others, count - 1)]
+    return [found[i] for i in chosen]
 
 
 def _elements(sample: Any) -> int:
-    return min(
-        (t.numel() for t in tree_flatten((sample.input, sample.args, sample.kwargs))[0]
-         if isinstance(t, torch.Tensor)),
-        default=0,
-    )
+    leaves = tree_flatten((sample.input, sample.args, sample.kwargs))[0]
+    elements = sum(t.numel() for t in leaves if isinstance(t, torch.Tensor))
+    return elements if elements <= ENOUGH else 0
 
 
 def _of_sample(
@@ -100,17 +114,17 @@ def _of_sample(
     if requires:
         yield Case(f"{what} backward", _forward(info, sample, grad=True), everything)
     if twice:
-        yield Case(f"{what} double backward", _forward(info, sample, grad=True, twice=True))
+        yield Case(f"{what} double backward", _forward(info, sample, grad=True, twice=True), works=False)
     if everything and number % 2 == 0:
-        yield Case(f"{what} of views", _forward(info, sample, grad=requires, apart=True))
+        yield Case(f"{what} of views", _forward(info, sample, grad=requires, apart=True), works=False)
     if info.get_inplace() is not None and not sample.broadcasts_input:
-        yield Case(f"{what} in place", _in_place(info, sample, grad=False))
+        yield Case(f"{what} in place", _in_place(info, sample, grad=False), works=False)
         if everything and requires and info.supports_inplace_autograd:
-            yield Case(f"{what} in place, backward", _in_place(info, sample, grad=True))
+            yield Case(f"{what} in place, backward", _in_place(info, sample, grad=True), works=False)
     if info.supports_out:
-        sizes = ("as is", "empty", "larger", "strided") if everything else ("as is", "empty")
+        sizes = OUT_SIZES if everything else OUT_SIZES[:2]
         for size in sizes:
-            yield Case(f"{what} out= {size}", _out(info, sample, size))
+            yield Case(f"{what} out= {size}", _out(info, sample, size), works=False)
 
 
 def _forward(
@@ -150,11 +164,14 @@ def _out(info: Any, sample: Any, size: str) -> Program:
     def made(like: torch.Tensor) -> torch.Tensor:
         if size == "as is":
             return torch.zeros_like(like).add(1)
+        if size == "smaller":
+            return like.new_zeros(min(like.numel(), 1))
         if size == "empty":
             return like.new_zeros(0)
         if size == "larger":
             return like.new_zeros([n + 1 for n in like.shape]).add(1)
-        return like.new_zeros([2 * n for n in like.shape])[tuple(slice(None, None, 2) for _ in like.shape)]
+        every_other = tuple(slice(None, None, 2) for _ in like.shape)
+        return like.new_zeros([2 * n for n in like.shape])[every_other]
 
     def program(drive_out: Callable[[], None]) -> Any:
         inputs = Inputs()

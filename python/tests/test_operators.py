@@ -23,7 +23,7 @@ import pytest
 import forked
 
 CHUNKS = 20  # some 40 operators each
-KINDS = {"operators": CHUNKS, "references": CHUNKS // 2, "modules": 3, "optimizers": 1}
+KINDS = {"operators": CHUNKS, "modules": 3, "optimizers": 1, "references": CHUNKS // 2}
 ALL_ONLY = ("references",)
 IDS = [f"{kind}-{number:02}" for kind, count in KINDS.items() for number in range(count)]
 
