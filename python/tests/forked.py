@@ -10,10 +10,12 @@ import faulthandler
 import os
 import selectors
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -23,6 +25,7 @@ AT_ONCE = 2
 SILENT_S = 120.0  # a child that has not said anything for so long hangs
 
 Say = Callable[[str], None]
+Job = Callable[[str, Say, Say], None]  # of a name; says what it is at, and each failure
 
 
 @dataclass
@@ -38,14 +41,71 @@ class _Child:
     spoke: float = field(default_factory=time.monotonic)
 
 
-def run_chunks(
-    chunks: dict[str, list[str]], job: Callable[[str, Say, Say], None]
-) -> Iterator[tuple[str, str]]:
-    """Runs `job(name, at, fails)` for each name of each chunk, a child for each chunk.
+class Server:
+    """A script that runs chunks of jobs and prints what serve() prints; its failures by chunk."""
 
-    The job says by at() what it does, and by fails() each failure. Gives (chunk, failure) as they
-    come, and (chunk, "") once a chunk is done. After a crash another child goes on with the next
-    name.
+    def __init__(self, script: str, chunks: list[str], *flags: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", script, *flags, "--serve", *chunks],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **POISON},
+        )
+        self._failures: dict[str, list[str]] = defaultdict(list)
+        self._done: set[str] = set()
+
+    def failures_of(self, chunk: str) -> list[str]:
+        """Waits until the chunk is done."""
+        assert self._process.stdout is not None
+        while chunk not in self._done:
+            line = self._process.stdout.readline()
+            assert line, f"the server has ended with {self._process.wait()}"
+            which, _, failure = line.rstrip("\n").partition("\t")
+            if failure:
+                self._failures[which].append(failure)
+            else:
+                self._done.add(which)
+        return self._failures[chunk]
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def be_poisoned() -> None:
+    """Starts this script anew where freed bytes are not poisoned yet."""
+    if any(os.environ.get(name) != value for name, value in POISON.items()):
+        os.execve(
+            sys.executable,
+            [sys.executable, "-W", "ignore", *sys.argv],
+            {**os.environ, **POISON},
+        )
+
+
+def serve(chunks: dict[str, list[str]], job: Job) -> None:
+    """Prints a line for each failure, and one for each chunk that is done, for a Server."""
+    for chunk, failure in run_chunks(chunks, job):
+        print(f"{chunk}\t{failure}", flush=True)
+
+
+def tell(chunks: dict[str, list[str]], job: Job) -> int:
+    """Prints the failures for people to read; how many there are."""
+    began, failures = time.monotonic(), 0
+    for chunk, failure in run_chunks(chunks, job):
+        if failure:
+            failures += 1
+            print(failure, flush=True)
+        else:
+            print(f"# {chunk} done, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    print(f"# {failures} failures, {time.monotonic() - began:.0f} s")
+    return failures
+
+
+def run_chunks(chunks: dict[str, list[str]], job: Job) -> Iterator[tuple[str, str]]:
+    """Runs the job for each name of each chunk, a child for each chunk.
+
+    Gives (chunk, failure) as they come, and (chunk, "") once a chunk is done. After a crash another
+    child goes on with the next name.
     """
     waiting = [(chunk, names) for chunk, names in chunks.items()]
     waiting.reverse()
@@ -83,7 +143,7 @@ def run_chunks(
                 yield child.chunk, ""
 
 
-def _fork(chunk: str, names: list[str], job: Callable[[str, Say, Say], None]) -> _Child:
+def _fork(chunk: str, names: list[str], job: Job) -> _Child:
     reading, writing = os.pipe()
     errors = tempfile.TemporaryFile()
     sys.stdout.flush()
@@ -100,7 +160,7 @@ def _fork(chunk: str, names: list[str], job: Callable[[str, Say, Say], None]) ->
     return _Child(pid, reading, chunk, names, errors)
 
 
-def _be_a_child(names: list[str], job: Callable[[str, Say, Say], None], writing: int) -> None:
+def _be_a_child(names: list[str], job: Job, writing: int) -> None:
     def say(kind: str, text: str) -> None:
         os.write(writing, f"{kind}{' '.join(text.split())}\n".encode())
 
