@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -15,7 +16,7 @@ from forked import Say
 from operator_exceptions import reason_for
 
 WAYS = (Way("dtr", 0), Way("swap_lru", "1GiB"))
-SHOWN = 12  # failures of an operator; more are counted
+SHOWN = 3  # failures of a variant under a policy; more are counted
 
 _tables = {
     "operators": (operator_cases.operators(), operator_cases.cases_of),
@@ -39,7 +40,7 @@ def job(everything: bool, times: bool) -> Callable[[str, Say, Say], None]:
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
         info, cases = _found[name]
-        began, failed = time.process_time(), 0
+        began, failed = time.process_time(), Counter[tuple[str, Way]]()
         at("samples")
         for case in cases(info, everything):
             at(f"{case.what}: without delta_torch")
@@ -60,11 +61,13 @@ def job(everything: bool, times: bool) -> Callable[[str, Say, Say], None]:
                     wrong = compare(right, case.program, one)
                     if wrong is None:
                         continue
-                    failed += 1
-                    if failed <= SHOWN:
+                    kind = case.what.partition("sample")[2].lstrip(" 0123456789"), one
+                    failed[kind] += 1
+                    if failed[kind] <= SHOWN:
                         fails(f"{name}: {case.what}: {one}: {wrong}")
-        if failed > SHOWN:
-            fails(f"{name}: and {failed - SHOWN} more")
+        for (variant, one), count in failed.items():
+            if count > SHOWN:
+                fails(f"{name}: {variant}: {one}: and {count - SHOWN} more")
         if times:
             fails(f"{time.process_time() - began:8.2f} s {name}")
 
