@@ -167,8 +167,9 @@ def _be_a_child(names: list[str], job: Job, writing: int) -> None:
     for name in names:
         try:
             job(name, lambda text: say("@", text), lambda text: say("-", text))
-        except BaseException:
-            say("-", f"{name}: the test itself: {traceback.format_exc()[-600:]}")
+        except BaseException as error:
+            where = traceback.format_exc()[-400:]
+            say("-", f"{name}: the test itself: {type(error).__name__}: {error}: {where}")
         say(".", "")
 
 

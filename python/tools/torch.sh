@@ -102,7 +102,7 @@ run_torch_tests() {
     *) die "torch-test: unknown flag '$1'; allowed: --all" ;;
   esac
   install_delta_torch
-  torch_pip -q pytest
+  torch_pip -q pytest expecttest hypothesis  # the last two: PyTorch's own databases of operators
   [ "${#flags[@]}" -eq 0 ] || install_models
   say "testing"
   torch_python -m pytest -q -p no:cacheprovider python/tests --ignore python/tests/devices "${flags[@]}"
