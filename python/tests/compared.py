@@ -98,10 +98,10 @@ def within(program: Program, way: Way, budget: int = BUDGETS[0]) -> Outcome:
     return outcome
 
 
-def compare(right: Outcome, program: Program, way: Way) -> str | None:
+def compare(right: Outcome, program: Program, way: Way, contents: bool = True) -> str | None:
     """What differs within a run from `right`, in a line; None: nothing.
 
-    A budget that was too small is no difference: a larger one is tried.
+    `contents` False: the bytes of the results do not count. A budget that was too small is no difference: a larger one is tried.
     """
     got = Outcome()
     for budget in BUDGETS:
@@ -116,18 +116,18 @@ def compare(right: Outcome, program: Program, way: Way) -> str | None:
         if type(got.error) is not type(right.error):
             return f"error: {in_a_line(got.error)} for {in_a_line(right.error)}"
         return None
-    wrong = difference(right.bits, got.bits)
+    wrong = difference(right.bits, got.bits, contents)
     if wrong is None and right.generator != got.generator:
         wrong = "the generator's state differs"
     return wrong
 
 
-def same_twice(program: Program) -> tuple[Outcome, str | None]:
+def same_twice(program: Program, contents: bool = True) -> tuple[Outcome, str | None]:
     """What it gives without delta_torch, and what differs the second time."""
     first, second = without(program), without(program)
     if (first.error is None) != (second.error is None):
         return first, f"once {first.error!r}, then {second.error!r}"
-    return first, difference(first.bits, second.bits)
+    return first, difference(first.bits, second.bits, contents)
 
 
 def in_a_line(error: BaseException) -> str:

@@ -65,7 +65,7 @@ def cases_of(info: Any, everything: bool) -> Iterator[Case]:
         for number, sample in enumerate(_sparse_samples(info, layout, main, grad)):
             what = f"{_name(main)} {str(layout).removeprefix('torch.')} sample {number}"
             for case in _of_sample(info, sample, what, False, number):
-                yield replace(case, works=False)
+                yield replace(case, works=False)  # not each with a backward pass
     for kind in [t for t in types if t != main][:3]:
         with_grad = grad and _differentiable(info, kind)
         for number, sample in enumerate(_samples(info, kind, with_grad, 2)):
