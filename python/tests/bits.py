@@ -53,7 +53,8 @@ def difference(right: list[Bits], got: list[Bits], contents: bool = True) -> str
 
 def _of_tensor(tensor: torch.Tensor) -> Bits:
     t = tensor.detach()
-    about = [str(t.dtype).removeprefix("torch."), str(list(t.shape)) if not t.is_nested else "nested"]
+    shape = "nested" if t.is_nested else str(list(t.shape))
+    about = [str(t.dtype).removeprefix("torch."), shape]
     about += [name for name in ("requires_grad", "is_leaf") if getattr(tensor, name)]
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         about.append(type(tensor).__name__)
@@ -62,7 +63,7 @@ def _of_tensor(tensor: torch.Tensor) -> Bits:
     if t.layout != torch.strided or t.is_nested:
         about.append(str(t.layout))
         inner = bits_of(_parts(t))
-        return Bits(" ".join(about + [b.what for b in inner]), b"".join(b.data for b in inner), None)
+        return Bits(" ".join(about + [b.what for b in inner]), b"".join(b.data for b in inner))
     about.append(f"strides {list(t.stride())} offset {t.storage_offset()}")
     about += [name for name in ("conj", "neg") if getattr(t, f"is_{name}")()]
     return Bits(" ".join(about), _bytes(t), t.dtype)

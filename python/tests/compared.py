@@ -101,7 +101,8 @@ def within(program: Program, way: Way, budget: int = BUDGETS[0]) -> Outcome:
 def compare(right: Outcome, program: Program, way: Way, contents: bool = True) -> str | None:
     """What differs within a run from `right`, in a line; None: nothing.
 
-    `contents` False: the bytes of the results do not count. A budget that was too small is no difference: a larger one is tried.
+    `contents` False: the bytes of the results do not count. A budget that was too small is no
+    difference: a larger one is tried.
     """
     got = Outcome()
     for budget in BUDGETS:

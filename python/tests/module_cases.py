@@ -47,9 +47,8 @@ def cases_of_optimizer(info: Any, everything: bool) -> Iterator[Case]:
     """Three steps on three parameters, for each way of being set up (or the first)."""
     found = _get_optim_inputs_including_global_cliquey_kwargs("cpu", torch.float32, info)
     for number, optimizer_input in enumerate(found if everything else found[:1]):
-        yield Case(
-            f"setup {number} ({optimizer_input.desc})", _optimizer(info, optimizer_input), everything
-        )
+        what = f"setup {number} ({optimizer_input.desc})"
+        yield Case(what, _optimizer(info, optimizer_input), everything)
 
 
 def _module(info: Any, module_input: Any, training: bool, grad: bool) -> Program:

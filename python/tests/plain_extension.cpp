@@ -1,5 +1,5 @@
-// An extension of the plain kind, as many packages are: functions bound by pybind that take tensors'
-// addresses and tell PyTorch's dispatcher nothing.
+// An extension of the plain kind, as many packages are: functions bound by pybind that take
+// tensors' addresses and tell PyTorch's dispatcher nothing.
 #include <ATen/Functions.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -42,7 +42,9 @@ double sum_of(const at::Tensor& x) {
 float* kept = nullptr;
 std::int64_t elements = 0;
 
-void keep(const at::Tensor& x) { kept = x.data_ptr<float>(), elements = x.numel(); }
+void keep(const at::Tensor& x) {
+  kept = x.data_ptr<float>(), elements = x.numel();
+}
 void add_to_kept(float value) {
   for (std::int64_t i = 0; i < elements; ++i) kept[i] += value;
 }

@@ -330,7 +330,7 @@ def _kind_of(error: Exception) -> str:
 def shrunk(
     instructions: list[Instruction], fails: Callable[[list[Instruction]], bool]
 ) -> list[Instruction]:
-    """The same without what can be taken away while it still fails: halves first, then single ones."""
+    """The same without what can be taken away while it still fails: halves, then single ones."""
     size = max(len(instructions) // 2, 1)
     while True:
         at, before = 0, len(instructions)

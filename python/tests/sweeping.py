@@ -50,7 +50,8 @@ def job(everything: bool, times: bool) -> Callable[[str, Say, Say], None]:
                 continue
             right, nondeterministic = same_twice(case.program, contents)
             if right.error is not None and case.works:
-                fails(f"{name}: {case.what}: not even without delta_torch: {in_a_line(right.error)}")
+                error = in_a_line(right.error)
+                fails(f"{name}: {case.what}: not even without delta_torch: {error}")
                 continue
             if nondeterministic is not None:
                 fails(f"{name}: {case.what}: not the same twice without it: {nondeterministic}")

@@ -1,4 +1,4 @@
-"""Code of others that reads and writes tensors past PyTorch's dispatcher: extensions, ctypes, kernels.
+"""Code of others that reads and writes tensors past PyTorch's dispatcher: extensions, ctypes.
 
 Each program gives the bits that it gives without delta_torch, or it is refused in one sentence that
 says what helps. Nothing is silent.

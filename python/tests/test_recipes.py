@@ -1,4 +1,4 @@
-"""Recipes of training libraries, small, with and without a run: the same weights, losses, checkpoints.
+"""Recipes of training libraries, small, with and without a run: the same weights and checkpoints.
 
 They run where the libraries are installed: transformers, accelerate, pytorch_lightning, timm,
 torchvision. Each is run without delta_torch, then within a share of its peak.
@@ -50,10 +50,16 @@ def saved(folder: Path) -> list[Any]:
 
 
 def trainer(folder: Path) -> Any:
-    """transformers' Trainer, with evaluation and checkpoints; then one that resumes in the middle."""
+    """transformers' Trainer, with evaluation and checkpoints; then one that resumes."""
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(
-        n_layer=2, n_head=2, n_embd=32, vocab_size=64, n_positions=32, bos_token_id=0, eos_token_id=0
+        n_layer=2,
+        n_head=2,
+        n_embd=32,
+        vocab_size=64,
+        n_positions=32,
+        bos_token_id=0,
+        eos_token_id=0,
     )
     data = [{"input_ids": row, "labels": row} for row in torch.randint(0, 64, (64, 24))]
     given: list[Any] = []
@@ -72,8 +78,9 @@ def trainer(folder: Path) -> Any:
             disable_tqdm=True,
             seed=SEED,
         )
+        model = transformers.GPT2LMHeadModel(config)
         trained = transformers.Trainer(
-            transformers.GPT2LMHeadModel(config), arguments, train_dataset=data, eval_dataset=data[:8]
+            model, arguments, train_dataset=data, eval_dataset=data[:8]
         )
         trained.train(resume_from_checkpoint=resume)
         losses = [
@@ -229,8 +236,11 @@ def detection(_folder: Path) -> Any:
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9)
     images = [torch.rand(3, 64, 80), torch.rand(3, 60, 64)]
     targets = [
-        {"boxes": torch.tensor([[4.0, 4, 30, 40], [10, 8, 50, 44]]), "labels": torch.tensor([1, 2])},
-        {"boxes": torch.tensor([[8.0, 2, 40, 30]]), "labels": torch.tensor([2])},
+        {"boxes": torch.tensor(boxes), "labels": torch.tensor(labels)}
+        for boxes, labels in (
+            ([[4.0, 4, 30, 40], [10, 8, 50, 44]], [1, 2]),
+            ([[8.0, 2, 40, 30]], [2]),
+        )
     ]
     losses = []
     for _ in range(3):
