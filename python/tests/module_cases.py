@@ -91,8 +91,20 @@ def _optimizer(info: Any, optimizer_input: Any) -> Program:
         shapes = ((4, 3), (6,), (2, 3, 5)) if not sparse else ((4, 3), (5, 2))
         if info.optim_cls.__name__ == "Muon":
             shapes = ((4, 3), (3, 5), (6, 6))
-        weights = [torch.nn.Parameter(torch.randn(s)) for s in shapes]
+        leaves = [torch.nn.Parameter(torch.randn(s)) for s in shapes]
+        # A step that is differentiated writes its parameters, which must not be leaves then.
+        differentiable = optimizer_input.kwargs.get("differentiable", False)
+        weights = [w.clone() for w in leaves] if differentiable else leaves
         optimizer = info.optim_cls(weights, **dict(optimizer_input.kwargs))
+        if differentiable:
+            leaves += [torch.rand_like(w).requires_grad_() for w in weights]
+            for w, gradient in zip(weights, leaves[len(weights) :], strict=True):
+                w.grad = gradient
+            drive_out()
+            optimizer.step()
+            drive_out()
+            total = sum(w.square().sum() for w in weights)
+            return weights, torch.autograd.grad(total, leaves, allow_unused=True)
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
