@@ -80,6 +80,12 @@ install_models() {
   torch_pip -q pillow transformers
 }
 
+# The training libraries of test_recipes.py. Their requirement torch is there.
+install_recipes() {
+  torch_pip -q --no-deps accelerate pytorch-lightning lightning-utilities torchmetrics timm
+  torch_pip -q psutil
+}
+
 run_torch() {
   install_delta_torch
   say "training under half of the memory"
@@ -102,8 +108,11 @@ run_torch_tests() {
     *) die "torch-test: unknown flag '$1'; allowed: --all" ;;
   esac
   install_delta_torch
-  torch_pip -q pytest
-  [ "${#flags[@]}" -eq 0 ] || install_models
+  torch_pip -q pytest expecttest hypothesis  # the last two: PyTorch's own databases of operators
+  if [ "${#flags[@]}" -gt 0 ]; then
+    install_models
+    install_recipes
+  fi
   say "testing"
   torch_python -m pytest -q -p no:cacheprovider python/tests --ignore python/tests/devices "${flags[@]}"
   # It becomes PyTorch's accelerator, so it needs a process of its own.
