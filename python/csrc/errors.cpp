@@ -37,29 +37,21 @@ no_room::no_room(const delta::memory_report& r, const std::string& what) noexcep
   print_budget();
 }
 
-budget_too_small::budget_too_small(const delta::memory_report& r, double share,
-                                   std::size_t peak) noexcept
+share_too_small::share_too_small(const delta::memory_report& r, double share,
+                                 std::size_t peak) noexcept
     : budget_exceeded(r, silent{}) {
   const auto percent = [&](delta::bytes n) {
     return std::ceil(100 * static_cast<double>(n.count) / static_cast<double>(peak));
   };
-  if (share > 0) {
-    print("%.4g%% of the measured peak of ", 100 * share);
-    print_size(delta::bytes{peak});
-    print(" are ");
-    print_size(r.capacity, true);
-  } else {
-    print("the budget of ");
-    print_size(r.capacity, true);
-    print(" is too small");
-  }
+  print("%.4g%% of the measured peak of ", 100 * share);
+  print_size(delta::bytes{peak});
+  print(" are ");
+  print_size(r.capacity, true);
   print("; ");
   print_size(r.immovable);
   print(" can't leave");
   print_holders();
-  if (share <= 0)
-    print_budget();
-  else if (r.smallest_budget.count > 0 && percent(r.smallest_budget) <= 100)
+  if (r.smallest_budget.count > 0 && percent(r.smallest_budget) <= 100)
     print("; smallest share known to work: %.0f%%", percent(r.smallest_budget));
   else
     print("; a share has to be above %.0f%%", percent(r.immovable));

@@ -23,11 +23,10 @@ class no_room final : public delta::budget_exceeded {
   no_room(const delta::memory_report&, const std::string& what) noexcept;
 };
 
-/// A budget that is less than what can't leave.
-class budget_too_small final : public delta::budget_exceeded {
+/// A share of the measured peak (bytes) that is less than what can't leave.
+class share_too_small final : public delta::budget_exceeded {
  public:
-  /// `share`: of the measured peak (bytes) that the budget is; 0: it is none.
-  budget_too_small(const delta::memory_report&, double share, std::size_t peak) noexcept;
+  share_too_small(const delta::memory_report&, double share, std::size_t peak) noexcept;
 };
 
 /// Records the failure and throws c10::OutOfMemoryError. `addition`: what is said behind it.

@@ -344,12 +344,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
             s.end_of_step();
           });
         }));
-  m.def("set_budget", wrapped([](std::size_t size) {
-          between_operators([&](session& s) {
-            need_run(s);
-            s.set_budget(size);
-          });
-        }));
   m.def("hold_share", wrapped([](double share, std::size_t peak) {
           between_operators([&](session& s) {
             need_run(s);

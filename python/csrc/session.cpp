@@ -165,27 +165,14 @@ void session::end_of_step() {
   record_.look(*memory_, manager_->counts(), true);
 }
 
-void session::set_budget(std::size_t size) {
-  share_ = 0;
-  lower_budget(size, 0);
-}
-
 void session::hold_share(double share, std::size_t peak) {
+  const std::size_t unmanaged = peak > 0 ? peak : memory_->peak().count;
+  own_peak_ = std::max(own_peak_, peak);
   share_ = share;
-  std::uint64_t& unmanaged = record_.own.unmanaged_peak;
-  if (peak == 0) {
-    unmanaged = memory_->peak().count;
-  } else {
-    unmanaged = peak;
-    own_peak_ = std::max(own_peak_, peak);
-  }
-  lower_budget(static_cast<std::size_t>(share * static_cast<double>(unmanaged)), share);
-}
-
-void session::lower_budget(std::size_t size, double share) {
+  record_.own.unmanaged_peak = unmanaged;
   let_all_go();
   drain();
-  const delta::bytes budget{size};
+  const delta::bytes budget = share_of_peak();
   // First to what is in use, so that the manager makes room for what is above the budget alone.
   memory_->set_capacity(memory_->rounded(std::max(memory_->used(), budget)));
   const auto lacking = delta::saturating_sub(memory_->used(), budget);
@@ -196,14 +183,23 @@ void session::lower_budget(std::size_t size, double share) {
       delta::memory_report r = e.report;
       r.capacity = budget;
       r.operation = "(the budget)";
-      failed = std::make_exception_ptr(budget_too_small(r, share, record_.own.unmanaged_peak));
+      failed = std::make_exception_ptr(share_too_small(r, share, unmanaged));
     }
-  memory_->set_capacity(budget);
-  device_->limit(budget, memory_->used());
-  record_.last.budget = size;
+  limit(budget);
   memory_->reset_peak();
   record_.reset_peak();
   if (failed) std::rethrow_exception(failed);
+}
+
+delta::bytes session::share_of_peak() const {
+  const double peak = static_cast<double>(record_.own.unmanaged_peak);
+  return delta::bytes{static_cast<std::uint64_t>(share_ * peak)};
+}
+
+void session::limit(delta::bytes budget) {
+  memory_->set_capacity(budget);
+  device_->limit(budget, memory_->used());
+  record_.last.budget = budget.count;
 }
 
 // The program is about to refer to so many bytes more than now.
@@ -213,13 +209,8 @@ void session::take_note_of(std::size_t more) {
   const std::size_t grown = own - std::exchange(own_peak_, own);
   if (share_ <= 0) return;
   // More than when it was measured: a larger batch, an evaluation.
-  std::uint64_t& unmanaged = record_.own.unmanaged_peak;
-  unmanaged += grown;
-  const delta::bytes budget{static_cast<std::uint64_t>(share_ * static_cast<double>(unmanaged))};
-  if (budget <= memory_->capacity()) return;
-  memory_->set_capacity(budget);
-  device_->limit(budget, memory_->used());
-  record_.last.budget = budget.count;
+  record_.own.unmanaged_peak += grown;
+  limit(share_of_peak());
 }
 
 void session::name(c10::StorageImpl& storage, tensor_name name) {

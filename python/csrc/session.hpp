@@ -107,12 +107,9 @@ class session {
   /// machine has no memory, or a policy or an operator that runs again has failed.
   lost_tensors stop();
   void end_of_step();
-  /// Another budget, in bytes; makes room first. Where there is none it holds all the same, and
-  /// budget_too_small is thrown.
-  void set_budget(std::size_t);
   /// The budget is this share of what the program takes at most without one, now and whenever that
-  /// grows: of `peak` bytes, or, by 0, of what the run took until now, without a limit. Throws as
-  /// set_budget.
+  /// grows: of `peak` bytes, or, by 0, of what the run took until now, without a limit. Makes room
+  /// first; where there is none it holds all the same, and share_too_small is thrown.
   void hold_share(double share, std::size_t peak);
   /// The tensor of a storage; it becomes one where it is none. Null for a storage without bytes.
   entry* adopt(c10::StorageImpl*, const char* label);
@@ -175,7 +172,8 @@ class session {
   std::unique_ptr<delta::manager_interface> manager_;
   void let_all_go();
   void sever(entry&);
-  void lower_budget(std::size_t, double share);
+  [[nodiscard]] delta::bytes share_of_peak() const;
+  void limit(delta::bytes budget);
   void take_note_of(std::size_t more);
   void settle_late(header&);
 

@@ -245,7 +245,7 @@ def test_an_operator_that_once_took_more(sim) -> None:
         x = filled(1.0)
         y = torch.ops.delta_review.adaptive(x)
         greedy[0] = False
-        _C.set_budget(256 << 10)
+        _C.hold_share(1.0, 256 << 10)
         for _ in range(3):
             y = torch.ops.delta_review.adaptive(x)
         assert torch.equal(y.cpu(), torch.full((SIZE,), 2.0))
