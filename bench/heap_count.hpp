@@ -20,8 +20,12 @@ struct heap {
   /// Called at every allocation, where it is not null: to stop at the one that should not be.
   static inline void (*watch)(std::size_t) = nullptr;
 
+  /// There is nothing more to be had.
+  static inline bool dry = false;
+
   // The size is kept in front of the block, as operator delete need not be told it.
   [[nodiscard]] static void* take(std::size_t n, std::size_t alignment) noexcept {
+    if (dry) return nullptr;
     const std::size_t front = std::max(alignment, alignof(std::max_align_t));
     // aligned_alloc wants a multiple of the alignment.
     void* const p = front > alignof(std::max_align_t)

@@ -46,14 +46,28 @@ class bad_option : public std::exception {
 const delta_call* opaque(const call& c) noexcept {
   return reinterpret_cast<const delta_call*>(&c);
 }
-const call& as_call(const delta_call* c) noexcept {
-  return *reinterpret_cast<const call*>(c);
+const call* as_call(const delta_call* c) noexcept {
+  return reinterpret_cast<const call*>(c);
+}
+static_assert(tensor_id{DELTA_NO_TENSOR} == tensor_id::none);
+
+// What a function can't do without.
+void need(const void* given, const char* otherwise) {
+  if (given == nullptr) throw misuse(otherwise);
+}
+template <class T>
+std::span<T> list(T* items, std::size_t count) {
+  if (count > 0) need(items, "a list with a count is NULL");
+  return {items, count};
 }
 
 // Owns a kernel of the program.
 class foreign_kernel {
  public:
   explicit foreign_kernel(const delta_kernel& k) noexcept : kernel_(k) {}
+  void check() const {
+    if (kernel_.run == nullptr) throw misuse("a kernel has no function: run is NULL");
+  }
   foreign_kernel(foreign_kernel&& o) noexcept : kernel_(std::exchange(o.kernel_, {})) {}
   foreign_kernel& operator=(foreign_kernel&&) = delete;
   ~foreign_kernel() {
@@ -266,10 +280,12 @@ struct delta_manager {
     operation_span spans(const delta_operation& op) {
       lists& l = lists_;
       l.sizes.clear(), l.reads.clear(), l.changes.clear();
-      for (std::size_t i = 0; i < op.output_count; ++i) l.sizes.emplace_back(op.outputs[i]);
-      for (std::size_t i = 0; i < op.input_count; ++i) l.reads.push_back(tensor_id{op.inputs[i]});
-      for (std::size_t i = 0; i < op.update_count; ++i)
-        l.changes.push_back(tensor_id{op.updates[i]});
+      for (const uint64_t size : list(op.outputs, op.output_count)) l.sizes.emplace_back(size);
+      for (const delta_tensor t : list(op.inputs, op.input_count)) l.reads.push_back(tensor_id{t});
+      for (const delta_tensor t : list(op.updates, op.update_count))
+        l.changes.push_back(tensor_id{t});
+      constexpr unsigned traits = DELTA_RANDOM | DELTA_EFFECT_ONCE | DELTA_NEVER_REPLAY;
+      if ((op.traits & ~traits) != 0) throw misuse("an operator has a trait that does not exist");
       return {.inputs = l.reads,
               .outputs = l.sizes,
               .updates = l.changes,
@@ -279,7 +295,8 @@ struct delta_manager {
               .name = to_->keep(op.name, "operator")};
     }
     // The list that ids are received in, and from there given to the program.
-    std::span<tensor_id> receive(std::size_t n) {
+    std::span<tensor_id> receive(const delta_tensor* to, std::size_t n) {
+      list(to, n);
       lists_.made.assign(n, tensor_id::none);
       return lists_.made;
     }
@@ -315,14 +332,29 @@ struct delta_manager {
 namespace {
 
 template <class F>
-delta_status called(delta_manager& m, const F& f) noexcept {
-  ++m.calls;
-  const delta_status status = caught(m.error, f);
-  if (--m.calls > 0) return status;
+delta_status called(delta_manager* m, const F& f) noexcept {
+  if (m == nullptr) return DELTA_MISUSE;
+  ++m->calls;
+  const delta_status status = caught(m->error, f);
+  if (--m->calls > 0) return status;
   delta_error ignored;
-  caught(ignored, [&] { m.warn_of_costs(); });
+  caught(ignored, [&] { m->warn_of_costs(); });
   return status;
 }
+// The same of a function that has a result, for which there is a place.
+template <class T, class F>
+delta_status called_for(T* result, delta_manager* m, const F& f) noexcept {
+  return called(m, [&] {
+    need(result, "there is no place for the result: NULL");
+    *result = f();
+  });
+}
+constexpr const char* no_operation = "the operation is NULL";
+const delta_error no_manager = [] {
+  delta_error e;
+  fill(e, DELTA_MISUSE, "the manager is NULL");
+  return e;
+}();
 
 }  // namespace
 
@@ -331,7 +363,10 @@ extern "C" {
 delta_manager* delta_create(const delta_options* options, delta_error* error) {
   delta_error ignored;
   delta_manager* made = nullptr;
-  caught(error == nullptr ? ignored : *error, [&] { made = new delta_manager(*options); });
+  caught(error == nullptr ? ignored : *error, [&] {
+    need(options, "delta_create: options are NULL");
+    made = new delta_manager(*options);
+  });
   return made;
 }
 void delta_destroy(delta_manager* m) {
@@ -344,7 +379,7 @@ void delta_destroy(delta_manager* m) {
   delete m;
 }
 const delta_error* delta_last_error(const delta_manager* m) {
-  return &m->error;
+  return m == nullptr ? &no_manager : &m->error;
 }
 const char* delta_policy_name(size_t i) {
   return i < named_policies.size() ? named_policies[i].name.data() : nullptr;
@@ -352,55 +387,64 @@ const char* delta_policy_name(size_t i) {
 
 delta_status delta_constant(delta_manager* m, uint64_t size, const char* label,
                             delta_tensor* made) {
-  return called(
-      *m, [&] { *made = index(m->manager->constant(bytes{size}, m->keep(label, "constant"))); });
+  return called_for(made, m, [&] {
+    return index(m->manager->constant(bytes{size}, m->keep(label, "constant")));
+  });
 }
 delta_status delta_variable(delta_manager* m, uint64_t size, const char* label,
                             delta_tensor* made) {
-  return called(
-      *m, [&] { *made = index(m->manager->variable(bytes{size}, m->keep(label, "variable"))); });
+  return called_for(made, m, [&] {
+    return index(m->manager->variable(bytes{size}, m->keep(label, "variable")));
+  });
 }
 delta_status delta_share(delta_manager* m, delta_tensor t) {
-  return called(*m, [&] { m->manager->share(tensor_id{t}); });
+  return called(m, [&] { m->manager->share(tensor_id{t}); });
 }
 delta_status delta_drop(delta_manager* m, delta_tensor t) {
-  return called(*m, [&] { m->manager->drop(tensor_id{t}); });
+  return called(m, [&] { m->manager->drop(tensor_id{t}); });
 }
 delta_status delta_forbid(delta_manager* m, delta_tensor t, delta_pin ways) {
-  return called(*m, [&] { m->manager->forbid(tensor_id{t}, static_cast<pin>(ways)); });
+  return called(m, [&] {
+    if ((static_cast<unsigned>(ways) & ~unsigned{DELTA_PIN_BOTH}) != 0)
+      throw misuse("a pin that does not exist");
+    m->manager->forbid(tensor_id{t}, static_cast<pin>(ways));
+  });
 }
 
+delta_status delta_size(delta_manager* m, delta_tensor t, uint64_t* size) {
+  return called_for(size, m, [&] { return m->manager->size(tensor_id{t}).count; });
+}
 int delta_recomputable(const delta_manager* m, delta_tensor t) {
   bool yes = false;
   delta_error ignored;
-  caught(ignored, [&] { yes = m->manager->recomputable(tensor_id{t}); });
+  if (m != nullptr) caught(ignored, [&] { yes = m->manager->recomputable(tensor_id{t}); });
   return yes ? 1 : 0;
 }
 
 delta_status delta_take_block(delta_manager* m, uint64_t size, delta_block* taken) {
-  return called(*m, [&] {
+  return called_for(taken, m, [&] {
     const block b = m->manager->take_block(bytes{size});
-    *taken = {b.index(), m->manager->storage().data(b), size};
+    return delta_block{b.index(), m->manager->storage().data(b), size};
   });
 }
 void delta_give_back(delta_manager* m, delta_block b) {
-  m->manager->give_back(block{b.block});
+  if (m != nullptr) m->manager->give_back(block{b.block});
 }
 delta_status delta_constant_of(delta_manager* m, delta_block b, const char* label,
                                delta_tensor* made) {
-  return called(*m, [&] {
-    *made = index(m->manager->constant(bytes{b.size}, m->keep(label, "constant"), block{b.block}));
+  return called_for(made, m, [&] {
+    return index(m->manager->constant(bytes{b.size}, m->keep(label, "constant"), block{b.block}));
   });
 }
 delta_status delta_variable_of(delta_manager* m, delta_block b, const char* label,
                                delta_tensor* made) {
-  return called(*m, [&] {
-    *made = index(m->manager->variable(bytes{b.size}, m->keep(label, "variable"), block{b.block}));
+  return called_for(made, m, [&] {
+    return index(m->manager->variable(bytes{b.size}, m->keep(label, "variable"), block{b.block}));
   });
 }
 
 delta_status delta_acquire(delta_manager* m, delta_tensor t, int writes, delta_view* view) {
-  return called(*m, [&] {
+  return called_for(view, m, [&] {
     auto free = std::find_if(m->views.begin(), m->views.end(), [](const auto& v) { return !v; });
     if (free == m->views.end()) {
       m->views.emplace_back();
@@ -408,111 +452,120 @@ delta_status delta_acquire(delta_manager* m, delta_tensor t, int writes, delta_v
     }
     const auto& v = free->emplace(
         m->manager->acquire(tensor_id{t}, writes != 0 ? access::write : access::read));
-    *view = {static_cast<std::size_t>(free - m->views.begin()), v.data(), v.size().count};
+    return delta_view{static_cast<std::size_t>(free - m->views.begin()), v.data(), v.size().count};
   });
 }
 void delta_release(delta_manager* m, size_t slot) {
-  called(*m, [&] { m->views[slot].reset(); });
+  called(m, [&] {
+    if (slot >= m->views.size()) throw misuse("delta_release: there is no such view");
+    m->views[slot].reset();
+  });
 }
 
 void* delta_call_in(const delta_call* c, size_t i) {
-  return as_call(c).in(i);
+  return c != nullptr && i < as_call(c)->inputs() ? as_call(c)->in(i) : nullptr;
 }
 void* delta_call_out(const delta_call* c, size_t i) {
-  return as_call(c).out(i);
+  return c != nullptr && i < as_call(c)->outputs() ? as_call(c)->out(i) : nullptr;
 }
 void* delta_call_update(const delta_call* c, size_t i) {
-  return as_call(c).update(i);
+  return c != nullptr && i < as_call(c)->updates() ? as_call(c)->update(i) : nullptr;
 }
 void* delta_call_workspace(const delta_call* c, size_t i) {
-  return as_call(c).workspace(i);
+  return c != nullptr ? as_call(c)->workspace(i) : nullptr;
 }
 void* delta_call_stream(const delta_call* c) {
-  return as_call(c).stream();
+  return c != nullptr ? as_call(c)->stream() : nullptr;
 }
 uint64_t delta_call_sequence(const delta_call* c) {
-  return as_call(c).sequence();
+  return c != nullptr ? as_call(c)->sequence() : 0;
 }
 int delta_call_replaying(const delta_call* c) {
-  return as_call(c).replaying() ? 1 : 0;
+  return c != nullptr && as_call(c)->replaying() ? 1 : 0;
 }
 
 delta_status delta_run(delta_manager* m, const delta_operation* op, delta_kernel body,
                        delta_tensor* made) {
   foreign_kernel owned(body);
-  return called(*m, [&] {
+  return called(m, [&] {
+    need(op, no_operation);
+    owned.check();
     delta_manager::lent_lists l(*m);
-    const auto ids = l.receive(op->output_count);
+    const auto ids = l.receive(made, op->output_count);
     m->manager->run(l.spans(*op), ids, kernel(std::move(owned)));
     l.give(made);
   });
 }
 delta_status delta_begin(delta_manager* m, const delta_operation* op) {
-  return called(*m, [&] {
+  return called(m, [&] {
+    need(op, no_operation);
     if (m->open) throw misuse("begin: an operator is open");
     delta_manager::lent_lists l(*m);
     m->open.emplace(m->manager->begin(l.spans(*op)));
   });
 }
 delta_status delta_allocate(delta_manager* m, uint64_t size, size_t* place) {
-  return called(*m, [&] { *place = m->opened().allocate(bytes{size}); });
+  return called_for(place, m, [&] { return m->opened().allocate(bytes{size}); });
 }
 delta_status delta_allocate_all(delta_manager* m, const uint64_t* sizes, size_t count,
                                 size_t* first) {
-  return called(*m, [&] {
+  return called_for(first, m, [&] {
     std::vector<bytes> all;
-    for (std::size_t i = 0; i < count; ++i) all.emplace_back(sizes[i]);
-    *first = m->opened().allocate(all);
+    for (const uint64_t size : list(sizes, count)) all.emplace_back(size);
+    return m->opened().allocate(all);
   });
 }
 delta_status delta_allocate_block(delta_manager* m, delta_block b, size_t* place) {
-  return called(*m, [&] { *place = m->opened().allocate(bytes{b.size}, block{b.block}); });
+  return called_for(place, m, [&] { return m->opened().allocate(bytes{b.size}, block{b.block}); });
 }
 delta_status delta_replace(delta_manager* m, delta_tensor input, size_t* place) {
-  return called(*m, [&] { *place = m->opened().replace(tensor_id{input}); });
+  return called_for(place, m, [&] { return m->opened().replace(tensor_id{input}); });
 }
 delta_status delta_replace_all(delta_manager* m, const delta_tensor* inputs, size_t count,
                                size_t* first) {
-  return called(*m, [&] {
+  return called_for(first, m, [&] {
     std::vector<tensor_id> all;
-    for (std::size_t i = 0; i < count; ++i) all.push_back(tensor_id{inputs[i]});
-    *first = m->opened().replace(all);
+    for (const delta_tensor t : list(inputs, count)) all.push_back(tensor_id{t});
+    return m->opened().replace(all);
   });
 }
 delta_status delta_replay_workspace(delta_manager* m, uint64_t size, size_t* place) {
-  return called(*m, [&] { *place = m->opened().replay_workspace(bytes{size}); });
+  return called_for(place, m, [&] { return m->opened().replay_workspace(bytes{size}); });
 }
 delta_status delta_workspace(delta_manager* m, uint64_t size, size_t* place) {
-  return called(*m, [&] { *place = m->opened().workspace(bytes{size}); });
+  return called_for(place, m, [&] { return m->opened().workspace(bytes{size}); });
 }
 delta_status delta_arguments(delta_manager* m, const delta_call** call) {
-  return called(*m, [&] { *call = opaque(m->shown.emplace(m->opened().arguments())); });
+  return called_for(call, m, [&] { return opaque(m->shown.emplace(m->opened().arguments())); });
 }
 delta_status delta_end(delta_manager* m, delta_kernel replay, delta_tensor* made, size_t count) {
   foreign_kernel owned(replay);
-  return called(*m, [&] {
+  return called(m, [&] {
+    if (count > 0) owned.check();
     delta_manager::lent_lists l(*m);
-    m->opened().end(l.receive(count), kernel(std::move(owned)));
+    m->opened().end(l.receive(made, count), kernel(std::move(owned)));
     m->open.reset();
     l.give(made);
   });
 }
 void delta_abort(delta_manager* m) {
-  called(*m, [&] { m->open.reset(); });
+  called(m, [&] { m->open.reset(); });
 }
 delta_status delta_make_room(delta_manager* m, uint64_t size) {
-  return called(*m, [&] { m->manager->make_room(bytes{size}); });
+  return called(m, [&] { m->manager->make_room(bytes{size}); });
 }
 
 delta_status delta_backward(delta_manager* m) {
-  return called(*m, [&] { m->manager->backward(); });
+  return called(m, [&] { m->manager->backward(); });
 }
 delta_status delta_end_of_step(delta_manager* m) {
-  return called(*m, [&] { m->manager->end_of_step(); });
+  return called(m, [&] { m->manager->end_of_step(); });
 }
 void delta_count(const delta_manager* m, delta_counts* counts) {
-  const counters& c = m->manager->counts();
+  if (counts == nullptr) return;
   *counts = {};
+  if (m == nullptr) return;
+  const counters& c = m->manager->counts();
   counts->operators = c.operators, counts->evictions = c.evictions;
   counts->offloads = c.offloads, counts->reloads = c.reloads, counts->recomputes = c.recomputes;
   counts->replays_checked = c.replays_checked, counts->replays_unchecked = c.replays_unchecked;

@@ -77,6 +77,7 @@ enum class obstacle : std::uint8_t {
   pinned,         ///< a constant, or pinned by the user
   locked,         ///< in use: an input or output of the operator at hand, or held by a view
   no_way_out,     ///< can't be recomputed, and the policy doesn't offload
+  no_host,        ///< can't be recomputed, and there is no host memory
   host_full,      ///< can't be recomputed, and the host arena has no room
   decider_keeps,  ///< the decider said keep
   recompute_cap,  ///< recomputed too often in this step, and can't be offloaded
@@ -85,13 +86,15 @@ enum class obstacle : std::uint8_t {
 
 /// The obstacle as words, as the line of an error says it.
 constexpr const char* name(obstacle o) noexcept {
-  constexpr std::array<const char*, 7> names{"pinned",
-                                             "in use",
-                                             "can't be recomputed and the policy doesn't offload",
-                                             "can't be recomputed and the host is full",
-                                             "kept by the decider",
-                                             "recomputed too often in this step",
-                                             "its address was shown"};
+  constexpr std::array<const char*, 8> names{
+      "pinned",
+      "in use",
+      "can't be recomputed and the policy doesn't offload",
+      "can't be recomputed and there is no host memory to copy it to",
+      "can't be recomputed and the host is full",
+      "kept by the decider",
+      "recomputed too often in this step",
+      "its address was shown"};
   return names[static_cast<std::size_t>(o)];
 }
 
@@ -139,6 +142,7 @@ struct memory_report {
   /// failed then would run now.
   bytes smallest_budget{};
   budget_basis basis = budget_basis::nothing;
+  bool unfinished = false;          ///< no operator has run yet: variables are still made
   const char* operation = "";       ///< the operator that asked
   std::array<holder, 6> biggest{};  ///< the biggest that stayed; one_piece: that can't move
   std::size_t holders = 0;          ///< how many of `biggest` are set
@@ -228,8 +232,10 @@ class budget_exceeded : public error {
   }
   void print_budget() noexcept {
     if (report.smallest_budget.count > 0) {
-      print("; smallest budget known to work: ");
+      print(report.unfinished ? "; no operator has run yet, the budget has to be at least "
+                              : "; smallest budget known to work: ");
       print_size(report.smallest_budget, true);
+      if (report.unfinished) return;
       if (report.basis == budget_basis::everything)
         print(", with which nothing has to leave; less may do");
       return;

@@ -102,6 +102,10 @@ class call {
   [[nodiscard]] std::byte* workspace(std::size_t i = 0) const noexcept {
     return i < workspaces_.size() ? workspaces_[i] : nullptr;
   }
+  /// How many there are of each.
+  [[nodiscard]] std::size_t inputs() const noexcept { return in_.size(); }
+  [[nodiscard]] std::size_t outputs() const noexcept { return out_.size(); }
+  [[nodiscard]] std::size_t updates() const noexcept { return update_.size(); }
   /// How many workspaces the operator asked for.
   [[nodiscard]] std::size_t workspaces() const noexcept { return workspaces_.size(); }
   /// Does the library run it again, rather than the program for the first time?

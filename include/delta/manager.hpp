@@ -129,8 +129,8 @@ class manager {
     if (inside_) return table_.drop_later(t);
     guarded(open::allowed, [&] { table_.drop(t); });
   }
-  /// Does a record exist from which it can be made again? So an operator that changes it may
-  /// `replace` it; else it is an update. O(1).
+  /// Does a record exist from which it can be made again? Then it outlives an operator that
+  /// `replace`s it, as what it was. O(1).
   [[nodiscard]] bool recomputable(tensor_id t) const {
     return table_.tensors.checked(t).recomputable();
   }
@@ -154,7 +154,11 @@ class manager {
     ~view() {
       if (owner_ == nullptr) return;
       const bool within = std::exchange(owner_->inside_, true);
-      owner_->run_.unlock(tensor_);
+      try {
+        owner_->run_.unlock(tensor_);
+      } catch (...) {  // what it was the last to hold is half gone
+        owner_->poisoned_ = true;
+      }
       if (!within) owner_->leave();
     }
     /// Where they are; the same as long as the view lives. Null where the storage keeps no bytes.
@@ -181,7 +185,8 @@ class manager {
   ///   std::memcpy(w.data(), initial, w.size().count);
   [[nodiscard]] view acquire(tensor_id t, access how = access::read) {
     const bool writes = how == access::write;
-    if (table_.tensors.checked(t).producer != operator_id::none && writes)
+    check_usable(t);
+    if (table_.tensors[t].producer != operator_id::none && writes)
       throw misuse("acquire for writing: only a variable or a constant can be written");
     guarded(open::refused, [&] { run_.acquire(t, writes); });
     return view(*this, t);
@@ -279,9 +284,13 @@ class manager {
     /// From now on the input has no bytes on the device, also if the operator is given up: its
     /// producer makes it again when it is used, or its host copy comes back. Until the kernel
     /// writes them, both addresses are the same and hold the input's bytes; a replay has two
-    /// blocks, and its kernel copies first. Takes no room, a replay does. O(inputs). Throws
-    /// misuse where the tensor is no input, an update too, replaced already, not `recomputable`,
-    /// forbidden to be evicted, or held by a view.
+    /// blocks, and its kernel copies first. Takes no room, a replay does. O(inputs).
+    ///
+    /// Under a policy that never evicts nothing is `recomputable`: an operator's output of this
+    /// step may be replaced all the same, and if it has no host copy that is its last use. It can
+    /// be dropped then; any other use is misuse. Throws misuse where the tensor is no input, an
+    /// update too, replaced already, forbidden to be evicted, held by a view, or where its bytes
+    /// would be lost: not recomputable under any other policy, or under this one shared, too.
     std::size_t replace(tensor_id input) { return replace(std::span(&input, 1)); }
     /// Several at once; gives the place of the first. All of them, or where it throws misuse none.
     std::size_t replace(std::span<const tensor_id> inputs) {
@@ -360,10 +369,11 @@ class manager {
   /// Releases tensors until `need` bytes are free: what an allocator calls that has run out. Not in
   /// one piece, and not reserved: the next to allocate has them. Throws as `run` does. From within
   /// a kernel, and so from a replay, it is misuse: what a replay takes is said beforehand, as
-  /// workspace or replay_workspace.
-  void make_room(bytes need) {
+  /// workspace or replay_workspace. `operation`: who needs them, as errors say it, where no
+  /// operator is open; it outlives the call.
+  void make_room(bytes need, const char* operation = "make_room") {
     (void)plus({}, need);
-    guarded(open::allowed, [&] { run_.opened().make_room(need); });
+    guarded(open::allowed, [&] { run_.opened().make_room(need, operation); });
   }
   /// A block for the program's own use, which no tensor has: counts in the budget, can't leave, and
   /// stays where it is until it becomes a tensor (`variable`, `allocate`) or is given back. Makes
@@ -429,6 +439,8 @@ class manager {
   [[nodiscard]] std::size_t live_tensors() const noexcept { return table_.tensors.live_tensors(); }
   /// Records that are kept, likewise.
   [[nodiscard]] std::size_t live_records() const noexcept { return table_.tensors.live_records(); }
+  /// How many bytes a tensor has: as the program asked, not rounded. Throws unknown_tensor.
+  [[nodiscard]] bytes size(tensor_id t) const { return table_.tensors.checked(t).size; }
   /// Where a tensor's bytes are now. Throws unknown_tensor.
   [[nodiscard]] residency where(tensor_id t) const { return table_.tensors.checked(t).where; }
   /// The observer that was moved in.
@@ -443,10 +455,14 @@ class manager {
     (void)table_.tensors.checked(t);
     if (table_.is_dropped_later(t)) throw unknown_tensor(t);
   }
+  void check_usable(tensor_id t) const {
+    if (table_.tensors.checked(t).where == residency::dead)
+      throw misuse("a tensor that was replaced and can't be recomputed can only be dropped");
+  }
   // Before the tick and the locks: an unknown id must not leave half an operator.
   void check(const operation_span& op) const {
-    for (const tensor_id t : op.inputs) (void)table_.tensors.checked(t);
-    for (const tensor_id t : op.updates) (void)table_.tensors.checked(t);
+    for (const tensor_id t : op.inputs) check_usable(t);
+    for (const tensor_id t : op.updates) check_usable(t);
     bytes all;
     for (const bytes size : op.outputs) all = plus(all, size);
     (void)plus(all, op.workspace);

@@ -215,6 +215,7 @@ struct switched_decider {
 template <class... Ps>
 struct switched_prefetcher {
   static constexpr bool learns = (delta::learns<Ps>() || ...);
+  static constexpr bool any_releases_early = (releases_early<Ps> || ...);
 
   std::tuple<detail::checked_prefetcher<Ps>...> all;
 

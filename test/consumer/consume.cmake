@@ -29,6 +29,18 @@ foreach(way find_package subdirectory include_path)
     foreach(policy adaptive dtr)
       run_step(${work}/${way}/framework ${policy})
     endforeach()
+    # In C, without CMake: as docs/c.md says.
+    find_program(pkg_config pkg-config)
+    file(GLOB_RECURSE pc ${work}/prefix/delta-engine.pc)
+    get_filename_component(pc_folder "${pc}" DIRECTORY)
+    if(pkg_config)
+      run_step(sh -c "PKG_CONFIG_PATH='${pc_folder}' ${pkg_config} --print-errors --exact-version=${version} delta-engine && \
+        cc -std=c99 '${DELTA_SOURCE_DIR}/examples/c_training.c' -o '${work}/c_training' \
+        $(PKG_CONFIG_PATH='${pc_folder}' ${pkg_config} --cflags --libs delta-engine)")
+      run_step(${work}/c_training)
+    else()
+      message(STATUS "pkg-config is not here: what it says was not tried")
+    endif()
   endif()
   message(STATUS "consumed by ${way}: builds and runs")
 endforeach()

@@ -467,6 +467,11 @@ TEST_CASE("device_heap: bytes of the program's own count, are shown, come and go
     CHECK(s.used() == 128_B);
     CHECK(s.data(*b) == mine);
     CHECK(s.knows(*b, 100_B));
+    // One address twice, or part of it: two imports of one buffer.
+    for (std::byte* const again : {&mine[0], &mine[99]})
+      CHECK_THROWS_AS((void)s.adopt(again, 1_B, release), misuse);
+    CHECK(s.check_invariants() == "");
+    CHECK(s.used() == 128_B);
     CHECK_FALSE(s.adopt(other, 129_B, release));
     CHECK_FALSE(s.adopt(other, bytes{~std::uint64_t{0}}, release));
     s.owned_by(*b, t);

@@ -368,3 +368,23 @@ TEST_CASE("an index is made anew seldom, and is given up where it is of no use")
   CHECK(usual.builds < 100);
   CHECK(alike.builds < 30);
 }
+
+TEST_CASE("candidates: what was parked is asked about again once all of it may have a way out") {
+  graph g;
+  detail::candidate_list list;
+  list.cover(8);
+  std::vector<tensor_id> all;
+  for (int i = 0; i < 3; ++i) {
+    all.push_back(g.add_tensor(64_B, 64_B));
+    g[all.back()].where = residency::resident;
+    list.enlist(g, all.back());
+  }
+  list.park(all[0]);
+  list.park(all[2]);
+  CHECK(list.all().size() == 1);
+  list.enlist(g, all[0]);  // it is in a set, so nothing happens
+  CHECK(list.all().size() == 1);
+  list.unpark(g);
+  CHECK(list.all().size() == 3);
+  CHECK(list.parked().empty());
+}

@@ -71,10 +71,13 @@ struct heap_subject : subject_base<shown, void> {
 // A source that counts, and runs dry.
 struct counted_source {
   std::size_t live = 0, left = 1000;
+  std::vector<bool> refusals;  // of the next calls, the last one first
   [[nodiscard]] memory_source source() {
     return {[](void* self, std::size_t size) -> void* {
               auto& me = *static_cast<counted_source*>(self);
-              if (me.left == 0) return nullptr;
+              bool refuses = me.left == 0;
+              if (!me.refusals.empty()) refuses = me.refusals.back(), me.refusals.pop_back();
+              if (refuses) return nullptr;
               --me.left, ++me.live;
               return std::malloc(size);
             },
@@ -327,6 +330,28 @@ TEST_CASE("heap_storage: where the source runs dry within a bracket, the operato
     m.drop(m.run({.outputs = {1_KiB}}, [](call&) {}));
   }
   CHECK(s.begun == s.ended);
+  CHECK(device.live == 0);
+}
+
+TEST_CASE("heap_storage: a block that another takes from a shared source is a shortage, no more") {
+  counted_source device;
+  heap_storage s({.capacity = 8_KiB, .device = device.source()});
+  {
+    manager m{online(), s};
+    const tensor_id v = m.variable(1_KiB);
+    // Room is made once, and is gone when it is taken.
+    device.refusals = {true, false, true};
+    try {
+      (void)m.take_block(1_KiB);
+      FAIL("the source refuses");
+    } catch (const budget_exceeded& e) {
+      CHECK(std::string(e.report.operation) == "take_block");
+      CHECK(e.report.requested == 1_KiB);
+    }
+    block b = m.take_block(1_KiB);
+    m.give_back(std::move(b));
+    m.drop(v);
+  }
   CHECK(device.live == 0);
 }
 

@@ -83,10 +83,11 @@ TEST_CASE("errors: the smallest budget named is just enough") {
       ask();
     } else {
       CHECK(report_of(ask).smallest_budget == unit * 11);
-      CHECK(text_of<budget_exceeded>(ask) ==
-            "operator 'variable' needs 320 bytes more, but 384 bytes of the budget of 640 bytes "
-            "can't leave; biggest: tensor 0 (constant, 384 bytes, pinned); smallest budget known "
-            "to work: 704 bytes, with which nothing has to leave; less may do");
+      CHECK(
+          text_of<budget_exceeded>(ask) ==
+          "operator 'variable' needs 320 bytes more, but 384 bytes of the budget of 640 bytes "
+          "can't leave; biggest: tensor 0 (constant, 384 bytes, pinned); no operator has run yet, "
+          "the budget has to be at least 704 bytes");
     }
   }
 }
@@ -135,6 +136,65 @@ TEST_CASE("errors: each obstacle has its name") {
   CHECK(std::string(name(obstacle::in_place)) == "its address was shown");
 }
 
+TEST_CASE("errors: without host memory nothing is said to stay as the host is full") {
+  machine it(2, 0);
+  manager m{online(), it.storage};
+  const tensor_id v = m.variable(unit * 2, "weights");
+  const auto go = [&] { m.run<1>({.inputs = {v}, .outputs = {unit}, .name = "f"}, [](call&) {}); };
+  m.drop(m.share(v));
+  CHECK(report_of([&] { m.make_room(unit); }).biggest[0].why == obstacle::no_host);
+  CHECK(
+      text_of<budget_exceeded>([&] { m.make_room(unit, "aten::empty"); }) ==
+      "operator 'aten::empty' needs 64 bytes more, but 128 bytes of the budget of 128 bytes can't "
+      "leave; biggest: tensor 0 (weights, 128 bytes, can't be recomputed and there is no host "
+      "memory to copy it to); no operator has run yet, the budget has to be at least 192 bytes");
+  CHECK(text_of<budget_exceeded>(go).find("; smallest budget known to work: 192 bytes") !=
+        std::string::npos);
+}
+
+TEST_CASE(
+    "errors: an operator that can't fit, whatever leaves, is told before anything is replayed") {
+  machine it(8, 0);
+  manager m{online(), it.storage};
+  const tensor_id v = variable_of(m, 1);
+  tensor_id last = m.run({.inputs = {v}, .outputs = {unit}}, sums(1));
+  for (int i = 0; i < 20; ++i) {
+    const tensor_id next = m.run({.inputs = {last}, .outputs = {unit}}, sums(1));
+    m.drop(last);
+    last = next;
+  }
+  const tensor_id wide = m.run({.inputs = {last}, .outputs = {unit * 4}, .name = "wide"}, sums(1));
+  const tensor_id other = m.run({.inputs = {last}, .outputs = {unit * 2}}, sums(1));
+  squeeze(m, 7);
+  const auto recomputes = [&] { return m.counts().recomputes; };
+  REQUIRE(m.where(wide) == residency::evicted);
+  REQUIRE(m.where(other) == residency::evicted);
+  const std::uint64_t before = recomputes();
+  // Its inputs, and what it is about to make.
+  for (const bool open : {false, true}) {
+    const auto go = [&] {
+      if (open)
+        (void)m.begin({.inputs = {wide, other}, .outputs = {unit * 2}, .name = "large"});
+      else
+        m.run<1>({.inputs = {wide, other}, .outputs = {unit * 2}, .name = "large"}, [](call&) {});
+    };
+    const std::string said = text_of<budget_exceeded>(go);
+    CAPTURE(said);
+    CHECK(said.find("operator 'large' needs 512 bytes more, but 64 bytes of the budget of 512") ==
+          0);
+    CHECK(recomputes() == before);
+  }
+  // What it is computed from: with a constant `wide` has no room beside its input.
+  const tensor_id c = m.constant(unit * 3);
+  const memory_report r = report_of([&] { (void)m.acquire(wide); });
+  CHECK(std::string(r.operation) == "wide");
+  CHECK(r.requested == unit * 5);
+  CHECK(recomputes() == before);
+  m.drop(c);
+  CHECK(read(m, wide) == 1);
+  CHECK(recomputes() > before);
+}
+
 TEST_CASE("errors: sizes are in MiB and in bytes, holders' in MiB") {
   simulated storage{{.capacity = 10_MiB + 64_B}};
   manager m{online(), storage};
@@ -142,41 +202,43 @@ TEST_CASE("errors: sizes are in MiB and in bytes, holders' in MiB") {
   CHECK(text_of<budget_exceeded>([&] { (void)m.variable(2_MiB); }) ==
         "operator 'variable' needs 2.0 MiB (2097152 bytes) more, but 9.3 MiB of the budget of 10.0 "
         "MiB (10485824 bytes) can't leave; biggest: tensor 0 (weights, 9.3 MiB, can't be "
-        "recomputed and the host is full); smallest budget known to work: 11.3 MiB (11841536 "
-        "bytes), with which nothing has to leave; less may do");
+        "recomputed and there is no host memory to copy it to); no operator has run yet, the "
+        "budget has to be at least 11.3 MiB (11841536 bytes)");
 }
 
 TEST_CASE("errors: what a restore needs is told, and the budget for it works") {
-  // x -> a -> b -> c: for c alone two of 30 bytes are together, but beside 45 that may not leave.
+  // x -> a -> b and x -> c -> d, of 30 bytes but for x: each takes 70 to be made, and b stays for
+  // matmul while d is.
   const auto play = [](bytes budget) {
     simulated storage{{.capacity = budget}};
     manager m{recompute_only(), storage};
     const auto nothing = [](call&) {};
     const tensor_id x = m.variable(10_B);
-    const tensor_id a = m.run({.inputs = {x}, .outputs = {30_B}}, nothing);
-    const tensor_id b = m.run({.inputs = {a}, .outputs = {30_B}}, nothing);
-    m.drop(a);
-    m.make_room(60_B);
-    const tensor_id y = m.variable(20_B);
-    auto op = m.begin({.inputs = {y, b}, .name = "matmul"});
+    std::array<tensor_id, 2> made{};
+    for (tensor_id& last : made) {
+      const tensor_id first = m.run({.inputs = {x}, .outputs = {30_B}}, nothing);
+      last = m.run({.inputs = {first}, .outputs = {30_B}}, nothing);
+      m.drop(first);
+    }
+    m.make_room(80_B);
+    auto op = m.begin({.inputs = {made[0], made[1]}, .name = "matmul"});
     (void)op;
   };
   std::string said;
   const memory_report r = report_of([&] {
     try {
-      play(80_B);
+      play(90_B);
     } catch (const budget_exceeded& e) {
       said = e.what();
       throw;
     }
   });
   CHECK(r.what == shortage::restoring);
-  CHECK(r.requested == 60_B);
+  CHECK(r.requested == 90_B);
   CHECK(said ==
-        "operator 'matmul' needs inputs that were evicted; recomputing them takes 60 bytes at "
-        "once, and no other order fits the budget of 80 bytes either, of which 30 bytes can't "
-        "leave; biggest: tensor 3 (variable, 20 bytes, can't be recomputed and the policy doesn't "
-        "offload), tensor 0 (variable, 10 bytes, in use); smallest budget known to work: 130 "
+        "operator 'matmul' needs inputs that were evicted; recomputing them takes 90 bytes at "
+        "once, and no other order fits the budget of 90 bytes either, of which 10 bytes can't "
+        "leave; biggest: tensor 0 (variable, 10 bytes, in use); smallest budget known to work: 150 "
         "bytes, with which nothing has to leave; less may do");
   play(r.smallest_budget);
 }

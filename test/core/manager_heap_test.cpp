@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -173,4 +175,40 @@ TEST_CASE("bytes per variable") {
   const held h = variables_only();
   MESSAGE(h.bytes << " bytes");
   CHECK(h.bytes <= gate_of_variable);
+}
+
+TEST_CASE("a view that ends where the heap is dry, and a manager that goes there, end no process") {
+  for (const bool learns : {false, true}) {
+    CAPTURE(learns);
+    simulated storage{{.capacity = 64_KiB, .host_capacity = 64_KiB}};
+    const auto play = [&](auto policy) {
+      std::optional<manager<decltype(policy.heuristic), decltype(policy.decider),
+                            decltype(policy.prefetcher), simulated>>
+          m;
+      m.emplace(std::move(policy), storage);
+      // Whatever goes with the view: a record, and all that only it needs.
+      std::vector<tensor_id> made(300);
+      const std::vector<bytes> sizes(made.size(), 64_B);
+      const tensor_id v = m->variable(64_B);
+      m->run(operation_span{.inputs = std::span(&v, 1), .outputs = sizes}, made, [](call&) {});
+      {
+        const auto view = m->acquire(made[0]);
+        m->drop(v);
+        for (const tensor_id t : made) m->drop(t);
+        heap::dry = true;
+      }
+      heap::dry = false;
+      // It needed some: the manager says so. Or it did not.
+      try {
+        m->drop(m->variable(64_B));
+      } catch (const poisoned&) {
+      }
+      heap::dry = true;
+      m.reset();
+      heap::dry = false;
+      CHECK(storage.used() == 0_B);
+      CHECK(storage.host_used() == 0_B);
+    };
+    learns ? play(learned()) : play(recompute_only());
+  }
 }

@@ -361,6 +361,52 @@ TEST_CASE("replace: many inputs of one operator") {
   for (std::size_t i = 0; i < made.size(); ++i) CHECK(read(m, made[i]) == all.size() - i);
 }
 
+TEST_CASE("replace: where nothing is ever made again it is the old version's last use") {
+  machine it(3, 0);
+  manager m{unmanaged(), it.storage};
+  const tensor_id v = variable_of(m, 1);
+  const tensor_id x = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 4));
+  CHECK(!m.recomputable(x));
+  const tensor_id y = in_place(m, x, adds_in_place(1));
+  CHECK(it.storage.used() == unit * 2);
+  CHECK(read(m, y) == 6);
+  CHECK(m.where(x) == residency::dead);
+  const char* const gone = "a tensor that was replaced and can't be recomputed can only be dropped";
+  CHECK_THROWS_WITH_AS((void)m.acquire(x), gone, misuse);
+  CHECK_THROWS_WITH_AS(m.run({.inputs = {x}, .outputs = {unit}}, sums(1)), gone, misuse);
+  CHECK_THROWS_WITH_AS((void)m.begin({.updates = {x}}), gone, misuse);
+  m.end_of_step();
+  CHECK(m.where(x) == residency::dead);
+  m.drop(x);
+  CHECK(read(m, y) == 6);
+
+  // A variable, what is a variable since the step has ended, and what is shared are updates.
+  const tensor_id z = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 7));
+  m.share(z);
+  {
+    auto op = m.begin({.inputs = {v, y, z}, .name = "refused"});
+    for (const tensor_id t : {v, y, z}) CHECK_THROWS_AS(op.replace(t), misuse);
+    m.drop(z);
+    CHECK(op.replace(z) == 0);
+  }
+  CHECK(m.where(z) == residency::dead);  // also where the operator is given up
+  for (const tensor_id t : {v, y, z}) m.drop(t);
+  CHECK(m.live_tensors() == 0);
+  CHECK(it.storage.used() == bytes{});
+}
+
+TEST_CASE("replace: a host copy of what can't be made again is kept, also of what is shared") {
+  machine it(4, 4);
+  manager m{policy{lru{}, offload_only{}, copies_all{}}, it.storage};
+  const tensor_id x = m.run({.outputs = {unit}}, gives(5));
+  m.run<0>({}, [](call&) {});
+  m.share(x);
+  const tensor_id y = in_place(m, x, adds_in_place(1));
+  CHECK(m.where(x) == residency::host);
+  CHECK(read(m, x) == 5);
+  CHECK(read(m, y) == 6);
+}
+
 namespace {
 struct failing_ear : arena<immediate> {
   using arena::arena;

@@ -14,7 +14,10 @@
  * What a function means, what it costs and when it fails is said in delta/manager.hpp, at the
  * member of that name. A kernel must not call the manager, but for delta_drop, delta_share and
  * delta_give_back. After a failure the manager can be used on, but for
- * DELTA_POISONED, DELTA_FAILED and, from within an operator, DELTA_OUT_OF_MEMORY. Until version 1
+ * DELTA_POISONED, DELTA_FAILED and, from within an operator, DELTA_OUT_OF_MEMORY. NULL where
+ * something is needed (a manager, a list with a count, a place for a result, a kernel's `run`),
+ * and bits of traits or pins that have no name, are DELTA_MISUSE, and where there is no status, 0,
+ * NULL or nothing done. How to build and link: docs/c.md. Until version 1
  * structures may change: compile bindings with the header of the library. */
 #ifndef DELTA_ENGINE_C_INTERFACE_H
 #define DELTA_ENGINE_C_INTERFACE_H
@@ -31,6 +34,8 @@ typedef struct delta_manager delta_manager;
 /* A managed tensor. Its number is used again after its last drop: one that is kept too long may
  * name another tensor. */
 typedef uint32_t delta_tensor;
+/* Names none: what a tensor that is yet to be made may hold. */
+#define DELTA_NO_TENSOR UINT32_MAX
 /* What a kernel sees of its operator; valid while the kernel runs. */
 typedef struct delta_call delta_call;
 
@@ -123,7 +128,8 @@ typedef struct delta_options {
 delta_manager* delta_create(const delta_options* options, delta_error* error);
 /* Views and an open operator are let go first. NULL is allowed. */
 void delta_destroy(delta_manager* m);
-/* Of the last function of this manager that failed; valid until the next one fails. */
+/* Of the last function of this manager that failed; valid until the next one fails. Of NULL: that
+ * it is. */
 const delta_error* delta_last_error(const delta_manager* m);
 /* The names of all policies, in order; NULL from `i` == their number on. */
 const char* delta_policy_name(size_t i);
@@ -138,7 +144,9 @@ delta_status delta_drop(delta_manager* m, delta_tensor t);
 typedef enum delta_pin { DELTA_PIN_EVICT = 1, DELTA_PIN_OFFLOAD = 2, DELTA_PIN_BOTH = 3 } delta_pin;
 delta_status delta_forbid(delta_manager* m, delta_tensor t, delta_pin ways);
 
-/* Not 0 where it can be made again, so that an operator may replace it. */
+/* Its size, as it was asked for. */
+delta_status delta_size(delta_manager* m, delta_tensor t, uint64_t* size);
+/* Not 0 where it can be made again: then it can be used after an operator has replaced it. */
 int delta_recomputable(const delta_manager* m, delta_tensor t);
 
 /* Bytes of the program's own, which count in the budget and stay where they are, until they become
@@ -216,6 +224,8 @@ delta_status delta_allocate(delta_manager* m, uint64_t size, size_t* place);
 delta_status delta_allocate_all(delta_manager* m, const uint64_t* sizes, size_t count,
                                 size_t* first);
 delta_status delta_allocate_block(delta_manager* m, delta_block b, size_t* place);
+/* Where delta_recomputable says 0 that is the input's last use: drop it then. DELTA_MISUSE where
+ * bytes would be lost that somebody may ask for. */
 delta_status delta_replace(delta_manager* m, delta_tensor input, size_t* place);
 delta_status delta_replace_all(delta_manager* m, const delta_tensor* inputs, size_t count,
                                size_t* first);
@@ -231,6 +241,19 @@ delta_status delta_make_room(delta_manager* m, uint64_t size);
 /* --- marks, and what happened ----------------------------------------------------------------- */
 
 delta_status delta_backward(delta_manager* m);
+/* Once per training step, behind the optimizer, when what only that step needs has been dropped:
+ *
+ *   for (;;) {
+ *     forward(m), backward(m), update(m);
+ *     delta_end_of_step(m);
+ *     if (time_to_evaluate) {
+ *       for (each batch) forward(m), drop_all(m);   a pass has no end of its own:
+ *       delta_end_of_step(m);                       one behind the last of its batches
+ *     }
+ *   }
+ *
+ * So an evaluation is a step of another kind, and what was learned of training steps stays. Without
+ * any, the records of all steps are kept, and nothing is learned. */
 delta_status delta_end_of_step(delta_manager* m);
 
 typedef struct delta_counts {

@@ -138,7 +138,8 @@ class manager_interface {
     open(op);
     return open_operator(this);
   }
-  virtual void make_room(bytes need) = 0;
+  virtual void make_room(bytes need, const char* operation) = 0;
+  void make_room(bytes need) { make_room(need, "make_room"); }
   [[nodiscard]] virtual block take_block(bytes size, lifetime expected) = 0;
   [[nodiscard]] block take_block(bytes size) { return take_block(size, lifetime::transient); }
   virtual void give_back(block&&) noexcept = 0;
@@ -155,6 +156,7 @@ class manager_interface {
   [[nodiscard]] virtual std::uint64_t walked() const = 0;
   [[nodiscard]] virtual std::size_t live_tensors() const = 0;
   [[nodiscard]] virtual std::size_t live_records() const = 0;
+  [[nodiscard]] virtual bytes size(tensor_id) const = 0;
   [[nodiscard]] virtual residency where(tensor_id) const = 0;
   /// What the policy has learned; nothing where it does not learn. Include learning_report.hpp.
   [[nodiscard]] virtual learning_report learned() const = 0;

@@ -30,6 +30,7 @@ class manager_of final : public manager_interface {
         manager_(std::move(p), *storage_, told) {}
 
   using manager_interface::constant;
+  using manager_interface::make_room;
   using manager_interface::run;
   using manager_interface::take_block;
   using manager_interface::variable;
@@ -52,7 +53,9 @@ class manager_of final : public manager_interface {
   void run(const operation_span& op, std::span<tensor_id> ids, kernel&& body) override {
     manager_.run(op, ids, std::move(body));
   }
-  void make_room(bytes need) override { manager_.make_room(need); }
+  void make_room(bytes need, const char* operation) override {
+    manager_.make_room(need, operation);
+  }
   [[nodiscard]] block take_block(bytes size, lifetime expected) override {
     return manager_.take_block(size, expected);
   }
@@ -65,6 +68,7 @@ class manager_of final : public manager_interface {
   [[nodiscard]] std::uint64_t walked() const override { return manager_.walked(); }
   [[nodiscard]] std::size_t live_tensors() const override { return manager_.live_tensors(); }
   [[nodiscard]] std::size_t live_records() const override { return manager_.live_records(); }
+  [[nodiscard]] bytes size(tensor_id t) const override { return manager_.size(t); }
   [[nodiscard]] residency where(tensor_id t) const override { return manager_.where(t); }
   [[nodiscard]] learning_report learned() const override { return learning_report_of(manager_); }
   [[nodiscard]] any_storage& storage() override { return *storage_; }

@@ -103,8 +103,9 @@ class device_heap
   /// Bytes of the program's own as a block: they count from now on, and `given_back` is called,
   /// with `n`, when the block is freed. Work that the compute engine was given before it is copied
   /// for the first time may use them; while an operator runs they are that operator's, too.
-  /// nullopt: the budget has no room for rounded(n) more. O(log blocks). Throws std::bad_alloc, and
-  /// what the machine throws; then nothing has changed.
+  /// nullopt: the budget has no room for rounded(n) more. O(log blocks). Throws misuse
+  /// where bytes of it are a block's already, std::bad_alloc, and what the machine throws; then
+  /// nothing has changed.
   [[nodiscard]] std::optional<block> adopt(std::byte* at, bytes n, release_function given_back,
                                            void* self = nullptr) {
     const bytes size = this->rounded(n);

@@ -27,21 +27,23 @@ struct demand {
 ///
 ///   least      constants, what views hold, bytes that no tensor has, and the largest operator:
 ///              enough where all else can always go to the host
-///   all        all that exists at once, and what is allocated beside it: nothing has to leave, so
-///              what a policy may do does not count
+///   all        what the program has at once, and what is allocated beside it: nothing has to
+///              leave, so what a policy may do does not count. What is kept for replays alone goes
+///              before anything else has to (`reclaimer::stay_within_own_peak`), so it does not
+///              count, unless the policy lets go of tensors early, which then hang on it
 ///
 /// Bytes alone do where blocks move. With `k` blocks held where they are, free bytes lie in k + 1
 /// pieces at worst, so that one of `n` bytes is free for certain when (k + 1) n bytes are: each
 /// bound has k n more, by the blocks that are held then.
 class budget_bounds {
  public:
-  /// `replays`: may operators run again?
-  explicit budget_bounds(bool replays) noexcept : replays_(replays) {}
+  /// `replays`: may operators run again? `early`: may tensors leave though there is room?
+  budget_bounds(bool replays, bool early) noexcept : replays_(replays), early_(early) {}
 
-  /// A call begins. `existing`: bytes of all tensors that are kept, wherever they are, dropped ones
-  /// with a record included; `tensors`: how many these are; `foreign`: bytes that are taken, and
-  /// neither a tensor's nor the call's. O(1).
-  void note(const demand& d, bytes constants, bytes foreign, bytes existing,
+  /// A call begins. `own_tensors`: bytes that the program has in tensors; `existing`: of all
+  /// tensors that are kept, wherever they are, dropped ones with a record included; `tensors`: how
+  /// many these are; `foreign`: bytes that are taken, and neither a tensor's nor the call's. O(1).
+  void note(const demand& d, bytes constants, bytes foreign, bytes own_tensors, bytes existing,
             std::size_t tensors) noexcept {
     largest_ = std::max({largest_, d.largest, d.largest_again});
     const bytes own = d.touched + d.made + d.need;
@@ -53,9 +55,11 @@ class budget_bounds {
     // Any operator of the step may have to run again for what is missing.
     const bytes operation = d.restores ? std::max(own, widest_) : own;
     least_ = std::max(least_, constants + foreign + viewed_ + operation + pieces);
-    const bytes beside = d.restores ? std::max(d.need, most_made_) : d.need;
+    const bytes beside = early_ && d.restores ? std::max(d.need, most_made_) : d.need;
     const bytes kept = existing + given_up_;
-    all_ = std::max(all_, kept + foreign + d.made + beside + pieces);
+    const bytes has = early_ ? kept : own_tensors;
+    all_ = std::max(all_,
+                    has + foreign + d.made + beside + (early_ ? pieces : times(d.largest, holds_)));
     kept_ = std::max(kept_, kept);
     tensors_ = std::max(tensors_, tensors + gone_);
   }
@@ -99,7 +103,7 @@ class budget_bounds {
   bytes widest_{}, most_made_{};  // of the step's operators: all that one uses, what one allocates
   bytes given_up_{}, viewed_{};
   std::uint64_t holds_ = 0;
-  bool replays_, stays_ = false;
+  bool replays_, early_, stays_ = false;
 };
 
 }  // namespace delta::detail

@@ -55,9 +55,9 @@ class open_operator {
     }
   }
   /// Room for `need` more bytes, within the open operator or outside.
-  void make_room(bytes need) {
+  void make_room(bytes need, const char* operation) {
     expect(need, {});
-    pausing([&] { frame_->reclaimer.make(need, open_ ? frame_->name() : "make_room"); });
+    pausing([&] { frame_->reclaimer.make(need, open_ ? frame_->name() : operation); });
   }
   /// So many are about to be asked for, in one piece.
   void expect_block(bytes size) { expect(rounded(size), rounded(size)); }
@@ -135,7 +135,11 @@ class open_operator {
     if (among(frame_->updates()) > 0) return "replace: it is updated";
     if (blocks_.is_replaced(t)) return "replace: it is replaced already";
     const tensor& r = frame_->table.tensors[t];
-    if (!r.recomputable()) return "replace: it can't be recomputed; name it in updates";
+    if (!r.recomputable() && (frame_->table.now.may_evict || r.persistent))
+      return "replace: it can't be recomputed; name it in updates";
+    // Where nothing ever is, the old version ends here, unless somebody else may ask for it.
+    if (!r.recomputable() && r.references > 1 && !r.host)
+      return "replace: something else refers to it, and it can't be recomputed; name it in updates";
     if (covers(r.pinned, pin::evict)) return "replace: its pin forbids that it is recomputed";
     return r.holds > among(shown_inputs()) ? "replace: a view holds it" : nullptr;
   }

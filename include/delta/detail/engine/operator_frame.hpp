@@ -82,7 +82,7 @@ class operator_frame {
       try {
         // Must outlive `renew`: bringing the inputs may take any room.
         typename versions<Reclaimer>::protection dependents(f.updated, op.updates, op.name);
-        f.restore.bring(f.touched_, need, op.name);
+        f.restore.bring(f.touched_, need, op.name, all.sum - need);
         locked_ = true;
         f.updated.renew(f.updates());
       } catch (...) {

@@ -15,11 +15,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stdexcept>
 #include <utility>
 
 #include "delta/detail/engine/open_operator.hpp"
 #include "delta/detail/engine/operator_frame.hpp"
+#include "delta/error.hpp"
 #include "delta/kernel.hpp"
 
 namespace delta::detail {
@@ -55,7 +55,11 @@ class operator_run {
       open_.make_room_at_once(n, expected);
       b = storage.allocate(n, expected);
     }
-    if (!b) throw std::logic_error("a storage has no room for what was just given back to it");
+    // Of a memory that others take from, too, it may be gone again.
+    if (!b) {
+      const char* const who = open_.is_open() ? frame_.name() : "take_block";
+      throw budget_exceeded(frame_.reclaimer.report(storage.rounded(n), who, shortage::one_piece));
+    }
     frame_.taken.add(*b);
     return std::move(*b);
   }

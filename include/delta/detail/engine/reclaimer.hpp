@@ -125,6 +125,7 @@ class reclaimer {
       if (table_->now.variant == before) return false;
       ++replaced_;
       table_->tensors.forget_replays();
+      table_->candidates().unpark(table_->tensors);
       return true;
     } else {
       return false;
@@ -170,20 +171,26 @@ class reclaimer {
     table_->refresh_conditions();
     memory_report r = shortage_of(*table_, view(), reservation_, need, operation, what);
     r.foreign = foreign_;
+    r.unfinished = unfinished_;
     name_budget(r, table_->storage(), bounds_, roles_.lets_all_go());
     return r;
   }
   /// What a call asks for, before anything is done for it: errors name budgets by that. O(1).
   void expect(const demand& d) {
     foreign_ = saturating_sub(table_->storage().used(), table_->here() + d.made);
+    unfinished_ = !d.replayed && table_->counts.operators == 0;
     // What asks for more than there is fails, and says nothing about the program.
     if (d.made + d.need <= table_->storage().capacity())
       table_->now.own_peak =
-          std::max(table_->now.own_peak, table_->referenced() + foreign_ + d.made + d.need);
-    bounds_.note(d, table_->constants(), foreign_, table_->existing(),
+          std::max(table_->now.own_peak, table_->in_use() + foreign_ + d.made + d.need);
+    // Those wait for the first step's end (`stay_within_own_peak`).
+    const bytes waiting = table_->now.step_over ? bytes{} : table_->dropped_constants();
+    bounds_.note(d, table_->constants(), foreign_, table_->in_use() + waiting, table_->existing(),
                  table_->tensors.live_tensors());
   }
   [[nodiscard]] budget_bounds& bounds() noexcept { return bounds_; }
+  /// Bytes that are taken, and neither a tensor's nor the call's at hand.
+  [[nodiscard]] bytes foreign() const noexcept { return foreign_; }
 
   // --- for idle work and for releasing neighbours -----------------------------------------------
 
@@ -332,10 +339,13 @@ class reclaimer {
     const candidate_list& kept = table_->candidates();
     while (table_->storage().used() + need > own_peak) {
       if (drop_cached()) continue;
-      // Who could not go then can't go now, most likely: asked again when there is another one.
-      if (kept.retained().empty() || stuck_at_ == kept.ever_retained()) return;
+      // Who could not go then can't go now, most likely: asked again when there is another one, or
+      // somebody else would have to leave.
+      const bool spare = table_->storage().used() + need <= table_->storage().capacity();
+      if (kept.retained().empty() || (spare && stuck_at_ == kept.ever_retained())) return;
       if (give_up_source(table_->now.step_over)) continue;
       stuck_at_ = kept.ever_retained();
+      if (!spare) return;
     }
   }
   /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
@@ -364,8 +374,9 @@ class reclaimer {
   std::uint64_t reservation_ = 0;
   static constexpr std::uint32_t most_replaced = 16;
   std::uint32_t replaced_ = 0;  // policies, in this step
-  budget_bounds bounds_{evicts<D>()};
+  budget_bounds bounds_{evicts<D>(), policy_roles::may_release_early};
   bytes foreign_{};  // when the call at hand began: taken, and neither a tensor's nor the call's
+  bool unfinished_ = true;  // only variables and constants were made so far
   const char* operation_ = "";
 };
 

@@ -31,17 +31,20 @@ class restorer {
       : means_(table, r, k), by_plan_(means_), by_search_(means_), on_demand_(means_) {}
 
   /// Makes all of `targets` resident and locks each once (a tensor named twice: twice). `tail`:
-  /// what the caller will allocate beside them. Throws budget_exceeded or thrash; nothing stays
-  /// locked. Where nothing is missing, as mostly: O(targets + copies under way).
-  void bring(std::span<const tensor_id> targets, bytes tail, const char* operation) {
+  /// what the caller will allocate beside them, all at once; `later`: one by one. Throws
+  /// budget_exceeded or thrash; nothing stays locked. Where nothing is missing, as mostly:
+  /// O(targets + copies under way).
+  void bring(std::span<const tensor_id> targets, bytes tail, const char* operation,
+             bytes later = {}) {
     for (const tensor_id t : targets) means_.table.claim(t);
     if (std::none_of(targets.begin(), targets.end(),
                      [&](tensor_id t) { return means_.missing(t); }))
       return means_.lock(targets);
     // From here on policies are asked.
     means_.table.refresh_conditions();
-    for (;;) {
-      if (by_plan_.run(targets, tail, operation)) return;
+    for (bool first = true;; first = false) {
+      if (by_plan_.run(targets, tail + later, operation)) return;
+      if (first) means_.check_each_fits(targets, tail + later, operation);
       // A plan that does not fit may still be carried out in another order.
       if constexpr (!offloads<typename Reclaimer::decider_type>())
         if (by_search_.run(targets, tail, operation)) return;

@@ -77,9 +77,7 @@ class restore_by_search {
     auto& table = means_->table;
     graph& g = table.tensors;
     if (s.what == plan_step::kind::evict) {
-      // Not `unlock`, which would put it among the candidates, or free its bytes if it was dropped.
-      --g[s.tensor].locks;
-      table.evict(s.tensor);
+      table.evict_locked(s.tensor);
       return;
     }
     // What the replay brings back is locked if the search reckons with it; else it goes again, as

@@ -50,6 +50,14 @@ template <class P>
   else
     return 0.0;
 }
+/// Does it ever? One of several has the member, though none of them may.
+template <class P>
+[[nodiscard]] constexpr bool releases_early_at_all() {
+  if constexpr (requires { P::any_releases_early; })
+    return P::any_releases_early;
+  else
+    return releases_early<P>;
+}
 /// What to copy out without freeing it. Default: nothing.
 template <class P>
 [[nodiscard]] tensor_id copy_ahead_of(P& prefetcher, const context& c) {
@@ -85,7 +93,7 @@ class roles {
   static constexpr bool learn = learns<H>() || learns<D>() || learns<P>();
   /// Can a selector change the policy between steps?
   static constexpr bool switch_variants = selects_variant<H>;
-  static constexpr bool may_release_early = releases_early<P>;
+  static constexpr bool may_release_early = releases_early_at_all<P>();
   static constexpr bool may_copy_ahead = copies_out_ahead<P>;
 
   [[nodiscard]] filter<H>& victims() noexcept { return filter_; }

@@ -25,12 +25,13 @@ namespace delta::detail {
 /// Why a tensor on the device stays there, in that reservation; nothing: it may leave.
 [[nodiscard]] inline std::optional<obstacle> why_it_stays(const tensor& x, const conditions& now,
                                                           const context& c, tensor_id t,
-                                                          std::uint64_t reservation) {
+                                                          std::uint64_t reservation, bool host) {
   if (x.pinned == pin::both) return obstacle::pinned;
   if (x.locks > 0) return obstacle::locked;
   if (may_leave(c, t))
     return x.passed_over == reservation ? std::optional(obstacle::decider_keeps) : std::nullopt;
-  if (now.may_offload && !covers(x.pinned, pin::offload)) return obstacle::host_full;
+  if (now.may_offload && !covers(x.pinned, pin::offload))
+    return host ? obstacle::host_full : obstacle::no_host;
   if (covers(x.pinned, pin::evict)) return obstacle::pinned;
   if (x.producer != operator_id::none) return obstacle::recompute_cap;
   return now.may_offload ? obstacle::pinned : obstacle::no_way_out;
@@ -68,7 +69,7 @@ template <class Table>
     const tensor& x = table.tensors[t];
     if (!x.in_use || !on_device(x.where)) continue;
     tensors_here += x.footprint;
-    const auto why = why_it_stays(x, table.now, c, t, reservation);
+    const auto why = why_it_stays(x, table.now, c, t, reservation, r.host_capacity.count > 0);
     if (why) r.immovable += x.footprint;
     if (what == shortage::one_piece && x.holds > 0)
       add_holder(r, {t, x.size, obstacle::in_place, x.label});

@@ -16,6 +16,7 @@
 
 #include "delta/detail/storage/past_users.hpp"
 #include "delta/detail/storage/regions.hpp"
+#include "delta/error.hpp"
 #include "delta/storage/memory_source.hpp"
 #include "delta/units.hpp"
 
@@ -101,8 +102,15 @@ class allocations {
     return take(at, n, asked, {nullptr, source_.release, source_.self}, n);
   }
   /// Bytes of somebody's own, of which there are `asked`, and which count as `n`. There is room.
+  /// Throws misuse where any of them are a block's already.
   [[nodiscard]] std::uint32_t adopt(std::byte* at, std::uint64_t n, std::uint64_t asked,
                                     const memory_source& from) {
+    const std::uint64_t begin = reinterpret_cast<std::uintptr_t>(at);
+    const auto next = by_address_.lower_bound(begin);
+    const bool reaches = next != by_address_.end() && next->first < begin + asked;
+    const bool within = next != by_address_.begin() &&
+                        std::prev(next)->first + rows_[std::prev(next)->second].gives > begin;
+    if (asked > 0 && (reaches || within)) throw misuse("adopt: these bytes are a block's already");
     prepare_row();
     const std::uint32_t i = take(at, n, asked, from, asked);
     rows_[i].adopted = true;

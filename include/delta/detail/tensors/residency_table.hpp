@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <span>
 #include <utility>
@@ -56,8 +57,11 @@ class residency_table {
   }
   /// Bytes of constants: they are part of every operator's need.
   [[nodiscard]] bytes constants() const noexcept { return constants_; }
-  /// Bytes of all tensors that the program references, wherever they are.
-  [[nodiscard]] bytes referenced() const noexcept { return referenced_; }
+  /// Bytes of all tensors that the program references, or an operator or a view holds, wherever
+  /// they are: what would exist if nothing were kept for replays.
+  [[nodiscard]] bytes in_use() const noexcept { return in_use_; }
+  /// Of the others, bytes of constants.
+  [[nodiscard]] bytes dropped_constants() const noexcept { return dropped_constants_; }
   /// Bytes of all tensors that are kept, wherever they are: dropped ones with a record, too.
   [[nodiscard]] bytes existing() const noexcept { return existing_; }
   /// Of these, bytes of those that have a block: what else is taken is an operator's, or the
@@ -125,7 +129,7 @@ class residency_table {
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
     tensor& r = tensors[t];
     existing_ += r.footprint;
-    referenced_ += r.footprint;
+    in_use_ += r.footprint;
     steps.created(t, r.footprint, persistent, pinned == pin::both);
     own(t, std::move(b));
     tell_owner(r.device, t);
@@ -178,6 +182,12 @@ class residency_table {
     if (r.references > 0) ++counts.evictions;
     become(t, r.references > 0 ? residency::evicted : residency::dead);
   }
+  /// The same of what its only user has locked, who lets go of it so: it is no candidate before,
+  /// and its record stays.
+  void evict_locked(tensor_id t) {
+    if (--tensors[t].locks == 0 && tensors[t].references == 0) fall_out_of_use(tensors[t]);
+    evict(t);
+  }
   /// Drops the bytes of a clean tensor: its host copy is it now.
   void drop_clean(tensor_id t) {
     storage_->free(std::move(tensors[t].device));
@@ -185,8 +195,9 @@ class residency_table {
     become(t, residency::host);
     offloaded_.push_back(t);
   }
-  /// Gives the block of a resident tensor to who writes other bytes into it. Its producer can make
-  /// the tensor again, unless it has a host copy: that stays valid, also while it is being made.
+  /// Gives the block of a resident tensor to who writes other bytes into it. A host copy stays
+  /// valid, also while it is being made; else its producer can make the tensor again; without one
+  /// it is dead, whoever refers to it.
   block hand_over(tensor_id t) {
     tensor& r = tensors[t];
     if (std::exchange(r.copying, false)) forsake(copies_.take_copy(t), r.footprint);
@@ -195,7 +206,7 @@ class residency_table {
       become(t, residency::host);
       offloaded_.push_back(t);
     } else {
-      become(t, r.references > 0 ? residency::evicted : residency::dead);
+      become(t, r.references > 0 && r.recomputable() ? residency::evicted : residency::dead);
     }
     // Last: what throws before leaves the block with somebody who frees it.
     return std::move(r.device);
@@ -307,7 +318,11 @@ class residency_table {
   /// While locked it can't leave, and dropping it waits (repairs P-22). A cached one is wanted
   /// again. O(1).
   void lock(tensor_id t) {
-    ++tensors[t].locks;
+    tensor& r = tensors[t];
+    if (r.locks++ == 0 && r.references == 0) {
+      in_use_ += r.footprint;
+      if (r.pinned == pin::both) dropped_constants_ -= r.footprint;
+    }
     if (tensors[t].cached) refile(t);
   }
   void unlock(tensor_id t) {
@@ -344,7 +359,7 @@ class residency_table {
   /// Whoever still locks it frees it when he unlocks.
   void drop(tensor_id t) {
     if (--tensors[t].references > 0) return;
-    referenced_ -= tensors[t].footprint;
+    if (tensors[t].locks == 0) fall_out_of_use(tensors[t]);
     if (steps.dropped(t, tensors[t])) closures_.dropped(tensors, t);
     tensors.reweigh(t);
     if (tensors[t].locks == 0) free_if_useless(t);
@@ -400,6 +415,8 @@ class residency_table {
   }
   /// Gives every block and slab back to the storage, also to one that fails at every call.
   void release_all() {
+    // Nobody asks what a closure costs any more: so nothing here needs the heap.
+    tensors.keeps = closure::none;
     for (std::uint32_t i = 0; i < tensors.tensor_slots(); ++i)
       if (const auto t = static_cast<tensor_id>(i); tensors[t].in_use) free_all_of(t);
   }
@@ -422,10 +439,15 @@ class residency_table {
     if (place(from) != place(to)) closures_.tensor_changed(tensors, t, on_device(from));
     to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
   }
+  // Neither referenced nor locked from now on.
+  void fall_out_of_use(const tensor& r) noexcept {
+    in_use_ -= r.footprint;
+    if (r.pinned == pin::both) dropped_constants_ += r.footprint;
+  }
   // One lock less: a candidate again, or true, if nobody references it.
   bool unlocked(tensor_id t) {
     if (--tensors[t].locks > 0) return false;
-    if (tensors[t].references == 0) return true;
+    if (tensors[t].references == 0) return fall_out_of_use(tensors[t]), true;
     candidates_.enlist(tensors, t);
     return false;
   }
@@ -476,9 +498,13 @@ class residency_table {
       forsake(done, tensors[t].footprint);
     }
   }
-  // Nobody waits for that copy any more.
-  void forsake(stamp done, bytes size) {
-    if constexpr (Recorder::enabled) copies_.forsake(done, size);
+  // Nobody waits for that copy any more. Destructors come here: without memory it is not counted
+  // among the queued ones.
+  void forsake(stamp done, bytes size) noexcept {
+    if constexpr (Recorder::enabled) try {
+        copies_.forsake(done, size);
+      } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
+      }
   }
   // A copy ahead becomes one after which the block goes.
   transfer resume(tensor_id t) {
@@ -503,7 +529,10 @@ class residency_table {
     if (r.device) storage_->free(std::move(r.device));
     if (r.where == residency::host) std::erase(offloaded_, t);
     // Once: it may be computed again, and buried again.
-    if (std::exchange(r.pinned, pin::none) == pin::both) constants_ -= r.footprint;
+    if (std::exchange(r.pinned, pin::none) == pin::both) {
+      constants_ -= r.footprint;
+      if (r.references == 0 && r.locks == 0) dropped_constants_ -= r.footprint;
+    }
     r.fresh = false;
     forget_host_copy(t);
     if (r.where != residency::dead) become(t, residency::dead);
@@ -547,7 +576,7 @@ class residency_table {
   std::vector<operator_id> broken_;
   copies_under_way copies_;
   std::vector<memory_stretch> layout_;
-  bytes leaving_{}, constants_{}, existing_{}, referenced_{}, here_{};
+  bytes leaving_{}, constants_{}, existing_{}, in_use_{}, dropped_constants_{}, here_{};
 };
 
 }  // namespace delta::detail
