@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "away_reads.hpp"
 #include "bytes_as_tensor.hpp"
 #include "delta/storage/device_heap.hpp"
 #include "device_part.hpp"
-#include "program_streams.hpp"
 #include "session.hpp"
 #include "streams.hpp"
 #include "target.hpp"
@@ -164,7 +164,7 @@ class accelerator final : public target {
     part_.prepare(now);
     if (now == compute()) return;
     given_.seen(now);
-    has_program_streams = true;
+    set_away_reader(away_reader::streams, true);
     elsewhere_ = now;
     if (!device_streams::left_out(device_streams::program, 0)) follow(compute(), now);
   }

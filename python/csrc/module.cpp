@@ -352,6 +352,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         }),
         py::arg("share"), py::arg("peak") = 0);
   m.def("name_tensor", wrapped(name_tensor));
+  m.def("profile", wrapped([](bool on) {
+          session& s = session::get();
+          const session::inside lock(s);
+          s.tensors().profile(on);
+        }));
   m.def("name_module", wrapped([](const std::string& name) {
           session& s = session::get();
           const session::inside lock(s);

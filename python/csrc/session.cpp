@@ -11,11 +11,11 @@
 #include <stdexcept>
 #include <utility>
 
+#include "away_reads.hpp"
 #include "delta/engine/engine.hpp"
 #include "delta/timeline.hpp"
 #include "errors.hpp"
 #include "own_policies.hpp"
-#include "program_streams.hpp"
 #include "replaying.hpp"
 #include "versions.hpp"
 
@@ -74,7 +74,7 @@ session::locked::locked(std::mutex& m) : mutex_(&m) {
 void session::start(const run_options& o) {
   if (on()) throw std::runtime_error("delta: a run is under way already; one at a time");
   drain();
-  has_program_streams = false;
+  set_away_reader(away_reader::streams, false);
   target& device = target_of(o.device);
   auto memory = device.open(
       {.capacity = delta::bytes{o.budget == 0 ? no_limit : o.budget},

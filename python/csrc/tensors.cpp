@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "addresses.hpp"
-#include "program_streams.hpp"
+#include "away_reads.hpp"
 #include "target.hpp"
 #include "versions.hpp"
 
@@ -84,7 +84,18 @@ void tensor_table::moved(delta::tensor_id id, std::byte* at) {
   if (!storage) return;
   if (!was_here) allow_reading(*storage);
   show(*e, *storage, at);
-  if (at == nullptr && !has_program_streams) forbid_reading(*storage, away);
+  if (at == nullptr && away_readers == 0) forbid_reading(*storage, away);
+}
+
+void tensor_table::profile(bool on) {
+  set_away_reader(away_reader::profiler, on);
+  for (const entry* const e : by_id_) {
+    if (e == nullptr || e->at != nullptr || e->dead) continue;
+    const auto storage = e->storage.lock();
+    if (!storage) continue;
+    allow_reading(*storage);
+    if (away_readers == 0) forbid_reading(*storage, away);
+  }
 }
 
 void tensor_table::forget(entry& e) {

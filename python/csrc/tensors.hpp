@@ -56,6 +56,8 @@ class tensor_table {
   /// Whoever takes an address of the storage's bytes, to write them, is seen from now on
   /// (addresses.hpp), where that is of interest. O(1).
   static void watch(const entry&, c10::StorageImpl& storage);
+  /// PyTorch's profiler is on, or is no longer. O(entries).
+  void profile(bool on);
   /// The entry, whose manager has dropped it, is used again for another storage.
   void forget(entry&);
   /// The storages that died since the last call, in a list by `next`.

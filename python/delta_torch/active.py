@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import _C, access, sharing
+from . import _C, access, profiling, sharing
 from .compiled import Uncompiled
 from .devices import prepare
 from .higher_order import pass_through
@@ -136,6 +136,7 @@ class Active:
         undo.callback(sharing.in_a_forked_process(self.forked))
         undo.callback(access.install().undo)
         undo.callback(sharing.install().undo)
+        undo.callback(profiling.install().undo)
         uncompiled = Uncompiled()
         undo.callback(uncompiled.undo)
         uncompiled.install()

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -44,6 +45,46 @@ TEST_CASE("open: an output is made on the way, and made again when it was evicte
   CHECK(m.counts().recomputes == 1);
   m.drop(y);
   CHECK(m.live_records() == 0);
+}
+
+TEST_CASE("open: ended without a kernel, an output can leave for the host, and is never made again") {
+  machine it(4, 4);
+  const auto made_of = [](auto& m, tensor_id v) {
+    auto op = m.begin({.inputs = {v}, .name = "found out late"});
+    op.allocate(unit);
+    put(op.arguments().out(0), 8);
+    tensor_id y{};
+    op.end(std::span(&y, 1));
+    return y;
+  };
+  SUBCASE("with a host") {
+    manager m{obeying(says_offload), it.storage};
+    const tensor_id y = made_of(m, variable_of(m, 7));
+    CHECK(!m.recomputable(y));
+    squeeze(m, 3);
+    CHECK(m.where(y) == residency::host);
+    CHECK(read(m, y) == 8);
+  }
+  SUBCASE("where tensors are only evicted") {
+    manager m{obeying(says_evict), it.storage};
+    const tensor_id y = made_of(m, variable_of(m, 7));
+    CHECK(m.live_records() == 0);
+    CHECK_THROWS_AS(squeeze(m, 4), budget_exceeded);
+    CHECK(m.where(y) == residency::resident);
+    CHECK(read(m, y) == 8);
+  }
+  SUBCASE("behind an input whose block it has taken over") {
+    manager m{obeying(says_evict), it.storage};
+    const tensor_id v = variable_of(m, 7), x = m.run({.inputs = {v}, .outputs = {unit}}, gives(9));
+    auto op = m.begin({.inputs = {x}});
+    op.replace(x);
+    put(op.arguments().out(0), 8);
+    tensor_id y{};
+    op.end(std::span(&y, 1));
+    CHECK(read(m, y) == 8);
+    CHECK(!m.recomputable(y));
+    CHECK(read(m, x) == 9);  // made again
+  }
 }
 
 TEST_CASE("open: several outputs, some known from the beginning, addresses that stay") {

@@ -1,0 +1,23 @@
+// delta_torch: who reads addresses of tensors whose bytes may be away, and does not mean the bytes.
+#pragma once
+
+#include <atomic>
+
+namespace delta_torch {
+
+/// Such a reader has to find a null address where otherwise an error is raised.
+enum class away_reader : unsigned {
+  /// Autograd, where the program computes on streams of its own: it tells PyTorch's allocator of
+  /// gradients that go from one stream to another.
+  streams = 1,
+  /// The profiler, which tells tensors apart by their addresses.
+  profiler = 2
+};
+/// Those that there are now, in the run that is on.
+inline std::atomic<unsigned> away_readers{0};
+inline void set_away_reader(away_reader r, bool on) noexcept {
+  const auto bit = static_cast<unsigned>(r);
+  on ? away_readers.fetch_or(bit) : away_readers.fetch_and(~bit);
+}
+
+}  // namespace delta_torch
