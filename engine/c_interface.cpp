@@ -541,9 +541,9 @@ delta_status delta_arguments(delta_manager* m, const delta_call** call) {
 delta_status delta_end(delta_manager* m, delta_kernel replay, delta_tensor* made, size_t count) {
   foreign_kernel owned(replay);
   return called(m, [&] {
-    if (count > 0) owned.check();
     delta_manager::lent_lists l(*m);
-    m->opened().end(l.receive(made, count), kernel(std::move(owned)));
+    m->opened().end(l.receive(made, count),
+                    replay.run != nullptr ? kernel(std::move(owned)) : kernel());
     m->open.reset();
     l.give(made);
   });

@@ -132,6 +132,8 @@ void operator_run::open() {
     session_.taken.now = session_.taken.most = 0;
     session_.taken.hidden = false;
     replayable_ = !info_.resizes && !info_.opaque;
+    // Where nobody tells who writes what it makes, by its address, it may be anything.
+    if constexpr (!tells_addresses<c10::StorageImpl>) replayable_ = replayable_ && !info_.factory;
     look_at_arguments();
     if (session_.device().remembers()) sign();
     name_roles();

@@ -113,6 +113,9 @@ operator_info operator_table::made(const c10::OperatorHandle& op) {
   info.random = op.hasTag(at::Tag::nondeterministic_seeded) || !info.name.starts_with("aten::");
   info.resizes = among(info.name, that_resize);
   info.undefined = among(info.name, without_contents);
+  const auto none = [](argument_kind k) { return k == argument_kind::none; };
+  info.factory = info.undefined || info.name.ends_with("_like") ||
+                 info.name.starts_with("aten::new_") || std::ranges::all_of(info.arguments, none);
   info.statistics = among(info.name, with_statistics);
   info.running.resize(info.written.size());
   for (std::size_t i = 0; info.statistics && i < schema.arguments().size(); ++i) {

@@ -23,6 +23,7 @@ struct operator_info {
   bool random = false;      ///< may draw from the default generator
   bool resizes = false;     ///< may give its argument another storage
   bool undefined = false;   ///< makes tensors without writing them
+  bool factory = false;     ///< makes them from no tensor's bytes
   bool statistics = false;  ///< writes running statistics, on which its outputs do not depend
   int training = -1;        ///< the argument that says whether it trains; -1: it always does
   bool opaque = false;      ///< tensors may hide within an argument: not replayed

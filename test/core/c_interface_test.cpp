@@ -153,8 +153,6 @@ TEST_CASE("c: NULL is told, not followed") {
   CHECK(it.error() == "a list with a count is NULL");
   CHECK(delta_replace_all(it.m, nullptr, 1, &place) == DELTA_MISUSE);
   CHECK(delta_allocate(it.m, unit, &place) == DELTA_OK);
-  CHECK(delta_end(it.m, delta_kernel{}, &t, 1) == DELTA_MISUSE);
-  CHECK(it.error() == "a kernel has no function: run is NULL");
   CHECK(delta_end(it.m, summing, nullptr, 1) == DELTA_MISUSE);
   delta_abort(it.m);
   delta_release(it.m, 99);
@@ -180,6 +178,19 @@ TEST_CASE("c: a kernel is destroyed where the function that it was given to is r
   CHECK(delta_run(it.m, &op, counted, nullptr) == DELTA_MISUSE);
   CHECK(delta_end(nullptr, counted, nullptr, 0) == DELTA_MISUSE);
   CHECK(destroyed == 4);
+}
+
+TEST_CASE("c: what an operator has made that ends without a kernel is not made again") {
+  const managed it;
+  const delta_operation op = {};
+  for (const bool again : {true, false}) {
+    delta_tensor t = DELTA_NO_TENSOR;
+    std::size_t place = 0;
+    REQUIRE(delta_begin(it.m, &op) == DELTA_OK);
+    REQUIRE(delta_allocate(it.m, unit, &place) == DELTA_OK);
+    REQUIRE(delta_end(it.m, again ? summing : delta_kernel{}, &t, 1) == DELTA_OK);
+    CHECK((delta_recomputable(it.m, t) != 0) == again);
+  }
 }
 
 TEST_CASE("c: traits, pins and tensors that do not exist, and indices beyond a list") {

@@ -233,7 +233,8 @@ delta_status delta_workspace(delta_manager* m, uint64_t size, size_t* place);
 delta_status delta_replay_workspace(delta_manager* m, uint64_t size, size_t* place);
 /* Valid until the next function of the open operator. */
 delta_status delta_arguments(delta_manager* m, const delta_call** call);
-/* `count`: how many outputs it has; `made` receives them. Where it fails the operator is open. */
+/* `count`: how many outputs it has; `made` receives them. `replay.run` may be NULL: then they can't
+ * be made again. Where it fails the operator is open. */
 delta_status delta_end(delta_manager* m, delta_kernel replay, delta_tensor* made, size_t count);
 void delta_abort(delta_manager* m);
 delta_status delta_make_room(delta_manager* m, uint64_t size);
