@@ -50,10 +50,10 @@ class Inputs:
             larger = t.new_zeros(2 * t.numel() + 3)
             view = larger[3:].as_strided(t.shape, [2 * s for s in _strides(t.shape)], 3)
             return view.copy_(t).detach()
-        # As it lies: strides, an offset, elements that several places share.
-        elements = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-        base = t.as_strided((elements,), (1,)).clone()
-        return base.as_strided(t.shape, t.stride(), 0).detach()
+        # All of its storage, as some operators look at what lies around a view.
+        elements = t.untyped_storage().nbytes() // t.element_size()
+        base = t.as_strided((elements,), (1,), 0).clone()
+        return base.as_strided(t.shape, t.stride(), t.storage_offset()).detach()
 
 
 def _strides(shape: torch.Size) -> list[int]:

@@ -57,6 +57,7 @@ def _module(info: Any, module_input: Any, training: bool, grad: bool) -> Program
         inputs = Inputs()
         arguments = inputs.of((built.args, built.kwargs))
         module = info.module_cls(*arguments[0], **arguments[1]).train(training)
+        module.to(torch.float32)
         args, kwargs = inputs.of((called.args, called.kwargs))
         given: list[Any] = []
         with torch.set_grad_enabled(grad):
