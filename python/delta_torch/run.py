@@ -104,9 +104,7 @@ class Run:
         device: torch.device | str | None = None,
     ) -> None:
         if policy not in policies():
-            raise ValueError(
-                f"there is no policy {policy!r}; there are {', '.join(policies())}"
-            )
+            raise ValueError(f"there is no policy {policy!r}; there are {', '.join(policies())}")
         if steps not in ("optimizer", "manual"):
             raise ValueError(f"steps is 'optimizer' or 'manual', not {steps!r}")
         if not isinstance(share_after, int) or isinstance(share_after, bool) or share_after < 1:
