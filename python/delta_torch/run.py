@@ -136,7 +136,7 @@ class Run:
         global _current
         refuse_within_a_pass()
         with _lock:
-            _give_way()
+            give_way()
             known = self._active.report if self._active is not None else None
             active = Active(self._settings, self, known.unmanaged_peak_bytes if known else None)
             active.begin()
@@ -226,13 +226,15 @@ class Run:
         return f"<delta_torch.Run: {limit}, policy {self.policy!r}, {state}>"
 
 
-def _give_way() -> None:
-    # Nobody can leave a run any more whose Run is gone; one in a cycle of objects, of an error's
-    # traceback perhaps, is gone as well.
+def give_way() -> None:
+    """Makes sure that no run is on: ends one whose Run is gone, which nobody can leave any more.
+
+    Raises RuntimeError where a run is on that somebody has.
+    """
     if _current is None or not _current.on:
         return
     if _current.owner() is not None:
-        gc.collect()
+        gc.collect()  # it may be in a cycle of objects, of an error's traceback perhaps
     if _current.owner() is not None:
         raise RuntimeError(
             "there is a run already: leave it, or end it by delta_torch.stop(), before the next "
