@@ -5,8 +5,8 @@
 #include <Python.h>
 
 #include <algorithm>
-#include <exception>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -176,19 +176,19 @@ void session::hold_share(double share, std::size_t peak) {
   // First to what is in use, so that the manager makes room for what is above the budget alone.
   memory_->set_capacity(memory_->rounded(std::max(memory_->used(), budget)));
   const auto lacking = delta::saturating_sub(memory_->used(), budget);
-  std::exception_ptr failed;
+  std::optional<delta::memory_report> failed;
   if (lacking.count > 0) try {
       manager_->make_room(lacking);
     } catch (const delta::budget_exceeded& e) {
-      delta::memory_report r = e.report;
-      r.capacity = budget;
-      r.operation = "(the budget)";
-      failed = std::make_exception_ptr(share_too_small(r, share, unmanaged));
+      failed = e.report;
     }
   limit(budget);
   memory_->reset_peak();
   record_.reset_peak();
-  if (failed) std::rethrow_exception(failed);
+  if (!failed) return;
+  failed->capacity = memory_->capacity();
+  failed->operation = "(the budget)";
+  throw share_too_small(*failed, share, unmanaged);
 }
 
 delta::bytes session::share_of_peak() const {
@@ -346,7 +346,7 @@ void session::pin(entry& e, bool exposed) {
 void session::drain() {
   for (header* h = late_.exchange(nullptr); h != nullptr;) {
     header* const next = h->waiting;
-    settle_late(*h);
+    settle_late(*device_, *h);
     h = next;
   }
   for (entry* e = tensors_.dead(); e != nullptr;) {
@@ -371,11 +371,11 @@ void session::drain() {
 
 // What was counted when another thread freed it may be the program's alone by now: the run has
 // ended meanwhile.
-void session::settle_late(header& h) {
+void session::settle_late(target& of, header& h) {
   if (h.block)
     give_back(h);
   else
-    device_->free(h);
+    of.free(h);
 }
 
 header& session::take(std::size_t size) {
@@ -443,7 +443,7 @@ void session::release(target& of, header& h) noexcept {
   if (!h.block || s.forked()) return of.free(h);
   // The lock may be this thread's, or a manager's who waits for this thread.
   if (!inside::here() && s.state.try_lock()) {
-    s.settle_late(h);
+    s.settle_late(of, h);
     s.state.unlock();
     return;
   }

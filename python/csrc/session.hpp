@@ -175,7 +175,7 @@ class session {
   [[nodiscard]] delta::bytes share_of_peak() const;
   void limit(delta::bytes budget);
   void take_note_of(std::size_t more);
-  void settle_late(header&);
+  void settle_late(target& of, header&);
 
   struct held_tensor {
     delta::tensor_id id;

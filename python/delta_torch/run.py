@@ -104,9 +104,7 @@ class Run:
         device: torch.device | str | None = None,
     ) -> None:
         if policy not in policies():
-            raise ValueError(
-                f"there is no policy {policy!r}; there are {', '.join(policies())}"
-            )
+            raise ValueError(f"there is no policy {policy!r}; there are {', '.join(policies())}")
         if steps not in ("optimizer", "manual"):
             raise ValueError(f"steps is 'optimizer' or 'manual', not {steps!r}")
         if not isinstance(share_after, int) or isinstance(share_after, bool) or share_after < 1:
@@ -138,7 +136,7 @@ class Run:
         global _current
         refuse_within_a_pass()
         with _lock:
-            _give_way()
+            give_way()
             known = self._active.report if self._active is not None else None
             active = Active(self._settings, self, known.unmanaged_peak_bytes if known else None)
             active.begin()
@@ -228,13 +226,15 @@ class Run:
         return f"<delta_torch.Run: {limit}, policy {self.policy!r}, {state}>"
 
 
-def _give_way() -> None:
-    # Nobody can leave a run any more whose Run is gone; one in a cycle of objects, of an error's
-    # traceback perhaps, is gone as well.
+def give_way() -> None:
+    """Makes sure that no run is on: ends one whose Run is gone, which nobody can leave any more.
+
+    Raises RuntimeError where a run is on that somebody has.
+    """
     if _current is None or not _current.on:
         return
     if _current.owner() is not None:
-        gc.collect()
+        gc.collect()  # it may be in a cycle of objects, of an error's traceback perhaps
     if _current.owner() is not None:
         raise RuntimeError(
             "there is a run already: leave it, or end it by delta_torch.stop(), before the next "

@@ -182,7 +182,7 @@ def test_errors_of_the_step_come_through() -> None:
 
 def test_not_within_a_run() -> None:
     step = Counted()
-    with delta_torch.budget("1GiB"), pytest.raises(RuntimeError, match="leave the one that is on"):
+    with delta_torch.budget("1GiB"), pytest.raises(RuntimeError, match="there is a run already"):
         delta_torch.find_budget(step)
     assert step.begun == 0
 
