@@ -195,6 +195,22 @@ TEST_CASE(
   CHECK(recomputes() > before);
 }
 
+TEST_CASE("errors: what is kept for replays alone is no part of the budget that is named") {
+  machine it(4, 0);
+  manager m{online(), it.storage};
+  const tensor_id v = variable_of(m, 1);
+  tensor_id last = m.run({.inputs = {v}, .outputs = {unit}}, sums(1));
+  for (int i = 0; i < 60; ++i) {
+    const tensor_id next = m.run({.inputs = {last}, .outputs = {unit}}, sums(1));
+    m.drop(last);
+    last = next;
+  }
+  const auto go = [&] { m.run<1>({.inputs = {last}, .outputs = {unit * 3}}, [](call&) {}); };
+  CHECK(report_of(go).smallest_budget == unit * 5);
+  m.drop(v);  // it can only be recomputed from: so it goes, and all fits
+  go();
+}
+
 TEST_CASE("errors: sizes are in MiB and in bytes, holders' in MiB") {
   simulated storage{{.capacity = 10_MiB + 64_B}};
   manager m{online(), storage};

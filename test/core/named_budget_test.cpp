@@ -11,6 +11,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -356,28 +357,30 @@ bytes unmanaged_peak(const program& p, simulated_options machine) {
 }  // namespace
 
 TEST_CASE("no budget is named that is above what the program takes without one") {
+  const std::uint64_t programs = seeds(300);
   std::uint64_t named = 0;
-  for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
+  for (std::uint64_t seed = 1; seed <= programs; ++seed) {
     CAPTURE(seed);
     std::mt19937_64 rng(seed);
     program p = author(seed).write(20 + static_cast<int>(seed % 60));
-    // Who asks for room and does not use it needs more; and constants that go in the first step
-    // stay to its end.
+    // Who asks for room and does not use it needs more; so do blocks that are held, as they split
+    // what is free; and constants that go in the first step stay to its end.
     for (auto& a : p) {
       using kind = decltype(a.what);
       if (a.what == kind::make_room) a.size = 0_B;
       if (a.what == kind::constant) a.what = kind::variable;
       if (a.what == kind::forbid) a.ways = pin::none;
+      if (a.what == kind::acquire || a.what == kind::arguments) a.what = kind::let_go;
     }
     simulated_options machine = any_machine(rng);
     machine.places = false;
     const bytes peak = unmanaged_peak(p, machine);
     for (const policy_by_name& policy : all_policies()) {
       CAPTURE(policy.name);
-      // Of some policies tensors leave though there is room: what these hang on has to stay.
-      if (policy.name != "dtr" && policy.name != "online" && policy.name != "learned" &&
-          policy.name != "adaptive" && policy.name != "auto" && policy.name != "unmanaged")
-        continue;
+      // Of the others some let tensors leave though there is room: what these hang on has to stay.
+      constexpr std::array<std::string_view, 6> late{"unmanaged", "dtr",      "online",
+                                                     "learned",   "adaptive", "auto"};
+      if (std::ranges::find(late, policy.name) == late.end()) continue;
       for (const std::uint64_t percent : {90, 70, 50}) {
         machine.capacity = bytes{peak.count * percent / 100};
         simulated storage(machine);
@@ -390,7 +393,7 @@ TEST_CASE("no budget is named that is above what the program takes without one")
       }
     }
   }
-  CHECK(named > 300);
+  CHECK(named > programs);
 }
 
 TEST_CASE("with the budget that an error names the program comes past what failed") {
