@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -85,7 +85,7 @@ def _name(kind: torch.dtype) -> str:
 def _samples(info: Any, kind: torch.dtype, grad: bool, count: int) -> list[Any]:
     """The one with most elements, and others by chance: neighbours in the databases are alike."""
     torch.manual_seed(1)
-    found = list(islice(info.sample_inputs("cpu", kind, requires_grad=grad), LOOKED_AT))
+    found = _not_large(islice(info.sample_inputs("cpu", kind, requires_grad=grad), LOOKED_AT))
     if len(found) <= count:
         return found
     largest = max(range(len(found)), key=lambda i: _elements(found[i]))
@@ -100,15 +100,19 @@ def _sparse_samples(info: Any, layout: torch.layout, kind: torch.dtype, grad: bo
         return []
     torch.manual_seed(1)
     try:
-        return list(islice(info.sample_inputs_sparse(layout, "cpu", kind, grad), 4))[-2:]
+        return _not_large(islice(info.sample_inputs_sparse(layout, "cpu", kind, grad), 4))[-2:]
     except (NotImplementedError, unittest.SkipTest):
         return []
 
 
+def _not_large(samples: Iterable[Any]) -> list[Any]:
+    found = list(samples)
+    return [s for s in found if _elements(s) <= ENOUGH] or found[:1]
+
+
 def _elements(sample: Any) -> int:
     leaves = tree_flatten((sample.input, sample.args, sample.kwargs))[0]
-    elements = sum(t.numel() for t in leaves if isinstance(t, torch.Tensor))
-    return elements if elements <= ENOUGH else 0
+    return sum(t.numel() for t in leaves if isinstance(t, torch.Tensor))
 
 
 def _of_sample(
