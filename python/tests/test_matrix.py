@@ -56,8 +56,9 @@ def test_measuring_changes_nothing(case: str) -> None:
 @pytest.mark.parametrize("case", ["resnet_adamw", "lstm"])
 def test_share_of_measured_steps(case: str) -> None:
     expected, _, _ = without_a_budget(case)
-    peak = measured(CASES[case], 2).peak_bytes  # as many steps as a run measures
+    # The third step takes more than the two that are measured, and the share is of that then.
+    peak = measured(CASES[case], STEPS).peak_bytes
     report = check_same(CASES[case], STEPS, 0.85, expected, policy="online", host="4GiB")
-    assert report.unmanaged_peak_bytes == pytest.approx(peak, rel=0.02)
+    assert report.unmanaged_peak_bytes == pytest.approx(peak, rel=0.001)
     # A budget counts in whole granules of 64 bytes.
     assert report.budget_bytes == pytest.approx(0.85 * report.unmanaged_peak_bytes, abs=64)
