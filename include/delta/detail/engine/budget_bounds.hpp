@@ -29,8 +29,10 @@ struct demand {
 ///              enough where all else can always go to the host
 ///   all        what the program has at once, and what is allocated beside it: nothing has to
 ///              leave, so what a policy may do does not count. What is kept for replays alone goes
-///              before anything else has to (`reclaimer::stay_within_own_peak`), so it does not
-///              count, unless the policy lets go of tensors early, which then hang on it
+///              before anything else has to (`reclaimer::stay_within_own_peak`). It counts, and a
+///              replay, where tensors may leave though there is room: by a policy that lets them go
+///              early, or as neighbours, where that is cheaper than to move blocks. It could not go
+///              then, as they hang on it
 ///
 /// Bytes alone do where blocks move. With `k` blocks held where they are, free bytes lie in k + 1
 /// pieces at worst, so that one of `n` bytes is free for certain when (k + 1) n bytes are: each
@@ -55,11 +57,10 @@ class budget_bounds {
     // Any operator of the step may have to run again for what is missing.
     const bytes operation = d.restores ? std::max(own, widest_) : own;
     least_ = std::max(least_, constants + foreign + viewed_ + operation + pieces);
-    const bytes beside = early_ && d.restores ? std::max(d.need, most_made_) : d.need;
+    const bytes beside = d.restores ? std::max(d.need, most_made_) : d.need;
     const bytes kept = existing + given_up_;
-    const bytes has = early_ ? kept : own_tensors;
-    all_ = std::max(all_,
-                    has + foreign + d.made + beside + (early_ ? pieces : times(d.largest, holds_)));
+    all_ = std::max(all_, kept + foreign + d.made + beside + pieces);
+    own_ = std::max(own_, own_tensors + foreign + d.made + d.need + times(d.largest, holds_));
     kept_ = std::max(kept_, kept);
     tensors_ = std::max(tensors_, tensors + gone_);
   }
@@ -79,7 +80,8 @@ class budget_bounds {
   void note_stay() noexcept { stays_ = true; }
 
   [[nodiscard]] bytes least() const noexcept { return least_; }
-  [[nodiscard]] bytes all() const noexcept { return all_; }
+  /// `moves`: may neighbours leave?
+  [[nodiscard]] bytes all(bool moves) const noexcept { return early_ || moves ? all_ : own_; }
   [[nodiscard]] std::uint64_t holds() const noexcept { return holds_; }
   /// Has a host of that size always a slab for everything? Slabs don't move: of n slabs there are
   /// at most n + 1 holes between, each too small only if it is smaller than what leaves. Where the
@@ -96,8 +98,8 @@ class budget_bounds {
     return n * count;
   }
 
-  bytes least_{}, all_{};  // the two budgets
-  bytes kept_{};           // the most that existed at once
+  bytes least_{}, all_{}, own_{};  // the two budgets, the second in both ways
+  bytes kept_{};                   // the most that existed at once
   std::size_t tensors_ = 0, gone_ = 0;
   bytes largest_{};               // block
   bytes widest_{}, most_made_{};  // of the step's operators: all that one uses, what one allocates

@@ -121,7 +121,7 @@ void name_budget(memory_report& r, S& storage, const budget_bounds& known, bool 
   };
   if (lets_all_go && known.all_can_leave(r.host_capacity, scatters(storage)))
     name(known.least(), budget_basis::largest_need);
-  name(known.all(), budget_basis::everything);
+  name(known.all(where == placement::moving), budget_basis::everything);
 }
 
 }  // namespace delta::detail
