@@ -371,12 +371,13 @@ void operator_run::close() {
 void operator_run::find_outputs() {
   for (std::size_t i = 0; i < w_.storages.size(); ++i) {
     touched& s = w_.storages[i];
-    if (!s.renewed) continue;
+    if (s.known == nullptr || !s.written) continue;
     // Resized meanwhile, or given up: there is nothing to be the new version of.
     if (s.known->dead || s.known->at == nullptr) {
       replayable_ = false;
       continue;
     }
+    if (!s.renewed) continue;
     w_.renewed.push_back(s.known);
     w_.replaced.push_back(s.known->id);
     w_.outputs.push_back({.size = s.known->size, .overwritten = static_cast<std::int32_t>(i)});
@@ -429,6 +430,7 @@ void operator_run::end() {
     open_->end(w_.made, replay_kernel(std::move(recorded_)));
   } else {
     open_->end(w_.made);
+    if (recorded_ != nullptr) replay_kernel(std::move(recorded_));
   }
   open_.reset();
 }
@@ -602,11 +604,16 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
 // that it takes are gone then.
 class reading_itself {
  public:
-  reading_itself(session& s, const torch::jit::Stack& stack, std::size_t arguments) : session_(s) {
+  reading_itself(session& s, const torch::jit::Stack& stack, const c10::OperatorHandle& op)
+      : session_(s) {
+    const auto& arguments = op.schema().arguments();
+    const bool all = reads_by_itself(op.operator_name());
     if (!s.on() || this_thread().within_operator || replaying::here() != nullptr) return;
     locked([&] {
-      for (std::size_t i = stack.size() - arguments; i < stack.size(); ++i)
-        each_tensor(stack[i], [&](const at::Tensor& t, std::int16_t) {
+      const std::size_t first = stack.size() - arguments.size();
+      for (std::size_t i = 0; i < arguments.size(); ++i) {
+        if (!all && !arguments[i].is_out()) continue;
+        each_tensor(stack[first + i], [&](const at::Tensor& t, std::int16_t) {
           auto* const storage = t.defined() ? storage_of(t) : nullptr;
           entry* const e = storage != nullptr ? s.adopt(storage, "data") : nullptr;
           if (e == nullptr || e->held) return;
@@ -614,6 +621,7 @@ class reading_itself {
           ignore_addresses(*storage);
           held_.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
         });
+      }
     });
   }
   ~reading_itself() {
@@ -641,7 +649,7 @@ class reading_itself {
 };
 
 void reading_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const reading_itself held(session::get(), *stack, op.schema().arguments().size());
+  const reading_itself held(session::get(), *stack, op);
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, reading_key),
                      stack);
 }
@@ -659,11 +667,11 @@ void register_reading(std::vector<c10::RegistrationHandleRAII>& registered) {
       return;
     }
   }
-  for (const auto& [name, overload] : reading_operators) {
-    const c10::OperatorName full{name, overload};
-    if (!dispatcher.findSchema(full).has_value()) continue;
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op.has_value() || (!reads_by_itself(name) && !resizes_by_itself(*op))) continue;
     registered.push_back(dispatcher.registerImpl(
-        full, reading_key, c10::KernelFunction::makeFromBoxedFunction<&reading_operator>(),
+        name, reading_key, c10::KernelFunction::makeFromBoxedFunction<&reading_operator>(),
         std::nullopt, nullptr, "delta_torch"));
   }
   sees_reading = true;
@@ -710,7 +718,6 @@ void register_fallback() {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
     if (!op.has_value() || !passes_through(*op) || op->hasKernelForDispatchKey(key)) continue;
-    if (key == reading_key && reads_by_itself(name)) continue;
     registered.push_back(dispatcher.registerImpl(name, key, c10::KernelFunction::makeFallthrough(),
                                                  std::nullopt, nullptr, "delta_torch"));
   }

@@ -84,6 +84,11 @@ bool reads_by_itself(const c10::OperatorName& name) {
   });
 }
 
+bool resizes_by_itself(const c10::OperatorHandle& op) {
+  return passes_through(op) &&
+         std::ranges::any_of(op.schema().arguments(), [](const auto& a) { return a.is_out(); });
+}
+
 operator_info& operator_table::of(const c10::OperatorHandle& op) {
   const void* key = &op.schema();
   const auto at = infos_.find(key);

@@ -37,10 +37,9 @@ struct operator_info {
 
 /// Operators that are made of others, and read the memory of their tensors by themselves: mostly
 /// lengths, batch sizes or places. tests/test_operators.py finds those that are missing.
-inline constexpr std::array<std::array<const char*, 2>, 10> reading_operators{
+inline constexpr std::array<std::array<const char*, 2>, 9> reading_operators{
     {{"aten::_pad_packed_sequence", ""},
      {"aten::max_pool1d", ""},
-     {"aten::kron", "out"},
      {"aten::_pack_padded_sequence_backward", ""},
      {"aten::lstm", "data"},
      {"aten::gru", "data"},
@@ -49,6 +48,8 @@ inline constexpr std::array<std::array<const char*, 2>, 10> reading_operators{
      {"aten::ctc_loss", "Tensor"},
      {"aten::tensor_split", "tensor_indices_or_sections"}}};
 [[nodiscard]] bool reads_by_itself(const c10::OperatorName&);
+/// Is it made of others, and has an `out=` tensor? It may give that other bytes by itself.
+[[nodiscard]] bool resizes_by_itself(const c10::OperatorHandle&);
 
 /// All operators seen so far. Under the lock `operators`.
 class operator_table {

@@ -18,6 +18,15 @@ at::CPUGeneratorImpl* twister_of(const at::Generator& g) {
 }
 }  // namespace
 
+// The last one may go with the manager.
+tensor_reference::~tensor_reference() {
+  if (tensor_ == delta::tensor_id::none) return;
+  if (auto* const manager = session::get().manager_if_any()) try {
+      manager->drop(tensor_);
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): of an unusable manager
+    }
+}
+
 delta::tensor_id random_state::take(at::Generator g, session& s) {
   taken_ = true;
   at::mt19937_data_pod now;
@@ -35,18 +44,16 @@ delta::tensor_id random_state::take(at::Generator g, session& s) {
   }
   seed_ = now.seed_, left_ = now.left_, seeded_ = now.seeded_, next_ = now.next_;
   random_block& last = s.random;
-  if (last.tensor != delta::tensor_id::none && last.words == now.state_) return last.tensor;
   auto& manager = s.manager();
-  const auto made = manager.variable(delta::bytes{block_bytes}, "random numbers");
-  {
-    const auto bytes = manager.acquire(made, delta::access::write);
+  if (!last.tensor || last.words != now.state_) {
+    last.tensor = {};
+    last.tensor = tensor_reference(manager.variable(delta::bytes{block_bytes}, "random numbers"));
+    const auto bytes = manager.acquire(last.tensor.tensor(), delta::access::write);
     std::memcpy(bytes.data(), now.state_.data(), block_bytes);
+    last.words = now.state_;
   }
-  // What was drawn from it keeps its bytes for as long as it may be drawn again.
-  if (last.tensor != delta::tensor_id::none) manager.drop(last.tensor);
-  last.tensor = made;
-  last.words = now.state_;
-  return made;
+  block_ = tensor_reference(manager.share(last.tensor.tensor()));
+  return block_.tensor();
 }
 
 void random_state::put(const at::Generator& g, const std::byte* block) const {

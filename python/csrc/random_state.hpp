@@ -8,12 +8,32 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "delta/units.hpp"
 
 namespace delta_torch {
 
 class session;
+
+/// One reference of the program's to a tensor; dropped with it. Under the session's lock `state`.
+class tensor_reference {
+ public:
+  tensor_reference() = default;
+  explicit tensor_reference(delta::tensor_id t) noexcept : tensor_(t) {}
+  tensor_reference(tensor_reference&& o) noexcept
+      : tensor_(std::exchange(o.tensor_, delta::tensor_id::none)) {}
+  tensor_reference& operator=(tensor_reference&& o) noexcept {
+    std::swap(tensor_, o.tensor_);
+    return *this;
+  }
+  ~tensor_reference();
+  [[nodiscard]] delta::tensor_id tensor() const noexcept { return tensor_; }
+  explicit operator bool() const noexcept { return tensor_ != delta::tensor_id::none; }
+
+ private:
+  delta::tensor_id tensor_ = delta::tensor_id::none;
+};
 
 /// The CPU's generator (a Mersenne twister) makes its numbers in blocks of 624, of 2,496 bytes.
 /// Operators that draw from one block share it: it is a tensor of the run's, which counts in the
@@ -34,6 +54,7 @@ class random_state {
 
  private:
   bool taken_ = false;
+  tensor_reference block_;
   at::Generator clone_;  // of one that has no blocks
   std::uint64_t seed_ = 0;
   int left_ = 0;
@@ -45,7 +66,7 @@ class random_state {
 
 /// The block that was drawn from last, and its tensor. Under the session's locks.
 struct random_block {
-  delta::tensor_id tensor = delta::tensor_id::none;
+  tensor_reference tensor;
   std::array<std::uint32_t, random_state::block_words> words{};
 };
 

@@ -91,7 +91,6 @@ void session::start(const run_options& o) {
   manager_ = std::move(manager);
   checks_replays_ = o.check_replays;
   taken = {};
-  random = {};
   own_peak_ = 0;
   share_ = 0;
   record_.start(*memory_, o.budget);
@@ -138,6 +137,7 @@ session::lost_tensors session::stop() {
   on_.store(false, std::memory_order_release);
   drain();  // what other threads have freed meanwhile
   names_.clear();
+  random = {};
   manager_.reset();
   told_.reset();
   memory_.reset();

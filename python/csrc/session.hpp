@@ -125,6 +125,8 @@ class session {
   // ------------------------------------------------------------------------------
 
   [[nodiscard]] delta::manager_interface& manager() noexcept { return *manager_; }
+  /// Null between runs, and while it is destroyed.
+  [[nodiscard]] delta::manager_interface* manager_if_any() noexcept { return manager_.get(); }
   [[nodiscard]] managed_memory& memory() noexcept { return *memory_; }
   [[nodiscard]] tensor_table& tensors() noexcept { return tensors_; }
   [[nodiscard]] record& past() noexcept { return record_; }

@@ -46,8 +46,6 @@ def test_what_is_written_by_its_address_is_data(policy: str) -> None:
         assert addresses() > 0
         stays(got)
         assert torch.equal(got * 1, expected)
-        # Operators have used it by now: it may leave as any other tensor that can't be made again.
-        assert stays(got) == (policy == "dtr")
     assert "addresses taken past PyTorch's dispatcher: tensors of aten::" in str(run.report())
 
 
@@ -90,7 +88,7 @@ def test_random_states_count_and_are_shared() -> None:
         before = _C.stats()["used"]
         kept = [torch.rand(8) for _ in range(3 * 624 // 8)]
         more = _C.stats()["used"] - before - 64 * len(kept)
-        assert 2 * 2496 <= more <= 4 * 2496
+        assert 2496 < more <= 4 * 2496
         expected = [x.tolist() for x in kept]
         assert not stays(kept[0])
         expected = [torch.tensor(x) for x in expected]
