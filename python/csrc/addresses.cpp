@@ -3,6 +3,10 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
 #include "errors.hpp"
 #include "replaying.hpp"
 #include "session.hpp"
@@ -24,7 +28,24 @@ void taken_by_kernel(session& s, thread_state& thread, c10::StorageImpl* storage
   s.past().address_taken(e->label);
 }
 
+std::uint64_t hash_of(const entry& e) {
+  const std::string_view bytes(reinterpret_cast<const char*>(e.at), e.size);
+  return std::hash<std::string_view>{}(bytes);
+}
+
 }  // namespace
+
+void watch_bytes(session& s, const entry& e) {
+  // Of another device they can't be read here.
+  if (!managed_device().is_cpu() || e.at == nullptr) return;
+  for (const auto& w : s.taken.watched)
+    if (w.of == &e) return;
+  s.taken.watched.push_back({&e, hash_of(e)});
+}
+
+bool was_written(const session::scratch::watched_bytes& w) {
+  return w.of->at != nullptr && hash_of(*w.of) != w.hash;
+}
 
 void address_taken(c10::StorageImpl* storage) {
   session& s = session::get();

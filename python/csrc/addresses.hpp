@@ -9,10 +9,18 @@
 
 #include <c10/core/StorageImpl.h>
 
+#include "session.hpp"
+
 namespace delta_torch {
 
 /// What storages call before they give such an address away. From any thread, without a lock;
 /// throws c10::OutOfMemoryError where what was computed from the bytes has no room to come back.
 void address_taken(c10::StorageImpl*);
+
+/// The kernel of the operator under way, in Python, gets the address of an argument of its. Whether
+/// it has written there shows at its end. O(bytes). Under the session's lock `state`.
+void watch_bytes(session&, const entry&);
+/// Has it? O(bytes).
+[[nodiscard]] bool was_written(const session::scratch::watched_bytes&);
 
 }  // namespace delta_torch

@@ -18,6 +18,7 @@
 #include <string>
 #include <utility>
 
+#include "addresses.hpp"
 #include "allocator.hpp"
 #include "arguments.hpp"
 #include "errors.hpp"
@@ -57,12 +58,14 @@ struct workplace {
     header* bytes;
   };
   std::vector<fresh_output> fresh;
+  // What an operator of somebody else's does not declare as written, and the version that it has.
+  std::vector<std::pair<at::Tensor, std::uint32_t>> undeclared;
   std::uint64_t operations = 0;
 
   void clear() {
     storages.clear(), arguments.clear(), numbers.clear();
     inputs.clear(), updates.clear(), replaced.clear(), made.clear();
-    outputs.clear(), renewed.clear(), fresh.clear();
+    outputs.clear(), renewed.clear(), fresh.clear(), undeclared.clear();
   }
 };
 workplace& place() {
@@ -80,6 +83,7 @@ class operator_run {
   }
   ~operator_run() {
     if (number_ != 0 && session_.taken.operation == number_) give_up();  // it was never opened
+    w_.undeclared.clear();
     thread_.within_operator = false;
   }
   operator_run(const operator_run&) = delete;
@@ -100,6 +104,7 @@ class operator_run {
   void sign();
   void name_roles();
   void remember_state();
+  void refuse_undeclared_writes() const;
   void find_outputs();
   void find_output(const at::Tensor&, std::int32_t returned);
   void name_outputs();
@@ -131,6 +136,7 @@ void operator_run::open() {
     number_ = session_.taken.operation = ++w_.operations;
     session_.taken.now = session_.taken.most = 0;
     session_.taken.hidden = false;
+    session_.taken.watched.clear();
     replayable_ = !info_.resizes && !info_.opaque;
     // Where nobody tells who writes what it makes, by its address, it may be anything.
     if constexpr (!tells_addresses<c10::StorageImpl>) replayable_ = replayable_ && !info_.factory;
@@ -167,7 +173,10 @@ void operator_run::look_at_arguments() {
     const c10::IValue& value = stack_[first + i];
     const bool written = info_.written[i] && (trains || !info_.running[i]);
     const auto look = [&](const at::Tensor& t, std::int16_t element) {
-      if (t.defined()) look_at(t, i, element, written);
+      if (!t.defined()) return;
+      look_at(t, i, element, written);
+      if (info_.foreign && !written && !t.is_inference())
+        w_.undeclared.emplace_back(t, t._version());
     };
     if (info_.arguments[i] == argument_kind::anything)
       each_hidden_tensor(value, look);
@@ -344,6 +353,7 @@ void operator_run::close() {
     session_.device().took(which_, static_cast<std::uint64_t>(most));
     replayable_ = replayable_ && !session_.taken.hidden;
     try {
+      refuse_undeclared_writes();
       find_outputs();
       name_outputs();
       std::int64_t kept = 0;
@@ -366,6 +376,20 @@ void operator_run::close() {
     settle();
     session_.past().look(session_.memory(), session_.manager().counts(), true);
   });
+}
+
+// They can't be undone, and what was computed from the old bytes may be gone.
+void operator_run::refuse_undeclared_writes() const {
+  const auto declared = [&](const entry* e) {
+    return std::ranges::any_of(w_.storages,
+                               [&](const touched& t) { return t.known == e && t.written; });
+  };
+  bool any = false;
+  for (const auto& [t, version] : w_.undeclared) any = any || t._version() != version;
+  for (const auto& w : session_.taken.watched) any = any || (!declared(w.of) && was_written(w));
+  TORCH_CHECK(!any, "delta: '", info_.name,
+              "' has written an argument that it does not declare: name ",
+              "it in mutates_args of torch.library.custom_op; its old bytes are lost");
 }
 
 void operator_run::find_outputs() {

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "addresses.hpp"
 #include "allocator.hpp"
 #include "arguments.hpp"
 #include "delta/engine/engine.hpp"
@@ -117,7 +118,7 @@ std::vector<c10::intrusive_ptr<c10::StorageImpl>> storages_of(py::handle object)
 
 // A kernel in Python reads its tensors: they are on the device until it ends. Where it gives their
 // memory to somebody else they stay for good. False: the run does not know them.
-bool within_kernel(py::handle object, bool shown) {
+bool within_kernel(py::handle object, bool may_write, bool shown) {
   session& s = session::get();
   if (replaying::here() != nullptr || !s.on()) return false;  // a replay's tensors are nobody's
   const auto storages = storages_of(object);
@@ -131,6 +132,7 @@ bool within_kernel(py::handle object, bool shown) {
       throw std::runtime_error(
           "delta: an operator's kernel reads a tensor that is none of its arguments, and its bytes "
           "are away: make it an argument");
+    if (may_write) watch_bytes(s, *e);
     if (!shown) continue;
     s.manager().forbid(e->id, delta::pin::both);
     e->pinned = e->exposed = true;
@@ -143,8 +145,8 @@ bool within_kernel(py::handle object, bool shown) {
 
 // Calls `f` for those that the run knows; false: none of them.
 template <class F>
-bool each_entry(py::handle object, F&& f) {
-  if (in_kernel()) return within_kernel(object, false);
+bool each_entry(py::handle object, F&& f, bool may_write = false) {
+  if (in_kernel()) return within_kernel(object, may_write, false);
   const auto storages = storages_of(object);
   return between_operators([&](session& s) {
     if (!s.on()) return false;
@@ -167,7 +169,8 @@ void hold(py::handle object) {
   each_entry(object, [](session& s, entry& e) { s.hold(e); });
 }
 void lend(py::handle object) {
-  each_entry(object, [](session& s, entry& e) { s.lend(e); });
+  each_entry(
+      object, [](session& s, entry& e) { s.lend(e); }, true);
 }
 bool mapped(py::handle object) {
   bool any = false;
@@ -175,7 +178,7 @@ bool mapped(py::handle object) {
   return any;
 }
 void stay(py::handle object, bool exposed) {
-  if (in_kernel()) return void(within_kernel(object, true));
+  if (in_kernel()) return void(within_kernel(object, exposed, exposed));
   const auto storages = storages_of(object);
   between_operators([&](session& s) {
     need_run(s);

@@ -114,8 +114,9 @@ operator_info operator_table::made(const c10::OperatorHandle& op) {
     info.opaque = info.opaque || info.arguments.back() == argument_kind::anything;
   }
   info.returns = schema.returns().size();
-  // An operator of somebody else's may draw without saying so.
-  info.random = op.hasTag(at::Tag::nondeterministic_seeded) || !info.name.starts_with("aten::");
+  // One of somebody else's may draw, or write, without saying so.
+  info.foreign = !info.name.starts_with("aten::");
+  info.random = op.hasTag(at::Tag::nondeterministic_seeded) || info.foreign;
   info.resizes = among(info.name, that_resize);
   info.undefined = among(info.name, without_contents);
   const auto none = [](argument_kind k) { return k == argument_kind::none; };

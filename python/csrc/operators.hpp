@@ -20,6 +20,7 @@ struct operator_info {
   std::vector<bool> written;  ///< by argument
   std::vector<bool> running;  ///< by argument: written in training only, as running statistics are
   std::size_t returns = 0;
+  bool foreign = false;     ///< not PyTorch's: its schema may be wrong
   bool random = false;      ///< may draw from the default generator
   bool resizes = false;     ///< may give its argument another storage
   bool undefined = false;   ///< makes tensors without writing them

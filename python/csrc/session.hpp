@@ -155,6 +155,12 @@ class session {
     std::uint64_t operation = 0;  ///< its number; 0: none is under way
     std::int64_t now = 0, most = 0;
     bool hidden = false;  ///< its kernel has used a tensor that is none of its arguments
+    /// What its kernel, in Python, may write, and a hash of the bytes before. Of the host's memory.
+    struct watched_bytes {
+      const entry* of;
+      std::uint64_t hash;
+    };
+    std::vector<watched_bytes> watched;
   };
   scratch taken;
   random_block random;

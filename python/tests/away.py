@@ -15,10 +15,9 @@ ELEMENTS = 2**18  # a MiB of float32
 
 def is_away(tensor: torch.Tensor) -> bool:
     """Has it no bytes on the device? Does not bring them back."""
-    storage = torch._C.TensorBase.untyped_storage(tensor)
     try:
-        # Past what delta_torch wraps. PyTorch 2.11 gives 0, later ones refuse.
-        return torch._C.StorageBase.data_ptr(storage) == 0
+        # Past what delta_torch wraps, and only to read. PyTorch 2.11 gives 0, later ones refuse.
+        return torch._C.TensorBase.const_data_ptr(tensor) == 0
     except RuntimeError:
         return True
 

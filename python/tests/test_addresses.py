@@ -25,14 +25,14 @@ def addresses() -> int:
 
 def stays(tensor: torch.Tensor) -> bool:
     """Is it still here when all that can leave has to?"""
-    size = BUDGET
-    while size > 0:
+    fits, too_large = 0, BUDGET
+    while too_large - fits > 64:
+        size = (fits + too_large) // 2
         try:
             torch.full((size,), 7, dtype=torch.uint8)
+            fits = size
         except torch.OutOfMemoryError:
-            size -= 4096
-        else:
-            break
+            too_large = size
     return not is_away(tensor)
 
 
