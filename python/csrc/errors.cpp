@@ -64,7 +64,7 @@ void throw_out_of_memory(session& s, const delta::budget_exceeded& e, const char
   bool for_the_host = false;
   for (std::size_t i = 0; i < r.holders; ++i) {
     const delta::holder& h = r.biggest[i];
-    for_the_host = for_the_host || h.why == delta::obstacle::host_full;
+    for_the_host = for_the_host || h.why == delta::obstacle::no_host;
     names.push_back(s.name_of(h.tensor));
     if (names.back().name.empty())
       names.back().name = h.label;
@@ -72,16 +72,9 @@ void throw_out_of_memory(session& s, const delta::budget_exceeded& e, const char
       replace(text, "tensor " + std::to_string(delta::index(h.tensor)) + " (" + h.label + ", ",
               names.back().name + " (" + names.back().role + ", ");
   }
-  std::string_view full = delta::name(delta::obstacle::host_full);
-  std::string without = std::string(full);
-  if (r.host_capacity.count == 0) {
-    replace(without, "the host is full", "no host memory is given");
-    replace(text, full, without);
-    if (for_the_host) text += "; to copy tensors out pass host=, such as host=\"16GiB\"";
-  }
+  if (for_the_host) text += "; to copy tensors out pass host=, such as host=\"16GiB\"";
   text += addition;
-  s.past().failed(text, r, dynamic_cast<const delta::thrash*>(&e) != nullptr, std::move(names),
-                  without);
+  s.past().failed(text, r, dynamic_cast<const delta::thrash*>(&e) != nullptr, std::move(names));
   throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, out_of_memory(text));
 }
 

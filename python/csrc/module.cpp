@@ -292,10 +292,9 @@ py::object last_error() {
   py::list holders;
   for (std::size_t i = 0; i < r.holders; ++i) {
     py::dict h;
-    const delta::obstacle why = r.biggest[i].why;
     h["label"] = f->names[i].name, h["role"] = f->names[i].role;
     h["bytes"] = r.biggest[i].size.count;
-    h["why"] = why == delta::obstacle::host_full ? f->host_full : delta::name(why);
+    h["why"] = delta::name(r.biggest[i].why);
     holders.append(h);
   }
   d["holders"] = holders;

@@ -64,13 +64,9 @@ void record::address_taken(const char* label) {
 }
 
 void record::failed(std::string message, const delta::memory_report& r, bool thrashes,
-                    std::vector<tensor_name> holders, std::string host_full) {
-  failure_ = {thrashes ? "thrash" : "budget_exceeded",
-              std::move(message),
-              r,
-              r.operation,
-              std::move(holders),
-              std::move(host_full)};
+                    std::vector<tensor_name> holders) {
+  failure_ = {thrashes ? "thrash" : "budget_exceeded", std::move(message), r, r.operation,
+              std::move(holders)};
 }
 
 void record::look(const managed_memory& memory, const delta::counters& counts,

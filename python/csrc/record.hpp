@@ -47,7 +47,6 @@ struct failure {
   delta::memory_report report;
   std::string operation;
   std::vector<tensor_name> names;  ///< of the holders: the report's labels may be gone
-  std::string host_full;           ///< why those stay that would go to the host
 };
 
 /// Under the session's lock `state`.
@@ -68,7 +67,7 @@ class record {
   /// Somebody has taken the address of a tensor that this operator has made. O(labels).
   void address_taken(const char* label);
   void failed(std::string message, const delta::memory_report&, bool thrashes,
-              std::vector<tensor_name> holders, std::string host_full);
+              std::vector<tensor_name> holders);
   /// After an operator, or an allocation: O(1), seldom O(modules).
   void look(const managed_memory& memory, const delta::counters& counts, bool operator_ended);
   /// The peak by module begins anew.

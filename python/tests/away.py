@@ -17,7 +17,8 @@ def is_away(tensor: torch.Tensor) -> bool:
     """Has it no bytes on the device? Does not bring them back."""
     try:
         # Past what delta_torch wraps, and only to read. PyTorch 2.11 gives 0, later ones refuse.
-        return torch._C.TensorBase.const_data_ptr(tensor) == 0
+        with torch._C.DisableTorchFunctionSubclass():
+            return torch._C.TensorBase.const_data_ptr(tensor) == 0
     except RuntimeError:
         return True
 
