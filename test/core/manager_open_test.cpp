@@ -47,8 +47,8 @@ TEST_CASE("open: an output is made on the way, and made again when it was evicte
   CHECK(m.live_records() == 0);
 }
 
-TEST_CASE("open: ended without a kernel, an output can leave for the host, and is never made again") {
-  machine it(4, 4);
+TEST_CASE(
+    "open: ended without a kernel, an output can leave for the host, and is never made again") {
   const auto made_of = [](auto& m, tensor_id v) {
     auto op = m.begin({.inputs = {v}, .name = "found out late"});
     op.allocate(unit);
@@ -58,22 +58,25 @@ TEST_CASE("open: ended without a kernel, an output can leave for the host, and i
     return y;
   };
   SUBCASE("with a host") {
+    machine it(4, 4);
     manager m{obeying(says_offload), it.storage};
     const tensor_id y = made_of(m, variable_of(m, 7));
     CHECK(!m.recomputable(y));
-    squeeze(m, 3);
+    squeeze(m, 4);
     CHECK(m.where(y) == residency::host);
     CHECK(read(m, y) == 8);
   }
   SUBCASE("where tensors are only evicted") {
+    machine it(4, 0);
     manager m{obeying(says_evict), it.storage};
     const tensor_id y = made_of(m, variable_of(m, 7));
     CHECK(m.live_records() == 0);
-    CHECK_THROWS_AS(squeeze(m, 4), budget_exceeded);
+    CHECK_THROWS_AS(squeeze(m, 3), budget_exceeded);
     CHECK(m.where(y) == residency::resident);
     CHECK(read(m, y) == 8);
   }
   SUBCASE("behind an input whose block it has taken over") {
+    machine it(4, 0);
     manager m{obeying(says_evict), it.storage};
     const tensor_id v = variable_of(m, 7), x = m.run({.inputs = {v}, .outputs = {unit}}, gives(9));
     auto op = m.begin({.inputs = {x}});
