@@ -395,6 +395,23 @@ TEST_CASE("an exception from a kernel leaves no outputs and no locks") {
   squeeze(m, 4);
 }
 
+TEST_CASE("errors: a constant that was dropped is in nobody's way, and is given up at last") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id c = m.constant(unit);
+  {
+    const auto bytes = m.acquire(c, access::write);
+    put(bytes.data(), 1);
+  }
+  const tensor_id x = m.run({.inputs = {c}, .outputs = {unit}}, sums(1, 1, 1));
+  const tensor_id y = m.run({.inputs = {x}, .outputs = {unit}}, sums(1, 1, 1));
+  m.drop(c);
+  squeeze(m, 3);
+  REQUIRE(m.where(x) == residency::evicted);
+  const auto made = m.run<2>({.inputs = {x, y}, .outputs = {unit, unit}}, sums(2, 1, 2));
+  CHECK(read(m, made[0]) == read(m, x) + read(m, y) + 1);
+}
+
 TEST_CASE(
     "errors: a size that is negative, as an unsigned number, is misuse, and changes nothing") {
   machine it(8, 2);

@@ -57,8 +57,9 @@ class restore_means {
     const auto stays = [&](const tensor& r) {
       const bool leaves = now.may_offload && host >= r.footprint && !covers(r.pinned, pin::offload);
       const bool goes = now.may_evict && r.recomputable() && !covers(r.pinned, pin::evict);
-      return r.in_use && on_device(r.where) &&
-             (r.locks > 0 || r.pinned == pin::both || (r.references > 0 && !leaves && !goes));
+      // What the program has dropped can be given up, as a last resort.
+      const bool needed = r.references > 0 && (r.pinned == pin::both || (!leaves && !goes));
+      return r.in_use && on_device(r.where) && (r.locks > 0 || needed);
     };
     bytes stuck = reclaimer.foreign();
     for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
