@@ -380,13 +380,13 @@ void operator_run::close() {
 
 // They can't be undone, and what was computed from the old bytes may be gone.
 void operator_run::refuse_undeclared_writes() const {
-  const auto declared = [&](const entry* e) {
+  const auto undeclared = [&](const entry* e) {
     return std::ranges::any_of(w_.storages,
-                               [&](const touched& t) { return t.known == e && t.written; });
+                               [&](const touched& t) { return t.known == e && !t.written; });
   };
   bool any = false;
   for (const auto& [t, version] : w_.undeclared) any = any || t._version() != version;
-  for (const auto& w : session_.taken.watched) any = any || (!declared(w.of) && was_written(w));
+  for (const auto& w : session_.taken.watched) any = any || (undeclared(w.of) && was_written(w));
   TORCH_CHECK(!any, "delta: '", info_.name,
               "' has written an argument that it does not declare: name ",
               "it in mutates_args of torch.library.custom_op; its old bytes are lost");
@@ -631,14 +631,17 @@ class reading_itself {
   reading_itself(session& s, const torch::jit::Stack& stack, const c10::OperatorHandle& op)
       : session_(s) {
     const auto& arguments = op.schema().arguments();
-    const bool all = reads_by_itself(op.operator_name());
+    const reading_operator* const reads = reads_by_itself(op.operator_name());
     if (!s.on() || this_thread().within_operator || replaying::here() != nullptr) return;
     locked([&] {
       const std::size_t first = stack.size() - arguments.size();
       for (std::size_t i = 0; i < arguments.size(); ++i) {
-        if (!all && !arguments[i].is_out()) continue;
+        if (reads == nullptr && !arguments[i].is_out()) continue;
         each_tensor(stack[first + i], [&](const at::Tensor& t, std::int16_t) {
-          auto* const storage = t.defined() ? storage_of(t) : nullptr;
+          if (!t.defined() || (reads != nullptr && reads->whole_numbers_only &&
+                               !c10::isIntegralType(t.scalar_type(), true)))
+            return;
+          auto* const storage = storage_of(t);
           entry* const e = storage != nullptr ? s.adopt(storage, "data") : nullptr;
           if (e == nullptr || e->held) return;
           s.hold(*e);
@@ -672,7 +675,7 @@ class reading_itself {
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> held_;
 };
 
-void reading_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+void run_reading_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const reading_itself held(session::get(), *stack, op);
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, reading_key),
                      stack);
@@ -693,9 +696,9 @@ void register_reading(std::vector<c10::RegistrationHandleRAII>& registered) {
   }
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
-    if (!op.has_value() || (!reads_by_itself(name) && !resizes_by_itself(*op))) continue;
+    if (!op.has_value() || (reads_by_itself(name) == nullptr && !resizes_by_itself(*op))) continue;
     registered.push_back(dispatcher.registerImpl(
-        name, reading_key, c10::KernelFunction::makeFromBoxedFunction<&reading_operator>(),
+        name, reading_key, c10::KernelFunction::makeFromBoxedFunction<&run_reading_operator>(),
         std::nullopt, nullptr, "delta_torch"));
   }
   sees_reading = true;

@@ -78,10 +78,11 @@ bool passes_through(const c10::OperatorHandle& op) {
                               [&](DispatchKey k) { return op.hasKernelForDispatchKey(k); });
 }
 
-bool reads_by_itself(const c10::OperatorName& name) {
-  return std::ranges::any_of(reading_operators, [&](const auto& known) {
-    return name.name == known[0] && name.overload_name == known[1];
+const reading_operator* reads_by_itself(const c10::OperatorName& name) {
+  const auto found = std::ranges::find_if(reading_operators, [&](const reading_operator& known) {
+    return name.name == known.name && name.overload_name == known.overload;
   });
+  return found != reading_operators.end() ? &*found : nullptr;
 }
 
 bool resizes_by_itself(const c10::OperatorHandle& op) {

@@ -36,19 +36,24 @@ struct operator_info {
 /// need not be seen.
 [[nodiscard]] bool passes_through(const c10::OperatorHandle&);
 
-/// Operators that are made of others, and read the memory of their tensors by themselves: mostly
-/// lengths, batch sizes or places. tests/test_operators.py finds those that are missing.
-inline constexpr std::array<std::array<const char*, 2>, 9> reading_operators{
+/// An operator that is made of others, and reads the memory of its tensors by itself.
+struct reading_operator {
+  const char *name, *overload;
+  bool whole_numbers_only = true;  ///< of lengths, batch sizes or places alone
+};
+/// Those that are known; tests/test_operators.py finds what is missing.
+inline constexpr std::array<reading_operator, 9> reading_operators{
     {{"aten::_pad_packed_sequence", ""},
-     {"aten::max_pool1d", ""},
      {"aten::_pack_padded_sequence_backward", ""},
      {"aten::lstm", "data"},
      {"aten::gru", "data"},
      {"aten::rnn_tanh", "data"},
      {"aten::rnn_relu", "data"},
      {"aten::ctc_loss", "Tensor"},
-     {"aten::tensor_split", "tensor_indices_or_sections"}}};
-[[nodiscard]] bool reads_by_itself(const c10::OperatorName&);
+     {"aten::tensor_split", "tensor_indices_or_sections"},
+     {"aten::max_pool1d", "", false}}};
+/// The entry of one; null: it is none.
+[[nodiscard]] const reading_operator* reads_by_itself(const c10::OperatorName&);
 /// Is it made of others, and has an `out=` tensor? It may give that other bytes by itself.
 [[nodiscard]] bool resizes_by_itself(const c10::OperatorHandle&);
 
