@@ -381,7 +381,7 @@ TEST_CASE("no budget is named that is above what the program takes without one")
       constexpr std::array<std::string_view, 6> late{"unmanaged", "dtr",      "online",
                                                      "learned",   "adaptive", "auto"};
       if (std::ranges::find(late, policy.name) == late.end()) continue;
-      for (const std::uint64_t percent : {90, 70, 50}) {
+      for (const std::uint64_t percent : {90u, 70u, 50u}) {
         machine.capacity = bytes{peak.count * percent / 100};
         simulated storage(machine);
         const auto manager = make_manager(policy.name, over(storage));
