@@ -403,10 +403,9 @@ delta_status delta_share(delta_manager* m, delta_tensor t) {
 delta_status delta_drop(delta_manager* m, delta_tensor t) {
   return called(m, [&] { m->manager->drop(tensor_id{t}); });
 }
-delta_status delta_forbid(delta_manager* m, delta_tensor t, delta_pin ways) {
+delta_status delta_forbid(delta_manager* m, delta_tensor t, unsigned ways) {
   return called(m, [&] {
-    if ((static_cast<unsigned>(ways) & ~unsigned{DELTA_PIN_BOTH}) != 0)
-      throw misuse("a pin that does not exist");
+    if ((ways & ~unsigned{DELTA_PIN_BOTH}) != 0) throw misuse("a pin that does not exist");
     m->manager->forbid(tensor_id{t}, static_cast<pin>(ways));
   });
 }

@@ -142,7 +142,8 @@ delta_status delta_variable(delta_manager* m, uint64_t size, const char* label, 
 delta_status delta_share(delta_manager* m, delta_tensor t);
 delta_status delta_drop(delta_manager* m, delta_tensor t);
 typedef enum delta_pin { DELTA_PIN_EVICT = 1, DELTA_PIN_OFFLOAD = 2, DELTA_PIN_BOTH = 3 } delta_pin;
-delta_status delta_forbid(delta_manager* m, delta_tensor t, delta_pin ways);
+/* `ways`: of delta_pin, combined with |. */
+delta_status delta_forbid(delta_manager* m, delta_tensor t, unsigned ways);
 
 /* Its size, as it was asked for. */
 delta_status delta_size(delta_manager* m, delta_tensor t, uint64_t* size);
