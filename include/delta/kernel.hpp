@@ -32,6 +32,21 @@ constexpr bool has(trait set, trait t) noexcept {
   return (static_cast<unsigned>(set) & static_cast<unsigned>(t)) != 0;
 }
 
+/// Tells what an operator will allocate that does not list it, where that can be found out, at a
+/// cost: asked, once, only where its inputs can't simply come back.
+class outputs_to_come {
+ public:
+  outputs_to_come() = default;
+  outputs_to_come(const outputs_to_come&) = delete;
+  outputs_to_come& operator=(const outputs_to_come&) = delete;
+  /// Sizes; what is not known is left out. The list lives until the operator has begun. Must not
+  /// call the manager.
+  [[nodiscard]] virtual std::span<const bytes> sizes() = 0;
+
+ protected:
+  ~outputs_to_come() = default;
+};
+
 /// An operator whose lists are known at run time. The spans must live until `run` or `begin`
 /// returns; nothing keeps them longer.
 ///
@@ -46,6 +61,9 @@ struct operation_span {
   trait traits = trait::pure;
   nanoseconds cost{};             ///< what it is expected to take; 0: unknown, measured or guessed
   const char* name = "operator";  ///< for errors and timelines; outlives its outputs
+  /// Of one that is begun: it tells what the operator allocates later, so that one which can't fit
+  /// says so before anything is run again for it. Null: nobody knows.
+  outputs_to_come* later = nullptr;
 };
 
 /// The same with literal lists, for use inside a call: `manager.run({.inputs = {x, w}, ...}, f)`.
@@ -67,7 +85,8 @@ struct operation {
             workspace,
             traits,
             cost,
-            name};
+            name,
+            nullptr};
   }
 };
 

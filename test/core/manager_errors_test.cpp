@@ -2,8 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "delta/presets.hpp"
 #include "delta/storage/heap_storage.hpp"
@@ -255,8 +257,9 @@ TEST_CASE("errors: what a restore needs is told, and the budget for it works") {
   CHECK(said ==
         "operator 'matmul' needs inputs that were evicted; recomputing them takes 90 bytes at "
         "once, and no other order fits the budget of 90 bytes either, of which 10 bytes can't "
-        "leave; biggest: tensor 0 (variable, 10 bytes, in use); smallest budget known to work: 210 "
-        "bytes, with which nothing has to leave; less may do");
+        "leave; biggest: tensor 0 (variable, 10 bytes, can't be recomputed and the policy doesn't "
+        "offload); smallest budget known to work: 210 bytes, with which nothing has to leave; less "
+        "may do");
   play(r.smallest_budget);
 }
 
@@ -410,6 +413,87 @@ TEST_CASE("errors: a constant that was dropped is in nobody's way, and is given 
   REQUIRE(m.where(x) == residency::evicted);
   const auto made = m.run<2>({.inputs = {x, y}, .outputs = {unit, unit}}, sums(2, 1, 2));
   CHECK(read(m, made[0]) == read(m, x) + read(m, y) + 1);
+}
+
+TEST_CASE("errors: inputs that can't come together say so before anything runs again") {
+  // x -> a -> b and x -> c -> d, as above: whichever of b and d is made last takes 90 beside x.
+  for (const bytes budget : {90_B, 100_B}) {
+    simulated storage{{.capacity = budget}};
+    manager m{online(), storage};
+    const auto nothing = [](call&) {};
+    const tensor_id x = m.variable(10_B);
+    std::array<tensor_id, 2> made{};
+    for (tensor_id& last : made) {
+      const tensor_id first = m.run({.inputs = {x}, .outputs = {30_B}}, nothing);
+      last = m.run({.inputs = {first}, .outputs = {30_B}}, nothing);
+      m.drop(first);
+    }
+    m.make_room(80_B);
+    REQUIRE(m.where(made[0]) == residency::evicted);
+    REQUIRE(m.where(made[1]) == residency::evicted);
+    const std::uint64_t before = m.counts().recomputes;
+    const auto begin = [&] { (void)m.begin({.inputs = {made[0], made[1]}, .name = "matmul"}); };
+    if (budget == 100_B) {
+      begin();
+      CHECK(m.counts().recomputes == before + 4);
+    } else {
+      const memory_report r = report_of(begin);
+      CHECK(r.what == shortage::restoring);
+      CHECK(r.operation == std::string("matmul"));
+      CHECK(m.counts().recomputes == before);
+    }
+  }
+}
+
+TEST_CASE("errors: what can't fit with what it will allocate says so before anything runs again") {
+  class forty_bytes final : public outputs_to_come {
+   public:
+    [[nodiscard]] std::span<const bytes> sizes() override { return ++asked, list_; }
+    int asked = 0;
+
+   private:
+    std::array<bytes, 1> list_{40_B};
+  };
+  // x -> s -> a1 -> a2 -> a3 and s -> c1 -> c2 -> c3: a plan keeps s for both, which takes 110; in
+  // 100 bytes a3 and c3 come together where s is made twice, and no 40 bytes fit beside them.
+  const auto play = [](bytes budget, outputs_to_come* later) {
+    simulated storage{{.capacity = budget}};
+    manager m{online(), storage};
+    const auto nothing = [](call&) {};
+    const tensor_id x = m.variable(10_B);
+    const tensor_id s = m.run({.inputs = {x}, .outputs = {40_B}}, nothing);
+    std::array<tensor_id, 2> made{};
+    for (const bytes first : {30_B, 10_B}) {
+      tensor_id last = m.run({.inputs = {s}, .outputs = {first}}, nothing);
+      for (int i = 0; i < 2; ++i) {
+        const tensor_id next = m.run({.inputs = {last}, .outputs = {30_B}}, nothing);
+        m.drop(last);
+        last = next;
+      }
+      made[first == 30_B ? 0 : 1] = last;
+    }
+    m.drop(s);
+    m.make_room(90_B);
+    const std::uint64_t before = m.counts().recomputes;
+    try {
+      auto op = m.begin(operation_span{.inputs = made, .name = "matmul", .later = later});
+      op.allocate(40_B);
+    } catch (const budget_exceeded& e) {
+      CHECK(e.report.what == shortage::room);
+      CHECK(e.report.operation == std::string("matmul"));
+      return std::pair(m.counts().recomputes - before, e.report);
+    }
+    return std::pair(m.counts().recomputes - before, memory_report{});
+  };
+  CHECK(play(100_B, nullptr).first > 7);
+  forty_bytes later;
+  const auto [replays, report] = play(100_B, &later);
+  CHECK(replays == 0);
+  CHECK(later.asked == 1);
+  CHECK(report.requested == 100_B);
+  CHECK(report.immovable == 10_B);
+  REQUIRE(report.smallest_budget.count > 0);
+  CHECK(play(report.smallest_budget, &later).second.requested.count == 0);
 }
 
 TEST_CASE(

@@ -82,7 +82,8 @@ class operator_frame {
       try {
         // Must outlive `renew`: bringing the inputs may take any room.
         typename versions<Reclaimer>::protection dependents(f.updated, op.updates, op.name);
-        f.restore.bring(f.touched_, need, op.name, all.sum - need);
+        f.restore.bring(f.touched_, need, op.name, all.sum - need,
+                        [&] { return f.learn_outputs(op, all); });
         locked_ = true;
         f.updated.renew(f.updates());
       } catch (...) {
@@ -115,12 +116,7 @@ class operator_frame {
     bytes largest{};  ///< block, as asked for
   };
   [[nodiscard]] listed listed_by(const operation_span& op) const {
-    listed all{table.storage().rounded(op.workspace), op.workspace};
-    for (const bytes size : op.outputs) {
-      all.sum += table.storage().rounded(size);
-      all.largest = std::max(all.largest, size);
-    }
-    return all;
+    return with(op.outputs, {table.storage().rounded(op.workspace), op.workspace});
   }
 
   [[nodiscard]] const char* name() const noexcept { return name_; }
@@ -190,6 +186,25 @@ class operator_frame {
   }
 
  private:
+  [[nodiscard]] listed with(std::span<const bytes> sizes, listed all) const {
+    for (const bytes size : sizes) {
+      all.sum += table.storage().rounded(size);
+      all.largest = std::max(all.largest, size);
+    }
+    return all;
+  }
+  // Bytes of outputs that the operator does not list, as far as they can be known. An error names
+  // budgets that hold them, too.
+  [[nodiscard]] bytes learn_outputs(const operation_span& op, const listed& known) {
+    if (op.later == nullptr) return {};
+    const listed all = with(op.later->sizes(), known);
+    reclaimer.expect({.touched = footprint(),
+                      .need = all.sum,
+                      .largest = table.storage().rounded(all.largest),
+                      .restores = true,
+                      .replayed = true});
+    return all.sum - known.sum;
+  }
   // A policy that learns is told of the operator; and of the end of a step that nobody has marked.
   void record_beginning(const char* name) {
     if constexpr (recorder::enabled) {

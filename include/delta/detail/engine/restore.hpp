@@ -15,6 +15,7 @@
 #include "delta/detail/engine/kernel_launch.hpp"
 #include "delta/detail/engine/restore_by_plan.hpp"
 #include "delta/detail/engine/restore_by_search.hpp"
+#include "delta/detail/engine/restore_limits.hpp"
 #include "delta/detail/engine/restore_means.hpp"
 #include "delta/detail/engine/restore_on_demand.hpp"
 #include "delta/error.hpp"
@@ -28,14 +29,22 @@ template <class Reclaimer>
 class restorer {
  public:
   restorer(typename Reclaimer::table_type& table, Reclaimer& r, launcher<Reclaimer>& k)
-      : means_(table, r, k), by_plan_(means_), by_search_(means_), on_demand_(means_) {}
+      : means_(table, r, k),
+        limits_(means_),
+        by_plan_(means_),
+        by_search_(means_),
+        on_demand_(means_) {}
 
   /// Makes all of `targets` resident and locks each once (a tensor named twice: twice). `tail`:
-  /// what the caller will allocate beside them, all at once; `later`: one by one. Throws
-  /// budget_exceeded or thrash; nothing stays locked. Where nothing is missing, as mostly:
-  /// O(targets + copies under way).
-  void bring(std::span<const tensor_id> targets, bytes tail, const char* operation,
-             bytes later = {}) {
+  /// what the caller will allocate beside them, all at once; `later`: one by one; `unlisted()`:
+  /// what else it is found to, asked once, where no plan fits. Throws budget_exceeded or thrash;
+  /// nothing stays locked. Where nothing is missing, as mostly: O(targets + copies under way).
+  void bring(std::span<const tensor_id> targets, bytes tail, const char* operation) {
+    bring(targets, tail, operation, {}, [] { return bytes{}; });
+  }
+  template <class F>
+  void bring(std::span<const tensor_id> targets, bytes tail, const char* operation, bytes later,
+             const F& unlisted) {
     for (const tensor_id t : targets) means_.table.claim(t);
     if (std::none_of(targets.begin(), targets.end(),
                      [&](tensor_id t) { return means_.missing(t); }))
@@ -44,7 +53,7 @@ class restorer {
     means_.table.refresh_conditions();
     for (bool first = true;; first = false) {
       if (by_plan_.run(targets, tail + later, operation)) return;
-      if (first) means_.check_each_fits(targets, tail + later, operation);
+      if (first) limits_.check(targets, tail + later + unlisted(), operation);
       // A plan that does not fit may still be carried out in another order.
       if constexpr (!offloads<typename Reclaimer::decider_type>())
         if (by_search_.run(targets, tail, operation)) return;
@@ -64,6 +73,7 @@ class restorer {
 
  private:
   restore_means<Reclaimer> means_;
+  restore_limits<Reclaimer> limits_;
   restore_by_plan<Reclaimer> by_plan_;
   restore_by_search<Reclaimer> by_search_;
   restore_on_demand<Reclaimer> on_demand_;

@@ -47,46 +47,6 @@ class restore_means {
   [[nodiscard]] auto rounded() const {
     return [this](bytes n) { return table.storage().rounded(n); };
   }
-  /// Before anything is done to bring `targets` together, beside which the operator takes `beside`:
-  /// could it fit, and each operator that has to run again for it, if all left that ever can? If
-  /// not, nothing helps: throws budget_exceeded, which names the operator. O(tensors + closure).
-  void check_each_fits(std::span<const tensor_id> targets, bytes beside, const char* operation) {
-    graph& g = table.tensors;
-    const auto& now = table.now;
-    const auto host = table.storage().host_capacity();
-    const auto stays = [&](const tensor& r) {
-      const bool leaves = now.may_offload && host >= r.footprint && !covers(r.pinned, pin::offload);
-      const bool goes = now.may_evict && r.recomputable() && !covers(r.pinned, pin::evict);
-      // What the program has dropped can be given up, as a last resort.
-      const bool needed = r.references > 0 && (r.pinned == pin::both || (!leaves && !goes));
-      return r.in_use && on_device(r.where) && (r.locks > 0 || needed);
-    };
-    bytes stuck = reclaimer.foreign();
-    for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
-      if (const tensor& r = g[static_cast<tensor_id>(i)]; stays(r)) stuck += r.footprint;
-    const auto check = [&](std::span<const tensor_id> in, std::span<const tensor_id> out,
-                           bytes need, const char* name) {
-      const std::uint32_t mark = g.next_mark();
-      for (const auto list : {in, out})
-        for (const tensor_id t : list)
-          if (std::exchange(g[t].mark, mark) != mark && !stays(g[t])) need += g[t].footprint;
-      if (stuck + need > table.storage().capacity())
-        throw budget_exceeded(reclaimer.report(need, name, shortage::room));
-    };
-    check(targets, {}, beside, operation);
-    const std::uint32_t mark = g.next_mark();
-    const auto deeper = [&](std::span<const tensor_id> list) {
-      for (const tensor_id t : list)
-        if (!on_device(g[t].where) && g[t].where != residency::host) walk_.push_back(g[t].producer);
-    };
-    for (deeper(targets); !walk_.empty();) {
-      const operator_id o = walk_.back();
-      walk_.pop_back();
-      if (std::exchange(g[o].mark, mark) == mark) continue;
-      deeper(g.inputs(o));
-      check(g.inputs(o), g.outputs(o), table.storage().rounded(g[o].workspace), g[o].name);
-    }
-  }
   /// Brings it back from the host. It can be used at once, as the storage orders the operator
   /// behind the copy. Throws budget_exceeded.
   void reload(tensor_id t, const char* operation) {
@@ -110,8 +70,7 @@ class restore_means {
   }
 
  private:
-  std::vector<tensor_id> made_;  // both kept for their memory
-  std::vector<operator_id> walk_;
+  std::vector<tensor_id> made_;  // kept for its memory
 };
 
 }  // namespace delta::detail
