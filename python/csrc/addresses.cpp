@@ -16,12 +16,14 @@ namespace delta_torch {
 
 namespace {
 
-// A kernel takes the address of a tensor that is none of its arguments: it can't be run again, and
-// the tensor stays where it is. Operators and their workers hold no lock meanwhile but `operators`.
+// A kernel takes the address of one of its arguments, which is watched again when it has ended; or
+// of a tensor that is none: it can't be run again then, and the tensor stays where it is. Operators
+// and their workers hold no lock meanwhile but `operators`.
 void taken_by_kernel(session& s, thread_state& thread, c10::StorageImpl* storage) {
   const session::inside lock(s, thread);
   entry* const e = s.on() ? tensor_table::find(storage) : nullptr;
   if (e == nullptr) return;
+  if (s.taken.operation != 0 && e->seen == s.taken.operation) return s.taken.unwatched.push_back(e);
   s.manager().forbid(e->id, delta::pin::both);
   e->pinned = e->exposed = true;
   s.taken.hidden = true;

@@ -128,6 +128,11 @@ class operator_run {
 };
 
 void operator_run::open() {
+  // They go on using their tensors after their operator has ended, on threads and streams that a
+  // run does not know.
+  TORCH_CHECK(!info_.collective, "delta: '", info_.name,
+              "' can't run within delta_torch.budget: collectives of "
+              "torch.distributed use their tensors behind its back; leave the run first");
   const session::inside lock(session_, thread_);
   translated(session_, [&] {
     session_.drain();
@@ -137,6 +142,7 @@ void operator_run::open() {
     session_.taken.now = session_.taken.most = 0;
     session_.taken.hidden = false;
     session_.taken.watched.clear();
+    session_.taken.unwatched.clear();
     replayable_ = !info_.resizes && !info_.opaque;
     // Where nobody tells who writes what it makes, by its address, it may be anything.
     if constexpr (!tells_addresses<c10::StorageImpl>) replayable_ = replayable_ && !info_.factory;
@@ -156,9 +162,9 @@ void operator_run::open() {
         // It may do with less this time, as kernels do that try what there is memory for.
       }
     session_.device().expect(which_);
-    // Its kernel may take what addresses it likes of its arguments.
+    // Its kernel may take the addresses of what it writes. Others are seen, and watched again.
     for (const touched& t : w_.storages)
-      if (t.known != nullptr) ignore_addresses(*t.storage);
+      if (t.known != nullptr && t.written) ignore_addresses(*t.storage);
   });
   // A replay's allocations come in the same order.
   thread_.allocations = 0;
@@ -413,8 +419,7 @@ void operator_run::find_outputs() {
 
 void operator_run::find_output(const at::Tensor& t, std::int32_t returned) {
   if (!t.defined()) return;
-  const auto take = [&](const at::Tensor& dense, std::int32_t place) {
-    auto* const storage = storage_of(dense);
+  const auto take = [&](c10::StorageImpl* storage, std::int32_t place) {
     if (storage == nullptr) return;
     header* const bytes = session_.device().header_of_data(storage->_mutable_data_ptr_no_checks());
     if (bytes == nullptr || !bytes->block) return;  // an argument's, or not from our allocator
@@ -425,11 +430,12 @@ void operator_run::find_output(const at::Tensor& t, std::int32_t returned) {
     w_.outputs.push_back({.size = bytes->size, .allocation = bytes->place, .returned = place});
     if (bytes->operation != number_) replayable_ = false;  // it was there before
   };
-  if (storage_of(t) != nullptr) take(t, returned);
-  if (storage_of(t) != nullptr && !t.is_nested()) return;
+  auto* const storage = storage_of(t);
+  take(storage, returned);
+  if (storage != nullptr && !t.is_nested()) return;
   replayable_ = false;
   for (const at::Tensor& part : parts_of(t))
-    if (part.defined()) take(part, output::none);
+    if (part.defined()) take(storage_of(part), output::none);
 }
 
 void operator_run::name_outputs() {
@@ -494,13 +500,19 @@ void operator_run::settle() {
   watch_again();
 }
 
-// The operator is over, and what was read by its address stays held.
+// The operator is over: who takes addresses of its arguments from now on is seen, and what was read
+// by its address stays held.
 void operator_run::watch_again() {
+  const auto watch = [](const entry& e) {
+    if (e.dead) return;
+    if (const auto storage = e.storage.lock()) tensor_table::watch(e, *storage);
+  };
   for (const touched& s : w_.storages) {
-    if (s.known == nullptr || s.known->dead) continue;
-    if (s.held) session_.hold(*s.known);
-    if (const auto storage = s.known->storage.lock()) tensor_table::watch(*s.known, *storage);
+    if (s.known == nullptr || !s.written) continue;
+    if (s.held && !s.known->dead) session_.hold(*s.known);
+    watch(*s.known);
   }
+  for (const entry* e : session_.taken.unwatched) watch(*e);
 }
 
 // The operator can't be ended: what its kernel has made or overwritten is PyTorch's alone from now
@@ -582,17 +594,6 @@ bool records_stream(session& s, const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
-// Collectives go on using their tensors after their operator has ended, on threads and streams that
-// a run does not know.
-void refuse_collective(const c10::OperatorHandle& op) {
-  const std::string& name = op.schema().name();
-  const bool collective = name.starts_with("c10d::") || name.starts_with("_c10d_functional::");
-  TORCH_CHECK(!collective || name == "c10d::barrier" || name == "c10d::monitored_barrier_",
-              "delta: '", name,
-              "' can't run within delta_torch.budget: collectives of "
-              "torch.distributed use their tensors behind its back; leave the run first");
-}
-
 void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const auto key = dispatch_key();
   const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
@@ -605,7 +606,6 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   if (!s.on() || thread.within_operator || thread.replay != nullptr ||
       !concerns_run(*stack, op.schema().arguments().size()))
     return op.redispatchBoxed(below, stack);
-  refuse_collective(op);
   const session::locked one_at_a_time(s.operators);
   if (!s.on()) return op.redispatchBoxed(below, stack);
   if (records_stream(s, op, *stack)) return;

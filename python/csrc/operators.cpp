@@ -92,8 +92,12 @@ bool resizes_by_itself(const c10::OperatorHandle& op) {
 
 operator_info& operator_table::of(const c10::OperatorHandle& op) {
   const void* key = &op.schema();
-  const auto at = infos_.find(key);
-  return at != infos_.end() ? at->second : infos_.emplace(key, made(op)).first->second;
+  place& at = latest_[reinterpret_cast<std::uintptr_t>(key) / 64 % latest_.size()];
+  if (at.key == key) return *at.info;
+  auto known = infos_.find(key);
+  if (known == infos_.end()) known = infos_.emplace(key, made(op)).first;
+  at = {key, &known->second};
+  return *at.info;
 }
 
 operator_info operator_table::made(const c10::OperatorHandle& op) {
@@ -124,6 +128,9 @@ operator_info operator_table::made(const c10::OperatorHandle& op) {
   info.factory = info.undefined || info.name.ends_with("_like") ||
                  info.name.starts_with("aten::new_") || std::ranges::all_of(info.arguments, none);
   info.statistics = among(info.name, with_statistics);
+  info.collective =
+      (info.name.starts_with("c10d::") || info.name.starts_with("_c10d_functional::")) &&
+      info.name != "c10d::barrier" && info.name != "c10d::monitored_barrier_";
   info.running.resize(info.written.size());
   for (std::size_t i = 0; info.statistics && i < schema.arguments().size(); ++i) {
     const std::string& argument = schema.arguments()[i].name();

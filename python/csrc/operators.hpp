@@ -28,6 +28,7 @@ struct operator_info {
   bool statistics = false;  ///< writes running statistics, on which its outputs do not depend
   int training = -1;        ///< the argument that says whether it trains; -1: it always does
   bool opaque = false;      ///< tensors may hide within an argument: not replayed
+  bool collective = false;  ///< of torch.distributed, with tensors
   std::string name;
   std::vector<const char*> labels;  ///< by module; null: not made yet
 };
@@ -66,7 +67,12 @@ class operator_table {
 
  private:
   static operator_info made(const c10::OperatorHandle&);
-  std::unordered_map<const void*, operator_info> infos_;
+  struct place {
+    const void* key = nullptr;
+    operator_info* info = nullptr;
+  };
+  std::unordered_map<const void*, operator_info> infos_;  // addresses hold
+  std::array<place, 256> latest_{};  // a program has few operators: by a part of the key
 };
 
 }  // namespace delta_torch

@@ -264,7 +264,7 @@ entry* session::adopt(c10::StorageImpl* storage, const char* label) {
     // Nobody has told what the program did with it, perhaps since an operator that was open.
     memory_->settle(block);
   } else {
-    take_note_of(memory_->rounded(size).count);
+    take_note_of(size.count);
     try {
       manager_->make_room(size);
     } catch (const delta::budget_exceeded& e) {
@@ -344,7 +344,9 @@ void session::pin(entry& e, bool exposed) {
 }
 
 void session::drain() {
-  for (header* h = late_.exchange(nullptr); h != nullptr;) {
+  // Mostly there is nothing: a look costs less than an exchange.
+  header* h = late_.load(std::memory_order_relaxed) != nullptr ? late_.exchange(nullptr) : nullptr;
+  while (h != nullptr) {
     header* const next = h->waiting;
     settle_late(*device_, *h);
     h = next;
@@ -381,8 +383,8 @@ void session::settle_late(target& of, header& h) {
 header& session::take(std::size_t size) {
   const delta::bytes counted = memory_->rounded(delta::bytes{size});
   if (counted > delta::saturating_sub(memory_->capacity(), memory_->used())) drain();
+  take_note_of(size);
   // On an accelerator no thread but the operator's own allocates for its kernel.
-  take_note_of(counted.count);
   const bool outside =
       taken.operation == 0 || (!device_->device().is_cpu() && !this_thread().within_operator);
   delta::block block;
@@ -409,7 +411,7 @@ header& session::take(std::size_t size) {
   h.next = &counted_;
   h.previous = counted_.previous;
   h.previous->next = counted_.previous = &h;
-  counted_bytes_ += counted.count;
+  counted_bytes_ += size;
   if (!outside)
     taken.most = std::max(taken.most, taken.now += static_cast<std::int64_t>(counted.count));
   record_.look(*memory_, manager_->counts(), false);
@@ -420,7 +422,7 @@ delta::block session::leave(header& h) noexcept {
   h.previous->next = h.next;
   h.next->previous = h.previous;
   h.next = h.previous = nullptr;
-  counted_bytes_ -= memory_->rounded(delta::bytes{h.size}).count;
+  counted_bytes_ -= h.size;
   return std::move(h.block);
 }
 

@@ -161,6 +161,8 @@ class session {
       std::uint64_t hash;
     };
     std::vector<watched_bytes> watched;
+    /// Its arguments whose addresses its kernel has taken: the next who takes one is not seen.
+    std::vector<const entry*> unwatched;
   };
   scratch taken;
   random_block random;

@@ -15,6 +15,12 @@ constexpr const char* away =
     "delta: the bytes of this tensor are not on the device at the moment, and something reads them "
     "past PyTorch's dispatcher: call delta_torch.pin(tensor) before, or make the reader a "
     "torch.library.custom_op (docs/pytorch.md)";
+
+// By one atomic instruction; from a strong pointer it takes three.
+c10::weak_intrusive_ptr<c10::StorageImpl> weak(c10::StorageImpl* storage) {
+  c10::raw::weak_intrusive_ptr::incref(storage);
+  return c10::weak_intrusive_ptr<c10::StorageImpl>::reclaim(storage);
+}
 }  // namespace
 
 std::atomic<entry*> tensor_table::dead_{nullptr};
@@ -27,8 +33,7 @@ entry& tensor_table::add(c10::StorageImpl* storage, std::size_t size) {
   } else {
     e = &entries_.emplace_back();
   }
-  e->storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  e->storage = weak(storage);
   e->size = size;
   bytes_ += size;
   return *e;
@@ -39,9 +44,7 @@ entry* tensor_table::find(c10::StorageImpl* storage) {
   if (data.get_deleter() != &bury) return nullptr;
   auto* e = static_cast<entry*>(data.get_context());
   // Two storages may have swapped their pointers.
-  if (e != nullptr && e->storage._unsafe_get_target() != storage)
-    e->storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
-        c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  if (e != nullptr && e->storage._unsafe_get_target() != storage) e->storage = weak(storage);
   return e;
 }
 

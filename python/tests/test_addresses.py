@@ -71,6 +71,27 @@ def test_reading_takes_no_address() -> None:
         assert _C.stats()["updates"] == before
 
 
+@torch.library.custom_op("delta_addresses::takes_it", mutates_args=())
+def takes_it(x: torch.Tensor) -> torch.Tensor:
+    take_address(x)
+    return x + 1
+
+
+def take_address(x: torch.Tensor) -> None:
+    """As an extension does: not by what delta_torch wraps in Python."""
+    with torch._C.DisableTorchFunctionSubclass():
+        torch._C.TensorBase.data_ptr(x)
+
+
+def test_a_kernel_may_take_its_arguments_addresses_and_others_are_seen_then() -> None:
+    with delta_torch.budget(BUDGET, policy="online", steps="manual"):
+        x = values(1.0) + 2
+        takes_it(x)
+        assert addresses() == 0
+        take_address(x)
+        assert addresses() == 1
+
+
 def test_training_takes_no_address() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 2))
     optimizer = torch.optim.AdamW(model.parameters())
