@@ -23,6 +23,7 @@
 #include "arguments.hpp"
 #include "errors.hpp"
 #include "operators.hpp"
+#include "output_sizes.hpp"
 #include "replay.hpp"
 #include "session.hpp"
 #include "threads.hpp"
@@ -153,8 +154,12 @@ void operator_run::open() {
     const auto traits = !replayable_         ? delta::trait::never_replay
                         : w_.updates.empty() ? delta::trait::pure
                                              : delta::trait::effect_once;
-    open_.emplace(session_.manager().begin(delta::operation_span{
-        .inputs = w_.inputs, .updates = w_.updates, .traits = traits, .name = label_}));
+    output_sizes later(op_, info_, stack_, w_.arguments, w_.numbers);
+    open_.emplace(session_.manager().begin(delta::operation_span{.inputs = w_.inputs,
+                                                                 .updates = w_.updates,
+                                                                 .traits = traits,
+                                                                 .name = label_,
+                                                                 .later = &later}));
     // So that nothing has to leave while the kernel is being queued.
     if (const auto most = session_.device().taken_by(which_); most > 0) try {
         open_->make_room(delta::bytes{most});
