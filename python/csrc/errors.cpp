@@ -72,6 +72,8 @@ void throw_out_of_memory(session& s, const delta::budget_exceeded& e, const char
       replace(text, "tensor " + std::to_string(delta::index(h.tensor)) + " (" + h.label + ", ",
               names.back().name + " (" + names.back().role + ", ");
   }
+  if (r.smallest_budget.count > 0 && !r.unfinished && s.past().own.steps == 0)
+    text += "; no step has ended yet, so later operators may need more";
   if (for_the_host) text += "; to copy tensors out pass host=, such as host=\"16GiB\"";
   text += addition;
   s.past().failed(text, r, dynamic_cast<const delta::thrash*>(&e) != nullptr, std::move(names));

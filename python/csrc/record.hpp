@@ -29,7 +29,8 @@ struct sample {
   std::uint64_t used = 0, host_used = 0, evictions = 0, offloads = 0, reloads = 0, recomputes = 0;
 };
 
-/// What the program calls a tensor, "1.weight", and what it is: "parameter", "buffer" or "".
+/// What the program calls a tensor, "1.weight", and what it is: "parameter", "buffer", "optimizer
+/// state" or "".
 struct tensor_name {
   std::string name;
   const char* role = "";

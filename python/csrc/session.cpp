@@ -226,8 +226,10 @@ void session::name(c10::StorageImpl& storage, tensor_name name) {
 
 tensor_name session::name_of(delta::tensor_id t) const {
   const entry* const e = tensors_.of(t);
-  if (e == nullptr) return {};
-  const auto at = names_.find(e->storage._unsafe_get_target());
+  return e != nullptr ? name_of(e->storage._unsafe_get_target()) : tensor_name{};
+}
+tensor_name session::name_of(const c10::StorageImpl* storage) const {
+  const auto at = names_.find(storage);
   return at != names_.end() ? at->second.name : tensor_name{};
 }
 
@@ -270,10 +272,10 @@ entry* session::adopt(c10::StorageImpl* storage, const char* label) {
     } catch (const delta::budget_exceeded& e) {
       delta::memory_report r = e.report;
       r.operation = "(a tensor of before the run)";
-      const auto named = names_.find(storage);
-      throw no_room(r, named != names_.end() ? "'" + named->second.name.name + "', a " +
-                                                   named->second.name.role + " of before the run,"
-                                             : "a tensor of before the run");
+      const tensor_name known = name_of(storage);
+      throw no_room(r, known.name.empty()
+                           ? "a tensor of before the run"
+                           : "'" + known.name + "', a " + known.role + " of before the run,");
     }
     outside = std::make_unique<at::DataPtr>();
     auto adopted = memory_->adopt(at, size, &let_go_of_outside, outside.get());

@@ -134,6 +134,7 @@ class session {
   void name(c10::StorageImpl&, tensor_name);
   /// That of a tensor; empty where there is none. O(1).
   [[nodiscard]] tensor_name name_of(delta::tensor_id) const;
+  [[nodiscard]] tensor_name name_of(const c10::StorageImpl*) const;
   /// What other threads could not give back at once.
   void drain();
   /// Bytes that count, for a kernel or a tensor to be; makes room.
@@ -165,6 +166,13 @@ class session {
     std::vector<const entry*> unwatched;
   };
   scratch taken;
+  /// Tensors of operators that are made of others, and under way: nobody may read them but by
+  /// operators. Of runs that check; under `state`.
+  struct guarded_storage {
+    c10::StorageImpl* storage;
+    const char* sentence;  ///< of the error
+  };
+  std::vector<guarded_storage> guarded;
   random_block random;
   /// While the manager allocates what the program itself asks for, outside operators; under
   /// `state`.

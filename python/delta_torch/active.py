@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import _C, access, profiling, sharing
+from . import _C, access, optimizer_state, profiling, sharing
 from .compiled import Uncompiled
 from .devices import prepare
 from .higher_order import pass_through
@@ -137,6 +137,7 @@ class Active:
         undo.callback(access.install().undo)
         undo.callback(sharing.install().undo)
         undo.callback(profiling.install().undo)
+        undo.callback(optimizer_state.install().close)
         uncompiled = Uncompiled()
         undo.callback(uncompiled.undo)
         uncompiled.install()

@@ -72,6 +72,36 @@ def test_parameters_have_their_names() -> None:
     assert "1.weight (parameter, 0.2 MiB, " in text  # its operators saw a view, t()
 
 
+def test_optimizer_state_has_its_parameters_name() -> None:
+    model = nn.Sequential(nn.Linear(64, 256), nn.Linear(256, 256))
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def run() -> None:
+        for _ in range(2):
+            model(torch.randn(4, 64)).sum().backward()
+            optimizer.step()
+        torch.ones(2**20)
+
+    text, error = out_of_memory("3MiB", run, host="1KiB")
+    roles = {h["label"]: h["role"] for h in error["holders"]}
+    assert roles["1.weight's exp_avg"] == roles["1.weight's exp_avg_sq"] == "optimizer state"
+    assert "1.weight's exp_avg (optimizer state, 0.2 MiB, " in text or "1.weight (par" in text
+
+
+def test_a_budget_that_is_named_in_the_first_step_is_not_the_last_word() -> None:
+    model = nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256))
+
+    def second_step() -> None:
+        train(model, torch.ones(4, 256))
+        torch.ones(2**20)
+
+    sentence = "; no step has ended yet, so later operators may need more"
+    text, _ = out_of_memory("700KiB", lambda: train(model, torch.ones(4, 256)), host="64KiB")
+    assert "smallest budget known to work" in text and sentence in text
+    text, _ = out_of_memory("3MiB", second_step)
+    assert "smallest budget known to work" in text and sentence not in text
+
+
 def test_names_are_of_living_tensors() -> None:
     # Storages that take the place of named ones have no names.
     generator = torch.Generator()
