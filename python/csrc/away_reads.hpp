@@ -5,6 +5,12 @@
 
 namespace delta_torch {
 
+/// The error of all other readers.
+inline constexpr const char* bytes_are_away =
+    "delta: the bytes of this tensor are not on the device at the moment, and something reads them "
+    "past PyTorch's dispatcher: call delta_torch.pin(tensor) before, or make the reader a "
+    "torch.library.custom_op; a run with verify=True names it (docs/pytorch.md)";
+
 /// Such a reader has to find a null address where otherwise an error is raised.
 enum class away_reader : unsigned {
   /// Autograd, where the program computes on streams of its own: it tells PyTorch's allocator of

@@ -22,6 +22,7 @@
 #include "managed_operator.hpp"
 #include "own_policies.hpp"
 #include "planning.hpp"
+#include "reading_check.hpp"
 #include "replaying.hpp"
 #include "session.hpp"
 #include "streams.hpp"
@@ -82,12 +83,14 @@ void start(const std::string& policy, std::int64_t budget, std::int64_t host, bo
              .timeline = timeline,
              .device = c10::Device(device)});
   });
+  if (check_replays) check_reading(true);
   install_allocator();
   manage_thread(true);
 }
 
 void stop() {
   manage_thread(false);
+  check_reading(false);
   remove_allocator();
   const auto lost = between_operators([](session& s) { return s.stop(); });
   if (lost.count > 0)
@@ -195,6 +198,19 @@ void name_tensor(py::handle tensor, const std::string& name, bool parameter) {
   session& s = session::get();
   const session::inside lock(s);
   if (s.on()) s.name(*storage, {name, parameter ? "parameter" : "buffer"});
+}
+
+// As "1.weight's exp_avg", where the parameter has a name.
+void name_state(py::handle tensor, py::handle parameter, const std::string& key) {
+  const auto t = tensor.cast<at::Tensor>(), p = parameter.cast<at::Tensor>();
+  c10::StorageImpl* const storage = t.defined() ? storage_of(t) : nullptr;
+  c10::StorageImpl* const of = p.defined() ? storage_of(p) : nullptr;
+  if (storage == nullptr || of == nullptr || storage == of) return;
+  session& s = session::get();
+  const session::inside lock(s);
+  if (!s.on()) return;
+  if (const tensor_name known = s.name_of(of); !known.name.empty())
+    s.name(*storage, {known.name + "'s " + key, "optimizer state"});
 }
 
 py::dict stats() {
@@ -354,6 +370,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         }),
         py::arg("share"), py::arg("peak") = 0);
   m.def("name_tensor", wrapped(name_tensor));
+  m.def("name_state", wrapped(name_state));
   m.def("profile", wrapped([](bool on) {
           session& s = session::get();
           const session::inside lock(s);

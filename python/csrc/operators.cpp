@@ -68,8 +68,11 @@ bool is_view(const c10::FunctionSchema& schema) {
 bool passes_through(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
   if (name.starts_with("profiler::")) return true;
+  return is_view(op.schema()) || is_made_of_others(op);
+}
+
+bool is_made_of_others(const c10::OperatorHandle& op) {
   // What has a kernel of its own beside the composite one, as silu_backward has, runs that.
-  if (is_view(op.schema())) return true;
   using c10::DispatchKey;
   constexpr std::array backends{DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::XPU,
                                 DispatchKey::MPS, DispatchKey::PrivateUse1};

@@ -11,11 +11,6 @@
 namespace delta_torch {
 
 namespace {
-constexpr const char* away =
-    "delta: the bytes of this tensor are not on the device at the moment, and something reads them "
-    "past PyTorch's dispatcher: call delta_torch.pin(tensor) before, or make the reader a "
-    "torch.library.custom_op (docs/pytorch.md)";
-
 // By one atomic instruction; from a strong pointer it takes three.
 c10::weak_intrusive_ptr<c10::StorageImpl> weak(c10::StorageImpl* storage) {
   c10::raw::weak_intrusive_ptr::incref(storage);
@@ -87,7 +82,7 @@ void tensor_table::moved(delta::tensor_id id, std::byte* at) {
   if (!storage) return;
   if (!was_here) allow_reading(*storage);
   show(*e, *storage, at);
-  if (at == nullptr && away_readers == 0) forbid_reading(*storage, away);
+  if (at == nullptr && away_readers == 0) forbid_reading(*storage, bytes_are_away);
 }
 
 void tensor_table::profile(bool on) {
@@ -97,7 +92,7 @@ void tensor_table::profile(bool on) {
     const auto storage = e->storage.lock();
     if (!storage) continue;
     allow_reading(*storage);
-    if (away_readers == 0) forbid_reading(*storage, away);
+    if (away_readers == 0) forbid_reading(*storage, bytes_are_away);
   }
 }
 

@@ -2,6 +2,7 @@
 // tensors' addresses and tell PyTorch's dispatcher nothing.
 #include <ATen/Functions.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/library.h>
 
 namespace {
 
@@ -49,7 +50,24 @@ void add_to_kept(float value) {
   for (std::int64_t i = 0; i < elements; ++i) kept[i] += value;
 }
 
+// An operator whose kernel reads a tensor that is none of its arguments.
+at::Tensor hidden;
+
+void hide(const at::Tensor& x) {
+  hidden = x;
+}
+at::Tensor add_hidden(const at::Tensor& x) {
+  return at::add(x, hidden.const_data_ptr<float>()[0]);
+}
+
 }  // namespace
+
+TORCH_LIBRARY(delta_plain, m) {
+  m.def("add_hidden(Tensor x) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(delta_plain, CPU, m) {
+  m.impl("add_hidden", &add_hidden);
+}
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("twice", &twice);
@@ -59,4 +77,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("sum_of", &sum_of);
   m.def("keep", &keep);
   m.def("add_to_kept", &add_to_kept);
+  m.def("hide", &hide);
 }

@@ -19,6 +19,7 @@ from torch import nn
 
 import delta_torch
 import forked
+from away import tensor_away
 from compared import Outcome, Program, Way, compare, without
 from delta_torch import _C
 
@@ -189,6 +190,21 @@ def test_pybind(extension: ModuleType, kind: str, way: Way) -> None:
     # What writes by an old address may end the process.
     said = [failure for _, failure in forked.run_chunks({kind: [kind]}, job) if failure]
     assert not said, "\n".join(said)
+
+
+@pytest.mark.long
+def test_an_operator_that_reads_what_is_away_is_named(extension: ModuleType) -> None:
+    with tensor_away() as tensor:
+        extension.hide(tensor)
+        try:
+            with pytest.raises(RuntimeError) as caught:
+                torch.ops.delta_plain.add_hidden(torch.ones(8))
+        finally:
+            extension.hide(torch.empty(0))
+    text = str(caught.value)
+    assert "not on the device at the moment" in text
+    assert "delta_torch.pin(tensor)" in text and "torch.library.custom_op" in text
+    assert "it was read by 'delta_plain::add_hidden'" in text
 
 
 @torch.library.custom_op("delta_torch_extensions::declared", mutates_args=("x",))

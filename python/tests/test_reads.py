@@ -455,3 +455,44 @@ def test_a_compiled_module_is_said_once() -> None:
 def test_cuda_graphs_are_refused() -> None:
     with delta_torch.budget("64MiB"), pytest.raises(RuntimeError, match="CUDA graph cannot be"):
         torch.cuda.CUDAGraph.capture_begin(None)
+
+
+def read_by_address(tensor: torch.Tensor) -> None:
+    """As an extension does: not by what delta_torch wraps in Python."""
+    with torch._C.DisableTorchFunctionSubclass():
+        torch._C.TensorBase.const_data_ptr(tensor)
+
+
+_LIBRARY = torch.library.Library("delta_reads", "FRAGMENT")
+_LIBRARY.define("by_itself(Tensor x, bool by_hand) -> Tensor")
+
+
+def _by_itself(x: torch.Tensor, by_hand: bool) -> torch.Tensor:
+    made = x * 2
+    if by_hand:
+        read_by_address(x)
+    return made + x
+
+
+_LIBRARY.impl("by_itself", _by_itself, "CompositeImplicitAutograd")
+@pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
+    reason="before PyTorch 2.13 such reads find a null address",
+)
+def test_checked_runs_find_operators_that_read_by_themselves() -> None:
+    """Also where the bytes are here, so that nothing goes wrong."""
+    by_itself = torch.ops.delta_reads.by_itself
+    for verify in (False, True):
+        with delta_torch.budget("8MiB", policy="online", steps="manual", verify=verify):
+            x = values(1.0) + 2
+            assert torch.equal(by_itself(x, False), x * 3)
+            if not verify:
+                by_itself(x, True)
+                continue
+            with pytest.raises(RuntimeError, match="'delta_reads::by_itself' is made of other") as e:
+                by_itself(x, True)
+            assert "delta_torch.pin(tensor)" in str(e.value)
+            read_by_address(x)  # it is over
+            delta_torch.pin(x)
+            by_itself(x, True)
+    by_itself(x, True)  # and so is the run
