@@ -1,7 +1,7 @@
 """Recipes of training libraries, small, with and without a run: the same weights and checkpoints.
 
-They run where the libraries are installed: transformers, accelerate, pytorch_lightning, timm,
-torchvision. Each is run without delta_torch, then within a share of its peak.
+They run where the libraries are installed: transformers, trl, accelerate, pytorch_lightning, timm,
+diffusers, torchvision. Each is run without delta_torch, then within a share of its peak.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def saved(folder: Path) -> list[Any]:
     return found
 
 
-def trainer(folder: Path) -> Any:
-    """transformers' Trainer, with evaluation and checkpoints; then one that resumes."""
-    transformers = pytest.importorskip("transformers")
+def small_gpt(transformers: Any, **options: Any) -> nn.Module:
     config = transformers.GPT2Config(
         n_layer=2,
         n_head=2,
@@ -60,7 +58,14 @@ def trainer(folder: Path) -> Any:
         n_positions=32,
         bos_token_id=0,
         eos_token_id=0,
+        **options,
     )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def trainer(folder: Path) -> Any:
+    """transformers' Trainer, with evaluation and checkpoints; then one that resumes."""
+    transformers = pytest.importorskip("transformers")
     data = [{"input_ids": row, "labels": row} for row in torch.randint(0, 64, (64, 24))]
     given: list[Any] = []
     for resume in (None, str(folder / "checkpoint-2")):
@@ -78,7 +83,7 @@ def trainer(folder: Path) -> Any:
             disable_tqdm=True,
             seed=SEED,
         )
-        model = transformers.GPT2LMHeadModel(config)
+        model = small_gpt(transformers)
         trained = transformers.Trainer(
             model, arguments, train_dataset=data, eval_dataset=data[:8]
         )
@@ -91,6 +96,43 @@ def trainer(folder: Path) -> Any:
         ]
         given += [losses, list(trained.model.state_dict().values())]
     return given, saved(folder)
+
+
+def sft_trainer(folder: Path) -> Any:
+    """TRL's SFTTrainer on texts, with a tokenizer of 64 words, and a checkpoint."""
+    trl = pytest.importorskip("trl")
+    datasets = pytest.importorskip("datasets")
+    transformers = pytest.importorskip("transformers")
+    import tokenizers
+
+    words = ["<pad>", "<eos>", *(f"w{i}" for i in range(62))]
+    whole_words = tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, "<pad>")
+    tokenizer = tokenizers.Tokenizer(whole_words)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    texts = [" ".join(f"w{i}" for i in row) for row in torch.randint(0, 62, (32, 20)).tolist()]
+    trained = trl.SFTTrainer(
+        small_gpt(transformers),
+        trl.SFTConfig(
+            output_dir=str(folder),
+            max_steps=4,
+            per_device_train_batch_size=8,
+            max_length=24,
+            save_steps=2,
+            logging_steps=1,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            disable_tqdm=True,
+            seed=SEED,
+        ),
+        train_dataset=datasets.Dataset.from_dict({"text": texts}),
+        processing_class=transformers.PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"
+        ),
+    )
+    trained.train()
+    losses = [entry["loss"] for entry in trained.state.log_history if "loss" in entry]
+    return losses, list(trained.model.state_dict().values()), saved(folder)
 
 
 def accelerated(folder: Path) -> Any:
@@ -216,6 +258,39 @@ def timm_with_ema(_folder: Path) -> Any:
     return losses, list(model.state_dict().values()), list(average.module.state_dict().values())
 
 
+def diffusion(_folder: Path) -> Any:
+    """A step of diffusers' UNet on noised images, and an average of its weights."""
+    diffusers = pytest.importorskip("diffusers")
+    from diffusers.training_utils import EMAModel
+
+    model = diffusers.UNet2DModel(
+        sample_size=16,
+        in_channels=3,
+        out_channels=3,
+        layers_per_block=1,
+        block_out_channels=(16, 32),
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        norm_num_groups=8,
+    )
+    average = EMAModel(model.parameters(), decay=0.9)
+    scheduler = diffusers.DDPMScheduler(num_train_timesteps=50)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(4):
+        images, noise = torch.randn(8, 3, 16, 16), torch.randn(8, 3, 16, 16)
+        times = torch.randint(0, 50, (8,))
+        given = model(scheduler.add_noise(images, noise, times), times).sample
+        loss = nn.functional.mse_loss(given, noise)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        average.step(model.parameters())
+        losses.append(loss.item())
+    return losses, list(model.state_dict().values()), average.shadow_params
+
+
 def detection(_folder: Path) -> Any:
     """torchvision's Faster R-CNN: sizes that depend on the data, NMS, then boxes in eval mode."""
     torchvision = pytest.importorskip("torchvision")
@@ -256,12 +331,15 @@ def detection(_folder: Path) -> Any:
 
 
 RECIPES: dict[Recipe, list[tuple[str, int | str, float]]] = {
-    trainer: WAYS,
-    accelerated: WAYS,
+    trainer: [*WAYS[:2], ("dtr", 0, 0.97)],
+    # One buffer of TRL's, written in place, is nearly all of the peak: to make it again takes two.
+    sft_trainer: [("swap_lru", "1GiB", 0.98)],
+    # Weights, their averages and the optimizer's state, which only a host can take, are most of it.
+    accelerated: WAYS[:2],
     lightning_automatic: WAYS,
     lightning_manual_gan: WAYS,
-    # Weights, their averages and the optimizer's state, which only a host can take, are most of it.
     timm_with_ema: WAYS[:2],
+    diffusion: WAYS,
     detection: WAYS,
 }
 
@@ -291,3 +369,44 @@ def test_recipe(recipe: Recipe, tmp_path: Path) -> None:
         assert difference(right, bits_of(given)) is None, (policy, host, share)
         report = run.report()
         assert report.offloads + report.recomputes > 0, "nothing has left"
+
+
+def _auto_batch_size(folder: Path, most: int | None = None) -> Any:
+    """Trainer's auto_find_batch_size from 64 on; `most`: memory is short above it."""
+    transformers = pytest.importorskip("transformers")
+    model = small_gpt(transformers, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+
+    def refuse(_module: nn.Module, _args: Any, given: dict[str, Any]) -> None:
+        if most is not None and len(given["input_ids"]) > most:
+            raise torch.OutOfMemoryError("delta: out of memory. In a test.")
+
+    model.register_forward_pre_hook(refuse, with_kwargs=True)
+    data = [{"input_ids": row, "labels": row} for row in torch.randint(0, 64, (256, 24))]
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder),
+        max_steps=3,
+        per_device_train_batch_size=64,
+        auto_find_batch_size=True,
+        optim="sgd",  # without state: what fits once fits again
+        save_strategy="no",
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        seed=SEED,
+    )
+    trained = transformers.Trainer(model, arguments, train_dataset=data)
+    trained.train()
+    return trained._train_batch_size, list(model.state_dict().values())
+
+
+def test_trainer_finds_a_batch_size(tmp_path: Path) -> None:
+    """Where what an operator needs does not fit: then as if that batch had been refused at once."""
+    with delta_torch.budget(None, policy="unmanaged") as run:
+        size, _ = _seeded(_auto_batch_size, tmp_path / "peak")
+    assert size == 64
+    with delta_torch.budget(run.report().peak_bytes // 3, policy="dtr"):
+        size, given = _seeded(_auto_batch_size, tmp_path / "managed")
+    assert 4 <= size < 64
+    again, right = _seeded(lambda folder: _auto_batch_size(folder, size), tmp_path / "right")
+    assert again == size
+    assert difference(bits_of(right), bits_of(given)) is None
