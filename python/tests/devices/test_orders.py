@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc
 import io
+import re
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -485,3 +487,22 @@ def test_an_error_begins_with_the_kind_of_device(sim) -> None:
     words = r"^delta: out of memory\. SIMULATED device 0: operator 'aten::"
     with budget("1MiB"), pytest.raises(torch.OutOfMemoryError, match=words):
         torch.ones(1 << 20, device=DEVICE)
+
+
+def test_costs_of_more_operators_than_are_remembered(sim, tmp_path: Path) -> None:
+    """What an operator takes is remembered for 65,536 of them; that of others is guessed, not 0."""
+    timeline = tmp_path / "timeline.json"
+    with budget(steps="manual", timeline=str(timeline)):
+        x = filled(1.0)
+        for stride in range(65536):
+            torch.empty_strided((1,), (stride,), device=DEVICE)
+        kept = [x.view(64, -1)[: 32 + i] * 2 for i in range(4)]  # none of these was seen before
+        driving_out = others(60)
+        del driving_out
+        assert all(bool((k.cpu() == 2).all()) for k in kept)
+    costs = [
+        float(re.search(r'"cost_ns":([0-9.e+]+)', line)[1])
+        for line in timeline.read_text().splitlines()
+        if re.match(r'{"name":"(evict|offload|clean drop)"', line) and '"aten::mul"' in line
+    ]
+    assert costs and min(costs) > 0
