@@ -72,8 +72,7 @@ void add_grid(std::vector<job>& jobs, row_writer& rows, const subject& s) {
       });
       for (const preset& p : presets) {
         // The baseline needs no budget; peers are compared on the plain machines.
-        const bool ours =
-            p.name == "adaptive" || p.name == "auto" || p.name == "dtr" || p.name == "online";
+        const bool ours = p.name == "adaptive" || p.name == "dtr" || p.name == "online";
         if (p.name == "unmanaged" || ((!plain || low) && !ours)) continue;
         jobs.emplace_back([&rows, &s, &on, ratio, program, name = p.name] {
           replay_one(rows, "grid", s, *program, on, ratio, name, by_name(name));
@@ -101,7 +100,7 @@ void add_changes(std::vector<job>& jobs, row_writer& rows, const std::vector<sub
   for (std::size_t i = 0; i < all.size(); ++i) {
     const subject &a = all[i], &b = all[(i + 1) % all.size()];
     for (const double ratio : {0.3, 0.5, 0.7})
-      for (const std::string_view name : {"adaptive", "auto"})
+      for (const std::string_view name : {"adaptive"})
         jobs.emplace_back([&rows, &a, &b, ratio, name] {
           // The budget is that part of the larger one's peak; each alone under the same budget is
           // what the turns are compared with.

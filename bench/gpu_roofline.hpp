@@ -178,8 +178,7 @@ inline executor::replay_result roofline_replay(const trace& steps, bytes peak,
 }
 
 /// What docs/results/gpu_predicted.md has of one GPU's steps under budgets.
-inline constexpr std::array<std::string_view, 4> roofline_policies{"adaptive", "auto", "online",
-                                                                   "dtr"};
+inline constexpr std::array<std::string_view, 3> roofline_policies{"adaptive", "online", "dtr"};
 inline constexpr std::array roofline_percents{60, 50, 40};
 
 /// One row: the last step over its unmanaged time, as printed; "fails" where it does not pass.

@@ -26,8 +26,8 @@ from training import (BUSY, busy_times, children_seconds, load_between, machine,
                       train)
 
 MODELS = {"resnet50": (64, 128), "resnet20": (64,), "resnext50_32x4d": (32,)}
-POLICIES = ("online", "dtr", "paper", "adaptive", "auto")
-SIMPLE, CHOOSING = ("online", "dtr", "paper"), ("adaptive", "auto")
+POLICIES = ("online", "dtr", "paper", "adaptive")
+SIMPLE = ("online", "dtr", "paper")
 RATES = ("memory", "2GB/s")
 IMAGE = 64
 FEWEST_QUIET = 4  # rounds
@@ -189,13 +189,13 @@ def predictions(run):
 
 
 def add_best(rows):
-    """To the choosing policies' rows: the step over that of the best simple one, round by round."""
+    """To the row of `adaptive`: the step over that of the best simple policy, round by round."""
     simple = [r for r in rows if r["policy"] in SIMPLE and not r["failed"]]
     if not simple:
         return
     best = min(simple, key=lambda r: r["ratio"])
     for row in rows:
-        if row["policy"] in CHOOSING and not row["failed"]:
+        if row["policy"] == "adaptive" and not row["failed"]:
             ratios, quiet = step_ratios(row["run"], best["run"])
             row["best"], row["best_busy"] = best["policy"], quiet < FEWEST_QUIET
             row["over_best"] = statistics.median(ratios)
@@ -209,7 +209,7 @@ def name_of(row):
 def targets(rows):
     """(what, figure, target, kept, busy) of each target that the rows can tell of."""
     for r in rows:
-        if r["policy"] not in CHOOSING:
+        if r["policy"] != "adaptive":
             continue
         where = f"{name_of(r)}: {r['policy']}"
         if r["failed"]:
@@ -219,7 +219,7 @@ def targets(rows):
             yield (f"{where} over {r['best']}", r["over_best"], TARGET_BEST,
                    r["over_best"] <= TARGET_BEST, r["best_busy"])
         limit = TARGETS.get(r["budget"])
-        if r["policy"] == "adaptive" and limit and r["rate"] == "memory":
+        if limit and r["rate"] == "memory":
             yield f"{where} over unmanaged", r["ratio"], limit, r["ratio"] <= limit, r["busy"]
 
 

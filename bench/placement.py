@@ -20,13 +20,14 @@ from digests import Missing, put, recomputed_line
 from replay_results import commit
 
 RATES = ("6e9", "12e9", "25e9")
+POLICIES = ("online", "learned", "adaptive")
 FAILED = 2.5  # what a replay that fails counts for
 
 
 def rows_of(program, traces):
     rows = []
     for rate in RATES:
-        text = subprocess.run([program, "--rate", rate, "--policy", "online,learned,adaptive,auto",
+        text = subprocess.run([program, "--rate", rate, "--policy", ",".join(POLICIES),
                                "--budget", "0.7,0.6,0.5,0.4,0.3", *traces],
                               check=True, capture_output=True, text=True).stdout
         rows += [json.loads(line) for line in text.splitlines()]
@@ -57,10 +58,11 @@ def summary(rows):
 
 
 def lines_of(page):
-    """The lines of the table in the page, by trace and policy, each as its cells."""
+    """The lines of the table in the page, by trace and policy, each as its cells; but for those of
+    policies that there are no longer."""
     table = page.split("<!-- table -->\n", 1)[-1].split("<!-- end of table -->", 1)[0]
     cells = [[c.strip() for c in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-    return {(line[0], line[1]): line for line in cells}
+    return {(line[0], line[1]): line for line in cells if line[1] in POLICIES}
 
 
 def markdown(now, before, old):

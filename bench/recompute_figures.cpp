@@ -226,7 +226,7 @@ class adaptive_cells {
     const setting& on = setting_named(machine);
     return row({"grid", trace, machine, ratio, policy}, s, program_for(s, on), on);
   }
-  /// A cell of the targets: `adaptive`, `auto` and the bound.
+  /// A cell of the targets: `adaptive` and the bound.
   void target(const std::string& trace, std::string_view machine, double ratio) {
     const bool fast = machine.starts_with("fast");
     const auto cell_of = [&](std::size_t word, std::string text) {
@@ -239,10 +239,9 @@ class adaptive_cells {
            std::move(text)});
     };
     cell_of(0, grid(trace, machine, ratio, "adaptive"));
-    cell_of(1, grid(trace, machine, ratio, "auto"));
     const subject& s = (*traces_)[trace];
     const reference r = reference_of(s, setting_named(machine), ratio);
-    cell_of(3,
+    cell_of(2,
             std::isfinite(r.bound) ? three_decimals(std::stod(std::to_string(r.bound))) : "fails");
     found_.rows.push_back(row_of({"reference", trace, machine, ratio, ""}, r));
   }
@@ -276,8 +275,7 @@ recomputed adaptive_page(trace_folder& traces) {
     cells.grid(trace, "robust, 12 GB/s", 0.5, "adaptive");
     cells.grid(trace, "ten steps, 12 GB/s", 0.5, "adaptive");
     for (const preset& p : presets)
-      if (p.name != "unmanaged" && p.name != "adaptive" && p.name != "auto")
-        cells.grid(trace, "12 GB/s", 0.5, p.name);
+      if (p.name != "unmanaged" && p.name != "adaptive") cells.grid(trace, "12 GB/s", 0.5, p.name);
     for (const std::string_view peer : compared_peers) cells.grid(trace, "12 GB/s", 0.5, peer);
   }
   cells.in_turns("resnet32", "unet", 0.5, "adaptive");

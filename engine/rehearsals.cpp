@@ -3,9 +3,8 @@
 
 namespace delta {
 
-template double rehearse(const coming_step&, decltype(detail::learned_or_not::make(always{})),
-                         std::uint32_t, double);
-template double rehearse(const coming_step&, decltype(detail::ten_policies::make(always{})),
-                         std::uint32_t, double);
+template std::array<double, 2> rehearse_both(const coming_step&,
+                                             decltype(detail::learned_or_not::make(always{})),
+                                             std::uint32_t, double, bool);
 
 }  // namespace delta

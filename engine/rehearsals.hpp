@@ -2,6 +2,7 @@
 // are compiled in rehearsals.cpp and nowhere else.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "delta/adaptive.hpp"
@@ -10,10 +11,8 @@
 
 namespace delta {
 
-extern template double rehearse(const coming_step&,
-                                decltype(detail::learned_or_not::make(always{})), std::uint32_t,
-                                double);
-extern template double rehearse(const coming_step&, decltype(detail::ten_policies::make(always{})),
-                                std::uint32_t, double);
+extern template std::array<double, 2> rehearse_both(
+    const coming_step&, decltype(detail::learned_or_not::make(always{})), std::uint32_t, double,
+    bool);
 
 }  // namespace delta

@@ -238,24 +238,24 @@ class Scripts(unittest.TestCase):
         return {name: row["status"] for name, row in self.rows(part).items()}
 
     def test_all_rows_then_none_again(self):
-        self.assertEqual(self.call("saving"), (0, 26), self.said)
+        self.assertEqual(self.call("saving"), (0, 17), self.said)
         self.assertEqual(set(self.statuses("saving").values()), {"done"})
         row = self.rows("saving")["adaptive 60 %"]
         self.assertAlmostEqual(row["overhead"], 1.0)
         self.assertAlmostEqual(row["saving"], 0.4)
-        self.assertAlmostEqual(self.rows("saving")["auto 40 %, copies hidden"]["hidden"], 0.5)
+        self.assertAlmostEqual(self.rows("saving")["adaptive 40 %, copies hidden"]["hidden"], 0.5)
         page = (self.out / "gpu-saving.md").read_text()
         self.assertIn("| adaptive | 60 % | 0.400 | 1.000 | 1.250 | 1.100 |", page)
         self.assertIn("commit abc1234; Fake H100, 580.1", page)
         self.assertIn("--tf32", self.log.read_text())
         self.assertEqual(self.call("saving"), (0, 0), self.said)
         # Other numbers, in a file of its own; the flag is no other part's.
-        self.assertEqual(self.call("saving", "--float32"), (0, 26), self.said)
+        self.assertEqual(self.call("saving", "--float32"), (0, 17), self.said)
         self.assertNotIn("--tf32", self.log.read_text())
         self.assertEqual(set(self.statuses("saving-float32").values()), {"done"})
         self.assertEqual(self.call("saving"), (0, 0), self.said)
         self.assertEqual(self.call("costs", "--float32"), (0, 1), self.said)
-        self.assertEqual(self.call("saving", "--again"), (0, 26), self.said)
+        self.assertEqual(self.call("saving", "--again"), (0, 17), self.said)
 
     def test_other_programs_or_another_gpu_begin_anew(self):
         self.call("costs")
@@ -317,7 +317,7 @@ class Scripts(unittest.TestCase):
         whole = (self.out / "gpu-saving.json").read_text()
         for half in ("", whole[: len(whole) // 2], "[]", '{"where": {}}', '{"rows": 1}'):
             (self.out / "gpu-saving.json").write_text(half)
-            self.assertEqual(self.call("saving"), (0, 26), self.said)
+            self.assertEqual(self.call("saving"), (0, 17), self.said)
             self.assertIn("begun anew", self.said)
         for name in ("FAKE_HALF", "FAKE_HALF_TRACE"):
             code, _ = self.call("costs", "--again", **{name: "--record"})
@@ -328,8 +328,8 @@ class Scripts(unittest.TestCase):
     def test_rows_that_need_a_failed_one_say_so(self):
         code, runs = self.call("saving", FAKE_FAIL="--record")
         self.assertEqual((code, runs), (1, 2), self.said)
-        self.assertIn("needs the row 'predicted'", self.rows("saving")["auto 40 %"]["line"])
-        self.assertEqual(self.call("saving"), (0, 26), self.said)
+        self.assertIn("needs the row 'predicted'", self.rows("saving")["adaptive 40 %"]["line"])
+        self.assertEqual(self.call("saving"), (0, 17), self.said)
 
     def test_tests_that_skip_fail_or_pass(self):
         self.write("cuda_backend_test", "#!/bin/sh\necho 'SKIPPED: x: no GPU'\nexit 77\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a budget costs in time: four policies at 60, 50 and 40 % of the unmanaged peak.
+"""What a budget costs in time: three policies at 60, 50 and 40 % of the unmanaged peak.
 
     python3 bench/gpu/saving.py [--float32]
 
@@ -17,8 +17,8 @@ import time
 
 from common import Part, json_of, number, options, replay, table, train
 
-POLICIES, PARTS = ("adaptive", "auto", "online", "dtr"), (60, 50, 40)
-EXPLAINED = ("adaptive", "auto")  # whose overlap is looked into
+POLICIES, PARTS = ("adaptive", "online", "dtr"), (60, 50, 40)
+EXPLAINED = ("adaptive",)  # whose overlap is looked into
 
 
 def hidden_share(path):

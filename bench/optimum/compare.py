@@ -35,7 +35,7 @@ from program import BadProgram, read
 from stages import Kind, Machine, least_budget, solve
 from walk import BadPlan, walk
 
-POLICIES = ("adaptive", "auto", "online", "dtr", "chen", "capuchin")
+POLICIES = ("adaptive", "online", "dtr", "chen", "capuchin")
 PARTS = (0.8, 0.6, 0.5, 0.4)
 NEAR = 1.05  # of the least budget for recomputation
 ITERATIONS = 12

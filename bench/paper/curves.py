@@ -4,7 +4,7 @@ from overheads_plot import draw
 from page import SIMULATED, Section, percent, table
 from workbench import MODELS, smallest
 
-POLICIES = ("dtr", "paper", "adaptive", "auto")
+POLICIES = ("dtr", "paper", "adaptive")
 PARTS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1)
 LIMITS = (1.05, 1.2, 2.0)
 

@@ -4,7 +4,7 @@ from page import PUBLISHED, SIMULATED, Section, gb, percent, table
 from published import MODELS_MB, saving
 from workbench import overhead, smallest
 
-POLICIES = ("dtr", "paper", "adaptive", "auto")
+POLICIES = ("dtr", "paper", "adaptive")
 LIMIT = 1.25  # of the time: the target's
 TARGETS = {"ResNet-101": 0.75, "ResNeXt-50": 0.70, "BERT-base": 0.50}
 

@@ -28,7 +28,6 @@ PEERS = {
     "paper": "DELTA (Tang et al. 2022)",
     "online": "delta, per tensor",
     "adaptive": "delta, adaptive",
-    "auto": "delta, auto",
 }
 PARTS = (0.6, 0.4, 0.3)
 RESULTS = ROOT / "docs/results"

@@ -1,6 +1,5 @@
-// delta: the adaptive policies: which of several decides in each step. They are rehearsed on the
-// step that was seen, those near the best are tried, and the one that was measured to be the
-// fastest stays. The default has three to choose from, `auto` ten.
+// delta: the adaptive policy, which chooses among several. They are rehearsed on the steps that
+// were seen; the best by that decides, and the one that was measured to be the fastest stays.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,186 +38,203 @@ struct learned_or_not {
   }
 };
 
-/// What `auto` chooses from: for most budgets the second, but no one setting is the best for all.
-struct ten_policies {
-  static constexpr std::array<std::string_view, 10> names{"online",
-                                                          "learned",
-                                                          "learned (far)",
-                                                          "learned (near)",
-                                                          "learned (eager)",
-                                                          "learned (shy)",
-                                                          "learned (half the copy rate)",
-                                                          "learned (nothing hidden)",
-                                                          "learned (recomputing only)",
-                                                          "dtr"};
-  template <Selector S>
-  static auto make(S selector) {
-    // Of one type, so that they are compiled once: the second name's to the last but one's.
-    constexpr std::size_t many = names.size() - 2;
-    std::array<by_forecasts, many> of;
-    enum : std::size_t { plain, far, near, eager, shy, half, unhidden, no_swaps };
-    of[far].heuristic.distance = 0.5;
-    of[near].heuristic.distance = 0.1;
-    of[eager].heuristic.distance = 0.25;
-    of[eager].prefetcher.reserve = 0.25;
-    of[shy].prefetcher.reserve = 1;
-    const auto set = [&](std::size_t which, const auto& change) {
-      change(of[which].heuristic), change(of[which].decider), change(of[which].prefetcher);
-    };
-    set(half, [](exposure& e) { e.planned_rate = 0.5; });
-    set(unhidden, [](exposure& e) { e.hidden = 0; });
-    set(no_swaps, [](exposure& e) { e.swaps = false; });
-    policy<heuristics_of<exposed_cost, many>, deciders_of<least_exposed, many>,
-           prefetchers_of<timely, many>>
-        row;
-    row.heuristic.first = row.decider.first = row.prefetcher.first = 1;
-    for (std::size_t i = 0; i < many; ++i) {
-      row.heuristic.each[i] = of[i].heuristic;
-      row.decider.each[i] = of[i].decider;
-      row.prefetcher.each[i] = of[i].prefetcher;
-    }
-    return switching(std::move(selector), by_costs{}, row, policy<dtr, evict_only, no_prefetch>{});
-  }
-};
-
 }  // namespace detail
 
-/// Rehearses the policies of `C` on the step that was seen, gives those near the best a step each,
-/// and keeps what was measured to be best:
+/// Rehearses the policies of `C` on the steps that were seen, lets the best one decide, and keeps
+/// what was measured to be best. A policy is chosen for all kinds of steps together, by what a
+/// round of them takes, as what it does in one kind is felt in the next: what it leaves where, what
+/// it has copied.
 ///
-///   rehearsed    after the first step of a kind; after the second, as the first one's times may be
-///                far off; when the operators' times have changed by `drift`; when one thrashed
-///   tried        the best rehearsed first. Then, as long as the best measured step took longer
-///                than another policy's rehearsal, that one; what was rehearsed `near` behind the
-///                best only where that has not come true. Where rehearsals do, nothing is left to
-///                try. Once more, where it was slow because its operators were: by `patience`
-///                slower than they are now, and with them as fast as now it would be the best.
-///                Only once, and for two steps, as its copies may be what slows them down.
-///   kept         the best measured, until another one's measured time is shorter by `patience`
-///   replaced     at once, by the best of the others, where recomputation thrashes under it
+///   rehearsed    a step and the one behind it, from where it begins, under each policy: when its
+///                kind was seen once; when it was seen twice, as the first one's times may be far
+///                off; when another kind comes behind it than was thought; when the operators'
+///                times have changed by `drift`; when a policy thrashed
+///   chosen       the best by time: as measured, else as rehearsed. Of two that were measured
+///                another one only where it is better by `patience`
+///   excepted     kinds in which the chosen policy is behind the first by `behind`: there the first
+///                decides, as it does in kinds that were not seen
+///   tried again  once, who was slow because its operators were, and with operators as fast as they
+///                are now would be the best
+///   replaced     in the midst of a step: where the step turns out to be of another kind, by who
+///                decides in that; by the first where recomputation thrashes, room runs out, or the
+///                step has taken `regress` times what it should by then. The policy does not decide
+///                in that kind again before the operators' times have changed
 ///
-/// `C::names` are the policies' names, `C::make(selector)` makes them, as `switching` does.
+/// The first policy has to be one that needs no steps to learn from and fails nowhere where another
+/// one runs. `C::names` are the policies' names, `C::make(selector)` makes them, as `switching`
+/// does.
 template <class C>
 struct rehearsing {
   static constexpr auto names = C::names;
-  static_assert(names.size() <= step_results::most);
+  static_assert(names.size() <= step_kind::most);
 
   double drift = 0.1;      ///< of the operators' time
-  double near = 0.1;       ///< part of the best rehearsed time
-  double patience = 0.02;  ///< part of a step's time
+  double patience = 0.02;  ///< part of a round's time
+  double behind = 0.1;     ///< part of a step's time
+  double regress = 1.5;    ///< times what a step should have taken
 
   std::uint32_t choose(const context& c) {
-    const std::uint32_t thrashed = std::exchange(thrashed_, 0u);
-    if (!results_.note(c.past(), c.variant(), thrashed)) return c.variant();
-    const double time = c.past().last().time, before = results_.rehearsed_for();
-    const bool changed = before > 0 && std::abs(time - before) > drift * before;
-    if (changed) results_.start_anew(c.variant(), c.past().last_took(), time, thrashed);
-    if (before == 0 || changed || results_.seen() == 2 || thrashed != 0) results_.stale(true);
-    // By turns: the next one may be of another kind, which is rehearsed from where it begins.
-    const step_record& next = c.past().follows() ? c.past().followed() : c.past().last();
-    if (!results_.turn_to(next.structure())) return 0;
-    const bool anew = next.time > 0 && results_.stale();
-    if (anew) rehearse_all(c, next), results_.stale(false);
-    const std::uint32_t v = next.time > 0 ? next_of(c.variant()) : 1;
-    results_.decide(v, expected_of(v, anew));
+    const history& past = c.past();
+    if (past.steps() == steps_) return c.variant();
+    steps_ = past.steps();
+    note(c);
+    // The step that has ended may come again when it is not expected.
+    const step_record& next = past.follows() ? past.followed() : past.last();
+    for (const step_record* s : {&next, &past.last()}) {
+      step_kind* const k = results_.find(*s);
+      if (k == nullptr || !(s->time > 0)) continue;
+      // Once more, when it is known that another one comes behind it.
+      const bool other = s == &next && past.follows() && past.behind().structure() != k->behind();
+      if (k->stale() || (other && k->rehearsals() < most_rehearsals)) rehearse_all(c, *s, *k);
+    }
+    chosen_ = best();
+    return begin(past, results_.find(next));
+  }
+  std::uint32_t instead(const context& c, bool thrashes) {
+    const std::uint32_t v = thrashes ? replacement(c) : revised(c);
+    whole_ = whole_ && v == c.variant();
     return v;
   }
-  /// Recomputation thrashes under the one that decides: the best measured of the others goes on;
-  /// where none was, the best rehearsed. Each is replaced once in a step, and does not decide again
-  /// before the operators' times have changed.
-  std::uint32_t instead(const context& c) {
-    thrashed_ |= 1u << c.variant();
-    std::uint32_t next = c.variant();
-    const auto rank = [&](std::uint32_t v) {
-      const double m = results_.measured(v), r = results_.rehearsed(v);
-      return std::tuple(results_.thrashes(v), !(m > 0), m > 0 ? m : r > 0 ? r : never);
-    };
-    for (std::uint32_t v = 0; v < many; ++v)
-      if ((thrashed_ >> v & 1) == 0 && (next == c.variant() || rank(v) < rank(next))) next = v;
-    return next;
-  }
-  /// What was measured, rehearsed and chosen, for reports.
+  /// What was measured and rehearsed, for reports.
   [[nodiscard]] const step_results& results() const noexcept { return results_; }
   /// How often the policies were rehearsed.
   [[nodiscard]] std::uint64_t rehearsals() const noexcept { return rehearsals_; }
+  /// What the next step will take, in ns, if it is one like that; 0: not known.
+  [[nodiscard]] double expected(const step_record& s) const noexcept {
+    const step_kind* const k = results_.find(s);
+    return k == nullptr ? 0.0 : k->time(decides_in(k, chosen_));
+  }
 
  private:
+  static constexpr std::uint32_t most_rehearsals = 4;  // of a kind, as the one behind it is another
+  static constexpr double hopeless = 1e30;             // ns
+  static constexpr double slack = 0.1;      // of a step's time, before it may be found too slow
+  static constexpr double certain = 0.003;  // of a round's time: a rehearsal's gain that counts
   static constexpr auto many = static_cast<std::uint32_t>(names.size());
 
-  void rehearse_all(const context& c, const step_record& step) {
+  // The step that has ended.
+  void note(const context& c) {
+    const history& past = c.past();
+    const step_record& last = past.last();
+    const std::uint32_t thrashed = std::exchange(thrashed_, 0u);
+    const bool whole = std::exchange(whole_, true), late = late_ != 0;
+    const std::uint32_t v = late ? std::exchange(late_, 0u) : c.variant();
+    // As it has decided before, too, what it found was of its own making.
+    const bool settled = last_ == v;
+    last_ = whole ? v : many;
+    const double was_expected = whole && last.time > 0 ? expected(last) : 0.0;
+    step_kind& k = results_.met(last);
+    k.count(last, thrashed);
+    const double before = k.rehearsed_for(last);
+    const bool changed = before > 0 && std::abs(last.time - before) > drift * before;
+    if (changed) k.start_anew(thrashed);
+    if (before == 0 || changed || k.seen() == 2 || thrashed != 0) k.make_stale();
+    if (!(last.time > 0)) return;
+    results_.came_out({was_expected / last.time, past.last_took() / last.time, v});
+    // The first of its kind tells nothing, as its kernels are cold.
+    if (late) k.give_up(v);
+    if (!late && whole && thrashed == 0 && k.seen() > 1)
+      k.measure(v, past.last_took(), last.time, settled);
+  }
+  void rehearse_all(const context& c, const step_record& step, step_kind& kind) {
     ++rehearsals_;
-    results_.rehearsed_for(step.time);
-    const coming_step next(c, step);
-    // What is worse than this is of no use: a step that was measured, or `near` behind the best.
-    const std::uint32_t fastest = best_measured();
-    const double known = fastest < many ? results_.measured(fastest) : 0.0;
+    const coming_step coming(c, step);
+    kind.rehearse_for(step, coming.next());
+    step_kind* const after = coming.next() != nullptr ? results_.find(*coming.next()) : nullptr;
     double least = never;
     for (std::uint32_t i = 0; i < many; ++i) {
-      // What decides now first: its correction is needed, and the others stop where they are worse.
+      // What decides now first; the others stop where they are far worse.
       const std::uint32_t v = (c.variant() + i) % many;
-      const double limit = std::max(known, (1 + near) * least);
-      const double took =
-          results_.thrashes(v) ? never : rehearse(next, C::make(always{v}), v, limit);
-      results_.rehearsed(v, took);
-      least = std::min(least, took);
+      if (kind.thrashes(v)) continue;
+      const auto [first, second] = rehearse_both(coming, C::make(always{v}), v, 2 * least);
+      least = std::min(least, first + second);
+      // The second step begins as the policy has left it: that is what counts in the long run.
+      // Where they differ, the policy is no steady one.
+      if (after == &kind) {
+        kind.rehearse(v, v == 0 ? (first + second) / 2 : std::max(first, second));
+      } else {
+        kind.rehearse(v, first);
+        if (after != nullptr && first < never) {
+          const double r = after->rehearsed(v);
+          after->rehearse(v, r > 0 ? (r + second) / 2 : second);
+        }
+      }
     }
   }
-  // `many`: nothing was measured.
-  [[nodiscard]] std::uint32_t best_measured() const noexcept {
-    std::uint32_t best = many;
-    for (std::uint32_t v = 0; v < many; ++v)
-      if (const double m = results_.measured(v);
-          m > 0 && (best == many || m < results_.measured(best)))
-        best = v;
-    return best;
-  }
-  // What shall decide in the next step of this kind. `last`: what has just decided, which comes to
-  // an end, where no rehearsal does.
-  [[nodiscard]] std::uint32_t best(std::uint32_t last) const noexcept {
-    std::uint32_t rehearsed = results_.rehearsed(0) < never ? 0 : last, untried = many;
+  // Who decides, if the kinds come as they did.
+  std::uint32_t best() {
+    std::array<double, many> sums{};
+    for (const step_kind& k : results_.kinds())
+      for (std::uint32_t v = 0; v < many; ++v) {
+        const std::uint32_t who = decides_in(&k, v);
+        // What a rehearsal did not bring to its end may yet run; what thrashed has not.
+        const double t = k.thrashes(who) ? never : std::min(k.time(who), hopeless);
+        sums[v] += t > 0 ? k.weight() * t : 0.0;
+      }
+    // Measured times wander; rehearsed ones do not.
+    const auto tried = [&](std::uint32_t v) {
+      return std::ranges::any_of(results_.kinds(),
+                                 [&](const step_kind& k) { return k.measured(v) > 0; });
+    };
+    std::uint32_t least = chosen_;
     for (std::uint32_t v = 0; v < many; ++v) {
-      const double r = results_.rehearsed(v);
-      if (r < results_.rehearsed(rehearsed)) rehearsed = v;
-      if (results_.measured(v) == 0 && (untried == many || r < results_.rehearsed(untried)))
-        untried = v;
+      const double margin = tried(v) && tried(chosen_) ? patience : certain;
+      if (sums[v] * (1 + margin) < sums[chosen_] && sums[v] < sums[least]) least = v;
     }
-    const std::uint32_t measured = best_measured();
-    if (measured == many) return rehearsed;
-    // A rehearsal may be too good to be true, as it knows no disturbance; so what it says of the
-    // others counts as long as the best measured step was no better than that.
-    const double least = results_.measured(measured);
-    if (untried != many && results_.rehearsed(untried) * (1 + patience) < least) return untried;
-    const std::uint32_t now = results_.chosen();
-    const bool stays =
-        results_.measured(now) > 0 && results_.measured(now) <= (1 + patience) * least;
-    return stays ? now : measured;
+    if (least != chosen_)
+      for (step_kind& k : results_.kinds())
+        if (k.slowdown(least) > 1 + patience && !k.tried_again(least)) k.try_again(least);
+    return least;
   }
-  // That, or what gets a second try instead, or has begun one. What was never measured comes first.
-  [[nodiscard]] std::uint32_t next_of(std::uint32_t last) noexcept {
-    if (results_.trying_again()) return results_.chosen();
-    const std::uint32_t first = best(last);
-    std::uint32_t again = first;
+  // In a kind that is not known yet: the first.
+  [[nodiscard]] std::uint32_t decides_in(const step_kind* k, std::uint32_t chosen) const noexcept {
+    if (k == nullptr) return 0;
+    const double t = k->time(chosen), first = k->time(0);
+    if (k->thrashes(0) && !k->thrashes(chosen)) return chosen;
+    const bool known = t > 0 && t < never;
+    return known && (first == 0 || t <= (1 + behind) * first) ? chosen : 0;
+  }
+  std::uint32_t replacement(const context& c) {
+    const std::uint32_t gone = thrashed_ | 1u << c.variant();
     for (std::uint32_t v = 0; v < many; ++v)
-      if (results_.slowdown(v) > 1 + patience && !results_.tried_again(v) &&
-          measured_now(v) < measured_now(again))
-        again = v;
-    if (again != first) results_.try_again();
-    return again;
+      if ((gone >> v & 1) == 0) return thrashed_ = gone, v;
+    return c.variant();
   }
-  // ns. What was measured, with operators as fast as they are now.
-  [[nodiscard]] double measured_now(std::uint32_t v) const noexcept {
-    return results_.measured(v) / results_.slowdown(v);
+  std::uint32_t revised(const context& c) {
+    const history& past = c.past();
+    if (thrashed_ != 0) return c.variant();
+    if (past.forecasts() != forecasts_)
+      return begin(past, past.follows() ? results_.find(past.followed()) : nullptr);
+    // Of another size than the step that is followed it is not known what it should take.
+    if (c.variant() == 0 || !(should_ > 0) || std::abs(past.size_scale() - 1) > step_kind::near)
+      return c.variant();
+    const step_record& step = past.followed();
+    const std::uint32_t at = past.position();
+    const double part = at < step.length() ? step.operations[at].start / step.time : 1.0;
+    if (c.clock() - past.began() <= should_ * (regress * part + slack)) return c.variant();
+    late_ = c.variant();
+    return 0;
   }
-  // ns. The rehearsal of the very step, as far as rehearsals came true; else what was measured.
-  [[nodiscard]] double expected_of(std::uint32_t v, bool anew) const noexcept {
-    const double r = results_.rehearsed(v), m = measured_now(v);
-    if (r > 0 && r < never && (anew || m == 0)) return r * results_.correction();
-    return m;
+  // A step that follows such a kind from now on: who decides in it.
+  std::uint32_t begin(const history& past, const step_kind* k) {
+    forecasts_ = past.forecasts();
+    const std::uint32_t v = decides_in(k, chosen_);
+    const double first = k != nullptr ? k->time(0) : 0.0;
+    const bool timed = k != nullptr && past.follows() && past.followed().time > 0;
+    should_ = !timed ? 0.0 : first > 0 && first < never ? first : k->time(v);
+    return v;
   }
 
   step_results results_;
-  std::uint64_t rehearsals_ = 0;
-  std::uint32_t thrashed_ = 0;  // in the step under way: bits
+  std::uint64_t rehearsals_ = 0, steps_ = 0;
+  std::uint32_t chosen_ = 0;
+  std::uint32_t last_ = 0;  // who decided all of the last step; else `many`
+  // Of the step under way.
+  std::uint32_t thrashed_ = 0;   // bits
+  std::uint32_t late_ = 0;       // who was too slow; 0: nobody
+  bool whole_ = true;            // one has decided it all so far
+  double should_ = 0;            // ns: what it should take; 0: not known
+  std::uint64_t forecasts_ = 0;  // that the choice was made by
 };
 
 /// The default of the tools: the first step as `online`; then as that, `learned` or `dtr`,
@@ -227,9 +242,4 @@ struct rehearsing {
 inline auto adaptive() {
   return detail::learned_or_not::make(rehearsing<detail::learned_or_not>{});
 }
-/// The best of ten policies by rehearsal ("auto" for with_preset).
-inline auto automatic() {
-  return detail::ten_policies::make(rehearsing<detail::ten_policies>{});
-}
-
 }  // namespace delta

@@ -103,12 +103,13 @@ concept selects_variant = requires(H& h, const H& asked, const context& c, std::
   { h.select(c) } -> std::same_as<std::uint32_t>;
   { asked.keeps(v) } -> std::same_as<closure>;
 };
-/// Detected beside those two: `instead(context)` -> std::uint32_t: recomputation thrashes; who
-/// decides the rest of the step in place of the one that does. That one again: nobody, and the
-/// operator fails (default).
+/// Detected beside those two: `instead(context, thrashes)` -> std::uint32_t: who decides the rest
+/// of the step. Asked after every operator, so it has to be O(1); and, with `thrashes`, where
+/// recomputation does not come to an end: then the same again fails the operator. Default: who
+/// does.
 template <class H>
 concept names_another = requires(H& h, const context& c) {
-  { h.instead(c) } -> std::same_as<std::uint32_t>;
+  { h.instead(c, true) } -> std::same_as<std::uint32_t>;
 };
 template <class H>
 concept replaces_variant = selects_variant<H> && names_another<H>;

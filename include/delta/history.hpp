@@ -148,6 +148,10 @@ class history {
   }
   /// Bytes that the program holds.
   [[nodiscard]] double live() const noexcept { return static_cast<double>(live_); }
+  /// How many times as large the step's tensors are as that record's. 1: it follows none.
+  [[nodiscard]] double size_scale() const noexcept {
+    return follows() ? matcher_.size_scale() : 1.0;
+  }
   /// The operator of the followed record that comes next.
   [[nodiscard]] std::uint32_t position() const noexcept { return matcher_.done(); }
 
@@ -157,6 +161,8 @@ class history {
   [[nodiscard]] std::uint64_t steps() const noexcept { return log_.step() - 1; }
   /// The record of the last of them, once there was one.
   [[nodiscard]] const step_record& last() const noexcept { return matcher_.kept[last_].step; }
+  /// When the step under way began, in ns by the storage's clock.
+  [[nodiscard]] double began() const noexcept { return static_cast<double>(began_.count()); }
   /// What that step took, in ns by the storage's clock: operators, replays and waits.
   [[nodiscard]] double last_took() const noexcept { return took_; }
   /// The key of the step that is expected next: of its last operator,
@@ -214,11 +220,12 @@ class history {
   void preload(const step_record& step, std::span<const tensor_id> here = {},
                const step_record* next = nullptr) {
     if (step.operations.empty()) return;
-    std::uint64_t behind = 0;
-    if (next != nullptr && !next->operations.empty()) learn(*next), behind = last().structure();
+    const bool another = next != nullptr && !next->operations.empty();
+    if (another) learn(*next);
+    const std::uint32_t behind = last_;
     learn(step);
     coming_ = last().structure();
-    matcher_.kept[last_].after = behind != 0 ? behind : coming_;
+    matcher_.kept.expect(last_, another ? behind : last_);
     log_.count_step();
     for (std::uint32_t l = 0; l < std::min(here.size(), step.storages.size()); ++l) {
       const step_record::storage& x = last().storages[l];
@@ -308,7 +315,7 @@ class history {
     keep_step(structure);
     log_.clear(before_);
     matcher_.end_of_step();
-    matcher_.follow(matcher_.kept.like(coming_, last_), 0);
+    matcher_.follow(matcher_.kept.next(), 0);
     refile();
   }
 
@@ -320,19 +327,14 @@ class history {
   void keep_step(std::uint64_t structure) {
     detail::kept_steps& kept = matcher_.kept;
     step_record& now = log_.record();
-    // Which step came after one like this; after the one before it came this one.
-    std::uint64_t after = follows() ? kept[matcher_.number()].after : 0;
     if (follows()) kept.agreed(matcher_.number());
-    if (last_ != none) kept[last_].after = structure;
-    if (follows() && matcher_.number() == last_ && last().structure() == structure)
-      after = structure;
-    if (after == 0) {  // nothing is known: the same again, presumably
-      after = structure;
+    // A step of a new kind: the same again, presumably.
+    if (!follows() || followed().structure() != structure)
       for (step_record::storage& s : now.storages)
         if (s.born == none && s.again == none && s.uses > 0) s.again = now.uses[s.first_use];
-    }
     last_ = kept.keep(now);
-    kept[last_].after = coming_ = after;
+    const step_record& next = kept[kept.next()].step;
+    coming_ = next.structure();
     log_.count_step();
     const auto ids = log_.ids();
     for (std::uint32_t l = 0; l < ids.size(); ++l) {
@@ -342,6 +344,16 @@ class history {
       r.before = l;
       r.again = last().storages[l].again;
       r.before_step = r.again_step = log_.step();
+    }
+    // What the step that is expected used itself, it will use there again.
+    for (std::uint32_t s = 0; s < next.storages.size(); ++s) {
+      const step_record::storage& x = next.storages[s];
+      if (!next.was_there(s) || !log_.knows(x.tensor)) continue;
+      row& r = log_.of(x.tensor);
+      if (r.before_step != log_.step()) continue;
+      const step_record::storage& mine = last().storages[r.before];
+      if (mine.size == x.size && mine.pinned == x.pinned)
+        r.again = x.uses > 0 ? next.uses[x.first_use] : none;
     }
   }
   // Keeps a step of another history, all of whose operators are nameless.

@@ -48,10 +48,8 @@ template <class Manager>
     l.policies = std::remove_cvref_t<decltype(m.heuristic().selector)>::names;
     l.policy = l.policies[m.variant()];
     l.outcomes = m.heuristic().selector.results().outcomes();
-    const step_results& results = m.heuristic().selector.results();
     const step_record& next = past.follows() ? past.followed() : past.last();
-    if (m.variant() == results.chosen() && next.time > 0)
-      l.expected = results.expected() / next.time;
+    if (next.time > 0) l.expected = m.heuristic().selector.expected(next) / next.time;
   }
   return l;
 }

@@ -406,6 +406,8 @@ class manager {
   /// The policy's heuristic, and of several policies (switching.hpp) the one that decides.
   [[nodiscard]] const heuristic_type& heuristic() const noexcept { return reclaimer_.heuristic(); }
   [[nodiscard]] std::uint32_t variant() const noexcept { return table_.now.variant; }
+  /// What the policy sees now. Between steps.
+  [[nodiscard]] context seen() const { return reclaimer_.view(); }
   /// A step that was seen elsewhere, as if it had just ended here: the next one may follow it. Its
   /// operators are told apart by what they touch alone, not by their names. `variant`: which of
   /// several policies decides in it; `here`: by the record's storages, those from outside the step

@@ -16,7 +16,7 @@ struct preset {
 };
 
 /// delta's own and the paper's, the baseline first. The names are with_preset's.
-inline constexpr std::array<preset, 7> presets{{
+inline constexpr std::array<preset, 6> presets{{
     {"unmanaged", "nothing leaves the device; tensors go at their last use (the baseline)"},
     {"paper",
      "1/(m s), c_r <= c_s, FIFO as published, but may release in backward and replays by a plan"},
@@ -26,7 +26,6 @@ inline constexpr std::array<preset, 7> presets{{
      "by what the step before showed: next uses, what copies hide; copies ahead of time"},
     {"adaptive",
      "the fastest of online, learned and dtr: rehearsed on the last step, then measured"},
-    {"auto", "as adaptive, of ten policies"},
 }};
 
 /// What others published, and the paper with its other two Filters: to compare with. The names are

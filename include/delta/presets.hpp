@@ -61,7 +61,6 @@ bool with_plain_preset(std::string_view name, F& f, bool strict) {
 template <class F>
 bool with_choosing_preset(std::string_view name, F& f) {
   if (name == "adaptive") return f(adaptive()), true;
-  if (name == "auto") return f(automatic()), true;
   return false;
 }
 

@@ -29,7 +29,7 @@ class coming_step {
   /// live as long as this. O(tensors + storages).
   coming_step(const context& c, const step_record& step) : step_(&step) {
     const history& past = c.past();
-    if (past.follows()) next_ = &past.behind();
+    if (past.follows() && &past.followed() == &step) next_ = &past.behind();
     const auto whole = [](double x) { return bytes{static_cast<std::uint64_t>(std::max(x, 0.0))}; };
     const auto time = [](double x) { return nanoseconds{static_cast<std::int64_t>(x)}; };
     const copy_rates rates{.out = c.rate(direction::out),
@@ -184,84 +184,128 @@ class coming_step {
   std::vector<std::uint32_t> missing_;
 };
 
-/// What that step would take, in ns: runs it under a policy that knows it already, in virtual time.
-/// Infinite where it does not come to its end, or not within `limit` ns. `variant`: of several
-/// policies (switching.hpp) the one that decides. As dear as the decisions of one step:
-/// milliseconds. Throws std::bad_alloc.
+namespace detail {
+
+/// Runs steps on a manager in virtual time, as their records say.
+struct too_long {};
+template <class Manager>
+class step_rehearsal {
+ public:
+  /// Times are by that storage's clock; what takes more than `limit` ns is given up.
+  step_rehearsal(Manager& m, const simulated& storage, double limit)
+      : manager_(&m), storage_(&storage), began_(storage.now()), limit_(limit) {}
+
+  /// What that step takes, to its end, in ns. Throws too_long.
+  double run(const coming_step& what) {
+    const step_record& step = what.step();
+    const auto before = storage_->now();
+    ids_ = what.played();
+    for (const tensor_id t : what.leftover()) manager_->drop(t);
+    for (const std::uint32_t s : what.missing()) ids_[s] = make(step.storages[s]);
+    changed_ = 0;
+    for (std::uint32_t i = 0; i < step.length(); ++i) {
+      change_until(what, i);
+      operate(step, i);
+    }
+    change_until(what, step.length());
+    manager_->end_of_step();
+    return static_cast<double>((storage_->now() - before).count());
+  }
+
+ private:
+  tensor_id make(const step_record::storage& x) {
+    return x.pinned ? manager_->constant(x.size) : manager_->variable(x.size);
+  }
+  void change_until(const coming_step& what, std::uint32_t position) {
+    using kind = step_record::change::kind;
+    const step_record& step = what.step();
+    for (; changed_ < step.changes.size() && step.changes[changed_].at <= position; ++changed_) {
+      const step_record::change& x = step.changes[changed_];
+      const bool stays =
+          step.storages[x.storage].created && what.played()[x.storage] != tensor_id::none;
+      tensor_id& t = ids_[x.storage];
+      switch (x.what) {
+        case kind::created:
+          if (!stays) t = make(step.storages[x.storage]);
+          break;
+        case kind::dropped:
+          manager_->drop(t);
+          break;
+        case kind::read:
+          (void)manager_->acquire(t);
+          break;
+        case kind::written:
+          // What stays was written when it was made.
+          if (!stays || x.at > 0) (void)manager_->acquire(t, access::write);
+          break;
+      }
+    }
+  }
+  // Of every operator, and every replay: a restore may take for ever.
+  void check_time() const {
+    if (static_cast<double>((storage_->now() - began_).count()) > limit_) throw too_long{};
+  }
+  void operate(const step_record& step, std::uint32_t i) {
+    const step_record::operation& o = step.operations[i];
+    const auto touched = step.touched(o), outputs = step.outputs(o);
+    inputs_.clear(), updates_.clear(), sizes_.clear();
+    for (std::size_t k = 0; k < touched.size(); ++k)
+      (k < o.inputs ? inputs_ : updates_).push_back(ids_[touched[k]]);
+    for (const std::uint32_t s : outputs) sizes_.push_back(step.storages[s].size);
+    made_.resize(sizes_.size());
+    manager_->run(operation_span{.inputs = inputs_,
+                                 .outputs = sizes_,
+                                 .updates = updates_,
+                                 .workspace = o.workspace,
+                                 .traits = o.traits,
+                                 .cost = nanoseconds{static_cast<std::int64_t>(o.cost)},
+                                 .name = ""},
+                  made_, [this](call&) { check_time(); });
+    for (std::size_t k = 0; k < made_.size(); ++k) ids_[outputs[k]] = made_[k];
+  }
+
+  Manager* manager_;
+  const simulated* storage_;
+  nanoseconds began_;
+  double limit_;
+  std::vector<tensor_id> ids_, inputs_, updates_, made_;
+  std::vector<bytes> sizes_;
+  std::size_t changed_ = 0;
+};
+
+}  // namespace detail
+
+/// What that step would take, in ns, and the one behind it: runs them under a policy that knows
+/// them already, in virtual time. Infinite where they do not come to their end, or not within
+/// `limit` ns both. `variant`: of several policies (switching.hpp) the one that decides. As dear as
+/// the decisions of these steps: milliseconds. Throws std::bad_alloc.
 template <class H, class D, class P>
-[[nodiscard]] double rehearse(const coming_step& what, policy<H, D, P> p, std::uint32_t variant,
-                              double limit = never) {
-  const step_record& step = what.step();
+[[nodiscard]] std::array<double, 2> rehearse_both(const coming_step& what, policy<H, D, P> p,
+                                                  std::uint32_t variant, double limit = never,
+                                                  bool both = true) {
+  std::array<double, 2> took{never, never};
   simulated storage(what.machine());
-  struct too_long {};
   try {
     manager m{std::move(p), storage};
     m.stage(what.begin());
-    m.preload(step, variant, what.expected(), what.next());
-    std::vector<tensor_id> ids = what.played();
-    const auto began = storage.now();
-    const auto check_time = [&] {
-      if (static_cast<double>((storage.now() - began).count()) > limit) throw too_long{};
-    };
-    for (const tensor_id t : what.leftover()) m.drop(t);
-    const auto make = [&](std::uint32_t s) {
-      const step_record::storage& x = step.storages[s];
-      return x.pinned ? m.constant(x.size) : m.variable(x.size);
-    };
-    for (const std::uint32_t s : what.missing()) ids[s] = make(s);
-    auto changed = step.changes.begin();
-    const auto change_until = [&](std::uint32_t position) {
-      using kind = step_record::change::kind;
-      for (; changed != step.changes.end() && changed->at <= position; ++changed) {
-        const std::uint32_t s = changed->storage;
-        const bool stays = step.storages[s].created && what.played()[s] != tensor_id::none;
-        tensor_id& t = ids[s];
-        switch (changed->what) {
-          case kind::created:
-            if (!stays) t = make(s);
-            break;
-          case kind::dropped:
-            m.drop(t);
-            break;
-          case kind::read:
-            (void)m.acquire(t);
-            break;
-          case kind::written:
-            // What stays was written when it was made.
-            if (!stays || changed->at > 0) (void)m.acquire(t, access::write);
-            break;
-        }
-      }
-    };
-    std::vector<tensor_id> inputs, updates, made;
-    std::vector<bytes> sizes;
-    for (std::uint32_t i = 0; i < step.length(); ++i) {
-      change_until(i);
-      const step_record::operation& o = step.operations[i];
-      const auto touched = step.touched(o), outputs = step.outputs(o);
-      inputs.clear(), updates.clear(), sizes.clear();
-      for (std::size_t k = 0; k < touched.size(); ++k)
-        (k < o.inputs ? inputs : updates).push_back(ids[touched[k]]);
-      for (const std::uint32_t s : outputs) sizes.push_back(step.storages[s].size);
-      made.resize(sizes.size());
-      m.run(operation_span{.inputs = inputs,
-                           .outputs = sizes,
-                           .updates = updates,
-                           .workspace = o.workspace,
-                           .traits = o.traits,
-                           .cost = nanoseconds{static_cast<std::int64_t>(o.cost)},
-                           .name = ""},
-            made, [&](call&) { check_time(); });
-      for (std::size_t k = 0; k < made.size(); ++k) ids[outputs[k]] = made[k];
-    }
-    change_until(step.length());
-    m.end_of_step();
-    return static_cast<double>((storage.now() - began).count());
+    m.preload(what.step(), variant, what.expected(), what.next());
+    detail::step_rehearsal play(m, storage, limit);
+    took[0] = play.run(what);
+    if (!both || what.next() == nullptr) return took;
+    const history& past = m.past();
+    if (past.follows() && past.followed().length() == what.next()->length())
+      took[1] = play.run(coming_step(m.seen(), past.followed()));
   } catch (const error&) {
-    return never;  // the budget does not do for this policy
-  } catch (too_long) {
-    return never;
+    // The budget does not do for this policy.
+  } catch (detail::too_long) {
   }
+  return took;
+}
+/// The same of one step.
+template <class H, class D, class P>
+[[nodiscard]] double rehearse(const coming_step& what, policy<H, D, P> p, std::uint32_t variant,
+                              double limit = never) {
+  return rehearse_both(what, std::move(p), variant, limit, false)[0];
 }
 
 /// The same on a machine of those rates and that memory, of a step that begins with all that was

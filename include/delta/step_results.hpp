@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "delta/context.hpp"
@@ -22,131 +23,108 @@ struct step_outcome {
   std::uint32_t variant = 0;  ///< who decided
 };
 
-/// What steps took under each policy, by kind of step (`step_record::structure`: a batch of another
-/// size is a step of the same kind): as measured, and as rehearsed. For selectors. Answers are
-/// about one kind, that of the last step noted or that of `turn_to`. Times are in ns; 0 stands for
-/// what is not known.
-class step_results {
+/// What steps of one kind took under each policy. Times are in ns; 0 stands for what is not known.
+class step_kind {
  public:
-  static constexpr std::size_t most = 10;            ///< policies
-  static constexpr std::size_t most_outcomes = 256;  ///< steps that are kept for reports
+  static constexpr std::size_t most = 3;  ///< policies
 
-  /// The last step, which `variant` decided. The first of its kind tells nothing of a policy, as
-  /// its kernels are cold. `thrashed`: the policies (bits) that were replaced in it, as
-  /// recomputation thrashed; then its time tells nothing either. False: none has ended since the
-  /// last call. O(kinds).
-  bool note(const history& past, std::uint32_t variant, std::uint32_t thrashed = 0) {
-    if (past.steps() == steps_) return false;
-    steps_ = past.steps();
-    const step_record& last = past.last();
-    kind_ = find(last);
-    kind& k = kinds_[kind_];
-    const bool undisturbed = last.time > 0 && thrashed == 0;
-    const std::uint64_t sizes = last.operations.back().exact;
-    if (!undisturbed || sizes != k.sizes) k.operators = {};
-    if (!undisturbed) k.tries_again = 0;
-    k.sizes = sizes;
-    k.thrashed |= thrashed;
-    for (std::uint32_t v = 0; v < most; ++v)
-      if ((thrashed >> v & 1) != 0) k.measured[v] = {}, k.rehearsed[v] = never;
-    if (!(last.time > 0)) return true;
-    const double was_expected = variant == k.decides ? k.expected : 0.0;
-    if (outcomes_.size() == most_outcomes) outcomes_.erase(outcomes_.begin());
-    outcomes_.push_back({was_expected / last.time, past.last_took() / last.time, variant});
-    if (thrashed != 0) return true;
-    if (k.tries_again > 0 && variant == k.decides) {
-      if (k.tries_again-- == 2) k.measured[variant % most] = {};
-      k.tried_again |= 1u << variant % most;
-    }
-    if (k.seen > 1) k.add(variant, past.last_took(), last.time);
-    // As overheads, since the operators may have been warmer than those that were rehearsed.
-    const double rehearsed = k.rehearsed[variant % most];
-    if (rehearsed > 0 && rehearsed < never && k.time > 0)
-      k.correction = past.last_took() / last.time * k.time / rehearsed;
-    return true;
+  /// The kind of that step: its operators, and its size.
+  explicit step_kind(const step_record& s) noexcept : structure_(s.structure()), peak_(s.peak) {}
+  /// How far is that step from this kind? Below `near`: it is one of them. Infinite: it has other
+  /// operators.
+  static constexpr double near = 0.1;
+  [[nodiscard]] double distance(const step_record& s) const noexcept {
+    if (s.structure() != structure_) return never;
+    const auto a = static_cast<double>(peak_), b = static_cast<double>(s.peak);
+    return std::abs(a - b) / std::max(b, 1.0);
   }
-  /// Warm steps of the kind: what the last three took under that policy, the middle one (of
-  /// two the shorter). One step that was disturbed changes nothing.
-  [[nodiscard]] double measured(std::uint32_t variant) const noexcept {
-    return kinds_.empty() ? 0.0 : kinds_[kind_].measured[variant % most].middle().took;
+
+  // --- what is known ----------------------------------------------------------------------------
+
+  /// What the next step takes under that policy: as measured, else as rehearsed; infinite: it does
+  /// not come to its end.
+  [[nodiscard]] double time(std::uint32_t v) const noexcept {
+    if (thrashes(v)) return never;
+    const double m = measured(v);
+    if (!(m > 0) && unsettled_[v].count > 1) return unsettled_[v].middle().took;
+    return m > 0 ? m / (tried_again(v) ? 1.0 : slowdown(v)) : rehearsed_[v] * correction_;
   }
-  /// By how much the operators were slower in that step than they are now: their time then over
-  /// the middle one of the last three steps', whoever decided in these. 1 where it is one of the
-  /// three, where these or it had other sizes, and where one of the three thrashed.
-  [[nodiscard]] double slowdown(std::uint32_t variant) const noexcept {
-    if (kinds_.empty()) return 1;
-    const kind& k = kinds_[kind_];
-    const sample then = k.measured[variant % most].middle();
-    const bool comparable =
-        then.took > 0 && then.sizes == k.sizes && k.operators.count >= 3 && k.seen >= then.step + 3;
-    return comparable ? then.operators / k.operators.middle().took : 1;
-  }
-  /// Was that policy given a second try, since the machine has changed last?
-  [[nodiscard]] bool tried_again(std::uint32_t variant) const noexcept {
-    return !kinds_.empty() && (kinds_[kind_].tried_again >> variant % most & 1) != 0;
+  /// The middle one of the last three such steps that the policy decided, as it had decided the one
+  /// before; of two the shorter. One step that was disturbed changes nothing.
+  [[nodiscard]] double measured(std::uint32_t v) const noexcept {
+    return measured_[v].middle().took;
   }
   /// As rehearsed last; infinite: it does not come to its end, or is far behind the best.
-  [[nodiscard]] double rehearsed(std::uint32_t variant) const noexcept {
-    return kinds_.empty() ? 0.0 : kinds_[kind_].rehearsed[variant % most];
+  [[nodiscard]] double rehearsed(std::uint32_t v) const noexcept { return rehearsed_[v]; }
+  /// By how much the operators were slower when that was measured than they are now: their time
+  /// then over the middle one of the last three steps', whoever decided in these. 1 where it is one
+  /// of the three, and where these or it had other sizes.
+  [[nodiscard]] double slowdown(std::uint32_t v) const noexcept {
+    const sample then = measured_[v].middle();
+    const bool comparable =
+        then.took > 0 && then.sizes == sizes_ && operators_.count >= 3 && seen_ >= then.step + 3;
+    return comparable ? then.operators / operators_.middle().took : 1;
   }
-  void rehearsed(std::uint32_t variant, double took) noexcept {
-    kinds_[kind_].rehearsed[variant % most] = took;
+  /// Did recomputation thrash under that policy?
+  [[nodiscard]] bool thrashes(std::uint32_t v) const noexcept { return (thrashed_ >> v & 1) != 0; }
+  /// Was it given a second try, since the machine has changed last?
+  [[nodiscard]] bool tried_again(std::uint32_t v) const noexcept {
+    return (tried_again_ >> v & 1) != 0 && (trying_ >> v & 1) == 0;
   }
-  /// Measured over rehearsed, of the last step of the kind for which both are known; else 1.
-  [[nodiscard]] double correction() const noexcept {
-    return kinds_.empty() ? 1.0 : kinds_[kind_].correction;
+  /// How many steps were seen.
+  [[nodiscard]] std::uint64_t seen() const noexcept { return seen_; }
+  /// How many of the last steps were of this kind; each counts less than the one behind it.
+  [[nodiscard]] double weight() const noexcept { return weight_; }
+  /// The operators' time when the policies were rehearsed, for a step of that size; 0: they were
+  /// not.
+  [[nodiscard]] double rehearsed_for(const step_record& s) const noexcept {
+    return time_ * static_cast<double>(s.peak) / std::max(static_cast<double>(peak_), 1.0);
   }
-  /// Did recomputation thrash under that policy, in a step of the kind?
-  [[nodiscard]] bool thrashes(std::uint32_t variant) const noexcept {
-    return !kinds_.empty() && (kinds_[kind_].thrashed >> variant % most & 1) != 0;
+  /// Are they to be rehearsed again?
+  [[nodiscard]] bool stale() const noexcept { return stale_; }
+
+  // --- what selectors tell ----------------------------------------------------------------------
+
+  /// A step of any kind has ended: of another one; and of this one. `thrashed`: the policies (bits)
+  /// that were replaced in it. The times of what did are no longer known.
+  void pass() noexcept { weight_ *= 0.93; }
+  void count(const step_record& s, std::uint32_t thrashed) noexcept {
+    ++seen_, weight_ += 1;
+    const std::uint64_t sizes = s.operations.back().exact;
+    if (!(s.time > 0) || thrashed != 0 || sizes != sizes_) operators_ = {};
+    sizes_ = sizes, thrashed_ |= thrashed;
+    for (std::uint32_t v = 0; v < most; ++v)
+      if ((thrashed >> v & 1) != 0) measured_[v] = {}, rehearsed_[v] = never;
   }
-  /// The machine has changed: nothing is measured but what the last step took, under that policy,
-  /// and no policy is known to thrash or was tried again; of a step in which some were replaced
-  /// only that is kept. `operators`: their time in the last step.
-  void start_anew(std::uint32_t variant, double took, double operators,
-                  std::uint32_t thrashed) noexcept {
-    kind& k = kinds_[kind_];
-    k.thrashed = thrashed, k.tried_again = 0;
-    k.measured = {}, k.operators = {}, k.tries_again = 0;
-    if (thrashed == 0) k.add(variant, took, operators);
+  /// It took that, and its operators that, and the policy decided it all.
+  void measure(std::uint32_t v, double took, double operators_took, bool settled) noexcept {
+    if (!settled) return unsettled_[v].add({took, operators_took, seen_, sizes_});
+    if ((trying_ >> v & 1) != 0) measured_[v] = {}, trying_ &= ~(1u << v);
+    measured_[v].add({took, operators_took, seen_, sizes_});
+    operators_.add({.took = operators_took});
+    if (time_ > 0) correction_ = operators_took / time_;
   }
-  /// The kind is that one from now on, where such a step was seen; else it stays. False: there was
-  /// none. O(kinds).
-  bool turn_to(std::uint64_t key) noexcept {
-    const auto at = std::ranges::find(kinds_, key, &kind::key);
-    if (at != kinds_.end()) kind_ = static_cast<std::size_t>(at - kinds_.begin());
-    return at != kinds_.end();
+  void rehearse(std::uint32_t v, double took) noexcept { rehearsed_[v] = took; }
+  /// The policies were rehearsed for that step; or are to be.
+  void rehearse_for(const step_record& s, const step_record* behind) noexcept {
+    time_ = s.time, peak_ = s.peak, stale_ = false, correction_ = 1;
+    behind_ = behind != nullptr ? behind->structure() : 0;
+    ++rehearsals_;
   }
-  /// Are the policies to be rehearsed before the next step of this kind?
-  [[nodiscard]] bool stale() const noexcept { return !kinds_.empty() && kinds_[kind_].stale; }
-  void stale(bool yes) noexcept { kinds_[kind_].stale = yes; }
-  /// How many steps of the kind were seen.
-  [[nodiscard]] std::uint64_t seen() const noexcept {
-    return kinds_.empty() ? 0 : kinds_[kind_].seen;
+  /// The structure of the step behind it, then; 0: none was known. How often they were rehearsed.
+  [[nodiscard]] std::uint64_t behind() const noexcept { return behind_; }
+  [[nodiscard]] std::uint32_t rehearsals() const noexcept { return rehearsals_; }
+  /// It took too long.
+  void give_up(std::uint32_t v) noexcept { thrashed_ |= 1u << v; }
+  void make_stale() noexcept { stale_ = true; }
+  /// The machine has changed: nothing is measured, and no policy is known to thrash but those of
+  /// the last step, or was tried again.
+  void start_anew(std::uint32_t thrashed) noexcept {
+    thrashed_ = thrashed, tried_again_ = trying_ = 0, measured_ = unsettled_ = {}, operators_ = {};
   }
-  /// The operators' time when the policies were rehearsed.
-  [[nodiscard]] double rehearsed_for() const noexcept {
-    return kinds_.empty() ? 0 : kinds_[kind_].time;
-  }
-  void rehearsed_for(double time) noexcept { kinds_[kind_].time = time; }
-  /// What decides in steps of the kind from now on, and what the next is expected to take.
-  void decide(std::uint32_t variant, double expected) noexcept {
-    kinds_[kind_].decides = variant, kinds_[kind_].expected = expected;
-  }
-  /// The next two steps that it decides are its second try: their times replace what was measured
-  /// of it. Two, as the first step of a policy also brings everything to where it has it.
-  void try_again() noexcept { kinds_[kind_].tries_again = 2; }
-  [[nodiscard]] bool trying_again() const noexcept {
-    return !kinds_.empty() && kinds_[kind_].tries_again > 0;
-  }
-  [[nodiscard]] std::uint32_t chosen() const noexcept {
-    return kinds_.empty() ? 0 : kinds_[kind_].decides;
-  }
-  [[nodiscard]] double expected() const noexcept {
-    return kinds_.empty() ? 0 : kinds_[kind_].expected;
-  }
-  /// Steps of all kinds in order, the last `most_outcomes`.
-  [[nodiscard]] const std::vector<step_outcome>& outcomes() const noexcept { return outcomes_; }
+  /// It decides once more, as its operators were slow when it was measured: what it takes then
+  /// replaces that.
+  void try_again(std::uint32_t v) noexcept { tried_again_ |= 1u << v, trying_ |= 1u << v; }
 
  private:
   // What a step took, and its operators, each counted once.
@@ -167,40 +145,61 @@ class step_results {
       return longer(shorter(last[0], last[1]), shorter(longer(last[0], last[1]), last[2]));
     }
   };
-  struct kind {
-    std::uint64_t key = 0, seen = 0;
-    std::array<samples, most> measured{};
-    samples operators{};  // `took` is their time: of steps in a row with the same sizes
-    std::array<double, most> rehearsed{};
-    std::uint32_t decides = 0;
-    std::uint32_t thrashed = 0, tried_again = 0;  // bits
-    std::uint32_t tries_again = 0;                // steps that are left of a second try
-    std::uint64_t sizes = 0;                      // of the last step
-    bool stale = false;
-    double time = 0;      // of the operators, when it was rehearsed
-    double expected = 0;  // of the next step
-    double correction = 1;
-    // The last step, where it was warm and nothing thrashed.
-    void add(std::uint32_t variant, double took, double operators_took) noexcept {
-      measured[variant % most].add({took, operators_took, seen, sizes});
-      operators.add({.took = operators_took});
-    }
-  };
-  // Found or made, and counted.
-  std::size_t find(const step_record& s) {
-    const std::uint64_t key = s.structure();
-    auto at = std::ranges::find(kinds_, key, &kind::key);
-    if (at == kinds_.end()) {
-      if (kinds_.size() == history::most_records) kinds_.erase(kinds_.begin());
-      at = kinds_.insert(kinds_.end(), kind{.key = key});
-    }
-    ++at->seen;
-    return static_cast<std::size_t>(at - kinds_.begin());
+  std::uint64_t structure_, peak_;
+  std::uint64_t seen_ = 0;
+  double weight_ = 0;
+  std::array<samples, most> measured_{}, unsettled_{};
+  samples operators_{};  // `took` is their time: of steps in a row with the same sizes
+  std::array<double, most> rehearsed_{};
+  std::uint32_t thrashed_ = 0, tried_again_ = 0, trying_ = 0;  // bits
+  std::uint64_t sizes_ = 0;                                    // of the last step
+  bool stale_ = false;
+  std::uint64_t behind_ = 0;
+  std::uint32_t rehearsals_ = 0;
+  double time_ = 0;  // of the operators, when it was rehearsed
+  double correction_ = 1;
+};
+
+/// The kinds of steps that were seen, and how the last ones came out. Kinds are told apart by their
+/// operators, and by sizes over a tenth apart.
+class step_results {
+ public:
+  static constexpr std::size_t most_outcomes = 256;  ///< steps that are kept for reports
+
+  /// The kind of such a step; null: none was seen. O(kinds).
+  [[nodiscard]] step_kind* find(const step_record& s) noexcept { return nearest(kinds_, s); }
+  [[nodiscard]] const step_kind* find(const step_record& s) const noexcept {
+    return nearest(kinds_, s);
   }
-  std::vector<kind> kinds_;
+  [[nodiscard]] std::span<step_kind> kinds() noexcept { return kinds_; }
+  [[nodiscard]] std::span<const step_kind> kinds() const noexcept { return kinds_; }
+  /// The kind of a step that has ended, found or made: where there are too many, the one that is
+  /// met least makes room. Valid until the next call. O(kinds).
+  step_kind& met(const step_record& s) {
+    for (step_kind& k : kinds_) k.pass();
+    if (step_kind* const k = find(s)) return *k;
+    if (kinds_.size() == history::most_records)
+      kinds_.erase(std::ranges::min_element(kinds_, {}, &step_kind::weight));
+    return kinds_.emplace_back(s);
+  }
+  /// Steps of all kinds in order, the last `most_outcomes`.
+  [[nodiscard]] const std::vector<step_outcome>& outcomes() const noexcept { return outcomes_; }
+  void came_out(const step_outcome& o) {
+    if (outcomes_.size() == most_outcomes) outcomes_.erase(outcomes_.begin());
+    outcomes_.push_back(o);
+  }
+
+ private:
+  template <class Kinds>
+  static auto nearest(Kinds& kinds, const step_record& s) noexcept -> decltype(kinds.data()) {
+    auto* best = kinds.empty() ? nullptr : &kinds.front();
+    for (auto& k : kinds)
+      if (k.distance(s) < best->distance(s)) best = &k;
+    return best != nullptr && best->distance(s) < step_kind::near ? best : nullptr;
+  }
+
+  std::vector<step_kind> kinds_;
   std::vector<step_outcome> outcomes_;
-  std::size_t kind_ = 0;
-  std::uint64_t steps_ = 0;  // that were noted
 };
 
 }  // namespace delta

@@ -3,9 +3,8 @@
 //   auto mine = delta::switching(my_selector{}, delta::online(), delta::learned());
 //   delta::manager manager{mine, storage};
 //
-// Which one, a selector says whenever a step has ended; halfway through a step only where the one
-// that decides can't go on, as recomputation thrashes. With one selector for all three roles they
-// can't disagree.
+// Which one, a selector says whenever a step has ended, and, if it has an opinion, after every
+// operator. With one selector for all three roles they can't disagree.
 #pragma once
 
 #include <algorithm>
@@ -36,9 +35,10 @@ concept right_replacement_or_none = names_another<S> || !detail::names_instead<S
 /// `choose(context)` -> std::uint32_t: which policy decides in the step that begins, counted from
 /// 0; called when a step has ended. The first step is the first policy's. Smallest model: `always`.
 ///
-/// Detected: `instead(context)` -> std::uint32_t: who decides the rest of the step, as
-/// recomputation thrashes under the one that does: that one again where there is nobody else
-/// (default). It should name each once in a step; the manager asks 16 times at most.
+/// Detected: `instead(context, thrashes)` -> std::uint32_t: who decides the rest of the step; asked
+/// after every operator (O(1), please), and where recomputation thrashes under the one that does.
+/// The same again: there is nobody else, and the operator fails (default). With `thrashes` it
+/// should name each once in a step; the manager asks 16 times at most.
 template <class S>
 concept Selector = chooses_policy<S> && right_replacement_or_none<S>;
 
@@ -49,8 +49,8 @@ consteval bool explain_selector() {
                 "a Selector needs 'std::uint32_t choose(const delta::context&)' (which policy "
                 "decides in the step that begins, counted from 0)");
   static_assert(right_replacement_or_none<S>,
-                "'instead' is there, but not as 'std::uint32_t instead(const delta::context&)' "
-                "(which policy decides the rest of the step)");
+                "'instead' is there, but not as 'std::uint32_t instead(const delta::context&, "
+                "bool)' (which policy decides the rest of the step; true: recomputation thrashes)");
   return true;
 }
 
@@ -65,18 +65,12 @@ namespace detail {
 template <class S>
 using checked_selector = std::conditional_t<explain_selector<S>() && Selector<S>, S, stand_in>;
 
-/// How many policies a role stands for: one, or those of a `settings_of`.
-template <class T>
-inline constexpr std::uint32_t width_of = 1;
-
 /// Calls `f` with the role that stands for that policy; with the first role, where there is none.
 template <std::size_t I = 0, class Tuple, class F>
 decltype(auto) with_variant(Tuple& all, std::uint32_t i, F&& f) {
-  constexpr std::uint32_t width =
-      width_of<std::remove_cvref_t<std::tuple_element_t<I, std::remove_const_t<Tuple>>>>;
-  if (i < width) return f(std::get<I>(all));
+  if (i == I) return f(std::get<I>(all));
   if constexpr (I + 1 < std::tuple_size_v<std::remove_const_t<Tuple>>)
-    return with_variant<I + 1>(all, i - width, std::forward<F>(f));
+    return with_variant<I + 1>(all, i, std::forward<F>(f));
   else
     return f(std::get<0>(all));
 }
@@ -90,58 +84,6 @@ template <class Tuple>
 void tell_all_end_of_step(Tuple& all, const context& c) {
   std::apply([&](auto&... one) { (tell_end_of_step(one, c), ...); }, all);
 }
-
-/// Several policies of one type, which differ in their settings: among those of `switching` they
-/// stand for as many, counted from `first`, and are compiled once.
-template <class Role, std::size_t N>
-struct settings_of {
-  std::array<Role, N> each{};
-  std::uint32_t first = 0;
-  static constexpr bool learns = delta::learns<Role>();
-
-  [[nodiscard]] const Role& at(const context& c) const noexcept {
-    return each[std::min<std::size_t>(c.variant() - first, N - 1)];
-  }
-  [[nodiscard]] Role& at(const context& c) noexcept {
-    return each[std::min<std::size_t>(c.variant() - first, N - 1)];
-  }
-};
-template <Heuristic H, std::size_t N>
-struct heuristics_of : settings_of<H, N> {
-  static constexpr bool drifts = true, later_if_dearer = delta::later_if_dearer<H>();
-  static constexpr quantity depends_on = delta::depends_on<H>() | quantity::staleness;
-  double score(const context& c, tensor_id t) const noexcept { return score_of(this->at(c), c, t); }
-};
-template <Decider D, std::size_t N>
-  requires weighs_waiting<D> && prices_release<D>
-struct deciders_of : settings_of<D, N> {
-  static constexpr bool evicts = delta::evicts<D>(), offloads = delta::offloads<D>();
-  action decide(const context& c, tensor_id t) { return this->at(c).decide(c, t); }
-  [[nodiscard]] bool keeps() const {
-    return std::ranges::any_of(this->each, [](const D& d) { return delta::keeps(d); });
-  }
-  bool rather_wait(const context& c, tensor_id t, double wait) {
-    return this->at(c).rather_wait(c, t, wait);
-  }
-  double release_cost(const context& c, tensor_id t) const {
-    return this->at(c).release_cost(c, t);
-  }
-};
-template <Prefetcher P, std::size_t N>
-  requires copies_out_ahead<P> && follows_steps<P>
-struct prefetchers_of : settings_of<P, N> {
-  tensor_id next(const context& c) { return this->at(c).next(c); }
-  tensor_id copy_ahead(const context& c) { return this->at(c).copy_ahead(c); }
-  void end_of_step(const context& c) {
-    for (P& p : this->each) p.end_of_step(c);
-  }
-};
-template <class Role, std::size_t N>
-inline constexpr std::uint32_t width_of<heuristics_of<Role, N>> = N;
-template <class Role, std::size_t N>
-inline constexpr std::uint32_t width_of<deciders_of<Role, N>> = N;
-template <class Role, std::size_t N>
-inline constexpr std::uint32_t width_of<prefetchers_of<Role, N>> = N;
 
 }  // namespace detail
 
@@ -170,9 +112,9 @@ struct switched_heuristic {
     });
   }
   std::uint32_t select(const context& c) { return selector.choose(c); }
-  std::uint32_t instead(const context& c) {
+  std::uint32_t instead(const context& c, bool thrashes) {
     if constexpr (names_another<detail::checked_selector<S>>)
-      return selector.instead(c);
+      return selector.instead(c, thrashes);
     else
       return c.variant();
   }
@@ -189,6 +131,12 @@ struct switched_decider {
 
   std::tuple<detail::checked_decider<Ds>...> all;
 
+  /// What that one may do, of both.
+  [[nodiscard]] static constexpr bool may(action a, std::uint32_t variant) noexcept {
+    constexpr std::array all_evict{delta::evicts<Ds>()...}, all_offload{delta::offloads<Ds>()...};
+    const std::size_t v = variant < sizeof...(Ds) ? variant : 0;
+    return a == action::evict ? all_evict[v] : all_offload[v];
+  }
   action decide(const context& c, tensor_id t) {
     return detail::with_variant(all, c.variant(), [&](auto& d) { return d.decide(c, t); });
   }

@@ -321,7 +321,7 @@ def test_compilers_say_the_same() -> None:
     ("name", "sentence"),
     [
         ("online", "'online' is one of delta's own"),
-        ("auto", "'auto' is one of delta's own"),
+        ("adaptive", "'adaptive' is one of delta's own"),
         ("paper-lru", "'paper-lru' is one of delta's own"),
         ("1st", "is a C\\+\\+ name, such as 'mine': not '1st'"),
         ("my::own", "is a C\\+\\+ name"),

@@ -10,7 +10,7 @@ from matrix_cases import CASES
 from training import check_same, measured, unmanaged
 
 STEPS = 4
-POLICIES = ("dtr", "online", "adaptive", "auto")
+POLICIES = ("dtr", "online", "adaptive")
 SHARES = (None, 0.7, 0.4)  # of what is above the parameters, gradients and optimizer state
 SHORT = [
     (case, policy, 0.4)

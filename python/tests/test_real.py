@@ -10,7 +10,7 @@ from real_models import MODELS
 from training import check_same, measured, unmanaged
 
 STEPS = 3
-POLICIES = ("online", "adaptive", "auto")
+POLICIES = ("online", "adaptive")
 SHARES = (0.6, 0.4, 0.3)  # of the unmanaged peak
 
 

@@ -14,7 +14,7 @@ struct selects : right {
   static constexpr bool later_if_dearer = true, drifts = true;
   std::uint32_t select(const context&) { return 0; }
   closure keeps(std::uint32_t) const { return closure::none; }
-  std::uint32_t instead(const context&) { return 0; }
+  std::uint32_t instead(const context&, bool) { return 0; }
 };
 static_assert(explain_heuristic<selects>() && replaces_variant<selects>);
 
@@ -84,10 +84,11 @@ struct keeps_by_changing : selects_alone {
 };
 static_assert(explain_heuristic<keeps_by_changing>());
 
-// says in 2 places: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&)'
+// says in 2 places: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&,
+// bool)'
 //   beside 'select' and 'keeps'
 struct gives_way_alone : right {
-  std::uint32_t instead(const context&) { return 0; }
+  std::uint32_t instead(const context&, bool) { return 0; }
 };
 static_assert(explain_heuristic<gives_way_alone>());
 struct gives_way_by_sign : selects {

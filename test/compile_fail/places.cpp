@@ -40,7 +40,8 @@ void all_places(simulated& s) {
 // says in 6 places: 'drifts' is there, but not as 'static constexpr bool drifts'
 // says in 6 places: 'select' or 'keeps' is there, but not both as 'std::uint32_t select(const
 //   delta::context&)' and 'delta::closure keeps(std::uint32_t variant) const'
-// says in 6 places: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&)'
+// says in 6 places: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&,
+// bool)'
 //   beside 'select' and 'keeps'
 template <int Place>
 struct wrong_heuristic {
@@ -169,8 +170,8 @@ struct member_for_a_role {
 // 5. One of several policies.
 // says: a Selector needs 'std::uint32_t choose(const delta::context&)' (which policy decides in the
 //   step that begins, counted from 0)
-// says: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&)' (which policy
-//   decides the rest of the step)
+// says: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&, bool)' (which
+//   policy decides the rest of the step; true: recomputation thrashes)
 struct wrong_selector {
   int choose(const context&);
   int instead(const context&);

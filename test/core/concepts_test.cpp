@@ -86,7 +86,7 @@ struct keeps_alone : scores {
   closure keeps(std::uint32_t) const { return closure::none; }
 };
 struct gives_way_alone : scores {
-  std::uint32_t instead(const context&) { return 0; }
+  std::uint32_t instead(const context&, bool) { return 0; }
 };
 struct selects final : scores {
   std::uint32_t select(const context&) { return 0; }

@@ -67,8 +67,7 @@ TEST_CASE("a preset's name stands for that preset and no other") {
   check_found(preset_by, "online", online());
   check_found(preset_by, "learned", learned());
   check_found(preset_by, "adaptive", adaptive());
-  check_found(preset_by, "auto", automatic());
-  CHECK(presets.size() == 7);
+  CHECK(presets.size() == 6);
   check_found(peer_by, "vdnn", vdnn());
   check_found(peer_by, "superneurons", superneurons());
   check_found(peer_by, "capuchin", capuchin());
@@ -132,6 +131,28 @@ TEST_CASE("what came back early and was not used yet leaves after all others") {
   CHECK(m.where(a) == residency::host);
   CHECK(read(m, a) == 1);
   CHECK(read(m, b) == 2);
+}
+
+namespace {
+struct offload_first {
+  action decide(const context&, tensor_id) const { return action::offload; }
+};
+}  // namespace
+
+TEST_CASE("a host full of what can be computed again makes room for what can't") {
+  machine it(2, 1);
+  manager m{lru{}, offload_first{}, no_prefetch{}, it.storage};
+  const tensor_id v = m.variable(unit);
+  const tensor_id a = m.run({.outputs = {unit}}, gives(7));
+  m.run<0>({.inputs = {v}}, [](call&) {});
+  const tensor_id b = m.run({.outputs = {unit}}, gives(8));
+  REQUIRE(m.where(a) == residency::host);
+  const tensor_id c = m.run({.inputs = {b}, .outputs = {unit}}, gives(9));
+  CHECK(m.where(v) == residency::host);
+  CHECK(m.where(a) == residency::evicted);
+  CHECK(read(m, c) == 9);
+  m.drop(b), m.drop(c);
+  CHECK(read(m, a) == 7);
 }
 
 TEST_CASE("free bytes lie apart: the cheaper of moving blocks and releasing neighbours") {

@@ -87,7 +87,7 @@ TEST_CASE("under the virtual clock the confirming run decides and takes what the
     CHECK(r.evictions + r.offloads > 0);
     CHECK(row.unmanaged_peak_bytes == r.unmanaged_peak_bytes->total);
   };
-  for (const std::string_view policy : {"online", "paper", "dtr", "adaptive", "auto"})
+  for (const std::string_view policy : {"online", "paper", "dtr", "adaptive"})
     check_same(policy, 3);
   for (const std::uint64_t steps : {1u, 2u, 8u}) check_same("adaptive", steps);
 }

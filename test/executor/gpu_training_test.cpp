@@ -73,7 +73,7 @@ TEST_CASE(
   grouped.on->bind(grouped.training);
   CHECK(grouped.training.nodes.size() + 50 < bench.training.nodes.size());
   CHECK(same_bits(free, train_once(grouped, unmanaged_run(grouped, options.steps, "in groups"))));
-  CHECK(same_bits(free, train_once(grouped, {.policy = "auto",
+  CHECK(same_bits(free, train_once(grouped, {.policy = "adaptive",
                                              .budget = bytes{free.peak.count * 6 / 10},
                                              .host_budget = free.peak,
                                              .steps = options.steps,
@@ -81,7 +81,8 @@ TEST_CASE(
 
   // By recomputing alone: which way out is cheaper is the clock's to say. It keeps what the steps
   // share on the device, so it needs more.
-  for (const auto& [policy, tenths] : {std::pair<std::string, unsigned>{"dtr", 9}, {"auto", 5}}) {
+  for (const auto& [policy, tenths] :
+       {std::pair<std::string, unsigned>{"dtr", 9}, {"adaptive", 5}}) {
     CAPTURE(policy);
     const auto tight = train_once(bench, {.policy = policy,
                                           .budget = bytes{free.peak.count * tenths / 10},

@@ -44,7 +44,7 @@ std::string refusal(std::vector<std::string> words) {
 }
 
 const std::string policies =
-    "unmanaged, paper, dtr, online, learned, adaptive, auto, paper-lru, paper-greedy, vdnn, "
+    "unmanaged, paper, dtr, online, learned, adaptive, paper-lru, paper-greedy, vdnn, "
     "superneurons, capuchin, chameleon, chen, zero_offload, l2l, swapadvisor, "
     "swap_lru, simrd:dtr, simrd:dtr-eq, simrd:dtr-local, simrd:msps, simrd:lru, simrd:size, or "
     "list";
@@ -271,7 +271,7 @@ TEST_CASE("a timeline and a log of decisions are those of one replay of a preset
     CHECK(with({"--policy", "simrd:dtr"}) ==
           flag +
               ": given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online, "
-              "learned, adaptive, auto, paper-lru, paper-greedy, vdnn, superneurons, capuchin, "
+              "learned, adaptive, paper-lru, paper-greedy, vdnn, superneurons, capuchin, "
               "chameleon, chen, zero_offload, l2l, swapadvisor, swap_lru");
     CHECK(with({"--json", file}) == flag + ": names the file of --json; allowed: another file");
     CHECK(refusal({"--policy", "paper", "--find-budget", flag, file}) ==

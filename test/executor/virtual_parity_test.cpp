@@ -49,7 +49,7 @@ TEST_CASE("the arena under a virtual clock decides what the simulated storage de
 }
 
 TEST_CASE("two runs under a virtual clock decide the same") {
-  for (const std::string_view policy : {"online", "dtr", "paper", "adaptive", "auto"}) {
+  for (const std::string_view policy : {"online", "dtr", "paper", "adaptive"}) {
     CAPTURE(policy);
     const train_options o =
         managed(with_virtual_clock({.model = "resnet20", .steps = 3}), policy, percent(40));

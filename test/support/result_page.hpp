@@ -96,7 +96,7 @@ class result_page {
     }
     return cells;
   }
-  /// "1.385, 1.342 (1.36; 1.043) **missed**" in five; "28.7 %" is one.
+  /// "1.385 (1.36; 1.043) **missed**" in four; "28.7 %" is one.
   static std::vector<std::string> words_of(const std::string& cell) {
     constexpr std::string_view between = " ,;()%*";
     std::vector<std::string> words;

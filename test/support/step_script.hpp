@@ -149,8 +149,9 @@ class step_player {
   step_player(Manager& m, const std::vector<std::uint64_t>& variables) : manager_(&m) {
     for (const std::uint64_t n : variables) shared_.push_back(m.variable(bytes{n}));
   }
-  /// One step of that kind, to its end. What the manager throws ends it where it is.
-  void step(std::size_t which, const action_list& s) {
+  /// One step of that kind, to its end, or a part of one. What the manager throws ends it where it
+  /// is.
+  void step(std::size_t which, const action_list& s, bool ends = true) {
     using kind = action_list::kind;
     auto& held = held_[which];
     const auto id = [&](int v) {
@@ -195,7 +196,7 @@ class step_player {
         }
       }
     }
-    manager_->end_of_step();
+    if (ends) manager_->end_of_step();
   }
 
  private:

@@ -20,7 +20,7 @@ from delta_torch import _C
 
 DEVICE = "simulated:0"
 STEPS = 4
-POLICIES = ("dtr", "online", "adaptive", "auto")
+POLICIES = ("dtr", "online", "adaptive")
 SHARES = (None, 0.7, 0.4)  # of what is above the parameters, gradients and optimizer state
 SHORT = [("transformer", "online", 0.4), ("transformer", "adaptive", 0.4)]
 # Who waits for whom between streams, and what would go wrong otherwise.

@@ -37,7 +37,7 @@ void call_heuristic(H& h, const context& c, tensor_id t) {
   if constexpr (weighs_tensor<H>) static_cast<void>(static_cast<double>(asked.weight(c, t)));
   if constexpr (selects_variant<H>)
     static_cast<void>(h.select(c)), static_cast<void>(asked.keeps(0));
-  if constexpr (replaces_variant<H>) static_cast<void>(h.instead(c));
+  if constexpr (replaces_variant<H>) static_cast<void>(h.instead(c, true));
   call_ends(h, c);
 }
 template <class D>
@@ -103,9 +103,10 @@ consteval bool explain_heuristic() {
                 "'select' or 'keeps' is there, but not both as "
                 "'std::uint32_t select(const delta::context&)' and "
                 "'delta::closure keeps(std::uint32_t variant) const'");
-  static_assert(right_instead_or_none<H>,
-                "'instead' is there, but not as 'std::uint32_t instead(const delta::context&)' "
-                "beside 'select' and 'keeps'");
+  static_assert(
+      right_instead_or_none<H>,
+      "'instead' is there, but not as 'std::uint32_t instead(const delta::context&, bool)' "
+      "beside 'select' and 'keeps'");
   detail::explain_ends<H>();
   // Bodies only once the signatures are right: calls of wrong ones would add errors of their own.
   if constexpr (Heuristic<H>) {

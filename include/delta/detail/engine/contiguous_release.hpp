@@ -1,19 +1,15 @@
-// delta: releases neighbours where free bytes lie scattered and a request needs them in one piece:
-// when moving blocks would cost more; and, in steps that are known, before anything has to move
-// (Coop's contiguous release).
+// delta: releases neighbours where free bytes lie scattered, a request needs them in one piece, and
+// moving blocks together would cost more (Coop's contiguous release).
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
 #include "delta/detail/engine/shortage_report.hpp"
 #include "delta/detail/engine/window.hpp"
-#include "delta/detail/victims/scores.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
@@ -52,33 +48,6 @@ class contiguous_release {
     }
   }
 
-  /// In a step that was seen: lets those neighbours go that make a piece of that size and have the
-  /// lowest scores for their bytes, in place of the lowest scores wherever they lie. These would
-  /// leave bytes free all over the memory, and blocks would have to move. False: moving takes no
-  /// time, a hole is large enough, copies under way will do, or there is no such window.
-  /// O(blocks), as many answers of the heuristic.
-  bool release(Reclaimer& r, bytes need, bytes piece) {
-    if constexpr (Reclaimer::recorder::enabled && shows_its_holes<storage_type>) {
-      auto& table = r.table();
-      if (piece.count == 0 || !table.steps.past().follows()) return false;
-      auto& s = table.storage();
-      const bytes size = s.rounded(piece);
-      if (s.largest_hole() >= size || table.free_bytes() + table.leaving() >= need) return false;
-      // Moving takes no time; unless the storage moves nothing, so that no byte can be had by it.
-      if (s.move_rate() <= 0 && (s.largest_hole() == bytes{} || s.bytes_to_move(bytes{1})))
-        return false;
-      table.refresh_conditions();
-      const auto leaving = cheapest_by_score(r, size);
-      release_all(r, leaving);
-      return !leaving.empty();
-    } else {
-      return false;
-    }
-  }
-
-  /// Answers asked of the heuristic so far.
-  [[nodiscard]] std::uint64_t evaluations() const noexcept { return priced_; }
-
  private:
   static constexpr double worth_asking_ns = 20'000;  ///< what weighing itself may cost
 
@@ -90,39 +59,10 @@ class contiguous_release {
         size, limit, [&](const auto& visit) { r.table().storage().walk_blocks(visit); },
         [&](std::uint32_t row) { return r.table().owner(row); }, cost);
   }
-  // Those with the lowest scores for their bytes. Lower bounds of what closures cost part most
-  // windows from the cheapest: those of its tensors are then told exactly, until it is the cheapest
-  // by these, too.
-  [[nodiscard]] std::span<const tensor_id> cheapest_by_score(Reclaimer& r, bytes size) {
-    const context c = r.view();
-    question rough;
-    context roughly = c;
-    if constexpr (Reclaimer::asks_for_bounds) roughly.set_question(&rough);
-    std::span<const tensor_id> leaving;
-    asked_.clear();
-    for (int tries = 0; tries < 4; ++tries) {
-      leaving = cheapest(r, size, never, [&](tensor_id t) { return price(r, roughly, t); });
-      // Where a closure meets the host no exact price is kept: the same window is found again.
-      if (std::ranges::equal(leaving, asked_)) break;
-      asked_.assign(leaving.begin(), leaving.end());
-      double bound = 0, exact = 0;
-      for (const tensor_id t : leaving) bound += price(r, roughly, t), exact += price(r, c, t);
-      if (exact <= bound) break;
-    }
-    return leaving;
-  }
   // What it costs to get it back, in ns, where it may leave now.
   [[nodiscard]] static double cost_to_leave(Reclaimer& r, const context& c, tensor_id t) {
     if (is_cached(r, t)) return 0.0;
     return may_go(r, c, t) ? r.policy().release_cost(c, t) : never;
-  }
-  // Scores are taken as costs per byte: of neighbours the sum over their bytes is compared.
-  [[nodiscard]] double price(Reclaimer& r, const context& c, tensor_id t) {
-    if (is_cached(r, t)) return 0.0;
-    if (!may_go(r, c, t)) return never;
-    if (c.is_released(t)) return 0.0;
-    ++priced_;
-    return c.bytes(t) * score_of(r.heuristic(), c, t);
   }
   [[nodiscard]] static bool is_cached(Reclaimer& r, tensor_id t) {
     return r.table().tensors[t].cached && r.table().tensors[t].locks == 0;
@@ -147,8 +87,6 @@ class contiguous_release {
   }
 
   window_search windows_;
-  std::vector<tensor_id> asked_;  // the window that was asked for its exact price
-  std::uint64_t priced_ = 0;
 };
 
 }  // namespace delta::detail

@@ -65,7 +65,7 @@ class launcher {
     allocation(launcher& l, const List& list, const Size& size_of, bytes scratch)
         : outputs(l.blocks_), owner_(&l) {
       try {
-        // The largest first, as `make` has made one piece for it.
+        // The largest first, while the holes are at their largest.
         bytes most = scratch;
         for (const auto& x : list) {
           most = std::max(most, size_of(x));
@@ -323,9 +323,7 @@ class launcher {
     operator_record& r = g[o];
     const auto outputs = g.outputs(o);
     // For scratch, too: an output that is here already is written once more, beside itself.
-    bytes piece = r.workspace;
-    for (const tensor_id t : outputs) piece = std::max(piece, g[t].size);
-    reclaimer_->make(replay_need(g, o, table_->storage().rounded(r.workspace)), r.name, piece);
+    reclaimer_->make(replay_need(g, o, table_->storage().rounded(r.workspace)), r.name);
     allocation fresh(
         *this, outputs, [&](tensor_id t) { return g[t].size; }, r.workspace);
     // The same number as the first time, so random kernels draw the same.

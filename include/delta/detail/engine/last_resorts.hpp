@@ -3,9 +3,11 @@
 // as the program needs no policy at all (reclaimer.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "delta/context.hpp"
 #include "delta/detail/tensors/candidates.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/tensor.hpp"
@@ -26,6 +28,33 @@ bool reclaim_host(Table& table) {
       any = true;
     }
   return any;
+}
+
+/// The host is full, and something could leave if it were not that can't be computed again: gives
+/// up what lies on the host alone, can, and is cheapest for its bytes. `reservation`: what was
+/// passed over in it found no hole there. False: there is no need, or nothing of the kind.
+/// O(candidates + closures of what is on the host).
+template <class Table>
+bool give_up_on_host(Table& table, const context& c, std::uint64_t reservation) {
+  const auto is_stuck = [&](tensor_id t) {
+    const tensor& r = table.tensors[t];
+    return r.locks == 0 && !covers(r.pinned, pin::offload) && (r.wanted > 0 || !c.can_evict(t)) &&
+           !r.host && (r.footprint > table.now.host_free || r.passed_over == reservation);
+  };
+  if (!table.now.may_offload || !std::ranges::any_of(table.candidates().all(), is_stuck))
+    return false;
+  tensor_id cheapest = tensor_id::none;
+  double least = never;
+  for (const tensor_id t : table.offloaded()) {
+    const tensor& r = table.tensors[t];
+    // Not what a restore under way counts on.
+    const bool counted_on = r.locks > 0 || r.wanted > 0 || r.planned != tensor::nowhere;
+    if (counted_on || !c.can_evict(t)) continue;
+    if (const double cost = c.recompute_cost(t) / c.bytes(t); cost < least)
+      cheapest = t, least = cost;
+  }
+  if (cheapest == tensor_id::none) return false;
+  return table.evict_from_host(cheapest), true;
 }
 
 /// Has all that is computed from it its bytes, and does no restore under way wait for any of it?

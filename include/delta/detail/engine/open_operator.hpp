@@ -64,7 +64,7 @@ class open_operator {
   /// Room for them.
   void make_room_at_once(bytes size, lifetime expected) {
     pausing([&] {
-      frame_->reclaimer.make(rounded(size), open_ ? frame_->name() : "take_block", size);
+      frame_->reclaimer.make(rounded(size), open_ ? frame_->name() : "take_block");
       frame_->table.storage().free(frame_->reclaimer.obtain(size, expected));
     });
   }
@@ -87,8 +87,7 @@ class open_operator {
     pausing_for(sum, [&] {
       blocks_.reserve(sizes.size());
       expect(sum, rounded(largest));
-      // One piece is made for the largest, which is obtained first.
-      frame_->reclaimer.make(sum, frame_->name(), largest);
+      frame_->reclaimer.make(sum, frame_->name());
       blocks_.add_outputs(sizes, largest, [&](bytes size) {
         return frame_->reclaimer.obtain(size, lifetime::transient);
       });
@@ -135,7 +134,7 @@ class open_operator {
     if (among(frame_->updates()) > 0) return "replace: it is updated";
     if (blocks_.is_replaced(t)) return "replace: it is replaced already";
     const tensor& r = frame_->table.tensors[t];
-    if (!r.recomputable() && (frame_->table.now.may_evict || r.persistent))
+    if (!r.recomputable() && (evicts<typename Reclaimer::decider_type>() || r.persistent))
       return "replace: it can't be recomputed; name it in updates";
     // Where nothing ever is, the old version ends here, unless somebody else may ask for it.
     if (!r.recomputable() && r.references > 1 && !r.host)
@@ -246,7 +245,7 @@ class open_operator {
   }
   block obtain(bytes size) {
     expect(rounded(size), rounded(size));
-    frame_->reclaimer.make(rounded(size), frame_->name(), size);
+    frame_->reclaimer.make(rounded(size), frame_->name());
     return frame_->reclaimer.obtain(size, lifetime::transient);
   }
   [[nodiscard]] bytes rounded(bytes n) const { return frame_->table.storage().rounded(n); }

@@ -73,7 +73,7 @@ class operator_run {
   void run(const operation_span& op, std::span<tensor_id> ids, F&& body) {
     typename frame_type::gathering inputs(frame_, op, true);
     const auto all = frame_.listed_by(op);
-    frame_.reclaimer.make(all.sum, op.name, all.largest);
+    frame_.reclaimer.make(all.sum, op.name);
     launcher<Reclaimer>& kernels = frame_.kernels;
     typename launcher<Reclaimer>::allocation fresh(kernels, op.outputs, as_given{}, op.workspace);
     // The tick is the operator's number: random kernels draw from it, now and in replays.

@@ -38,29 +38,25 @@ class reclaimer {
   using policy_roles = roles<H, D, P>;
   using recorder = std::conditional_t<policy_roles::learn, step_recorder, no_recorder>;
   using table_type = residency_table<S, recorder>;
-  static constexpr bool asks_for_bounds = filter<H>::asks_for_bounds;
 
   reclaimer(table_type& table, H h, D d, P p, O o)
       : table_(&table),
         roles_(std::move(h), std::move(d), std::move(p)),
         events_(table, std::move(o)) {
-    table.now.may_evict = evicts<D>();
-    table.now.may_offload = offloads<D>();
+    let_decide(0);
     table.tensors.keeps = roles_.costs_to_keep(0);
   }
 
-  /// Makes `need` bytes free. `piece`: the largest block among them; in a step that is known, what
-  /// has to leave leaves as neighbours that make room for it in one piece. Otherwise, and for the
-  /// rest, the bytes are free in however many pieces. Throws budget_exceeded, and then nothing more
+  /// Makes `need` bytes free, in however many pieces. Throws budget_exceeded, and then nothing more
   /// can leave. Each call is a reservation of its own: what the Decider has kept is judged anew.
-  /// O(candidates) per tensor released, O(blocks) per window of neighbours.
-  void make(bytes need, const char* operation, bytes piece = {}) {
+  /// O(candidates) per tensor released.
+  void make(bytes need, const char* operation) {
     ++reservation_;
     operation_ = operation;
     table_->harvest();
     stay_within_own_peak(need);
     while (table_->free_bytes() < need)
-      if (!neighbours_.release(*this, need, piece) && !drop_cached()) release_something(need);
+      if (!drop_cached()) release_something(need);
   }
 
   /// A block of `n` bytes, which `make` has made room for. Where free bytes lie scattered, the
@@ -70,7 +66,8 @@ class reclaimer {
     for (;;) {
       neighbours_.clear_window(*this, n);
       if (auto b = table_->storage().allocate(n, l)) return std::move(*b);
-      if (!table_->wait_for_copy() && !table_->wait_for_landings() && !release_any())
+      if (!table_->wait_for_copy() && !table_->wait_for_landings() && !release_any() &&
+          !replace_policy())
         throw budget_exceeded(report(n, operation_, shortage::one_piece));
     }
   }
@@ -103,7 +100,7 @@ class reclaimer {
   /// Of several policies this one decides from now on. O(1), O(tensors) where it keeps the costs of
   /// other closures.
   void decide_by(std::uint32_t variant) {
-    table_->now.variant = variant;
+    let_decide(variant);
     if constexpr (policy_roles::switch_variants) {
       graph& g = table_->tensors;
       const closure wanted = roles_.costs_to_keep(variant);
@@ -117,19 +114,30 @@ class reclaimer {
   /// times in a step. It may recompute each operator as often as the one
   /// before it. O(tensors + records).
   bool replace_policy() {
-    if constexpr (replaces_variant<H>) {
+    if constexpr (policy_roles::replace_variants) {
       if (replaced_ == most_replaced) return false;
       table_->refresh_conditions();
-      const std::uint32_t before = table_->now.variant;
-      decide_by(roles_.instead(view()));
-      if (table_->now.variant == before) return false;
       ++replaced_;
+      if (!ask_for_another(true)) {
+        replaced_ = most_replaced;  // there is nobody
+        return false;
+      }
       table_->tensors.forget_replays();
-      table_->candidates().unpark(table_->tensors);
+      while (make_host_room()) {
+      }
       return true;
     } else {
       return false;
     }
+  }
+  /// An operator has ended: policies are told, and of several another one may decide from now on.
+  void end_of_operator() {
+    roles_.end_of_operator(view());
+    if constexpr (policy_roles::replace_variants) (void)ask_for_another(false);
+  }
+  /// Is there a policy that has not decided in this step, and is safer than the one that does?
+  [[nodiscard]] bool has_another() const noexcept {
+    return policy_roles::replace_variants && table_->now.variant != 0 && replaced_ == 0;
   }
   /// Has that happened in this step? Then it may also be short of room by what was done before.
   [[nodiscard]] bool policy_replaced() const noexcept { return replaced_ > 0; }
@@ -150,7 +158,7 @@ class reclaimer {
   }
   /// For the manager's figures, and for those who tell.
   [[nodiscard]] std::uint64_t evaluations() const noexcept {
-    return roles_.victims().evaluations() + neighbours_.evaluations();
+    return roles_.victims().evaluations();
   }
   [[nodiscard]] auto& events() noexcept { return events_; }
   [[nodiscard]] const H& heuristic() const noexcept { return roles_.heuristic(); }
@@ -256,6 +264,23 @@ class reclaimer {
   [[nodiscard]] const char* operation() const noexcept { return operation_; }
 
  private:
+  void let_decide(std::uint32_t variant) {
+    table_->now.variant = variant;
+    // Who takes over in the midst of a step may do whatever any of them may: what it finds is not
+    // of its making.
+    table_->now.may_evict = replaced_ > 0 ? evicts<D>() : policy_roles::may(action::evict, variant);
+    table_->now.may_offload =
+        replaced_ > 0 ? offloads<D>() : policy_roles::may(action::offload, variant);
+  }
+  // Does another policy decide from now on?
+  bool ask_for_another(bool thrashes) {
+    const std::uint32_t before = table_->now.variant, next = roles_.instead(view(), thrashes);
+    if (next == before) return false;
+    decide_by(next);
+    table_->candidates().unpark(table_->tensors);
+    return true;
+  }
+
   /// How badly room is needed: who else may be asked to leave.
   enum class tier : std::uint8_t {
     idle,   ///< what nothing waits for
@@ -308,7 +333,8 @@ class reclaimer {
       if (!release_instead_of_waiting()) wait();
       return;
     }
-    if (!release_any()) throw budget_exceeded(report(need, operation_, shortage::room));
+    if (!release_any() && !replace_policy())
+      throw budget_exceeded(report(need, operation_, shortage::room));
   }
   /// One more tensor on its way, or one copy less under way; false: nothing more can leave. Waiting
   /// comes before what would soon be fetched again, and that before host copies and sources, which
@@ -316,8 +342,17 @@ class reclaimer {
   bool release_any() {
     if (drop_cached() || release_one(tier::idle)) return true;
     if (table_->copying()) return wait(), true;
-    if (release_one(tier::fresh) || release_one(tier::wanted) || reclaim_host(*table_)) return true;
+    if (release_one(tier::fresh) || make_host_room() || release_one(tier::wanted) ||
+        reclaim_host(*table_))
+      return true;
     return give_up_source(true);
+  }
+  // What can only be offloaded should not be stuck for what could be computed again.
+  bool make_host_room() {
+    if (!give_up_on_host(*table_, view(), reservation_)) return false;
+    ++reservation_;  // who found no room may find it now
+    table_->refresh_conditions();
+    return true;
   }
   bool give_up_source(bool constants) {
     const bytes before = table_->existing();

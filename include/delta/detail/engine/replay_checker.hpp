@@ -156,11 +156,8 @@ class replay_checker {
       return false;
     }
     bool obtain(std::span<const bytes> sizes, bytes workspace, bool with_inputs, const char* name) {
-      bytes need, piece;
-      const auto count = [&](bytes n) {
-        need += owner->storage().rounded(n);
-        piece = std::max(piece, n);
-      };
+      bytes need;
+      const auto count = [&](bytes n) { need += owner->storage().rounded(n); };
       count(workspace);
       for (const bytes n : sizes) count(n);
       if (with_inputs)
@@ -170,7 +167,7 @@ class replay_checker {
         // change little else.
         if (need > owner->reclaimer_->reachable()) return false;
         if (need > saturating_sub(owner->storage().capacity(), owner->storage().used()))
-          owner->reclaimer_->make(need, name, piece);
+          owner->reclaimer_->make(need, name);
         const auto take = [&](bytes n) {
           return owner->reclaimer_->obtain(n, lifetime::transient);
         };

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/concepts.hpp"
 #include "delta/detail/engine/restore_means.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/error.hpp"
@@ -48,16 +49,17 @@ class restore_limits {
   }
 
  private:
+  using decider = typename Reclaimer::decider_type;  // of several policies what any of them may do
+
   [[nodiscard]] bytes rounded(bytes n) const { return means_->table.storage().rounded(n); }
   [[nodiscard]] bool offloads(const tensor& r) const {
     const auto& table = means_->table;
-    return table.now.may_offload && table.storage().host_capacity() >= r.footprint &&
+    return delta::offloads<decider>() && table.storage().host_capacity() >= r.footprint &&
            !covers(r.pinned, pin::offload);
   }
   // On the device, and there it stays.
   [[nodiscard]] bool stays(const tensor& r) const {
-    const bool goes =
-        means_->table.now.may_evict && r.recomputable() && !covers(r.pinned, pin::evict);
+    const bool goes = evicts<decider>() && r.recomputable() && !covers(r.pinned, pin::evict);
     // What the program has dropped can be given up, as a last resort.
     const bool needed = r.references > 0 && (r.pinned == pin::both || (!offloads(r) && !goes));
     return r.in_use && on_device(r.where) && (r.locks > 0 || needed);

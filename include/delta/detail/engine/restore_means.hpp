@@ -51,7 +51,7 @@ class restore_means {
   /// behind the copy. Throws budget_exceeded.
   void reload(tensor_id t, const char* operation) {
     const bytes size = table.tensors[t].size;
-    reclaimer.make(table.tensors[t].footprint, operation, size);
+    reclaimer.make(table.tensors[t].footprint, operation);
     reclaimer.bring_back(t, reclaimer.obtain(size, reclaimer.lifetime_of(t)), event_kind::reload);
   }
   /// After a replay: its outputs that nobody needs are cached. O(outputs).

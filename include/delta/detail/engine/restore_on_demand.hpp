@@ -29,8 +29,9 @@ class restore_on_demand {
     // The operator that asked is at the bottom: it has no record yet, so none stands for it.
     frames_.assign(1, operator_id::none);
     replays_ = 0;
-    // Ten times the replays of a restore that makes everything once.
-    cap_ = 10 * (g.live_records() + 1);
+    // Ten times the replays of a restore that makes everything once; less where somebody else may
+    // take over.
+    cap_ = (means_->reclaimer.has_another() ? 2u : 10u) * (g.live_records() + 1);
     want(operator_id::none);
     try {
       while (advance(operation)) {

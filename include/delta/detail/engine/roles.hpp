@@ -104,6 +104,13 @@ class roles {
   [[nodiscard]] restoration restore(const context& c, tensor_id t) {
     return restoration_of(decider_, c, t);
   }
+  /// What the decider may do, where that policy of several decides.
+  [[nodiscard]] static constexpr bool may(action a, std::uint32_t variant) noexcept {
+    if constexpr (requires { D::may(a, variant); })
+      return D::may(a, variant);
+    else
+      return a == action::evict ? evicts<D>() : offloads<D>();
+  }
   /// May everything go to the host that can, by the decider's word?
   [[nodiscard]] bool lets_all_go() const { return offloads<D>() && !keeps(decider_); }
   [[nodiscard]] bool rather_wait(const context& c, tensor_id t, double wait) {
@@ -147,10 +154,12 @@ class roles {
     else
       return c.variant();
   }
-  /// Who decides the rest of the step, as recomputation thrashes. Default: who did.
-  [[nodiscard]] std::uint32_t instead(const context& c) {
-    if constexpr (replaces_variant<H>)
-      return filter_.heuristic().instead(c);
+  /// Who decides the rest of the step; where recomputation thrashes, in place of the one that does.
+  /// Default: who does.
+  static constexpr bool replace_variants = replaces_variant<H>;
+  [[nodiscard]] std::uint32_t instead(const context& c, bool thrashes) {
+    if constexpr (replace_variants)
+      return filter_.heuristic().instead(c, thrashes);
     else
       return c.variant();
   }

@@ -19,8 +19,10 @@ class kept_steps {
 
   struct entry {
     step_record step;
-    std::uint64_t used = 0;   ///< the agreement, counted over all records, that was its last
-    std::uint64_t after = 0;  ///< the structure of the step that came after it; 0: not known
+    std::uint64_t used = 0;        ///< the agreement, counted over all records, that was its last
+    std::uint32_t in_a_row = 0;    ///< so many came in a row, the last time; 0: not known
+    std::uint64_t then = 0;        ///< what came after these: its structure,
+    std::uint64_t then_exact = 0;  ///< and its sizes
   };
 
   [[nodiscard]] std::uint32_t size() const noexcept {
@@ -31,14 +33,19 @@ class kept_steps {
   [[nodiscard]] std::uint64_t key_of(std::uint32_t i) const noexcept {
     return entries_[i].step.structure();
   }
-  /// The record of that structure that was used last; `rather`, a record, where that has it, too,
-  /// or none has. O(records).
-  [[nodiscard]] std::uint32_t like(std::uint64_t key, std::uint32_t rather) const noexcept {
-    if (key_of(rather) == key) return rather;
-    std::uint32_t best = none;
-    for (std::uint32_t i = 0; i < size(); ++i)
-      if (key_of(i) == key && (best == none || entries_[i].used > entries_[best].used)) best = i;
-    return best == none ? rather : best;
+  /// What comes after the step that was kept last; and after one like the record `i`, if that is
+  /// next. As many in a row as the last time, then what came then; the same again where that is not
+  /// known, or there have been more. O(records).
+  [[nodiscard]] std::uint32_t next() const noexcept { return after(last_, run_); }
+  [[nodiscard]] std::uint32_t behind(std::uint32_t i) const noexcept {
+    return after(i, i == last_ ? run_ + 1 : 1);
+  }
+  /// One step like the record `i` comes next, and then one like the record `next`.
+  void expect(std::uint32_t i, std::uint32_t next) noexcept {
+    entry& e = entries_[i];
+    e.in_a_row = 1, e.then = key_of(next),
+    e.then_exact = entries_[next].step.operations.back().exact;
+    last_ = none, run_ = 0;
   }
   /// A step has agreed with that record.
   void agreed(std::uint32_t i) noexcept { entries_[i].used = ++agreements_; }
@@ -56,14 +63,25 @@ class kept_steps {
       place = size();
       entries_.emplace_back();
     }
-    if (place == none)
-      place = static_cast<std::uint32_t>(std::ranges::min_element(entries_, {}, &entry::used) -
-                                         entries_.begin());
+    if (place == none) {
+      const auto oldest = std::ranges::min_element(entries_, {}, &entry::used);
+      oldest->in_a_row = 0;
+      place = static_cast<std::uint32_t>(oldest - entries_.begin());
+    }
     step_record& kept = entries_[place].step;
     const bool grown = kept.operations.empty();
     std::swap(kept, step);
     if (grown) kept.fit(), step.reserve_like(kept);
     agreed(place);
+    if (place == last_) {
+      ++run_;
+    } else {
+      if (last_ != none) {
+        entry& e = entries_[last_];
+        e.in_a_row = run_, e.then = key_of(place), e.then_exact = exact;
+      }
+      last_ = place, run_ = 1;
+    }
     return place;
   }
   /// Bytes that the records take. O(records).
@@ -74,7 +92,21 @@ class kept_steps {
   }
 
  private:
+  [[nodiscard]] std::uint32_t after(std::uint32_t i, std::uint32_t run) const noexcept {
+    const entry& e = entries_[i];
+    if (run != e.in_a_row) return i;
+    // With those sizes, else the one of that structure that was used last.
+    std::uint32_t best = none;
+    for (std::uint32_t k = 0; k < size(); ++k) {
+      if (key_of(k) != e.then) continue;
+      if (entries_[k].step.operations.back().exact == e.then_exact) return k;
+      if (best == none || entries_[k].used > entries_[best].used) best = k;
+    }
+    return best == none ? i : best;
+  }
+
   std::vector<entry> entries_;
+  std::uint32_t last_ = none, run_ = 0;  // the step kept last, and so many like it in a row
   std::uint64_t agreements_ = 0;
 };
 

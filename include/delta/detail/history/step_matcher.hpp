@@ -86,7 +86,7 @@ class step_matcher {
   void follow(std::uint32_t record, std::uint32_t done) {
     followed_ = record;
     ++forecasts_;
-    after_ = follows() ? kept.like(kept[record].after, record) : none;
+    after_ = follows() ? kept.behind(record) : none;
     done_ = done;
     shifted_ = inexact_ = false;
     extra_ = 0;

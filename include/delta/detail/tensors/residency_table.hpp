@@ -182,6 +182,13 @@ class residency_table {
     if (r.references > 0) ++counts.evictions;
     become(t, r.references > 0 ? residency::evicted : residency::dead);
   }
+  /// The same of a tensor on the host alone: its copy there is given up. O(tensors on the host).
+  void evict_from_host(tensor_id t) {
+    std::erase(offloaded_, t);
+    storage_->free(std::move(tensors[t].host));
+    ++counts.evictions;
+    become(t, residency::evicted);
+  }
   /// The same of what its only user has locked, who lets go of it so: it is no candidate before,
   /// and its record stays.
   void evict_locked(tensor_id t) {
