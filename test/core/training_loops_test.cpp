@@ -171,7 +171,6 @@ timing play_two(S selector, const training_loop& loop, const simulated_options& 
 }
 /// Chooses the liar for every step, and goes back within it as `rehearsing` does.
 struct believes_it {
-  static constexpr auto names = online_or_liar::names;
   rehearsing<online_or_liar>* judge;
   std::uint32_t choose(const context& c) const {
     (void)judge->choose(c);
