@@ -361,7 +361,7 @@ class Scripts(unittest.TestCase):
         head = next(line for line in budgets.splitlines() if line.startswith("| GPU"))
         wanted = {f"{policy} {part}" for policy in re.findall(r"^\| H100 \| `(\w+)`", budgets, re.M)
                   for part in re.findall(r"\d+ %", head)}
-        self.assertEqual(len(wanted), 12)
+        self.assertEqual(len(wanted), 9)
         self.call("saving")
         self.assertEqual({name for name in self.rows("saving") if "," not in name and "%" in name},
                          wanted)

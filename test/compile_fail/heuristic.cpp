@@ -85,8 +85,7 @@ struct keeps_by_changing : selects_alone {
 static_assert(explain_heuristic<keeps_by_changing>());
 
 // says in 2 places: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&,
-// bool)'
-//   beside 'select' and 'keeps'
+//   bool)' beside 'select' and 'keeps'
 struct gives_way_alone : right {
   std::uint32_t instead(const context&, bool) { return 0; }
 };

@@ -41,8 +41,7 @@ void all_places(simulated& s) {
 // says in 6 places: 'select' or 'keeps' is there, but not both as 'std::uint32_t select(const
 //   delta::context&)' and 'delta::closure keeps(std::uint32_t variant) const'
 // says in 6 places: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&,
-// bool)'
-//   beside 'select' and 'keeps'
+//   bool)' beside 'select' and 'keeps'
 template <int Place>
 struct wrong_heuristic {
   double score(const context&, operator_id) const;
