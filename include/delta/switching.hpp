@@ -50,7 +50,8 @@ consteval bool explain_selector() {
                 "decides in the step that begins, counted from 0)");
   static_assert(right_replacement_or_none<S>,
                 "'instead' is there, but not as 'std::uint32_t instead(const delta::context&, "
-                "bool)' (which policy decides the rest of the step; true: recomputation thrashes)");
+                "bool)' (which policy decides the rest of the step, and true where recomputation "
+                "thrashes)");
   return true;
 }
 

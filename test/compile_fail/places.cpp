@@ -170,7 +170,7 @@ struct member_for_a_role {
 // says: a Selector needs 'std::uint32_t choose(const delta::context&)' (which policy decides in the
 //   step that begins, counted from 0)
 // says: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&, bool)' (which
-//   policy decides the rest of the step; true: recomputation thrashes)
+//   policy decides the rest of the step, and true where recomputation thrashes)
 struct wrong_selector {
   int choose(const context&);
   int instead(const context&);
