@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the adaptive policy and writes docs/results/adaptive.{md,json,svg,png}.
+"""Measures the adaptive policy and writes docs/results/adaptive.{md,json,svg}.
 
     python3 bench/adaptive.py build/release [--data DIR] [--rows FILE] [--out docs/results/adaptive]
 
@@ -286,8 +286,6 @@ def figure(grid, out, lines):
     fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=9)
     plot_replay.save(fig, out.with_suffix(".svg"))
     append_to(out.with_suffix(".svg"), lines)
-    fig.savefig(out.with_suffix(".png"), dpi=110,
-                metadata={"Software": None, "Description": " ".join(lines)})
 
 
 def page(grid, command, lines):

@@ -508,7 +508,7 @@ std::span<const page> pages() noexcept {
   using kind = page_file::kind;
   static constexpr std::array replay_files{page_file{"replay.svg"},
                                            page_file{"simrd.md", kind::page}};
-  static constexpr std::array adaptive_files{page_file{"adaptive.svg"}, page_file{"adaptive.png"},
+  static constexpr std::array adaptive_files{page_file{"adaptive.svg"},
                                              page_file{"adaptive.json", kind::rows}};
   static constexpr std::string_view replays = "python3 bench/replay_results.py";
   static constexpr std::array all{
