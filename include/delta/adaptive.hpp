@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "delta/context.hpp"
 #include "delta/decider.hpp"

@@ -22,9 +22,8 @@ namespace delta {
 /// What of a swap nothing hides, by the forecast; in ns. A base of the three roles, which must
 /// agree on it.
 struct exposure {
-  double planned_rate = 1.0;  ///< part of the copy rate that is reckoned with
-  double hidden = 0.9;        ///< part of the time until the next use that hides copies in
-  bool swaps = true;          ///< false: as if nothing could be offloaded
+  double hidden = 0.9;  ///< part of the time until the next use that hides copies in
+  bool swaps = true;    ///< false: as if nothing could be offloaded
 
   /// The wait that a reload of `t` will cause. What is due before it must come in first, and
   /// nothing comes in while memory is at its fullest; so it may begin at the step's peak, or now if
@@ -35,8 +34,7 @@ struct exposure {
     if (f.what != forecast::kind::known) return c.backlog(direction::in) + copy;
     const history& past = c.past();
     const double window = std::max(0.0, f.in - past.time_until_peak());
-    const double queue =
-        1e9 * (past.due_before(f.position) + c.bytes(t)) / (planned_rate * c.rate(direction::in));
+    const double queue = 1e9 * (past.due_before(f.position) + c.bytes(t)) / c.rate(direction::in);
     const double exposed = std::clamp(queue - hidden * window, 0.0, copy);
     const double b = c.burden(direction::in);
     return b > 0 ? exposed + b * (copy - exposed) : exposed;

@@ -96,7 +96,8 @@ class step_kind {
     for (std::uint32_t v = 0; v < most; ++v)
       if ((thrashed >> v & 1) != 0) measured_[v] = {}, rehearsed_[v] = never;
   }
-  /// It took that, and its operators that, and the policy decided it all.
+  /// A step of the kind took that, and its operators that, and the policy decided all of it.
+  /// `settled`: it had decided the step before, too.
   void measure(std::uint32_t v, double took, double operators_took, bool settled) noexcept {
     if (!settled) return unsettled_[v].add({took, operators_took, seen_, sizes_});
     if ((trying_ >> v & 1) != 0) measured_[v] = {}, trying_ &= ~(1u << v);
@@ -104,8 +105,9 @@ class step_kind {
     operators_.add({.took = operators_took});
     if (time_ > 0) correction_ = operators_took / time_;
   }
+  /// A rehearsal under that policy took that.
   void rehearse(std::uint32_t v, double took) noexcept { rehearsed_[v] = took; }
-  /// The policies were rehearsed for that step; or are to be.
+  /// The policies are rehearsed for that step, and the one behind it; null: none is known.
   void rehearse_for(const step_record& s, const step_record* behind) noexcept {
     time_ = s.time, peak_ = s.peak, stale_ = false, correction_ = 1;
     behind_ = behind != nullptr ? behind->structure() : 0;
@@ -114,8 +116,9 @@ class step_kind {
   /// The structure of the step behind it, then; 0: none was known. How often they were rehearsed.
   [[nodiscard]] std::uint64_t behind() const noexcept { return behind_; }
   [[nodiscard]] std::uint32_t rehearsals() const noexcept { return rehearsals_; }
-  /// It took too long.
+  /// A step took too long under that policy: it does not decide in this kind again.
   void give_up(std::uint32_t v) noexcept { thrashed_ |= 1u << v; }
+  /// The policies are to be rehearsed again.
   void make_stale() noexcept { stale_ = true; }
   /// The machine has changed: nothing is measured, and no policy is known to thrash but those of
   /// the last step, or was tried again.

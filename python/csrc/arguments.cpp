@@ -1,4 +1,4 @@
-// delta_torch: what tensors are made of.
+// delta_torch: the dense parts of nested and of sparse tensors.
 #include "arguments.hpp"
 
 #include <ATen/NestedTensorImpl.h>

@@ -36,7 +36,7 @@ struct operator_info {
 /// Is it only metadata, or made of operators that come back to the dispatcher one by one? Then it
 /// need not be seen.
 [[nodiscard]] bool passes_through(const c10::OperatorHandle&);
-/// Is it the latter?
+/// True if it is made of operators that come back to the dispatcher one by one.
 [[nodiscard]] bool is_made_of_others(const c10::OperatorHandle&);
 
 /// An operator that is made of others, and reads the memory of its tensors by itself.

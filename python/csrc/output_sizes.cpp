@@ -1,4 +1,4 @@
-// delta_torch: sizes of outputs.
+// delta_torch: calls PyTorch's shape functions for the sizes of an operator's outputs.
 #include "output_sizes.hpp"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>

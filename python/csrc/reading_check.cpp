@@ -1,4 +1,4 @@
-// delta_torch: reads past the dispatcher, found.
+// delta_torch: finds operators made of others that read their tensors past the dispatcher.
 #include "reading_check.hpp"
 
 #include <torch/library.h>

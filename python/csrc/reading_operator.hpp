@@ -7,9 +7,10 @@
 
 namespace delta_torch {
 
-/// Sees them at a key of their own, `reading_key`; does nothing where another extension has it.
+/// Registers kernels for them at a key of their own, `reading_key`; does nothing where another
+/// extension has that key.
 void register_reading(std::vector<c10::RegistrationHandleRAII>& registered);
-/// Does it?
+/// True if they are registered.
 [[nodiscard]] bool sees_reading() noexcept;
 
 }  // namespace delta_torch

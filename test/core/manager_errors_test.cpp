@@ -225,21 +225,31 @@ TEST_CASE("errors: sizes are in MiB and in bytes, holders' in MiB") {
         "budget has to be at least 11.3 MiB (11841536 bytes)");
 }
 
+namespace {
+
+/// x -> a -> b and x -> c -> d, of 30 bytes but for x, of 10; a and c are dropped, b and d evicted.
+template <class Manager>
+std::array<tensor_id, 2> two_chains(Manager& m) {
+  const auto nothing = [](call&) {};
+  const tensor_id x = m.variable(10_B);
+  std::array<tensor_id, 2> made{};
+  for (tensor_id& last : made) {
+    const tensor_id first = m.run({.inputs = {x}, .outputs = {30_B}}, nothing);
+    last = m.run({.inputs = {first}, .outputs = {30_B}}, nothing);
+    m.drop(first);
+  }
+  m.make_room(80_B);
+  return made;
+}
+
+}  // namespace
+
 TEST_CASE("errors: what a restore needs is told, and the budget for it works") {
-  // x -> a -> b and x -> c -> d, of 30 bytes but for x: each takes 70 to be made, and b stays for
-  // matmul while d is.
+  // Each takes 70 to be made, and b stays for matmul while d is.
   const auto play = [](bytes budget) {
     simulated storage{{.capacity = budget}};
     manager m{recompute_only(), storage};
-    const auto nothing = [](call&) {};
-    const tensor_id x = m.variable(10_B);
-    std::array<tensor_id, 2> made{};
-    for (tensor_id& last : made) {
-      const tensor_id first = m.run({.inputs = {x}, .outputs = {30_B}}, nothing);
-      last = m.run({.inputs = {first}, .outputs = {30_B}}, nothing);
-      m.drop(first);
-    }
-    m.make_room(80_B);
+    const std::array<tensor_id, 2> made = two_chains(m);
     auto op = m.begin({.inputs = {made[0], made[1]}, .name = "matmul"});
     (void)op;
   };
@@ -416,19 +426,11 @@ TEST_CASE("errors: a constant that was dropped is in nobody's way, and is given 
 }
 
 TEST_CASE("errors: inputs that can't come together say so before anything runs again") {
-  // x -> a -> b and x -> c -> d, as above: whichever of b and d is made last takes 90 beside x.
+  // Whichever of b and d is made last takes 90 beside x.
   for (const bytes budget : {90_B, 100_B}) {
     simulated storage{{.capacity = budget}};
     manager m{online(), storage};
-    const auto nothing = [](call&) {};
-    const tensor_id x = m.variable(10_B);
-    std::array<tensor_id, 2> made{};
-    for (tensor_id& last : made) {
-      const tensor_id first = m.run({.inputs = {x}, .outputs = {30_B}}, nothing);
-      last = m.run({.inputs = {first}, .outputs = {30_B}}, nothing);
-      m.drop(first);
-    }
-    m.make_room(80_B);
+    const std::array<tensor_id, 2> made = two_chains(m);
     REQUIRE(m.where(made[0]) == residency::evicted);
     REQUIRE(m.where(made[1]) == residency::evicted);
     const std::uint64_t before = m.counts().recomputes;

@@ -118,7 +118,7 @@ class reclaimer {
       if (replaced_ == most_replaced) return false;
       table_->refresh_conditions();
       ++replaced_;
-      if (!ask_for_another(true)) {
+      if (!ask_for_another(view(), true)) {
         replaced_ = most_replaced;  // there is nobody
         return false;
       }
@@ -132,8 +132,9 @@ class reclaimer {
   }
   /// An operator has ended: policies are told, and of several another one may decide from now on.
   void end_of_operator() {
-    roles_.end_of_operator(view());
-    if constexpr (policy_roles::replace_variants) (void)ask_for_another(false);
+    const context c = view();
+    roles_.end_of_operator(c);
+    if constexpr (policy_roles::replace_variants) (void)ask_for_another(c, false);
   }
   /// Is there a policy that has not decided in this step, and is safer than the one that does?
   [[nodiscard]] bool has_another() const noexcept {
@@ -273,9 +274,9 @@ class reclaimer {
         replaced_ > 0 ? offloads<D>() : policy_roles::may(action::offload, variant);
   }
   // Does another policy decide from now on?
-  bool ask_for_another(bool thrashes) {
-    const std::uint32_t before = table_->now.variant, next = roles_.instead(view(), thrashes);
-    if (next == before) return false;
+  bool ask_for_another(const context& c, bool thrashes) {
+    const std::uint32_t next = roles_.instead(c, thrashes);
+    if (next == table_->now.variant) return false;
     decide_by(next);
     table_->candidates().unpark(table_->tensors);
     return true;

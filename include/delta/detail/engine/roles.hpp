@@ -93,6 +93,8 @@ class roles {
   static constexpr bool learn = learns<H>() || learns<D>() || learns<P>();
   /// Can a selector change the policy between steps?
   static constexpr bool switch_variants = selects_variant<H>;
+  /// And within a step?
+  static constexpr bool replace_variants = replaces_variant<H>;
   static constexpr bool may_release_early = releases_early_at_all<P>();
   static constexpr bool may_copy_ahead = copies_out_ahead<P>;
 
@@ -156,7 +158,6 @@ class roles {
   }
   /// Who decides the rest of the step; where recomputation thrashes, in place of the one that does.
   /// Default: who does.
-  static constexpr bool replace_variants = replaces_variant<H>;
   [[nodiscard]] std::uint32_t instead(const context& c, bool thrashes) {
     if constexpr (replace_variants)
       return filter_.heuristic().instead(c, thrashes);

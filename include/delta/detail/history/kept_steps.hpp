@@ -42,9 +42,7 @@ class kept_steps {
   }
   /// One step like the record `i` comes next, and then one like the record `next`.
   void expect(std::uint32_t i, std::uint32_t next) noexcept {
-    entry& e = entries_[i];
-    e.in_a_row = 1, e.then = key_of(next),
-    e.then_exact = entries_[next].step.operations.back().exact;
+    came(i, 1, next);
     last_ = none, run_ = 0;
   }
   /// A step has agreed with that record.
@@ -76,10 +74,7 @@ class kept_steps {
     if (place == last_) {
       ++run_;
     } else {
-      if (last_ != none) {
-        entry& e = entries_[last_];
-        e.in_a_row = run_, e.then = key_of(place), e.then_exact = exact;
-      }
+      if (last_ != none) came(last_, run_, place);
       last_ = place, run_ = 1;
     }
     return place;
@@ -92,6 +87,12 @@ class kept_steps {
   }
 
  private:
+  // So many steps like the record `i` came in a row, then one like the record `next`.
+  void came(std::uint32_t i, std::uint32_t run, std::uint32_t next) noexcept {
+    entry& e = entries_[i];
+    e.in_a_row = run, e.then = key_of(next);
+    e.then_exact = entries_[next].step.operations.back().exact;
+  }
   [[nodiscard]] std::uint32_t after(std::uint32_t i, std::uint32_t run) const noexcept {
     const entry& e = entries_[i];
     if (run != e.in_a_row) return i;
