@@ -4,11 +4,10 @@
 // finders.hpp:
 //
 //   record_scan   Algorithm 2 as written, in the order of the records
-//   vector_scan   kept answers, compared by vector instructions
-//   index         what a manager uses
+//   rows          what a manager uses: kept answers, compared by vector instructions
 //
-//   touch         of `index` alone: one tensor is used
-//   select        of `index` alone: the choice without the rest of the operator, by the wall clock,
+//   touch         of `rows` alone: one tensor is used
+//   select        of `rows` alone: the choice without the rest of the operator, by the wall clock,
 //                 whose reading is in it
 //
 // <finder>/trace_<name>/<n>: the same for what a real program asks, one iteration a whole replay of
@@ -54,8 +53,7 @@ template <class Finder>
 effort effort_of(std::int64_t n) {
   const bool many = n > 100'000;
   if constexpr (Finder::name == "record_scan") return many ? effort{2, 10} : effort{20, 100};
-  if constexpr (Finder::name == "vector_scan") return many ? effort{20, 100} : effort{200, 1'000};
-  return many ? effort{5'000, 5'000} : effort{20'000, 20'000};
+  return many ? effort{20, 100} : effort{200, 1'000};
 }
 std::size_t operators_compared(std::int64_t n) {
   return n > 100'000 ? 100 : 500;
@@ -95,8 +93,7 @@ void compare_finders(std::int64_t n) {
   if (!compared.insert(n).second) return;
   const auto expected = victims<Mix, record_scan>(n);
   const std::string of = "/" + std::string(Mix::name) + "/" + std::to_string(n);
-  compare("vector_scan" + of, expected, victims<Mix, vector_scan>(n));
-  compare("index" + of, expected, victims<Mix, index_search>(n));
+  compare("rows" + of, expected, victims<Mix, row_search>(n));
 }
 
 /// A program that is in its stride, and how long its single choices were.
@@ -170,7 +167,7 @@ void choice(benchmark::State& state) {
   state.counters["worst_scans"] = worst_ns / scan_ns;
 }
 void touch(benchmark::State& state) {
-  auto& program = set_up<base_64_sizes, index_search>(state.range(0)).program;
+  auto& program = set_up<base_64_sizes, row_search>(state.range(0)).program;
   for (auto _ : state) {
     program.pass();
     program.touch_any();
@@ -178,7 +175,7 @@ void touch(benchmark::State& state) {
 }
 void select(benchmark::State& state) {
   using clock = std::chrono::steady_clock;
-  auto& program = set_up<base_64_sizes, index_search>(state.range(0)).program;
+  auto& program = set_up<base_64_sizes, row_search>(state.range(0)).program;
   for (auto _ : state) {
     program.begin();
     const auto began = clock::now();
@@ -201,8 +198,7 @@ void add_finder(const char* finder) {
 template <class Mix>
 void add_mix() {
   add_finder<Mix, record_scan>("record_scan");
-  add_finder<Mix, vector_scan>("vector_scan");
-  add_finder<Mix, index_search>("index");
+  add_finder<Mix, row_search>("rows");
 }
 
 // --- real programs -------------------------------------------------------------------------------
@@ -270,8 +266,7 @@ void add_traces() {
     const bytes budget{unmanaged_peak(t).count / 100 * trace_budget};
     const auto log = std::make_shared<const named_log>(named_log{name, log_of(t, budget)});
     add_log<record_scan>(log);
-    add_log<vector_scan>(log);
-    add_log<index_search>(log);
+    add_log<row_search>(log);
   }
 }
 

@@ -1,4 +1,4 @@
-// Three ways to find a victim, behind one face, so that a program can drive any of them: what a
+// Two ways to find a victim, behind one face, so that a program can drive any of them: what a
 // manager tells whoever looks for victims, and no manager.
 #pragma once
 
@@ -7,14 +7,11 @@
 #include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
 #include "delta/detail/tensors/candidates.hpp"
 #include "delta/detail/tensors/graph.hpp"
-#include "delta/detail/tensors/id_set.hpp"
-#include "delta/detail/victims/rows.hpp"
 #include "delta/detail/victims/victim_search.hpp"
 #include "delta/units.hpp"
 
@@ -94,55 +91,11 @@ struct record_scan : filter_search<as_written<H>> {
       : filter_search<as_written<H>>(t, as_written<H>{std::move(h)}) {}
 };
 
-/// The filter's second search alone: answers are kept by row and asked again when they change, and
-/// all rows are compared by vector instructions.
+/// What a manager uses: the filter, which keeps answers by row and compares them by vector
+/// instructions.
 template <Heuristic H>
-class vector_scan {
- public:
-  static constexpr std::string_view name = "vector_scan";
-  vector_scan(tensor_table& t, H h) : table_(&t), heuristic_(std::move(h)) {}
-
-  void cover(std::size_t rows) {
-    listed_.cover(rows);
-    values_.resize(listed_.words() * detail::id_set::word_bits);
-    per_word_.resize(listed_.words());
-  }
-  void enlist(tensor_id t) {
-    if (!table_->tensors[t].weighed) ask(t);
-    listed_.insert(t);
-  }
-  void delist(tensor_id t) { listed_.erase(t); }
-  void reweigh(tensor_id t) { ask(t); }
-  tensor_id select() {
-    const detail::victim_rows rows{values_.data(), table_->tensors.last_uses(), &listed_,
-                                   static_cast<double>(table_->now.clock.count())};
-    return detail::scan_rows<form>(rows, per_word_.data());
-  }
-  [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
-
- private:
-  static constexpr detail::row_form form =
-      weighs_tensor<H> ? detail::row_form::weights : detail::row_form::scores;
-  void ask(tensor_id t) {
-    ++evaluations_;
-    if constexpr (weighs_tensor<H>)
-      values_[index(t)] = heuristic_.weight(table_->view, t);
-    else
-      values_[index(t)] = -heuristic_.score(table_->view, t);
-    table_->tensors[t].weighed = true;
-  }
-
-  tensor_table* table_;
-  H heuristic_;
-  detail::id_set listed_;
-  std::vector<double> values_, per_word_;
-  std::uint64_t evaluations_ = 0;
-};
-
-/// What a manager uses: the filter, which takes to its index by itself where there is enough to do.
-template <Heuristic H>
-struct index_search : filter_search<H> {
-  static constexpr std::string_view name = "index";
+struct row_search : filter_search<H> {
+  static constexpr std::string_view name = "rows";
   using filter_search<H>::filter_search;
 };
 

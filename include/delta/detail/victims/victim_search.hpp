@@ -16,7 +16,6 @@
 #include "delta/context.hpp"
 #include "delta/detail/tensors/candidates.hpp"
 #include "delta/detail/tensors/graph.hpp"
-#include "delta/detail/victims/index.hpp"
 #include "delta/detail/victims/rows.hpp"
 #include "delta/detail/victims/scores.hpp"
 
@@ -29,14 +28,12 @@ enum class permission : std::uint8_t {
   not_as_is  ///< not before something happens to it (it is locked, pinned or dropped)
 };
 
-/// Finds the victim, by one of three searches which all find the same one:
+/// Finds the victim, by one of two searches which both find the same one:
 ///
 ///   scan    each candidate is asked (Algorithm 2, lines 2 to 6): where answers can't be kept, as
 ///           the heuristic does not say what it depends on, or its score reads the staleness
 ///   rows    answers are kept by row, asked again when what they depend on changes, and compared
 ///           by vector instructions
-///   index   a threshold and a tree besides (victims/index.hpp), where candidates times
-///           searches per operator are over 1,000: below that it is not worth its upkeep
 ///
 /// docs/results/decisions.md has the figures.
 template <Heuristic H>
@@ -107,10 +104,7 @@ class filter {
         }
         look_again(g, now, list, t);
       }
-      for (const tensor_id h : hidden_) {
-        list.show(h);
-        if (index_.built()) index_.move(rows(g, now, list), h);
-      }
+      for (const tensor_id h : hidden_) list.show(h);
       hidden_.clear();
       return t;
     }
@@ -180,38 +174,26 @@ class filter {
     constexpr bool sees_ways_out = touches(
         depends_on<H>(), quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
     values_.resize(list.all().words() * detail::id_set::word_bits);
-    index_.cover(g.tensor_slots());
     const bool host = !c.offloaded().empty();
     const prices p = prices_of(now, host);
     const bool all = p != asked_under_;
     asked_under_ = p;
-    ++searches_;
     detail::id_set& changed = g.changed();
     const auto ask_again = [&](tensor_id t) {
       values_[index(t)] = ask(c, t);
       g[t].weighed = true;
     };
     if (all) {
-      index_.forget();
-      asked_all_ = true;
       for (const tensor_id t : list.all()) ask_again(t);
     } else {
       for_each_listed(changed, list, ask_again);
       // A way out that depends on its own past (a clean copy, a pin) may be another when it is
       // back.
       if (sees_ways_out || host) for_each_listed(list.moved(), list, ask_again);
-      const detail::victim_rows r = rows(g, now, list);
-      const auto file_anew = [&](tensor_id t) {
-        if (index_.built()) index_.move(r, t);
-      };
-      if (index_.built()) for_each_listed(changed, list, file_anew);
-      if (index_.built()) for_each_listed(list.moved(), list, file_anew);
     }
     list.moved().clear();
-    // Whoever asks all when a price changes need not hear of moves until then.
-    list.note_moves(index_.built() || sees_ways_out || host);
+    list.note_moves(sees_ways_out || host);
     changed.clear();
-    weigh_the_load(now.now, list.all().size());
   }
   // Of answers that drift those that were not asked since the tensor came or was used, or since its
   // closure changed; of the others some, by turns. All where they are few, and where the forecasts,
@@ -271,7 +253,6 @@ class filter {
     // More urgent than when it was asked, it still comes first.
     if (!question_.bounded && value >= before) return true;
     look_again(g, now, list, t);
-    if (index_.built()) index_.move(rows(g, now, list), t);
     return false;
   }
   // What was found of the row's word is not true any more.
@@ -292,36 +273,10 @@ class filter {
     });
   }
 
-  // --- which search -----------------------------------------------------------------------------
+  // --- the search -------------------------------------------------------------------------------
 
-  // Every so many searches: is an index worth its upkeep?
-  void weigh_the_load(tick now, std::size_t candidates) {
-    constexpr std::uint64_t window = 32;
-    if (searches_ % window != 0) return;
-    const double operators = static_cast<double>(now - std::exchange(window_began_, now)) + 1.0;
-    const double load = static_cast<double>(candidates) * static_cast<double>(window) / operators;
-    // Where everything is asked anew there is nothing to keep an index of.
-    indexing_ = !std::exchange(asked_all_, false) && load > (indexing_ ? 500.0 : 1000.0);
-    if (!indexing_) index_.forget();
-  }
-  tensor_id search(const graph& g, const conditions& now, detail::candidate_list& list) {
+  tensor_id search(const graph& g, const conditions& now, const detail::candidate_list& list) {
     const detail::victim_rows r = rows(g, now, list);
-    if (indexing_ && searches_ >= resume_) {
-      if (index_.built())
-        if (const tensor_id t = index_.find(r); t != tensor_id::none) return t;
-      if (list.all().empty()) return tensor_id::none;
-      // Nothing is over the threshold, or there is no tree. Where it would have to be made again
-      // and again it is let be for a while, each time for longer.
-      const std::uint64_t lasted = searches_ - std::exchange(built_at_, searches_);
-      if (lasted >= 8 && index_.build(r)) {
-        list.note_moves(true);
-        if (lasted >= 64) pause_ = 0;
-        if (const tensor_id t = index_.find(r); t != tensor_id::none) return t;
-      }
-      index_.forget();
-      pause_ = std::min<std::uint64_t>(2 * pause_ + 16, 4096);
-      resume_ = searches_ + pause_;
-    }
     if (!std::exchange(scanned_, true)) {
       per_word_.resize(list.all().words());
       detail::scan_words<form>(r, per_word_.data());
@@ -349,10 +304,6 @@ class filter {
   std::vector<double> per_word_;  // scratch of a scan
   std::vector<tensor_id> hidden_;
   prices asked_under_;
-  detail::victim_index<form> index_;
-  bool indexing_ = false, asked_all_ = false;
-  std::uint64_t searches_ = 0, built_at_ = 0, resume_ = 0, pause_ = 0;
-  tick window_began_ = 0;
   question question_;
   bool scanned_ = false;  // per_word_ holds, in this search
   // Of answers that drift: the use after which each was asked, and what all were asked under.
