@@ -1,17 +1,13 @@
 // Plans: in order, complete, each operator once, and a peak that is never less than what running
-// them takes; the exact search against brute force.
+// them takes.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <random>
 #include <set>
-#include <span>
 #include <vector>
 
-#include "delta/detail/engine/exact_search.hpp"
 #include "delta/detail/engine/restore_plan.hpp"
 
 using namespace delta;
@@ -147,118 +143,4 @@ TEST_CASE("a plan ten thousand operators deep needs no stack") {
       g, targets, bytes{}, [](tensor_id) { return true; }, as_is);
   CHECK(p.steps.size() == 10'000);
   CHECK(p.peak == bytes{2});
-}
-
-namespace {
-
-/// The cheapest way by relaxing every edge until nothing changes.
-std::optional<std::int64_t> brute_force(const sample& s, std::span<const tensor_id> ours,
-                                        std::uint64_t available) {
-  using here = std::set<tensor_id>;
-  here start;
-  for (const tensor_id t : ours)
-    if (on_device(s.g[t].where)) start.insert(t);
-  std::map<here, std::int64_t> cost{{start, 0}};
-  const auto bytes_of = [&](const here& h) {
-    std::uint64_t sum = 0;
-    for (const tensor_id t : h) sum += s.g[t].footprint.count;
-    return sum;
-  };
-  for (bool changed = true; changed;) {
-    changed = false;
-    const auto known = cost;
-    const auto relax = [&](const here& h, std::int64_t c) {
-      const auto [at, fresh] = cost.try_emplace(h, c);
-      if (!fresh && at->second <= c) return;
-      at->second = c;
-      changed = true;
-    };
-    for (const auto& [h, c] : known) {
-      for (const tensor_id t : h) {
-        here less = h;
-        less.erase(t);
-        relax(less, c);
-      }
-      for (const tensor_id t : ours) {
-        const operator_id o = s.g[t].producer;
-        std::uint64_t need = s.g[o].workspace.count;
-        bool ready = true, useful = false;
-        here more = h;
-        for (const tensor_id in : s.g.inputs(o))
-          ready = ready && (h.contains(in) || s.g[in].producer == operator_id::none);
-        for (const tensor_id out : s.g.outputs(o)) {
-          need += s.g[out].footprint.count;
-          if (std::find(ours.begin(), ours.end(), out) != ours.end())
-            useful = more.insert(out).second || useful;
-        }
-        if (ready && useful && bytes_of(h) + need <= available)
-          relax(more, c + s.g[o].cost.count());
-      }
-    }
-  }
-  std::optional<std::int64_t> best;
-  for (const auto& [h, c] : cost) {
-    const bool done = std::all_of(s.targets.begin(), s.targets.end(), [&](tensor_id t) {
-      return h.contains(t) || s.g[t].producer == operator_id::none;
-    });
-    if (done && bytes_of(h) + s.tail.count <= available && (!best || c < *best)) best = c;
-  }
-  return best;
-}
-
-}  // namespace
-
-TEST_CASE("the exact search is as cheap as brute force, and its steps can be taken") {
-  int possible = 0, impossible = 0;
-  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
-    sample s(seed, 5, seed % 2 == 0, false);
-    exact_search search;
-    const auto small = search.closure(s.g, s.targets);
-    if (!small || small->size() > 6) continue;
-    const std::vector<tensor_id> ours(small->begin(), small->end());
-    for (const std::uint64_t available : {20u, 35u, 50u, 80u}) {
-      CAPTURE(seed);
-      CAPTURE(available);
-      const auto steps = search.schedule(
-          s.g, s.targets, bytes{available}, s.tail, [](tensor_id) { return true; }, as_is);
-      const auto best = brute_force(s, ours, available);
-      REQUIRE(steps.has_value() == best.has_value());
-      ++(best ? possible : impossible);
-      if (!best) continue;
-      std::set<tensor_id> here;
-      for (const tensor_id t : ours)
-        if (on_device(s.g[t].where)) here.insert(t);
-      std::int64_t cost = 0;
-      for (const auto& step : *steps) {
-        if (step.what == plan_step::kind::evict) {
-          CHECK(here.erase(step.tensor) == 1);
-          continue;
-        }
-        for (const tensor_id in : s.g.inputs(step.op))
-          CHECK((here.contains(in) || s.g[in].producer == operator_id::none));
-        for (const tensor_id out : s.g.outputs(step.op))
-          if (std::find(ours.begin(), ours.end(), out) != ours.end()) here.insert(out);
-        cost += s.g[step.op].cost.count();
-      }
-      for (const tensor_id t : s.targets)
-        CHECK((here.contains(t) || s.g[t].producer == operator_id::none));
-      CHECK(cost == *best);
-    }
-  }
-  CHECK(possible > 200);
-  CHECK(impossible > 100);
-}
-
-TEST_CASE("the exact search declines what is too large") {
-  for (const int operators : {14, 15}) {
-    graph g;
-    std::vector<tensor_id> targets;
-    for (int i = 0; i < operators; ++i) {
-      const std::vector<tensor_id> inputs = targets;
-      targets.assign(1, g.add_tensor(bytes{1}, bytes{1}));
-      g.add_record(inputs, targets);
-    }
-    exact_search search;
-    CHECK(search.closure(g, targets).has_value() == (operators <= 14));
-  }
 }

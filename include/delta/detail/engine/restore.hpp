@@ -1,20 +1,16 @@
 // delta: restoring. Brings the inputs of an operator together on the device: by a plan whose peak
-// is known before it runs, else by an exact search where the closure is small, else on demand.
-// Three ways, as each fails where another does not:
+// is known before it runs, else on demand. Two ways, as each fails where the other does not:
 //
 //   way         memory                               time                     fails
 //   plan        the closure's peak, known before     each operator once       too much at once
-//   search      any budget for which one exists      2^14 sets at most        over 14 tensors
 //   on demand   one operator's inputs and outputs    10 x records at most     goes in circles
 #pragma once
 
 #include <algorithm>
 #include <span>
 
-#include "delta/concepts.hpp"
 #include "delta/detail/engine/kernel_launch.hpp"
 #include "delta/detail/engine/restore_by_plan.hpp"
-#include "delta/detail/engine/restore_by_search.hpp"
 #include "delta/detail/engine/restore_limits.hpp"
 #include "delta/detail/engine/restore_means.hpp"
 #include "delta/detail/engine/restore_on_demand.hpp"
@@ -29,11 +25,7 @@ template <class Reclaimer>
 class restorer {
  public:
   restorer(typename Reclaimer::table_type& table, Reclaimer& r, launcher<Reclaimer>& k)
-      : means_(table, r, k),
-        limits_(means_),
-        by_plan_(means_),
-        by_search_(means_),
-        on_demand_(means_) {}
+      : means_(table, r, k), limits_(means_), by_plan_(means_), on_demand_(means_) {}
 
   /// Makes all of `targets` resident and locks each once (a tensor named twice: twice). `tail`:
   /// what the caller will allocate beside them, all at once; `later`: one by one; `unlisted()`:
@@ -54,9 +46,6 @@ class restorer {
     for (bool first = true;; first = false) {
       if (by_plan_.run(targets, tail + later, operation)) return;
       if (first) limits_.check(targets, tail + later + unlisted(), operation);
-      // A plan that does not fit may still be carried out in another order.
-      if constexpr (!offloads<typename Reclaimer::decider_type>())
-        if (by_search_.run(targets, tail, operation)) return;
       try {
         on_demand_.run(targets, operation);
         return means_.lock(targets);
@@ -75,7 +64,6 @@ class restorer {
   restore_means<Reclaimer> means_;
   restore_limits<Reclaimer> limits_;
   restore_by_plan<Reclaimer> by_plan_;
-  restore_by_search<Reclaimer> by_search_;
   restore_on_demand<Reclaimer> on_demand_;
 };
 

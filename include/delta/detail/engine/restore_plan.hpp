@@ -16,12 +16,11 @@
 
 namespace delta::detail {
 
-/// One step of a plan: replay an operator, reload a tensor, or let a tensor go. Evictions are steps
-/// of the exact search only; plans drop by use counts.
+/// One step of a plan: replay an operator or reload a tensor.
 struct plan_step {
-  enum class kind : std::uint8_t { replay, reload, evict } what;
+  enum class kind : std::uint8_t { replay, reload } what;
   operator_id op = operator_id::none;  ///< of a replay
-  tensor_id tensor = tensor_id::none;  ///< of the other two
+  tensor_id tensor = tensor_id::none;  ///< of a reload
 };
 
 /// A topological closure of what is missing: every operator once, inputs before consumers,

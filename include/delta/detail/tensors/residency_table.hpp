@@ -189,12 +189,6 @@ class residency_table {
     ++counts.evictions;
     become(t, residency::evicted);
   }
-  /// The same of what its only user has locked, who lets go of it so: it is no candidate before,
-  /// and its record stays.
-  void evict_locked(tensor_id t) {
-    if (--tensors[t].locks == 0 && tensors[t].references == 0) fall_out_of_use(tensors[t]);
-    evict(t);
-  }
   /// Drops the bytes of a clean tensor: its host copy is it now.
   void drop_clean(tensor_id t) {
     storage_->free(std::move(tensors[t].device));
