@@ -326,7 +326,7 @@ Cells, of those in which DTR passes, where a step from the second on takes 0.005
 {against_dtr(grid)}
 
 ## All policies
-At 12 GB/s. Peers' rules are in `include/delta/peers/peers.hpp`; of these, those that swap alone, or swap
+At 12 GB/s. Peers' rules are in `executor/peers/peers.hpp`; of these, those that swap alone, or swap
 while they measure (`capuchin`), mostly fail in the first step: it takes more than twice the time.
 
 {all_policies(grid, PLAIN[0])}

@@ -70,7 +70,7 @@ void add_grid(std::vector<job>& jobs, row_writer& rows, const subject& s) {
       jobs.emplace_back([&rows, &s, &on, ratio] {
         rows.write(row_of({"reference", s.name, on.name, ratio, ""}, reference_of(s, on, ratio)));
       });
-      for (const preset& p : presets) {
+      for (const preset& p : named_policies) {
         // The baseline needs no budget; peers are compared on the plain machines.
         const bool ours = p.name == "adaptive" || p.name == "dtr" || p.name == "online";
         if (p.name == "unmanaged" || ((!plain || low) && !ours)) continue;

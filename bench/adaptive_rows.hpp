@@ -45,8 +45,8 @@ inline constexpr setting settings[]{
 
 /// The peers that the page has. Not those that move parameters, too: in DTR's traces these are
 /// constants, which stay where they are.
-inline constexpr std::string_view compared_peers[]{
-    "paper-lru", "paper-greedy", "vdnn", "superneurons", "capuchin", "chen", "swap_lru"};
+inline constexpr std::string_view compared_peers[]{"paper-lru",    "paper-greedy", "vdnn",
+                                                   "superneurons", "capuchin",     "chen"};
 
 /// The step as often as the setting has it, with the setting's times.
 inline trace program_for(const subject& s, const setting& on) {

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "cli/format.hpp"
-#include "delta/peers/peers.hpp"
 #include "delta/presets.hpp"
 #include "delta/trace.hpp"
+#include "peers/peers.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_policy.hpp"
@@ -96,10 +96,8 @@ const idle_copies fifo{reloads::first_in_first_out},
     nothing_early{reloads::first_in_first_out, 1.0};
 
 using replays = std::function<replay_result(const trace&, const replay_machine&)>;
-replays named(const char* policy, bool strict = false) {
-  return [=](const trace& t, const replay_machine& on) {
-    return replay_named(policy, t, on, {.strict = strict});
-  };
+replays named(const char* policy) {
+  return [=](const trace& t, const replay_machine& on) { return replay_named(policy, t, on); };
 }
 replays with(filters filter, ways out_and_back, idle_copies idle) {
   return [=](const trace& t, const replay_machine& on) {
@@ -150,7 +148,7 @@ void print(const char* what, const std::vector<trace>& traces, const replays& re
 void print_all(const std::vector<trace>& traces) {
   std::puts("| policy | mean excess | failures |\n|---|---|---|");
   print("`paper`", traces, named("paper"));
-  print("released in forward only (`strict`)", traces, named("paper", true));
+  print("released in forward only (`paper-strict`)", traces, named("paper-strict"));
   print("comes back by the cheaper way", traces, with({}, {.back = rule::cheaper}, fifo));
   print("leaves by the cheaper way, queues included", traces,
         with({}, {.out = rule::cheaper}, fifo));

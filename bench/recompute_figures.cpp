@@ -274,7 +274,7 @@ recomputed adaptive_page(trace_folder& traces) {
     cells.target(trace, "fast, 25 GB/s", 0.5);
     cells.grid(trace, "robust, 12 GB/s", 0.5, "adaptive");
     cells.grid(trace, "ten steps, 12 GB/s", 0.5, "adaptive");
-    for (const preset& p : presets)
+    for (const preset& p : named_policies)
       if (p.name != "unmanaged" && p.name != "adaptive") cells.grid(trace, "12 GB/s", 0.5, p.name);
     for (const std::string_view peer : compared_peers) cells.grid(trace, "12 GB/s", 0.5, peer);
   }

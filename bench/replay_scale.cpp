@@ -161,8 +161,8 @@ row row_of(std::span<char* const> words) {
   const std::string_view shape = words[0], policy = words[2];
   if (std::ranges::find(shapes, shape) == shapes.end())
     reject("SHAPE", in_quotes(shape), "steps, one step, 16 weights");
-  if (std::ranges::find(presets, policy, &preset::name) == presets.end())
-    reject("POLICY", in_quotes(policy), names_of(presets));
+  if (std::ranges::find(named_policies, policy, &preset::name) == named_policies.end())
+    reject("POLICY", in_quotes(policy), names_of(named_policies));
   return {shape, static_cast<std::uint32_t>(whole("OPERATORS", words[1], 200, 100'000'000)), policy,
           static_cast<std::uint32_t>(whole("PERCENT", words[3], 1, 100))};
 }

@@ -246,9 +246,7 @@ struct delta_manager {
       : held(memory_for(o)),
         told(observer_for(o.observer)),
         manager(make_manager(o.policy == nullptr ? "adaptive" : o.policy, held->storage(),
-                             {.observer = told.get(),
-                              .strict = o.strict != 0,
-                              .check_replays = o.check_replays != 0})),
+                             {.observer = told.get(), .check_replays = o.check_replays != 0})),
         warn(o.warn),
         warn_self(o.warn_self) {}
 

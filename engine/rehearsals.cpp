@@ -1,5 +1,5 @@
-// delta engine: the rehearsals that rehearsals.hpp declares.
-#include "rehearsals.hpp"
+// delta engine: the rehearsals that compiled_apart.hpp declares.
+#include "compiled_apart.hpp"
 
 namespace delta {
 

@@ -77,7 +77,7 @@ def link_into_clone() -> None:
 def delta_version() -> str:
     """delta's version, from its header."""
     header = INCLUDE / "delta/version.hpp"
-    sources = (header, ENGINE / "engine.cpp", BOUND / "replay/bound.cpp")
+    sources = (header, ENGINE / "policies.cpp", BOUND / "replay/bound.cpp")
     if not all(source.exists() for source in sources):
         fail(
             "delta's own sources are missing: build it in a clone of the whole repository, or from "

@@ -6,7 +6,7 @@ beaumont      Beaumont et al. 2021: of each block, recompute all that it leaves 
 torchtitan    two levels (pytorch/torchtitan pull request 4636, 2026): a linear program over layers,
               which parts of it are kept, recomputed and offloaded; then, within a layer, which tensors
 
-Each gives absences (delta/peers/offline_plan.hpp), which delta-replay carries out with --plan.
+Each gives absences (executor/peers/offline_plan.hpp), which delta-replay carries out with --plan.
 docs/optimum.md says what is kept of each, and what is not.
 """
 

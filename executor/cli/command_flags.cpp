@@ -88,7 +88,6 @@ void describe(command_line& given) {
   given.value("--policy", "NAME",
               "what leaves and how it comes back (default adaptive with a budget, also\n"
               "one to be found, unmanaged without); 'list' explains each in a line");
-  given.flag("--strict", "paper: stop with an error when backward would have to release");
 
   given.group("Comparing and measuring");
   given.flag("--verify",

@@ -97,7 +97,6 @@ struct train_options {
   bool find_budget = false;          ///< in place of `budget`: look for the smallest that will do
   double max_overhead = 1.2;         ///< with find_budget: step time / unmanaged step time
   std::string policy = "unmanaged";  ///< parse_options: "adaptive" with a budget or find_budget
-  bool strict = false;               ///< paper: throw when backward would have to release
   bool check_replays = false;        ///< run every operator twice and compare
   bool verify = false;               ///< run the unmanaged twin and compare bit for bit
   bool virtual_clock = false;        ///< costs from flops and bytes: decisions repeat exactly

@@ -167,7 +167,6 @@ void read_search(const command_flags& given, train_options& options) {
     return;
   }
   if (given.has("--budget")) reject("--find-budget", "given with --budget", "one of the two");
-  if (given.has("--strict")) reject("--strict", "given with --find-budget", "with --budget only");
   if (given.has("--max-overhead"))
     options.max_overhead =
         real("--max-overhead", given.text("--max-overhead"), "a number from 1 to 1000",
@@ -191,10 +190,6 @@ void read_policy(const command_flags& given, train_options& options,
   }
   if (options.policy == "unmanaged" && options.find_budget) {
     reject("--policy", "'unmanaged' given with --find-budget", "a policy that keeps to a budget");
-  }
-  options.strict = given.has("--strict");
-  if (options.strict && options.policy != "paper") {
-    reject("--strict", "given with --policy " + options.policy, "with --policy paper only");
   }
 }
 

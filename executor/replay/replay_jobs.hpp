@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "delta/peers/offline_plan.hpp"
 #include "delta/trace.hpp"
+#include "peers/offline_plan.hpp"
 #include "replay/replay_report.hpp"
 #include "replay/replay_result.hpp"
 #include "trace/perturb.hpp"

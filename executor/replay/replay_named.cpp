@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "delta/engine/engine.hpp"
 #include "delta/storage/simulated.hpp"
+#include "peers/make_manager.hpp"
 #include "replay/replay.hpp"
 
 namespace delta::executor {
@@ -19,7 +19,9 @@ replay_result replay_under(
 replay_result replay_named(std::string_view policy, const trace& t, const replay_machine& on,
                            const manager_options& options) {
   return replay_under(
-      [&](std::unique_ptr<any_storage> s) { return make_manager(policy, std::move(s), options); },
+      [&](std::unique_ptr<any_storage> s) {
+        return make_any_manager(policy, std::move(s), options);
+      },
       t, on);
 }
 

@@ -17,7 +17,7 @@ namespace delta::executor {
     const std::function<std::unique_ptr<manager_interface>(std::unique_ptr<any_storage>)>& make,
     const trace& t, const replay_machine& on);
 
-/// The same under the preset or the peer of that name (policy_names.hpp).
+/// The same under the preset or the peer of that name (peers/peer_names.hpp).
 /// Throws unknown_policy.
 [[nodiscard]] replay_result replay_named(std::string_view policy, const trace& t,
                                          const replay_machine& on,

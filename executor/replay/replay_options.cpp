@@ -12,7 +12,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/format.hpp"
-#include "delta/policy_names.hpp"
+#include "peers/peer_names.hpp"
 
 namespace delta::executor {
 namespace {
@@ -26,8 +26,8 @@ constexpr std::array<preset, 6> simulator_policies{{
     {"simrd:size", "the largest"},
 }};
 constexpr auto known = [] {
-  std::array<preset, named_policies.size() + simulator_policies.size()> all;
-  const auto behind = std::ranges::copy(named_policies, all.begin()).out;
+  std::array<preset, all_policies.size() + simulator_policies.size()> all;
+  const auto behind = std::ranges::copy(all_policies, all.begin()).out;
   std::ranges::copy(simulator_policies, behind);
   return all;
 }();
@@ -253,7 +253,7 @@ void check_watch(const replay_options& options, const std::string& flag) {
   only_one(options.traces, "traces");
   only_one(options.policies, "policies");
   only_one(options.budgets, "budgets");
-  const std::span watched(named_policies);
+  const std::span watched(all_policies);
   if (options.policies.front() != plan_policy &&
       std::ranges::find(watched, options.policies.front(), &preset::name) == watched.end())
     reject(flag, "given with --policy " + options.policies.front(), "with " + names_of(watched));

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "delta/engine/engine.hpp"
-#include "delta/peers/offline_plan.hpp"
 #include "delta/trace.hpp"
+#include "peers/offline_plan.hpp"
 #include "replay/replay_result.hpp"
 
 namespace delta::executor {

@@ -16,7 +16,10 @@ template <class H, class D, class P>
 replay_result replay(const trace& t, policy<H, D, P> p, const replay_machine& on,
                      any_observer* told = nullptr) {
   return replay_under(
-      [&](std::unique_ptr<any_storage> s) { return make_manager(p, std::move(s), told); }, t, on);
+      [&](std::unique_ptr<any_storage> s) {
+        return make_manager(p, std::move(s), {.observer = told});
+      },
+      t, on);
 }
 
 }  // namespace delta::executor

@@ -13,9 +13,9 @@
 #include "cli/options.hpp"
 #include "data/data_file.hpp"
 #include "delta/error.hpp"
-#include "delta/policy_names.hpp"
 #include "delta/version.hpp"
 #include "device/cuda_error.hpp"
+#include "peers/peer_names.hpp"
 #include "train/budget_training.hpp"
 #include "train/report.hpp"
 #include "train/trainer.hpp"
@@ -110,7 +110,7 @@ int print_reports(const std::vector<std::filesystem::path>& files) {
 
 int main(int argc, char** argv) {
   try {
-    const command wanted = parse_options(argc, argv, delta::named_policies);
+    const command wanted = parse_options(argc, argv, delta::executor::all_policies);
     switch (wanted.what) {
       case command::action::print:
         std::cout << wanted.text;

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "delta/peers/offline_plan.hpp"
+#include "peers/offline_plan.hpp"
 
 namespace delta::executor {
 

@@ -44,7 +44,7 @@ std::optional<counters> try_program(const trace& program, const trial& t) {
                           .rate_in = rate,
                           .thrash_limit = std::numeric_limits<double>::infinity(),
                           .places = true};
-  const replay_result r = replay_named(t.policy, program, on, {.strict = t.strict});
+  const replay_result r = replay_named(t.policy, program, on);
   if (r.result != replay_result::verdict::pass) return std::nullopt;
   return r.counts;
 }

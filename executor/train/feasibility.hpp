@@ -18,7 +18,6 @@ namespace delta::executor {
 /// A machine and a policy to try a graph's steps on, in virtual time.
 struct trial {
   std::string_view policy = "adaptive";
-  bool strict = false;
   bytes budget{};
   bytes host_budget{};
   double copy_rate = 0;  ///< bytes per second each way; 0: default_copy_rate

@@ -111,7 +111,6 @@ train_report train(const train_options& o, std::ostream& progress) {
   if (managed) wanted.budget = o.budget.resolve(peak);
   if (o.policy != "unmanaged") wanted.host_budget = host_budget;
   const trial rehearsal{.policy = o.policy,
-                        .strict = o.strict,
                         .budget = wanted.budget,
                         .host_budget = host_budget,
                         .copy_rate = o.copy_rate,

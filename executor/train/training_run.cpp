@@ -13,11 +13,11 @@
 #include "data/cifar.hpp"
 #include "data/idx.hpp"
 #include "data/synthetic.hpp"
-#include "delta/engine/engine.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/storage/arena.hpp"
 #include "model/live_bytes.hpp"
 #include "observe/watchers.hpp"
+#include "peers/make_manager.hpp"
 #include "trace/recorder.hpp"
 #include "train/digest.hpp"
 #include "train/feasibility.hpp"
@@ -312,9 +312,8 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
                                           : trace_recorder::costs::measured);
   const auto trainee = std::make_unique<session>(
       s.training,
-      make_manager(
-          wanted.policy, over(storage),
-          {.observer = told.if_any(), .strict = o.strict, .check_replays = o.check_replays}),
+      make_any_manager(wanted.policy, over(storage),
+                       {.observer = told.if_any(), .check_replays = o.check_replays}),
       session_tools{.device = device.get(),
                     .pool = &s.pool,
                     .recorder = wanted.recording ? &recorder : nullptr});

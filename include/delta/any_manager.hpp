@@ -59,7 +59,6 @@ class basic_any_manager {
                                 o.host_budget,
                                 o.granularity,
                                 o.keep_addresses ? 1 : 0,
-                                o.strict ? 1 : 0,
                                 o.check_replays ? 1 : 0,
                                 o.device,
                                 o.observer.c_str(),

@@ -24,11 +24,10 @@ namespace delta {
 inline policy<base, never_release, no_prefetch> unmanaged() {
   return {};
 }
-/// The paper's composition, for comparison; it needs manager::backward. `strict` keeps its
-/// Assumption 2: nothing is released in backward (repairs P-7), so more runs end in
-/// budget_exceeded. What it keeps and what not: docs/paper.md.
-inline policy<base, paper_ratio, fifo_prefetch> paper(bool strict = false) {
-  return {{}, {strict}, {}};
+/// The paper's composition, for comparison; it needs manager::backward. Against its Assumption 2 it
+/// releases in backward, too (repairs P-7). What it keeps and what not: docs/paper.md.
+inline policy<base, paper_ratio, fifo_prefetch> paper() {
+  return {};
 }
 /// DTR's composition: its h, evictions only. Named for what it does; "dtr" for with_preset.
 inline policy<dtr, evict_only, no_prefetch> recompute_only() {
@@ -38,7 +37,10 @@ inline policy<dtr, evict_only, no_prefetch> recompute_only() {
 inline policy<joint_root, cheaper, no_prefetch> online() {
   return {};
 }
-
+/// Swapping alone: the least recently used leaves when memory is short, and comes back on demand.
+inline policy<lru, offload_only, no_prefetch> swap_lru() {
+  return {};
+}
 /// From the second step on by what the steps before showed; until then as `online`.
 inline policy<exposed_cost, least_exposed, timely> learned() {
   return {};
@@ -46,31 +48,27 @@ inline policy<exposed_cost, least_exposed, timely> learned() {
 
 namespace detail {
 
-/// The presets that decide by one rule; as with_preset. Apart from the others, so that
+/// The presets that decide by one rule; as with_preset. Apart from `adaptive`, so that
 /// delta::engine compiles each half in a unit of its own.
 template <class F>
-bool with_plain_preset(std::string_view name, F& f, bool strict) {
+bool with_plain_preset(std::string_view name, F& f) {
   if (name == "unmanaged") return f(unmanaged()), true;
-  if (name == "paper") return f(paper(strict)), true;
+  if (name == "paper") return f(paper()), true;
   if (name == "dtr") return f(recompute_only()), true;
   if (name == "online") return f(online()), true;
   if (name == "learned") return f(learned()), true;
-  return false;
-}
-/// The presets that choose among several policies.
-template <class F>
-bool with_choosing_preset(std::string_view name, F& f) {
-  if (name == "adaptive") return f(adaptive()), true;
+  if (name == "swap_lru") return f(swap_lru()), true;
   return false;
 }
 
 }  // namespace detail
 
 /// Calls `f` with the preset of that name; false when there is none. `f` is generic, as each preset
-/// is a type of its own; `strict` is for "paper" alone. Throws what `f` throws.
+/// is a type of its own. Throws what `f` throws.
 template <class F>
-bool with_preset(std::string_view name, F&& f, bool strict = false) {
-  return detail::with_plain_preset(name, f, strict) || detail::with_choosing_preset(name, f);
+bool with_preset(std::string_view name, F&& f) {
+  if (name == "adaptive") return f(adaptive()), true;
+  return detail::with_plain_preset(name, f);
 }
 
 }  // namespace delta

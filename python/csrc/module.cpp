@@ -59,7 +59,7 @@ void need_run(const session& s) {
   if (!s.on()) throw std::runtime_error("delta: no run is under way; see delta_torch.budget");
 }
 
-void start(const std::string& policy, std::int64_t budget, std::int64_t host, bool strict,
+void start(const std::string& policy, std::int64_t budget, std::int64_t host,
            bool check_replays, const std::string& timeline, const std::string& device) {
   static const bool told = [] {
     pthread_atfork(nullptr, nullptr, [] { session::get().now_a_child(); });
@@ -78,7 +78,6 @@ void start(const std::string& policy, std::int64_t budget, std::int64_t host, bo
     s.start({.policy = policy,
              .budget = budget < 0 ? 0 : static_cast<std::size_t>(budget),
              .host = static_cast<std::size_t>(host),
-             .strict = strict,
              .check_replays = check_replays,
              .timeline = timeline,
              .device = c10::Device(device)});
@@ -351,7 +350,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("load_policy", wrapped(load_policy));
   m.def("own_policies", wrapped(own_policies));
   m.def("start", wrapped(start), py::arg("policy"), py::arg("budget"), py::arg("host"),
-        py::kw_only(), py::arg("strict") = false, py::arg("check_replays") = false,
+        py::kw_only(), py::arg("check_replays") = false,
         py::arg("timeline") = "", py::arg("device") = "cpu");
   m.def("stop", wrapped(stop));
   m.def("active", [] { return session::get().on(); });

@@ -83,7 +83,7 @@ void session::start(const run_options& o) {
   auto told = o.timeline.empty() ? nullptr : std::make_unique<observers>(o.timeline);
   auto manager = make_manager_of(
       o.policy, memory->storage(),
-      {.observer = told.get(), .strict = o.strict, .check_replays = o.check_replays});
+      {.observer = told.get(), .check_replays = o.check_replays});
   device_ = &device;
   device_of_run = device.device();
   memory_ = std::move(memory);

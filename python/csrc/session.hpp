@@ -32,7 +32,7 @@ struct run_options {
   std::string policy = "adaptive";
   std::size_t budget = 0;  ///< bytes
   std::size_t host = 0;    ///< bytes
-  bool strict = false, check_replays = false;
+  bool check_replays = false;
   std::string timeline;  ///< a file; empty: none
   c10::Device device{c10::kCPU};
 };

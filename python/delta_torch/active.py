@@ -32,7 +32,6 @@ class Settings:
     policy: str
     host: int
     verify: bool
-    strict: bool
     timeline: str
     steps: str
     share_after: int
@@ -126,7 +125,6 @@ class Active:
             asked.policy,
             limit,
             asked.host,
-            strict=asked.strict,
             check_replays=asked.verify,
             timeline=asked.timeline,
             device=str(asked.device),

@@ -41,7 +41,6 @@ def budget(
     policy: str = "adaptive",
     host: int | str = 0,
     verify: bool = False,
-    strict: bool = False,
     timeline: str | os.PathLike[str] | None = None,
     steps: Literal["optimizer", "manual"] = "optimizer",
     share_after: int = MEASURED_STEPS,
@@ -57,7 +56,6 @@ def budget(
         only dropped and computed again.
     verify: computes every operator twice and compares the bytes, to find one that cannot be
         repeated; slow.
-    strict: of the policy "paper" only: nothing leaves in the backward pass, as published.
     timeline: a file for a trace of all that happens, to be opened in Perfetto (ui.perfetto.dev).
     steps: what ends a training step: each step() of an optimizer, of those within a backward pass
         the pass's end; or only run.step() ("manual").
@@ -75,7 +73,6 @@ def budget(
         policy=policy,
         host=host,
         verify=verify,
-        strict=strict,
         timeline=timeline,
         steps=steps,
         share_after=share_after,
@@ -97,8 +94,7 @@ class Run:
         policy: str = "adaptive",
         host: int | str = 0,
         verify: bool = False,
-        strict: bool = False,
-        timeline: str | os.PathLike[str] | None = None,
+            timeline: str | os.PathLike[str] | None = None,
         steps: Literal["optimizer", "manual"] = "optimizer",
         share_after: int = MEASURED_STEPS,
         device: torch.device | str | None = None,
@@ -114,7 +110,6 @@ class Run:
             policy=policy,
             host=parse_host(host),
             verify=bool(verify),
-            strict=bool(strict),
             timeline="" if timeline is None else os.fspath(timeline),
             steps=steps,
             share_after=share_after,

@@ -76,7 +76,7 @@ TEST_CASE("every named policy runs over a storage that has the required members 
         run_program(*m, p, run_now{}, [&] { CHECK(storage.used() <= storage.capacity()); });
         CHECK(m->counts().operators == p.ops.size());
       } catch (const budget_exceeded&) {
-        CHECK((policy.name == "unmanaged" || policy.name == "dtr" || policy.name == "chen"));
+        CHECK((policy.name == "unmanaged" || policy.name == "dtr"));
       }
     }
     CHECK(storage.used() == bytes{});

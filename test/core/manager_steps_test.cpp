@@ -216,7 +216,7 @@ TEST_CASE("paper: early release in forward, reload ahead in backward") {
 TEST_CASE("paper, strict: nothing is released in backward") {
   for (const bool strict : {false, true}) {
     machine it(4, 4);
-    manager m{paper(strict), it.storage};
+    manager m{base{}, paper_ratio{.strict = strict}, fifo_prefetch{}, it.storage};
     const tensor_id a = m.run({.outputs = {unit * 2}}, gives(1));
     m.backward();
     if (strict) {

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "delta/peers/peer_presets.hpp"
 #include "machine.hpp"
 
 using namespace delta;
@@ -26,16 +25,6 @@ static_assert(is_made_of<decltype(paper()), base, paper_ratio, fifo_prefetch>);
 static_assert(is_made_of<decltype(recompute_only()), dtr, evict_only, no_prefetch>);
 static_assert(is_made_of<decltype(online()), joint_root, cheaper, no_prefetch>);
 static_assert(is_made_of<decltype(learned()), exposed_cost, least_exposed, timely>);
-static_assert(
-    is_made_of<decltype(vdnn()), convolution_inputs_first, offload_only, convolution_inputs_out>);
-static_assert(is_made_of<decltype(superneurons()), lru, by_layer, reverse_prefetch>);
-static_assert(is_made_of<decltype(capuchin()), planned_first<detail::swap_plan>,
-                         planned_way<detail::swap_plan>, in_triggers<detail::swap_plan>>);
-static_assert(is_made_of<decltype(chen()), sqrt_segments, evict_only, no_prefetch>);
-static_assert(is_made_of<decltype(zero_offload()), optimizer_operands_first, offload_only,
-                         optimizer_operands_out>);
-static_assert(is_made_of<decltype(l2l()), far_layers_first, by_border, layer_by_layer>);
-static_assert(is_made_of<decltype(swapadvisor()), searched_first, offload_only, searched_swaps>);
 static_assert(is_made_of<decltype(swap_lru()), lru, offload_only, no_prefetch>);
 
 /// A selector that never chooses, to name the types of policies that choose.
@@ -47,40 +36,27 @@ static_assert(
 static_assert(std::same_as<decltype(adaptive().decider), decltype(adaptive_parts::decider)>);
 static_assert(std::same_as<decltype(adaptive().prefetcher), decltype(adaptive_parts::prefetcher)>);
 
-/// What a name stands for, by its type. `find` is with_preset or with_peer.
-template <class Find, class Expected>
-void check_found(const Find& find, std::string_view name, const Expected&) {
+/// What a name stands for, by its type.
+template <class Expected>
+void check_found(std::string_view name, const Expected&) {
   CAPTURE(name);
   bool same = false;
-  CHECK(find(name, [&](auto p) { same = std::same_as<decltype(p), Expected>; }));
+  CHECK(with_preset(name, [&](auto p) { same = std::same_as<decltype(p), Expected>; }));
   CHECK(same);
 }
 
 }  // namespace
 
 TEST_CASE("a preset's name stands for that preset and no other") {
-  const auto preset_by = [](std::string_view name, const auto& f) { return with_preset(name, f); };
-  const auto peer_by = [](std::string_view name, const auto& f) { return with_peer(name, f); };
-  check_found(preset_by, "unmanaged", unmanaged());
-  check_found(preset_by, "paper", paper());
-  check_found(preset_by, "dtr", recompute_only());
-  check_found(preset_by, "online", online());
-  check_found(preset_by, "learned", learned());
-  check_found(preset_by, "adaptive", adaptive());
-  CHECK(presets.size() == 6);
-  check_found(peer_by, "vdnn", vdnn());
-  check_found(peer_by, "superneurons", superneurons());
-  check_found(peer_by, "capuchin", capuchin());
-  check_found(peer_by, "chameleon", chameleon());
-  check_found(peer_by, "chen", chen());
-  check_found(peer_by, "zero_offload", zero_offload());
-  check_found(peer_by, "l2l", l2l());
-  check_found(peer_by, "swapadvisor", swapadvisor());
-  check_found(peer_by, "swap_lru", swap_lru());
-  check_found(peer_by, "paper-lru", paper_lru());
-  check_found(peer_by, "paper-greedy", paper_greedy());
-  CHECK(peer_presets.size() == 11);
-  CHECK(!with_peer("online", [](const auto&) { FAIL("called"); }));
+  check_found("unmanaged", unmanaged());
+  check_found("paper", paper());
+  check_found("dtr", recompute_only());
+  check_found("online", online());
+  check_found("learned", learned());
+  check_found("adaptive", adaptive());
+  check_found("swap_lru", swap_lru());
+  CHECK(named_policies.size() == 7);
+  CHECK(!with_preset("vdnn", [](const auto&) { FAIL("called"); }));
 }
 
 TEST_CASE("paper: equation (1), the biggest of the stale ones, not (2), the stalest") {

@@ -55,8 +55,9 @@ managed_by by(policy<H, D, P> p) {
 /// The same, and every operator is run twice and compared (replay_check.hpp).
 template <class H, class D, class P>
 managed_by checked(policy<H, D, P> p) {
-  return
-      [p](std::unique_ptr<any_storage> s) { return make_manager(p, std::move(s), nullptr, true); };
+  return [p](std::unique_ptr<any_storage> s) {
+    return make_manager(p, std::move(s), {.check_replays = true});
+  };
 }
 
 /// Checks everything that can be checked of one run; only a failure for want of memory is left to

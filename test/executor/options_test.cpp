@@ -97,26 +97,45 @@ TEST_CASE("nothing given: the defaults that --help states") {
 TEST_CASE("every flag arrives") {
   const delta::test::temporary_folder folder;
   const auto json = folder / "out.json";
-  const train_options o = options({"--model",        "resnet50",
-                                   "--data",         "mnist:some/where",
-                                   "--image",        "64",
-                                   "--batch",        "128",
-                                   "--epochs",       "3",
-                                   "--optimizer",    "sgd",
-                                   "--lr",           "0.05",
-                                   "--momentum",     "0",
-                                   "--weight-decay", "0.001",
-                                   "--lr-steps",     "1,2",
-                                   "--lr-gamma",     "0.5",
-                                   "--seed",         "7",
-                                   "--threads",      "3",
-                                   "--evaluate",     "--budget",
-                                   "1.5GiB",         "--host-budget",
-                                   "300MiB",         "--policy",
-                                   "paper",          "--strict",
-                                   "--verify",       "--virtual-clock",
-                                   "--copy-rate",    "2GB/s",
-                                   "--turns",        "--json",
+  const train_options o = options({"--model",
+                                   "resnet50",
+                                   "--data",
+                                   "mnist:some/where",
+                                   "--image",
+                                   "64",
+                                   "--batch",
+                                   "128",
+                                   "--epochs",
+                                   "3",
+                                   "--optimizer",
+                                   "sgd",
+                                   "--lr",
+                                   "0.05",
+                                   "--momentum",
+                                   "0",
+                                   "--weight-decay",
+                                   "0.001",
+                                   "--lr-steps",
+                                   "1,2",
+                                   "--lr-gamma",
+                                   "0.5",
+                                   "--seed",
+                                   "7",
+                                   "--threads",
+                                   "3",
+                                   "--evaluate",
+                                   "--budget",
+                                   "1.5GiB",
+                                   "--host-budget",
+                                   "300MiB",
+                                   "--policy",
+                                   "paper",
+                                   "--verify",
+                                   "--virtual-clock",
+                                   "--copy-rate",
+                                   "2GB/s",
+                                   "--turns",
+                                   "--json",
                                    json.string()});
   CHECK(o.model == "resnet50");
   CHECK(o.data.what == data_choice::kind::mnist);
@@ -137,7 +156,6 @@ TEST_CASE("every flag arrives") {
   CHECK(o.budget.size == bytes{(3ull << 30) / 2});
   CHECK(o.host_budget == bytes{300u << 20});
   CHECK(o.policy == "paper");
-  CHECK(o.strict);
   CHECK(o.verify);
   CHECK(o.virtual_clock);
   CHECK(o.turns);
@@ -289,8 +307,6 @@ TEST_CASE("memory: sizes, parts, rates and policies are refused") {
   CHECK(refusal({"--policy", "online"}) ==
         "--policy: 'online' without --budget has nothing to do; allowed: unmanaged without a "
         "budget, or add --budget BYTES|PERCENT% or --find-budget");
-  CHECK(refusal({"--strict", "--budget", "40%"}) ==
-        "--strict: given with --policy adaptive; allowed: with --policy paper only");
   CHECK(refusal({"--copy-rate", "2GB"}) ==
         "--copy-rate: '2GB' lacks the unit's '/s'; allowed: a rate of at least 1 B/s such as 2GB/s "
         "or 1.5GiB/s (units B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)");
@@ -361,8 +377,6 @@ TEST_CASE("a budget that is to be found") {
         "budget");
   CHECK(refusal({"--find-budget", "--policy", "best"}) ==
         "--policy: unknown policy 'best'; allowed: unmanaged, paper, online, or list");
-  CHECK(refusal({"--find-budget", "--policy", "paper", "--strict"}) ==
-        "--strict: given with --find-budget; allowed: with --budget only");
 }
 
 TEST_CASE("a flag that would be ignored is refused") {
@@ -528,8 +542,8 @@ TEST_CASE("what only the data or the graph can tell") {
 TEST_CASE("help, the list of policies and the table are actions of their own") {
   const command help = parse({"--help"});
   CHECK(help.what == command::action::print);
-  for (const char* part : {"--model", "--budget", "--copy-rate", "--lr-steps", "--strict",
-                           "--find-budget", "Units:", "Examples:", "Policies:", "keeps everything",
+  for (const char* part : {"--model", "--budget", "--copy-rate", "--lr-steps", "--find-budget",
+                           "Units:", "Examples:", "Policies:", "keeps everything",
                            "Exit codes:", "1.5GiB", "resnet50", "resnext50_32x4d"}) {
     CHECK_MESSAGE(help.text.find(part) != std::string::npos, part);
   }

@@ -19,12 +19,17 @@ class any_observer {
   ~any_observer() = default;
 };
 
-/// Hands events to an any_observer. Without one no event is made, and each place where one would
-/// have been costs a test of a pointer.
-struct maybe_observed {
-  any_observer* observer = nullptr;  ///< outlives the manager; null: nobody
-  bool check_replays = false;        ///< as replay_check.hpp says
+/// How a manager that is chosen at run time is made, beside its policy and storage.
+struct manager_options {
+  any_observer* observer = nullptr;  ///< told of every event, outlives the manager; null: nobody
+  /// Every operator that may be replayed is, right after it has run, and compared:
+  /// replay_check.hpp.
+  bool check_replays = false;
+};
 
+/// Hands events to such an observer. Without one no event is made, and each place where one would
+/// have been costs a test of a pointer.
+struct maybe_observed : manager_options {
   [[nodiscard]] bool listens() const noexcept { return observer != nullptr; }
   [[nodiscard]] bool checks_replays() const noexcept { return check_replays; }
   void on(const event& e) const { observer->on(e); }

@@ -25,8 +25,7 @@ struct any_options {
   std::string observer;             ///< "": nobody; "timeline:FILE": a timeline for ui.perfetto.dev
   std::uint64_t granularity = 64;   ///< sizes and addresses are multiples of it; a power of two
   bool keep_addresses =
-      false;            ///< blocks never slide together; what leaves may still come back elsewhere
-  bool strict = false;  ///< "paper" lets nothing leave in the backward pass
+      false;  ///< blocks never slide together; what leaves may still come back elsewhere
   bool check_replays = false;  ///< a test of the kernels: replay_check.hpp
   /// The machine; null: the host's own memory. Copied; what its `self` points to outlives the
   /// manager, and all its tensors and views.

@@ -4,11 +4,10 @@
 //   const auto manager = delta::make_manager("adaptive", delta::over(storage));
 //   const delta::tensor_id w = manager->variable(1_MiB, "weights");
 //
-// The policies are those of presets.hpp and peers/peer_presets.hpp; policy_names.hpp lists them.
-// What they decide is the same as that of the templates to the last bit, if both are compiled with
-// the same floating-point flags. For a policy of your own use the templates, or manager_of.hpp. A
-// program that includes both should compile them with the library's flags: inline functions are
-// shared between the two.
+// The policies are those of presets.hpp; policy_names.hpp lists them. What they decide is the same
+// as that of the templates to the last bit, if both are compiled with the same floating-point
+// flags. For a policy of your own use the templates, or manager_of.hpp. A program that includes
+// both should compile them with the library's flags: inline functions are shared between the two.
 #pragma once
 
 #include <memory>
@@ -34,16 +33,6 @@ class unknown_policy : public std::invalid_argument {
 
  private:
   std::string name_;
-};
-
-/// How a manager is made, beside its policy.
-struct manager_options {
-  any_observer* observer = nullptr;  ///< told of every event, outlives the manager; null: nobody
-  /// "paper" keeps the paper's Assumption 2: nothing leaves in the backward pass. Others ignore it.
-  bool strict = false;
-  /// Every operator that may be replayed is, right after it has run, and compared:
-  /// replay_check.hpp.
-  bool check_replays = false;
 };
 
 /// A manager of the policy of that name. It owns what `over` has returned, not the storage behind

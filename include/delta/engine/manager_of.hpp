@@ -114,15 +114,14 @@ class manager_of final : public manager_interface {
 }  // namespace detail
 
 /// A manager of that policy. It owns what `over` has returned (any_storage.hpp), not the storage
-/// behind it; that outlives it, as does the observer (null: nobody is told). `check_replays`:
-/// replay_check.hpp. Throws misuse where there is no storage, std::bad_alloc.
+/// behind it; that outlives it, as does the observer. Throws misuse where there is no storage,
+/// std::bad_alloc.
 template <class H, class D, class P>
 [[nodiscard]] std::unique_ptr<manager_interface> make_manager(policy<H, D, P> p,
                                                               std::unique_ptr<any_storage> storage,
-                                                              any_observer* told = nullptr,
-                                                              bool check_replays = false) {
+                                                              const manager_options& options = {}) {
   return std::make_unique<detail::manager_of<H, D, P>>(std::move(p), std::move(storage),
-                                                       maybe_observed{told, check_replays});
+                                                       maybe_observed{options});
 }
 
 }  // namespace delta

@@ -112,8 +112,7 @@ const policy_library* library_of() {
       [](std::unique_ptr<delta::any_storage> storage,
          const delta::manager_options& options) -> std::unique_ptr<delta::manager_interface> {
         if constexpr (right_or_told<part>())
-          return delta::make_manager(completed<part>(Make{}()), std::move(storage),
-                                     options.observer, options.check_replays);
+          return delta::make_manager(completed<part>(Make{}()), std::move(storage), options);
         else
           return nullptr;
       }};

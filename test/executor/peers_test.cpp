@@ -1,29 +1,56 @@
 // Published rules as presets: on small programs in virtual time it is plain what each must do; on
 // random ones no byte is lost.
 // ctest-labels: slow
-#include "delta/engine/engine.hpp"
-#include "delta/engine/manager_of.hpp"
-#include "delta/peers/offline_plan.hpp"
-#include "delta/peers/peer_presets.hpp"
+#include "peers/peers.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <functional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "delta/engine/manager_of.hpp"
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
+#include "peers/make_manager.hpp"
+#include "peers/offline_plan.hpp"
+#include "peers/peer_names.hpp"
 #include "random_program.hpp"
 
 using namespace delta;
+using namespace delta::executor;
 using namespace delta::test;
 
 namespace {
+
+template <class Policy, class H, class D, class P>
+constexpr bool is_made_of = std::same_as<Policy, policy<H, D, P>>;
+
+static_assert(
+    is_made_of<decltype(vdnn()), convolution_inputs_first, offload_only, convolution_inputs_out>);
+static_assert(is_made_of<decltype(superneurons()), lru, by_layer, reverse_prefetch>);
+static_assert(
+    is_made_of<decltype(capuchin()), planned_first<executor::detail::swap_plan>,
+               planned_way<executor::detail::swap_plan>, in_triggers<executor::detail::swap_plan>>);
+static_assert(is_made_of<decltype(chen()), sqrt_segments, evict_only, no_prefetch>);
+static_assert(is_made_of<decltype(zero_offload()), optimizer_operands_first, offload_only,
+                         optimizer_operands_out>);
+static_assert(is_made_of<decltype(l2l()), far_layers_first, by_border, layer_by_layer>);
+static_assert(is_made_of<decltype(swapadvisor()), searched_first, offload_only, searched_swaps>);
+
+/// What a name stands for, by its type. `find` is with_activations_peer or the other one.
+template <class Find, class Expected>
+void check_found(const Find& find, std::string_view name, const Expected&) {
+  CAPTURE(name);
+  bool same = false;
+  CHECK(find(name, [&](auto p) { same = std::same_as<decltype(p), Expected>; }));
+  CHECK(same);
+}
 
 /// What was decided: "offload a", in order.
 struct decisions final : any_observer {
@@ -109,7 +136,7 @@ std::vector<sentences> follow(const char* peer, const chain& what, bytes budget,
                               double rate = 1e9) {
   return decided_by(
       [&](auto storage, decisions& told) {
-        return make_manager(peer, std::move(storage), {.observer = &told});
+        return make_any_manager(peer, std::move(storage), {.observer = &told});
       },
       what, budget, steps, rate);
 }
@@ -117,7 +144,7 @@ std::vector<sentences> follow_plan(const offline_plan& plan, const chain& what, 
                                    int steps, double rate = 1e9) {
   return decided_by(
       [&](auto storage, decisions& told) {
-        return make_manager(delta::follow(plan), std::move(storage), &told);
+        return make_manager(delta::executor::follow(plan), std::move(storage), {.observer = &told});
       },
       what, budget, steps, rate);
 }
@@ -261,7 +288,7 @@ std::vector<sentences> follow_training(const char* peer, std::size_t layers, byt
                                        int steps, bool at_once = false) {
   simulated storage({.capacity = budget, .host_capacity = 64_KiB, .rate_out = 1e9, .rate_in = 1e9});
   decisions decided;
-  const auto m = make_manager(peer, over(storage), {.observer = &decided});
+  const auto m = make_any_manager(peer, over(storage), {.observer = &decided});
   trainer trained(*m, layers);
   trained.at_once = at_once;
   trained.at_run = [&](const char* name) { decided.told.push_back(name); };
@@ -281,7 +308,7 @@ struct third_step {
 third_step third_of(const char* peer, std::size_t layers, bytes budget, double rate = 1e9) {
   simulated storage(
       {.capacity = budget, .host_capacity = 64_KiB, .rate_out = rate, .rate_in = rate});
-  const auto m = make_manager(peer, over(storage));
+  const auto m = make_any_manager(peer, over(storage));
   trainer trained(*m, layers);
   trained.step(), trained.step();
   third_step third;
@@ -331,7 +358,7 @@ TEST_CASE("vdnn: inputs of convolutions leave at once, and come back in reverse 
 TEST_CASE("vdnn: what the forward pass needs again stays; without the mark nothing comes early") {
   simulated storage({.capacity = plenty, .host_capacity = plenty, .rate_out = 1e9, .rate_in = 1e9});
   decisions decided;
-  const auto managed = make_manager("vdnn", over(storage), {.observer = &decided});
+  const auto managed = make_any_manager("vdnn", over(storage), {.observer = &decided});
   manager_interface& m = *managed;
   for (int i = 0; i < 2; ++i) {
     const tensor_id x =
@@ -528,7 +555,7 @@ TEST_CASE("zero_offload: where each update is next to its gradient, state alone 
 TEST_CASE("zero_offload: state that operators of its own change, before parameters read it") {
   simulated storage({.capacity = plenty, .host_capacity = plenty, .rate_out = 1e9, .rate_in = 1e9});
   decisions decided;
-  const auto managed = make_manager("zero_offload", over(storage), {.observer = &decided});
+  const auto managed = make_any_manager("zero_offload", over(storage), {.observer = &decided});
   manager_interface& m = *managed;
   const tensor_id weight = m.variable(100_B, "weight"), state = m.variable(100_B, "state");
   const tensor_id buffer = m.variable(100_B, "buffer");
@@ -677,12 +704,12 @@ TEST_CASE("swap_lru: the oldest goes to the host, and comes back on demand") {
 
 TEST_CASE("a step without operators changes no decision") {
   const chain what{{"data", "conv", "relu", "conv", "relu", "addmm"}};
-  for (const preset& peer : peer_presets) {
+  for (const preset& peer : peer_policies) {
     CAPTURE(peer.name);
     const auto decided = [&](bool empty_steps) {
       simulated storage({.capacity = what.size * 3, .host_capacity = plenty});
       decisions all;
-      const auto m = make_manager(peer.name, over(storage), {.observer = &all});
+      const auto m = make_any_manager(peer.name, over(storage), {.observer = &all});
       for (int i = 0; i < 3; ++i) {
         if (empty_steps) m->end_of_step();
         step(*m, what);
@@ -702,7 +729,7 @@ TEST_CASE("random programs: within the budget, and no byte is lost") {
     const bytes least = largest_footprint(p, 64);
     for (const std::uint64_t percent : {100u, 140u}) {
       const bytes budget = round_up(bytes{least.count * percent / 100}, 64);
-      for (const preset& peer : peer_presets) {
+      for (const preset& peer : peer_policies) {
         CAPTURE(seed);
         CAPTURE(peer.name);
         const bool offloading = peer.name != "chen";
@@ -711,7 +738,7 @@ TEST_CASE("random programs: within the budget, and no byte is lost") {
                                  {.capacity = budget,
                                   .host_capacity = 64_KiB,
                                   .virtual_clock = copy_rates{.out = 2e9, .in = 3e9, .move = 5e8}});
-        const auto managed = make_manager(peer.name, over(storage));
+        const auto managed = make_any_manager(peer.name, over(storage));
         manager_interface& m = *managed;
         try {
           const auto left = run_program(m, p, run_now{}, [&] { CHECK(storage.used() <= budget); });
@@ -725,7 +752,7 @@ TEST_CASE("random programs: within the budget, and no byte is lost") {
 }
 
 TEST_CASE("trainings: parameters, state and running means are what they should be, in any budget") {
-  for (const preset& peer : peer_presets) {
+  for (const preset& peer : peer_policies) {
     for (const std::uint64_t budget : {1100u, 1400u, 2200u, 4000u}) {
       CAPTURE(peer.name);
       CAPTURE(budget);
@@ -733,7 +760,7 @@ TEST_CASE("trainings: parameters, state and running means are what they should b
       arena<immediate> storage(device, {.capacity = round_up(bytes{budget}, 64),
                                         .host_capacity = 64_KiB,
                                         .virtual_clock = copy_rates{.out = 2e9, .in = 2e9}});
-      const auto m = make_manager(peer.name, over(storage));
+      const auto m = make_any_manager(peer.name, over(storage));
       try {
         trainer trained(*m, 4);
         for (int i = 0; i < 5; ++i) {
@@ -754,7 +781,7 @@ TEST_CASE("repeated programs: the same program again and again, and no byte is l
     const program once = random_program(seed, {.steps = 1});
     const auto names = std::to_array<const char*>({"conv2d", "relu", "addmm", "batch_norm"});
     const bytes least = largest_footprint(once, 64);
-    for (const preset& peer : peer_presets) {
+    for (const preset& peer : peer_policies) {
       CAPTURE(seed);
       CAPTURE(peer.name);
       const bool offloading = peer.name != "chen";
@@ -762,7 +789,7 @@ TEST_CASE("repeated programs: the same program again and again, and no byte is l
       arena<immediate> storage(device, {.capacity = round_up(bytes{least.count * 5 / 4}, 64),
                                         .host_capacity = 64_KiB,
                                         .virtual_clock = copy_rates{.out = 2e9, .in = 2e9}});
-      const auto managed = make_manager(peer.name, over(storage));
+      const auto managed = make_any_manager(peer.name, over(storage));
       manager_interface& m = *managed;
       try {
         chain what;
@@ -778,4 +805,27 @@ TEST_CASE("repeated programs: the same program again and again, and no byte is l
       }
     }
   }
+}
+
+TEST_CASE("a peer's name stands for that policy and no other") {
+  const auto keeps = [](std::string_view name, const auto& f) {
+    return with_activations_peer(name, f);
+  };
+  const auto moves = [](std::string_view name, const auto& f) {
+    return with_parameters_peer(name, f);
+  };
+  check_found(keeps, "paper-strict", paper_strict());
+  CHECK(paper_strict().decider.strict);
+  check_found(keeps, "paper-lru", paper_lru());
+  check_found(keeps, "paper-greedy", paper_greedy());
+  check_found(keeps, "vdnn", vdnn());
+  check_found(keeps, "superneurons", superneurons());
+  check_found(keeps, "capuchin", capuchin());
+  check_found(keeps, "chameleon", chameleon());
+  check_found(keeps, "chen", chen());
+  check_found(moves, "zero_offload", zero_offload());
+  check_found(moves, "l2l", l2l());
+  check_found(moves, "swapadvisor", swapadvisor());
+  CHECK(peer_policies.size() == 11);
+  CHECK(!with_activations_peer("online", [](const auto&) { FAIL("called"); }));
 }

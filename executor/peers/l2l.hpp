@@ -1,5 +1,5 @@
-// delta: L2L (Pudipeddi et al. 2020): only the layer at work is on the device, and the next one's
-// parameters on their way.
+// delta executor: L2L (Pudipeddi et al. 2020): only the layer at work is on the device, and the
+// next one's parameters on their way.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 #include "delta/context.hpp"
 #include "delta/decider.hpp"
 #include "delta/manager.hpp"
-#include "delta/peers/parts.hpp"
 #include "delta/step.hpp"
+#include "peers/parts.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 namespace detail {
 
@@ -157,4 +157,4 @@ inline policy<far_layers_first, by_border, layer_by_layer> l2l() {
   return {};
 }
 
-}  // namespace delta
+}  // namespace delta::executor

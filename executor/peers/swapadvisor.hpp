@@ -1,4 +1,5 @@
-// delta: SwapAdvisor (Huang et al. 2020): swaps by a plan that a genetic algorithm has searched.
+// delta executor: SwapAdvisor (Huang et al. 2020): swaps by a plan that a genetic algorithm has
+// searched.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +8,10 @@
 #include "delta/context.hpp"
 #include "delta/decider.hpp"
 #include "delta/manager.hpp"
-#include "delta/peers/parts.hpp"
-#include "delta/peers/swap_search.hpp"
+#include "peers/parts.hpp"
+#include "peers/swap_search.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 /// Leaves first what the plan wants away by now; then what is used last (Belady's rule, which
 /// SwapAdvisor's own planner has), and of what is not known the least recently used. O(log plan).
@@ -67,4 +68,4 @@ inline policy<searched_first, offload_only, searched_swaps> swapadvisor() {
   return {};
 }
 
-}  // namespace delta
+}  // namespace delta::executor

@@ -15,14 +15,16 @@
 #include <utility>
 #include <vector>
 
-#include "delta/engine/engine.hpp"
 #include "delta/manager.hpp"
 #include "delta/storage/arena.hpp"
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
+#include "peers/make_manager.hpp"
+#include "peers/peer_names.hpp"
 #include "seeds.hpp"
 
 using namespace delta;
+using namespace delta::executor;
 using namespace delta::test;
 
 namespace {
@@ -278,16 +280,6 @@ class performance {
   std::optional<manager_interface::open_operator> open_;
 };
 
-struct policy_by_name {
-  std::string name;
-  bool strict = false;
-};
-std::vector<policy_by_name> all_policies() {
-  std::vector<policy_by_name> all{{"paper", true}};
-  for (const preset& p : named_policies) all.push_back({std::string(p.name)});
-  return all;
-}
-
 /// How often what was seen.
 struct tally {
   std::uint64_t failures = 0, named = 0;
@@ -312,12 +304,11 @@ simulated_options any_machine(std::mt19937_64& rng) {
 
 /// Runs the program in a budget, then in the one that the error names, and so on to its end. False:
 /// a budget that was named was not enough.
-bool follow(const program& p, const policy_by_name& policy, simulated_options machine,
-            tally& seen) {
+bool follow(const program& p, const preset& policy, simulated_options machine, tally& seen) {
   std::optional<std::size_t> passed;  // what the budget at hand was named for
   for (std::size_t rounds = 0; rounds <= p.size(); ++rounds) {
     simulated storage(machine);
-    const auto manager = make_manager(policy.name, over(storage), {.strict = policy.strict});
+    const auto manager = make_any_manager(policy.name, over(storage));
     const auto failed = performance(*manager, p).play();
     if (!failed) return true;
     CAPTURE(failed->text);
@@ -349,7 +340,7 @@ bool follow(const program& p, const policy_by_name& policy, simulated_options ma
 bytes unmanaged_peak(const program& p, simulated_options machine) {
   machine.capacity = 1_GiB;
   simulated storage(machine);
-  const auto manager = make_manager("unmanaged", over(storage));
+  const auto manager = make_any_manager("unmanaged", over(storage));
   CHECK_FALSE(performance(*manager, p).play());
   return storage.peak();
 }
@@ -375,7 +366,7 @@ TEST_CASE("no budget is named that is above what the program takes without one")
     simulated_options machine = any_machine(rng);
     machine.places = false;
     const bytes peak = unmanaged_peak(p, machine);
-    for (const policy_by_name& policy : all_policies()) {
+    for (const preset& policy : all_policies) {
       CAPTURE(policy.name);
       // Of the others some let tensors leave though there is room: what these hang on has to stay.
       constexpr std::array<std::string_view, 5> late{"unmanaged", "dtr", "online", "learned",
@@ -384,7 +375,7 @@ TEST_CASE("no budget is named that is above what the program takes without one")
       for (const std::uint64_t percent : {90u, 70u, 50u}) {
         machine.capacity = bytes{peak.count * percent / 100};
         simulated storage(machine);
-        const auto manager = make_manager(policy.name, over(storage));
+        const auto manager = make_any_manager(policy.name, over(storage));
         const auto failed = performance(*manager, p).play();
         if (!failed || failed->report.basis != budget_basis::everything) continue;
         CAPTURE(failed->text);
@@ -399,7 +390,6 @@ TEST_CASE("no budget is named that is above what the program takes without one")
 TEST_CASE("with the budget that an error names the program comes past what failed") {
   const auto policies = all_policies();
   // So many failures; DELTA_TEST_FAILURES asks for more.
-  const char* asked = environment("DELTA_TEST_FAILURES");
   const std::uint64_t wanted = asked != nullptr ? std::strtoull(asked, nullptr, 10) : seeds(10'000);
   tally seen;
   std::uint64_t wrong = 0;
@@ -408,9 +398,8 @@ TEST_CASE("with the budget that an error names the program comes past what faile
     std::mt19937_64 rng(seed);
     const program p = author(seed).write(20 + static_cast<int>(seed % 60));
     const simulated_options machine = any_machine(rng);
-    for (const policy_by_name& policy : policies) {
+    for (const preset& policy : all_policies) {
       CAPTURE(policy.name);
-      CAPTURE(policy.strict);
       wrong += follow(p, policy, machine, seen) ? 0 : 1;
     }
   }

@@ -1,5 +1,5 @@
-// delta: ZeRO-Offload (Ren et al. 2021): optimizer state and gradients are on the host until their
-// update.
+// delta executor: ZeRO-Offload (Ren et al. 2021): optimizer state and gradients are on the host
+// until their update.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 #include "delta/context.hpp"
 #include "delta/decider.hpp"
 #include "delta/manager.hpp"
-#include "delta/peers/parts.hpp"
 #include "delta/step.hpp"
+#include "peers/parts.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 namespace detail {
 
@@ -173,4 +173,4 @@ inline policy<optimizer_operands_first, offload_only, optimizer_operands_out> ze
   return {};
 }
 
-}  // namespace delta
+}  // namespace delta::executor

@@ -1,5 +1,5 @@
-// delta: SwapAdvisor's search (Huang et al. 2020): which tensors of a step are swapped between
-// which of their uses, found by a genetic algorithm that a small simulator judges.
+// delta executor: SwapAdvisor's search (Huang et al. 2020): which tensors of a step are swapped
+// between which of their uses, found by a genetic algorithm that a small simulator judges.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include "delta/context.hpp"
 #include "delta/step.hpp"
 
-namespace delta::detail {
+namespace delta::executor::detail {
 
 /// Searches a plan of swaps for steps like the last one. A plan is a subset of the step's gaps: the
 /// times between two uses of a storage with an operator in between, and those from its last use to
@@ -309,4 +309,4 @@ class swap_search {
   std::uint64_t random_ = 0;
 };
 
-}  // namespace delta::detail
+}  // namespace delta::executor::detail

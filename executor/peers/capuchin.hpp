@@ -1,11 +1,11 @@
-// delta: Capuchin (Peng et al. 2020): one step is measured, the next ones are planned.
+// delta executor: Capuchin (Peng et al. 2020): one step is measured, the next ones are planned.
 #pragma once
 
 #include "delta/manager.hpp"
-#include "delta/peers/plan_roles.hpp"
-#include "delta/peers/swap_plan.hpp"
+#include "peers/plan_roles.hpp"
+#include "peers/swap_plan.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 /// Capuchin: the first step swaps on demand and is measured; then it is planned once, from the
 /// measured times between uses: swaps that they hide, then recomputing by bytes per second. Each
@@ -18,4 +18,4 @@ capuchin() {
   return {};
 }
 
-}  // namespace delta
+}  // namespace delta::executor

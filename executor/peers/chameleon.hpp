@@ -1,12 +1,12 @@
-// delta: Chameleon (2025): swapping alone, planned anew for each sequence of operators that is
-// seen.
+// delta executor: Chameleon (2025): swapping alone, planned anew for each sequence of operators
+// that is seen.
 #pragma once
 
 #include "delta/manager.hpp"
-#include "delta/peers/plan_roles.hpp"
-#include "delta/peers/swap_plan.hpp"
+#include "peers/plan_roles.hpp"
+#include "peers/swap_plan.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 /// Chameleon (arXiv 2509.11076): a step of eager execution is profiled as it runs, swaps are
 /// planned from it, and are planned anew when the sequence of operators has changed; nothing is
@@ -18,4 +18,4 @@ chameleon() {
   return {};
 }
 
-}  // namespace delta
+}  // namespace delta::executor

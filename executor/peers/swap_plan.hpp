@@ -1,5 +1,5 @@
-// delta: Capuchin's plan (Peng et al. 2020): which tensors of a step leave between two of their
-// uses, and which way, chosen once from the step as it was measured.
+// delta executor: Capuchin's plan (Peng et al. 2020): which tensors of a step leave between two of
+// their uses, and which way, chosen once from the step as it was measured.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "delta/context.hpp"
-#include "delta/peers/trip.hpp"
 #include "delta/step.hpp"
+#include "peers/parts.hpp"
 
-namespace delta::detail {
+namespace delta::executor::detail {
 
 /// A plan for steps like the last one. It covers what the step's peak is over the budget: first by
 /// swaps that the time between two uses hides, the longest free time first; then by recomputing,
@@ -205,4 +205,4 @@ struct swaps_only_plan : swap_plan {
   swaps_only_plan() noexcept : swap_plan(false) {}
 };
 
-}  // namespace delta::detail
+}  // namespace delta::executor::detail

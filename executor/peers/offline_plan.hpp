@@ -1,4 +1,4 @@
-// delta: a plan of a step that was made elsewhere, by a solver for instance, as a policy.
+// delta executor: a plan of a step that was made elsewhere, by a solver for instance, as a policy.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,10 @@
 #include "delta/decider.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/manager.hpp"
-#include "delta/peers/parts.hpp"
-#include "delta/peers/trip.hpp"
 #include "delta/step.hpp"
+#include "peers/parts.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 /// Which tensors of a step are away, when, and which way. Positions are the step's operators,
 /// counted from 0; what is computed again does not count.
@@ -194,4 +193,4 @@ inline policy<given_first, given_way, given_copies> follow(offline_plan plan) {
   return followed;
 }
 
-}  // namespace delta
+}  // namespace delta::executor

@@ -1,14 +1,15 @@
-// delta: SuperNeurons (Wang et al. 2018): convolutions go to the host, other layers are recomputed.
+// delta executor: SuperNeurons (Wang et al. 2018): convolutions go to the host, other layers are
+// recomputed.
 #pragma once
 
 #include "delta/context.hpp"
 #include "delta/decider.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/manager.hpp"
-#include "delta/peers/layer.hpp"
-#include "delta/peers/parts.hpp"
+#include "peers/layer.hpp"
+#include "peers/parts.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 /// SuperNeurons' rule (Wang et al. 2018): outputs of convolutions and of matrix products are dear
 /// and go to the host; all others are cheap and are recomputed. By the operator's name alone: no
@@ -27,4 +28,4 @@ inline policy<lru, by_layer, reverse_prefetch> superneurons() {
   return {};
 }
 
-}  // namespace delta
+}  // namespace delta::executor

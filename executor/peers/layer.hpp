@@ -1,4 +1,4 @@
-// delta: which kind of layer an operator is, by its name.
+// delta executor: which kind of layer an operator is, by its name.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace delta {
+namespace delta::executor {
 
 /// Kinds of operators that published rules tell apart.
 enum class layer : std::uint8_t {
@@ -44,4 +44,4 @@ constexpr layer layer_of(std::string_view name) noexcept {
   return layer::other;
 }
 
-}  // namespace delta
+}  // namespace delta::executor

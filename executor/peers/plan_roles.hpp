@@ -1,5 +1,5 @@
-// delta: the three roles that carry out a plan of a step: which tensors are away between which of
-// their uses, and which way. Who makes the plan is a parameter.
+// delta executor: the three roles that carry out a plan of a step: which tensors are away between
+// which of their uses, and which way. Who makes the plan is a parameter.
 #pragma once
 
 #include <concepts>
@@ -8,10 +8,9 @@
 
 #include "delta/context.hpp"
 #include "delta/decider.hpp"
-#include "delta/peers/parts.hpp"
-#include "delta/peers/trip.hpp"
+#include "peers/parts.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 namespace detail {
 
@@ -113,4 +112,4 @@ struct in_triggers {
   std::vector<double> lead_;  // by storage: copies' times before its use
 };
 
-}  // namespace delta
+}  // namespace delta::executor

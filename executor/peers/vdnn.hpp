@@ -1,4 +1,4 @@
-// delta: vDNN (Rhu et al. 2016): inputs of convolutions go to the host at once.
+// delta executor: vDNN (Rhu et al. 2016): inputs of convolutions go to the host at once.
 #pragma once
 
 #include <algorithm>
@@ -6,10 +6,10 @@
 #include "delta/context.hpp"
 #include "delta/decider.hpp"
 #include "delta/manager.hpp"
-#include "delta/peers/layer.hpp"
-#include "delta/peers/parts.hpp"
+#include "peers/layer.hpp"
+#include "peers/parts.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 /// vDNN's rule (Rhu et al. 2016, "vDNN conv"): what a convolution has read in the forward pass goes
 /// to the host, short of memory or not, once no other operator of that pass needs it. vDNN knows
@@ -54,4 +54,4 @@ inline policy<convolution_inputs_first, offload_only, convolution_inputs_out> vd
   return {};
 }
 
-}  // namespace delta
+}  // namespace delta::executor

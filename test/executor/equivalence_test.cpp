@@ -15,6 +15,8 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
+#include "peers/make_manager.hpp"
+#include "peers/peer_names.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
 
@@ -74,13 +76,13 @@ TEST_CASE("arena and simulator take the same decisions, under every policy that 
   std::uint64_t moved = 0, waited = 0, refused = 0;
   for (std::uint64_t seed = 1; seed <= seeds(150); ++seed) {
     const subject s = subject_of(seed);
-    for (const preset& policy : named_policies) {
+    for (const preset& policy : executor::all_policies) {
       CAPTURE(seed);
       CAPTURE(policy.name);
       simulated there = in_virtual_time(s);
       std::optional<trace> told;
       try {
-        told = follow(s.p, *make_manager(policy.name, over(there)), there, run_now{});
+        told = follow(s.p, *executor::make_any_manager(policy.name, over(there)), there, run_now{});
       } catch (const budget_exceeded&) {
         ++refused;
       }
@@ -88,10 +90,10 @@ TEST_CASE("arena and simulator take the same decisions, under every policy that 
           .capacity = s.budget, .host_capacity = 64_KiB, .virtual_clock = rates};
       immediate device;
       arena<immediate> here(device, memory);
-      const auto at_once = make_manager(policy.name, over(here));
+      const auto at_once = executor::make_any_manager(policy.name, over(here));
       adversary late(seed);
       arena<adversary> slow(late, memory);
-      const auto at_last = make_manager(policy.name, over(slow));
+      const auto at_last = executor::make_any_manager(policy.name, over(slow));
       const auto launch = [&](auto&& reads, auto&& writes, auto body) {
         std::vector<range> from, to;
         for (const auto& r : reads) from.push_back({r.data(), r.size()});

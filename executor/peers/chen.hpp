@@ -1,4 +1,5 @@
-// delta: Chen et al. (2016): every sqrt(n)-th operator's outputs stay, all else is recomputed.
+// delta executor: Chen et al. (2016): every sqrt(n)-th operator's outputs stay, all else is
+// recomputed.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 #include "delta/manager.hpp"
 #include "delta/prefetcher.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 /// Chen et al.'s rule (2016): of the n operators whose outputs the backward pass needs, every
 /// ceil(sqrt(n))-th keeps them; of all else, first what the forward pass needs no more. Least
@@ -65,4 +66,4 @@ inline policy<sqrt_segments, evict_only, no_prefetch> chen() {
   return {};
 }
 
-}  // namespace delta
+}  // namespace delta::executor

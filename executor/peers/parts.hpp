@@ -1,18 +1,27 @@
-// delta: what the rules of several peers have in common.
+// delta executor: what the rules of several peers have in common.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
 #include "delta/decider.hpp"
+#include "delta/step.hpp"
 #include "delta/units.hpp"
 
-namespace delta {
+namespace delta::executor {
 
 namespace detail {
+
+/// When a planned tensor is away: after the operator `from`, back for the operator `to`, both
+/// positions in the step; and which way it leaves.
+struct trip {
+  std::uint32_t from = step_record::none, to = step_record::none;
+  bool swaps = false;  ///< else it is recomputed
+};
 
 /// Calls `visit(t)` once for each tensor of the operator that has ended, outputs included, that may
 /// be asked to leave. Quadratic, as lists are short.
@@ -86,4 +95,4 @@ struct always_reload {
   restoration restore(const context&, tensor_id) const noexcept { return restoration::reload; }
 };
 
-}  // namespace delta
+}  // namespace delta::executor

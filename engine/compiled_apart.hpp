@@ -1,0 +1,28 @@
+// delta engine: what is compiled in a unit of its own, as a manager takes seconds to compile:
+// managers of `adaptive`, and its rehearsals, each a manager of its own in virtual time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "delta/adaptive.hpp"
+#include "delta/engine/engine.hpp"
+#include "delta/rehearsal.hpp"
+#include "delta/switching.hpp"
+
+namespace delta {
+
+extern template std::array<double, 2> rehearse_both(
+    const coming_step&, decltype(detail::learned_or_not::make(always{})), std::uint32_t, double,
+    bool);
+
+namespace detail {
+
+/// As make_manager, for the policy `adaptive`.
+std::unique_ptr<manager_interface> make_adaptive(std::unique_ptr<any_storage> storage,
+                                                 const manager_options& options);
+
+}  // namespace detail
+
+}  // namespace delta

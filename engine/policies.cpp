@@ -1,0 +1,28 @@
+// delta engine: managers by their policies' names, of all but `adaptive`, which is compiled apart.
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "compiled_apart.hpp"
+#include "delta/engine/engine.hpp"
+#include "delta/engine/manager_of.hpp"
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+
+namespace delta {
+
+std::unique_ptr<manager_interface> make_manager(std::string_view policy,
+                                                std::unique_ptr<any_storage> storage,
+                                                const manager_options& options) {
+  if (policy == "adaptive") return detail::make_adaptive(std::move(storage), options);
+  std::unique_ptr<manager_interface> made;
+  const auto make = [&](auto p) { made = make_manager(std::move(p), std::move(storage), options); };
+  if (!detail::with_plain_preset(policy, make)) throw unknown_policy(policy);
+  return made;
+}
+
+std::unique_ptr<any_storage> over(simulated& storage) {
+  return std::make_unique<detail::storage_of<simulated>>(storage);
+}
+
+}  // namespace delta
