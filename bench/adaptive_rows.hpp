@@ -12,14 +12,14 @@
 #include <string_view>
 #include <vector>
 
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
-#include "replay/bound.hpp"
 #include "replay/replay_result.hpp"
 #include "simrd/simrd.hpp"
 #include "subject.hpp"
 #include "trace/perturb.hpp"
 #include "trace/repeat.hpp"
+#include "traces/bound.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::bench {
 
@@ -114,7 +114,7 @@ struct reference {
 inline reference reference_of(const subject& s, const setting& on, double ratio) {
   const bytes budget = machine_for(s, on, ratio).budget;
   reference r;
-  r.bound = executor::lower_bound(
+  r.bound = lower_bound(
       s.step, {.budget = budget, .rate_out = on.rate / on.faster, .rate_in = on.rate / on.faster});
   for (const auto h : {executor::simrd_policy::dtr, executor::simrd_policy::dtr_eq}) {
     const executor::simrd_result found = executor::run_simrd(s.step, h, budget);

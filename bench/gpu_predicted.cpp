@@ -7,9 +7,9 @@
 #include <exception>
 #include <string>
 
-#include "delta/trace.hpp"
 #include "gpu_roofline.hpp"
-#include "replay/bound.hpp"
+#include "traces/bound.hpp"
+#include "traces/trace.hpp"
 
 namespace {
 
@@ -91,9 +91,7 @@ executor::digest print_budgets() {
     for (const int percent : roofline_percents) {
       const bytes budget{unmanaged_peak(steps).count / 100 * std::uint64_t(percent)};
       bounds.push_back(executor::format_fixed(
-          executor::lower_bound(one,
-                                {.budget = budget, .rate_out = gpu.copies, .rate_in = gpu.copies}),
-          3));
+          lower_bound(one, {.budget = budget, .rate_out = gpu.copies, .rate_in = gpu.copies}), 3));
     }
     print_row(gpu.name, bounds);
   }

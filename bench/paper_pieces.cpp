@@ -19,7 +19,6 @@
 
 #include "cli/format.hpp"
 #include "delta/presets.hpp"
-#include "delta/trace.hpp"
 #include "peers/peers.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_options.hpp"
@@ -27,6 +26,7 @@
 #include "replay/replay_runs.hpp"
 #include "trace/file.hpp"
 #include "trace/repeat.hpp"
+#include "traces/trace.hpp"
 
 namespace {
 

@@ -10,10 +10,10 @@
 #include "delta/engine/engine.hpp"
 #include "delta/error.hpp"
 #include "delta/storage/simulated.hpp"
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
 #include "replay/replay.hpp"
 #include "replay/replay_figures.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::bench {
 

@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "delta/trace.hpp"
-#include "replay/bound.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_runs.hpp"
 #include "trace/file.hpp"
+#include "traces/bound.hpp"
+#include "traces/trace.hpp"
 
 namespace {
 

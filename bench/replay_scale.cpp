@@ -29,9 +29,9 @@
 #include "cli/command_line.hpp"
 #include "cli/option_values.hpp"
 #include "delta/engine/engine.hpp"
-#include "delta/trace.hpp"
 #include "replay/replay.hpp"
 #include "residual_network.hpp"
+#include "traces/trace.hpp"
 
 namespace {
 

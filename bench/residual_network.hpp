@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
 #include "replay/replay_result.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::bench {
 

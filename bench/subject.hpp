@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::bench {
 

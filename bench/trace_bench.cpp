@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "data/byte_source.hpp"
-#include "delta/trace.hpp"
 #include "trace/delta_format.hpp"
 #include "trace/file.hpp"
+#include "traces/trace.hpp"
 
 namespace {
 

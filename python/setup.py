@@ -37,14 +37,11 @@ CUDA_HEADERS = ("cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cusparse.h",
 INCLUDE = Path("delta_torch/include")
 ENGINE = Path("engine")
 COMPILING = Path("delta_torch/compiling")  # what users' policies are compiled with, too
-BOUND = Path("bound")
+TRACES = ENGINE / "traces"
 # What lies elsewhere in a clone, and in the source distribution where it is named here.
 LINKED = {
     INCLUDE: Path("../include"),
     ENGINE: Path("../engine"),
-    # Of the executor the package has the lower bound alone.
-    BOUND / "replay/bound.hpp": Path("../executor/replay/bound.hpp"),
-    BOUND / "replay/bound.cpp": Path("../executor/replay/bound.cpp"),
     Path("LICENSE"): Path("../LICENSE"),
 }
 
@@ -77,7 +74,7 @@ def link_into_clone() -> None:
 def delta_version() -> str:
     """delta's version, from its header."""
     header = INCLUDE / "delta/version.hpp"
-    sources = (header, ENGINE / "policies.cpp", BOUND / "replay/bound.cpp")
+    sources = (header, ENGINE / "policies.cpp", TRACES / "bound.cpp")
     if not all(source.exists() for source in sources):
         fail(
             "delta's own sources are missing: build it in a clone of the whole repository, or from "
@@ -152,7 +149,7 @@ def compile_flags(torch_includes: list[str]) -> list[str]:
 
 def extension(building: bool) -> setuptools.Extension:
     """delta_torch._C; not to be built, only its files are named, and PyTorch is not needed."""
-    folders = (CSRC, ENGINE, BOUND / "replay")
+    folders = (CSRC, ENGINE, TRACES)
     sources = sorted(str(p) for folder in folders for p in folder.glob("*.cpp"))
     headers = [p for folder in folders for p in folder.glob("*.hpp")]
     headers += [p for p in (INCLUDE / "delta").rglob("*") if p.suffix in (".hpp", ".h")]
@@ -164,7 +161,7 @@ def extension(building: bool) -> setuptools.Extension:
     from torch.utils import cpp_extension
 
     made = cpp_extension.CppExtension("delta_torch._C", sources, depends=depends)
-    folders = (CSRC, ENGINE, BOUND, INCLUDE, COMPILING)
+    folders = (CSRC, ENGINE, INCLUDE, COMPILING)
     made.include_dirs = [str(p.absolute()) for p in folders]
     made.extra_compile_args = compile_flags(cpp_extension.include_paths())
     return made

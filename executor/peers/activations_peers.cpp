@@ -9,9 +9,9 @@
 
 namespace delta::executor {
 
-std::unique_ptr<manager_interface> detail::make_activations_peer(
-    std::string_view policy, std::unique_ptr<any_storage>& storage,
-    const manager_options& options) {
+std::unique_ptr<manager_interface> make_activations_peer(std::string_view policy,
+                                                         std::unique_ptr<any_storage>& storage,
+                                                         const manager_options& options) {
   std::unique_ptr<manager_interface> made;
   with_activations_peer(
       policy, [&](auto p) { made = make_manager(std::move(p), std::move(storage), options); });
@@ -21,7 +21,7 @@ std::unique_ptr<manager_interface> detail::make_activations_peer(
 std::unique_ptr<manager_interface> make_any_manager(std::string_view policy,
                                                     std::unique_ptr<any_storage> storage,
                                                     const manager_options& options) {
-  for (const auto make : {detail::make_activations_peer, detail::make_parameters_peer})
+  for (const auto make : {make_activations_peer, make_parameters_peer})
     if (auto made = make(policy, storage, options)) return made;
   return delta::make_manager(policy, std::move(storage), options);
 }

@@ -12,9 +12,7 @@ namespace delta::executor {
 /// role has a plan of its own, and all are the same. What the plan does not cover is swapped on
 /// demand, the least recently used first (its passive mode). It keeps a plan for one kind of step
 /// at a time.
-inline policy<planned_first<detail::swap_plan>, planned_way<detail::swap_plan>,
-              in_triggers<detail::swap_plan>>
-capuchin() {
+inline policy<planned_first<swap_plan>, planned_way<swap_plan>, in_triggers<swap_plan>> capuchin() {
   return {};
 }
 

@@ -12,8 +12,8 @@ namespace delta::executor {
 /// planned from it, and are planned anew when the sequence of operators has changed; nothing is
 /// recomputed. Here the plan is Capuchin's with its swaps alone: what hides its copies first, then
 /// what exposes least of them. What the plan does not cover is swapped on demand.
-inline policy<planned_first<detail::swaps_only_plan>, planned_way<detail::swaps_only_plan>,
-              in_triggers<detail::swaps_only_plan>>
+inline policy<planned_first<swaps_only_plan>, planned_way<swaps_only_plan>,
+              in_triggers<swaps_only_plan>>
 chameleon() {
   return {};
 }

@@ -16,8 +16,6 @@
 
 namespace delta::executor {
 
-namespace detail {
-
 /// The layers of a step: runs of operators, told by what the step does. A layer begins with an
 /// operator that touches something that no operator made (parameters, their state, a batch) which
 /// the layer at work has not touched, and goes on through all that need nothing else from there.
@@ -96,18 +94,16 @@ class step_layers {
   std::vector<bool> border_;          // by storage of it
 };
 
-}  // namespace detail
-
 /// First what neither the layer at work nor the next one uses, then the least recently used. O(1).
 struct far_layers_first {
   static constexpr bool learns = true;
   double score(const context& c, tensor_id t) const noexcept {
-    return detail::first_or_stale(c, t, layers_.far(c, t));
+    return first_or_stale(c, t, layers_.far(c, t));
   }
   void end_of_step(const context& c) { layers_.learn(c); }
 
  private:
-  detail::step_layers layers_;
+  step_layers layers_;
 };
 
 /// Parameters, and activations at the borders of layers, to the host; what a layer has made for
@@ -121,7 +117,7 @@ struct by_border : always_reload {
   void end_of_step(const context& c) { layers_.learn(c); }
 
  private:
-  detail::step_layers layers_;
+  step_layers layers_;
 };
 
 /// Out when the last operator of their layer that uses them has ended, and what the step before has
@@ -131,18 +127,18 @@ struct layer_by_layer {
 
   /// O(touched).
   double early_release_bytes(const context& c) const {
-    return detail::bytes_to_leave(c, [&](tensor_id t) { return layers_.far(c, t); });
+    return bytes_to_leave(c, [&](tensor_id t) { return layers_.far(c, t); });
   }
   /// What is due first. O(log step).
   tensor_id next(const context& c) const noexcept {
     const tensor_id t = c.past().first_due();
     if (t == tensor_id::none || layers_.away(c, t) > 1) return tensor_id::none;
-    return detail::fits_early(c, t) ? t : tensor_id::none;
+    return fits_early(c, t) ? t : tensor_id::none;
   }
   void end_of_step(const context& c) { layers_.learn(c); }
 
  private:
-  detail::step_layers layers_;
+  step_layers layers_;
 };
 
 /// L2L (Pudipeddi et al. 2020, "Training Large Neural Networks with Constant Memory using a New

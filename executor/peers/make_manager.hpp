@@ -14,8 +14,6 @@ namespace delta::executor {
     std::string_view policy, std::unique_ptr<any_storage> storage,
     const manager_options& options = {});
 
-namespace detail {
-
 /// A manager of the peer of that name; null: the group has none of that name, and the storage is
 /// still the caller's. Each group is compiled in a unit of its own: a manager takes seconds.
 std::unique_ptr<manager_interface> make_activations_peer(std::string_view policy,
@@ -24,7 +22,5 @@ std::unique_ptr<manager_interface> make_activations_peer(std::string_view policy
 std::unique_ptr<manager_interface> make_parameters_peer(std::string_view policy,
                                                         std::unique_ptr<any_storage>& storage,
                                                         const manager_options& options);
-
-}  // namespace detail
 
 }  // namespace delta::executor

@@ -35,8 +35,6 @@ struct offline_plan {
   std::vector<absence> absences{};
 };
 
-namespace detail {
-
 /// Carries an offline plan out in every step of as many operators; in others nothing is planned.
 class given_plan {
  public:
@@ -124,13 +122,11 @@ class given_plan {
   std::vector<planned> trips_;   // by storage, then by time
 };
 
-}  // namespace detail
-
 /// Leaves first what the plan wants away by now; then as `joint_root` has it, of a plan without
 /// copies as `dtr`. O(log trips), or of the latter O(closure).
 struct given_first {
   static constexpr bool learns = true;
-  detail::given_plan plan{};
+  given_plan plan{};
 
   double score(const context& c, tensor_id t) const {
     if (plan.due(c, t) != nullptr) return -1;
@@ -144,10 +140,10 @@ struct given_first {
 /// copies by eviction. O(log trips), or of the latter O(closure).
 struct given_way {
   static constexpr bool learns = true;
-  detail::given_plan plan{};
+  given_plan plan{};
 
   action decide(const context& c, tensor_id t) const {
-    if (const detail::trip* const planned = plan.due(c, t))
+    if (const trip* const planned = plan.due(c, t))
       return planned->swaps ? action::offload : action::evict;
     return plan.copies() ? cheaper{}.decide(c, t) : action::evict;
   }
@@ -159,12 +155,12 @@ struct given_way {
 /// behind the other, are there in time, if there is room.
 struct given_copies {
   static constexpr bool learns = true;
-  detail::given_plan plan{};
+  given_plan plan{};
 
   /// O(touched x log trips).
   double early_release_bytes(const context& c) const {
     double sum = 0;
-    detail::for_each_of_ended(c, [&](tensor_id t) {
+    for_each_of_ended(c, [&](tensor_id t) {
       if (plan.due(c, t) != nullptr && (c.can_offload(t) || c.can_evict(t))) sum += c.bytes(t);
     });
     return sum;
@@ -176,7 +172,7 @@ struct given_copies {
     for (const tensor_id t : c.offloaded())
       if (const std::uint32_t wanted = plan.comes_back_for(c, t); wanted < at)
         first = t, at = wanted;
-    return first != tensor_id::none && detail::fits_early(c, first) ? first : tensor_id::none;
+    return first != tensor_id::none && fits_early(c, first) ? first : tensor_id::none;
   }
   void end_of_step(const context& c) { plan.make(c); }
 };
@@ -187,7 +183,7 @@ struct given_copies {
 /// first step: as under `online`, or under `dtr` where the plan offloads nothing. A plan for a step
 /// of another number of operators is not followed.
 inline policy<given_first, given_way, given_copies> follow(offline_plan plan) {
-  const detail::given_plan given(std::make_shared<const offline_plan>(std::move(plan)));
+  const given_plan given(std::make_shared<const offline_plan>(std::move(plan)));
   policy<given_first, given_way, given_copies> followed;
   followed.heuristic.plan = followed.decider.plan = followed.prefetcher.plan = given;
   return followed;

@@ -10,9 +10,9 @@
 
 namespace delta::executor {
 
-std::unique_ptr<manager_interface> detail::make_parameters_peer(
-    std::string_view policy, std::unique_ptr<any_storage>& storage,
-    const manager_options& options) {
+std::unique_ptr<manager_interface> make_parameters_peer(std::string_view policy,
+                                                        std::unique_ptr<any_storage>& storage,
+                                                        const manager_options& options) {
   std::unique_ptr<manager_interface> made;
   with_parameters_peer(
       policy, [&](auto p) { made = make_manager(std::move(p), std::move(storage), options); });

@@ -14,8 +14,6 @@
 
 namespace delta::executor {
 
-namespace detail {
-
 /// When a planned tensor is away: after the operator `from`, back for the operator `to`, both
 /// positions in the step; and which way it leaves.
 struct trip {
@@ -67,8 +65,6 @@ inline double first_or_stale(const context& c, tensor_id t, bool first) noexcept
   return first ? -1.0 : 1.0 / c.staleness(t);
 }
 
-}  // namespace detail
-
 /// In the backward pass what was used last in the forward pass, in reverse order: what was
 /// offloaded last comes back first, one copy at a time, if it fits beside what the last operator
 /// needed. What left in the backward pass comes back on demand. O(offloaded).
@@ -78,7 +74,7 @@ struct reverse_prefetch {
     for (std::size_t i = c.offloaded().size(); i-- > 0;) {
       const tensor_id t = c.offloaded()[i];
       if (c.clock() - c.staleness(t) > forward_until_) continue;
-      return detail::fits_early(c, t) ? t : tensor_id::none;
+      return fits_early(c, t) ? t : tensor_id::none;
     }
     return tensor_id::none;
   }

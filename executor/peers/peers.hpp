@@ -32,12 +32,12 @@
 
 namespace delta::executor {
 
-static_assert(Heuristic<convolution_inputs_first> && Heuristic<planned_first<detail::swap_plan>> &&
+static_assert(Heuristic<convolution_inputs_first> && Heuristic<planned_first<swap_plan>> &&
               Heuristic<sqrt_segments> && Heuristic<optimizer_operands_first> &&
               Heuristic<far_layers_first> && Heuristic<searched_first>);
-static_assert(Decider<by_layer> && Decider<planned_way<detail::swap_plan>> && Decider<by_border>);
+static_assert(Decider<by_layer> && Decider<planned_way<swap_plan>> && Decider<by_border>);
 static_assert(Prefetcher<reverse_prefetch> && Prefetcher<convolution_inputs_out> &&
-              Prefetcher<in_triggers<detail::swap_plan>> && Prefetcher<optimizer_operands_out> &&
+              Prefetcher<in_triggers<swap_plan>> && Prefetcher<optimizer_operands_out> &&
               Prefetcher<layer_by_layer> && Prefetcher<searched_swaps>);
 
 /// The paper's policy with its Assumption 2 kept: nothing is released in the backward pass (repairs

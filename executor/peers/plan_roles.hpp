@@ -12,8 +12,6 @@
 
 namespace delta::executor {
 
-namespace detail {
-
 /// Who plans: `make`, at the end of a step, says whether the plan is another one than before;
 /// `due` is the trip for which a tensor is to be away now, or null. Each role has a planner of its
 /// own, and all make the same plan.
@@ -23,28 +21,26 @@ concept Planner = requires(P& p, const P& made, const context& c, tensor_id t) {
   { made.due(c, t) } -> std::same_as<const trip*>;
 };
 
-}  // namespace detail
-
 /// Leaves first what the plan wants away by now; else the least recently used. O(due).
-template <detail::Planner P>
+template <Planner P>
 struct planned_first {
   static constexpr bool learns = true;
   P plan{};
 
   double score(const context& c, tensor_id t) const noexcept {
-    return detail::first_or_stale(c, t, plan.due(c, t) != nullptr);
+    return first_or_stale(c, t, plan.due(c, t) != nullptr);
   }
   void end_of_step(const context& c) { plan.make(c); }
 };
 
 /// The way that is planned; without a plan to the host, and back on demand. O(due).
-template <detail::Planner P>
+template <Planner P>
 struct planned_way : always_reload {
   static constexpr bool learns = true;
   P plan{};
 
   action decide(const context& c, tensor_id t) const noexcept {
-    const detail::trip* const planned = plan.due(c, t);
+    const trip* const planned = plan.due(c, t);
     return planned != nullptr && !planned->swaps ? action::evict : action::offload;
   }
   static constexpr bool keeps() noexcept { return false; }
@@ -54,7 +50,7 @@ struct planned_way : always_reload {
 /// Out as soon as the plan says so. Back at the last operator's end from which a copy is there in
 /// time (Capuchin's in-trigger); where one was not, it starts a twentieth of a copy earlier from
 /// then on.
-template <detail::Planner P>
+template <Planner P>
 struct in_triggers {
   static constexpr bool learns = true;
   P plan{};
@@ -62,8 +58,8 @@ struct in_triggers {
   /// What is planned to be away from the end of this operator on. O(touched).
   double early_release_bytes(const context& c) {
     double sum = 0;
-    detail::for_each_of_ended(c, [&](tensor_id t) {
-      const detail::trip* const planned = plan.due(c, t);
+    for_each_of_ended(c, [&](tensor_id t) {
+      const trip* const planned = plan.due(c, t);
       if (planned == nullptr || !(c.can_offload(t) || c.can_evict(t))) return;
       sum += c.bytes(t);
       if (planned->swaps) away_.push_back({t, c.past().storage_of(t)});

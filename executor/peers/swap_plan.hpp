@@ -13,7 +13,7 @@
 #include "delta/step.hpp"
 #include "peers/parts.hpp"
 
-namespace delta::executor::detail {
+namespace delta::executor {
 
 /// A plan for steps like the last one. It covers what the step's peak is over the budget: first by
 /// swaps that the time between two uses hides, the longest free time first; then by recomputing,
@@ -205,4 +205,4 @@ struct swaps_only_plan : swap_plan {
   swaps_only_plan() noexcept : swap_plan(false) {}
 };
 
-}  // namespace delta::executor::detail
+}  // namespace delta::executor

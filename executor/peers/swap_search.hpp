@@ -14,7 +14,7 @@
 #include "delta/context.hpp"
 #include "delta/step.hpp"
 
-namespace delta::executor::detail {
+namespace delta::executor {
 
 /// Searches a plan of swaps for steps like the last one. A plan is a subset of the step's gaps: the
 /// times between two uses of a storage with an operator in between, and those from its last use to
@@ -309,4 +309,4 @@ class swap_search {
   std::uint64_t random_ = 0;
 };
 
-}  // namespace delta::executor::detail
+}  // namespace delta::executor

@@ -26,7 +26,7 @@ struct searched_first {
   void end_of_step(const context& c) { plan_.make(c); }
 
  private:
-  detail::swap_search plan_;
+  swap_search plan_;
 };
 
 /// Out right after the operator that the plan names, and what the step before has left here after
@@ -36,7 +36,7 @@ struct searched_swaps {
 
   /// O(touched x log plan).
   double early_release_bytes(const context& c) const {
-    return detail::bytes_to_leave(c, [&](tensor_id t) { return plan_.leaves(c, t); });
+    return bytes_to_leave(c, [&](tensor_id t) { return plan_.leaves(c, t); });
   }
   /// Of what the plan wants back by now, what is due first. O(offloaded x log plan).
   tensor_id next(const context& c) const noexcept {
@@ -44,16 +44,16 @@ struct searched_swaps {
     std::uint32_t at = 0;
     for (const tensor_id t : c.offloaded()) {
       const std::uint32_t back = plan_.back_at(c, t);
-      if (back == detail::swap_search::none || c.past().position() < back) continue;
+      if (back == swap_search::none || c.past().position() < back) continue;
       const std::uint32_t due = c.next_use(t).position;
       if (first == tensor_id::none || due < at) first = t, at = due;
     }
-    return first != tensor_id::none && detail::fits_early(c, first) ? first : tensor_id::none;
+    return first != tensor_id::none && fits_early(c, first) ? first : tensor_id::none;
   }
   void end_of_step(const context& c) { plan_.make(c); }
 
  private:
-  detail::swap_search plan_;
+  swap_search plan_;
 };
 
 /// SwapAdvisor (Huang et al. 2020, "SwapAdvisor: Pushing Deep Learning Beyond the GPU Memory Limit
@@ -62,7 +62,7 @@ struct searched_swaps {
 /// There the search goes over the order of operators and the allocation of memory, each with a plan
 /// of swaps made for it, and takes up to an hour before training begins. Here order and memory are
 /// the program's and the manager's: it goes over the swaps alone, between two steps, by at most 353
-/// simulated plans (detail::swap_search). Both roles search, and find the same. What the plan does
+/// simulated plans (swap_search). Both roles search, and find the same. What the plan does
 /// not cover is swapped on demand. It keeps a plan for one kind of step at a time.
 inline policy<searched_first, offload_only, searched_swaps> swapadvisor() {
   return {};

@@ -32,7 +32,7 @@ struct convolution_inputs {
 /// These first, then the least recently used. O(inputs).
 struct convolution_inputs_first : convolution_inputs {
   double score(const context& c, tensor_id t) const noexcept {
-    return detail::first_or_stale(c, t, leaves(c, t));
+    return first_or_stale(c, t, leaves(c, t));
   }
 };
 
@@ -41,7 +41,7 @@ struct convolution_inputs_first : convolution_inputs {
 struct convolution_inputs_out : convolution_inputs, reverse_prefetch {
   double early_release_bytes(const context& c) const {
     double sum = 0;
-    detail::for_each_of_ended(c, [&](tensor_id t) {
+    for_each_of_ended(c, [&](tensor_id t) {
       if (leaves(c, t) && c.can_offload(t)) sum += c.bytes(t);
     });
     return sum;

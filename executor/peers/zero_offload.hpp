@@ -17,8 +17,6 @@
 
 namespace delta::executor {
 
-namespace detail {
-
 /// Which operators of a step are the optimizer's, and what they work on beside the parameters: told
 /// by what the step does, not by names.
 ///
@@ -126,18 +124,16 @@ class optimizer_operands {
   std::vector<bool> operand_;  // by storage of it
 };
 
-}  // namespace detail
-
 /// These first, then the least recently used. O(1).
 struct optimizer_operands_first {
   static constexpr bool learns = true;
   double score(const context& c, tensor_id t) const noexcept {
-    return detail::first_or_stale(c, t, operands_.leaves(c, t));
+    return first_or_stale(c, t, operands_.leaves(c, t));
   }
   void end_of_step(const context& c) { operands_.learn(c); }
 
  private:
-  detail::optimizer_operands operands_;
+  optimizer_operands operands_;
 };
 
 /// Out when their operator has ended, and what the step before has left here after the first one;
@@ -147,7 +143,7 @@ struct optimizer_operands_out {
 
   /// O(touched).
   double early_release_bytes(const context& c) const {
-    return detail::bytes_to_leave(c, [&](tensor_id t) { return operands_.leaves(c, t); });
+    return bytes_to_leave(c, [&](tensor_id t) { return operands_.leaves(c, t); });
   }
   /// The first that is due. O(offloaded).
   tensor_id next(const context& c) const noexcept {
@@ -155,12 +151,12 @@ struct optimizer_operands_out {
     std::uint32_t at = c.past().position() + 2;
     for (const tensor_id t : c.offloaded())
       if (const std::uint32_t due = operands_.awaited_at(c, t); due < at) first = t, at = due;
-    return first != tensor_id::none && detail::fits_early(c, first) ? first : tensor_id::none;
+    return first != tensor_id::none && fits_early(c, first) ? first : tensor_id::none;
   }
   void end_of_step(const context& c) { operands_.learn(c); }
 
  private:
-  detail::optimizer_operands operands_;
+  optimizer_operands operands_;
 };
 
 /// ZeRO-Offload (Ren et al. 2021, "ZeRO-Offload: Democratizing Billion-Scale Model Training"):

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "delta/trace.hpp"
 #include "replay/replay_report.hpp"
 #include "replay/replay_result.hpp"
 #include "trace/perturb.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

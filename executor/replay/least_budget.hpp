@@ -1,8 +1,8 @@
 // delta executor: how little memory a trace can be tried with.
 #pragma once
 
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

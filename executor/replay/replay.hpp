@@ -8,10 +8,10 @@
 
 #include "delta/error.hpp"
 #include "delta/storage/simulated.hpp"
-#include "delta/trace.hpp"
-#include "delta/trace_replayer.hpp"
 #include "replay/replay_figures.hpp"
 #include "replay/replay_result.hpp"
+#include "traces/trace.hpp"
+#include "traces/trace_replayer.hpp"
 
 namespace delta::executor {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "delta/observer.hpp"
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

@@ -13,11 +13,11 @@
 #include <utility>
 
 #include "observe/watchers.hpp"
-#include "replay/bound.hpp"
 #include "replay/on_all_cores.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_plan.hpp"
 #include "simrd/simrd.hpp"
+#include "traces/bound.hpp"
 
 namespace delta::executor {
 namespace {

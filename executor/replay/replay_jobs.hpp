@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "delta/trace.hpp"
 #include "peers/offline_plan.hpp"
 #include "replay/replay_report.hpp"
 #include "replay/replay_result.hpp"
 #include "trace/perturb.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "delta/engine/engine.hpp"
-#include "delta/trace.hpp"
 #include "replay/replay_result.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "delta/engine/engine.hpp"
-#include "delta/trace.hpp"
 #include "peers/offline_plan.hpp"
 #include "replay/replay_result.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

@@ -34,7 +34,7 @@ struct replay_row {
   std::int64_t time_ns = 0;          ///< until the end, or until it was given up
   std::int64_t unmanaged_time_ns = 0;
   std::optional<double> overhead;  ///< time / unmanaged time, of pass
-  /// What no policy beats on this machine (replay/bound.hpp); absent where an operator does not
+  /// What no policy beats on this machine (traces/bound.hpp); absent where an operator does not
   /// fit.
   std::optional<double> bound_overhead;
   std::uint64_t unmanaged_peak_bytes = 0;

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "delta/observer.hpp"
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
 #include "replay/replay_figures.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "delta/trace.hpp"
 #include "replay/find_budget.hpp"
 #include "replay/replay_jobs.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
 #include "replay/replay_result.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

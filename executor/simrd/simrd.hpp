@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "cli/output_file.hpp"
-#include "delta/trace.hpp"
 #include "replay/budget_report.hpp"
 #include "replay/find_budget.hpp"
 #include "replay/replay_jobs.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
 #include "replay/replay_runs.hpp"
+#include "traces/trace.hpp"
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "delta/trace.hpp"
 #include "trace/json_line.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "delta/trace.hpp"
 #include "trace/assembly.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "delta/trace.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

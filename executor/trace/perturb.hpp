@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "delta/trace.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
-#include "delta/trace.hpp"
 #include "trace/json_line.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "delta/kernel.hpp"
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
 #include "trace/assembly.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

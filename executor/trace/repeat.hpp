@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "delta/trace.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::executor {
 

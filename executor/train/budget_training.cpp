@@ -11,11 +11,11 @@
 #include "cli/output_file.hpp"
 #include "cli/text_table.hpp"
 #include "delta/error.hpp"
-#include "delta/trace.hpp"
 #include "replay/budget_report.hpp"
 #include "replay/replay_result.hpp"
 #include "trace/file.hpp"
 #include "trace/steps.hpp"
+#include "traces/trace.hpp"
 #include "train/trainer.hpp"
 #include "train/training_run.hpp"
 

@@ -6,9 +6,9 @@
 
 #include "delta/engine/engine.hpp"
 #include "delta/storage/simulated.hpp"
-#include "delta/trace.hpp"
 #include "replay/replay_named.hpp"
 #include "trace/recorder.hpp"
+#include "traces/trace.hpp"
 #include "train/session.hpp"
 
 namespace delta::executor {

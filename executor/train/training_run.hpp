@@ -16,10 +16,10 @@
 #include "data/dataset.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/observer.hpp"
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
 #include "kernels/thread_pool.hpp"
 #include "model/graph.hpp"
+#include "traces/trace.hpp"
 #include "train/report.hpp"
 
 namespace delta::executor {

@@ -42,7 +42,3 @@
 #include "delta/rehearsal.hpp"
 #include "delta/step_results.hpp"
 #include "delta/switching.hpp"
-
-// A program as data, to be run again.
-#include "delta/trace.hpp"
-#include "delta/trace_replayer.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "recorded_step.hpp"
-#include "replay/bound.hpp"
+#include "traces/bound.hpp"
 
 namespace py = pybind11;
 
@@ -142,9 +142,9 @@ py::dict replayed(const recorded_step& s, const std::string& policy, std::int64_
 
 // Of time / unmanaged time, whatever the policy.
 double bound(const recorded_step& s, std::int64_t budget, double rate_out, double rate_in) {
-  const delta::executor::bound_machine on{size_of(budget), rate_out, rate_in};
+  const delta::bound_machine on{size_of(budget), rate_out, rate_in};
   const py::gil_scoped_release others_may_run;
-  return delta::executor::lower_bound(s.events, on);
+  return delta::lower_bound(s.events, on);
 }
 
 }  // namespace

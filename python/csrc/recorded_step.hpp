@@ -8,8 +8,8 @@
 
 #include "delta/error.hpp"
 #include "delta/observer.hpp"
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
+#include "traces/trace.hpp"
 
 namespace delta_torch {
 

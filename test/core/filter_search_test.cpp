@@ -25,22 +25,6 @@ using namespace delta::test;
 
 namespace {
 
-// Which search was used nobody is told; so the tests look. (An explicit instantiation may name
-// private members.)
-template <class Filter>
-struct look_into {
-  static inline bool (*has_index)(const Filter&) = nullptr;
-  static inline std::uint64_t (*last_build)(const Filter&) = nullptr;
-};
-template <class Filter, auto Index, auto BuiltAt>
-struct reveal {
-  static inline const bool done = [] {
-    look_into<Filter>::has_index = [](const Filter& f) { return (f.*Index).built(); };
-    look_into<Filter>::last_build = [](const Filter& f) { return f.*BuiltAt; };
-    return true;
-  }();
-};
-
 // Answers out of a table: anything at all, and `reweigh` where they change.
 struct weights_of_table {
   static constexpr quantity depends_on = quantity::bytes;
@@ -52,17 +36,6 @@ struct scores_of_table {
   const std::vector<double>* table;
   double score(const context&, tensor_id t) const noexcept { return (*table)[index(t)]; }
 };
-
-#define REVEAL(H) template struct reveal<filter<H>, &filter<H>::index_, &filter<H>::built_at_>
-REVEAL(base);
-REVEAL(lru);
-REVEAL(greedy);
-REVEAL(dtr);
-REVEAL(msps);
-REVEAL(joint);
-REVEAL(weights_of_table);
-REVEAL(scores_of_table);
-#undef REVEAL
 
 /// Tensors, records and candidates to which everything happens that a residency table does, by its
 /// rules (tensors/residency_table.hpp); and who may leave, by chance.
@@ -261,7 +234,7 @@ H heuristic_of(const world& w) {
 }
 
 struct searches {
-  std::uint64_t all = 0, by_index = 0, asked = 0, asked_plainly = 0;
+  std::uint64_t all = 0, asked = 0, asked_plainly = 0;
 };
 
 /// A search per operator or two among `n`, while everything happens. `dear`: prices change often,
@@ -288,7 +261,6 @@ void play(std::uint64_t seed, std::size_t n, int operators, bool dear, searches&
       CAPTURE(op);
       REQUIRE(found == expected);
       ++sum.all;
-      sum.by_index += look_into<filter<H>>::has_index(fast);
       if (found == tensor_id::none) continue;
       w.roll.one_in(3) ? w.use(found) : w.roll.one_in(10) ? void() : w.leave_or_return(found);
     }
@@ -303,50 +275,35 @@ TEST_CASE_TEMPLATE("the victim is the plain scan's, where answers are kept", H, 
   searches large, small;
   for (std::uint64_t seed = 0; seed < seeds(40); ++seed) {
     CAPTURE(seed);
-    // Sizes at which the index is used; prices of copies may change too often for it.
     if (seed % 8 == 0) play<H>(seed, 1200 + seed * 40, 800, seed % 16 == 8, large);
     play<H>(seed, 30 + seed * 10, 150, seed % 2 == 1, small);
   }
-  std::printf("%llu searches among many, %llu with an index, asked %llu times and %llu\n",
+  std::printf("%llu searches among many, asked %llu times and %llu\n",
               static_cast<unsigned long long>(large.all),
-              static_cast<unsigned long long>(large.by_index),
               static_cast<unsigned long long>(large.asked),
               static_cast<unsigned long long>(large.asked_plainly));
-  CHECK(large.by_index > large.all / 10);
   CHECK(large.asked < large.asked_plainly / 4);
-  CHECK(small.by_index == 0);
+  CHECK(small.all > large.all);
 }
 
 namespace {
 
 /// Of `n` tensors that nothing happens to but that they are used, leave and come back: how often
-/// the Filter asked, and how many indices it made in so many searches.
-struct effort {
-  std::uint64_t asked = 0, builds = 0;
-};
+/// the Filter asked in so many searches.
 template <class H>
-effort steady(std::size_t n, int searches, bool all_alike) {
+std::uint64_t asked_of(std::size_t n, int searches) {
   world w(n);
   w.g.keeps = filter<H>::keeps_costs;
-  for (std::size_t i = 0; i < n; ++i) {
-    const tensor_id t = w.add(false);
-    if (all_alike) w.g[t].footprint = bytes{64};
-    if (!all_alike) w.advance(1);
-  }
+  for (std::size_t i = 0; i < n; ++i) w.add(false), w.advance(1);
   filter<H> f(heuristic_of<H>(w));
-  effort e;
-  std::uint64_t last_build = 0;
   for (int i = 0; i < searches; ++i) {
     w.advance(1);
     const tensor_id t =
         f.select(w.view, w.g, w.now, w.list, [](tensor_id) { return permission::yes; });
     REQUIRE(t != tensor_id::none);
-    if (!all_alike) w.use(t), w.use(w.any());
-    e.builds += std::exchange(last_build, look_into<filter<H>>::last_build(f)) !=
-                look_into<filter<H>>::last_build(f);
+    w.use(t), w.use(w.any());
   }
-  e.asked = f.evaluations();
-  return e;
+  return f.evaluations();
 }
 
 }  // namespace
@@ -354,19 +311,10 @@ effort steady(std::size_t n, int searches, bool all_alike) {
 TEST_CASE("asked once about every tensor, however many searches there are") {
   for (const std::size_t n : {500u, 1500u, 6000u})
     for (const int searches : {100, 3000}) {
-      CHECK(steady<base>(n, searches, false).asked == n);
-      CHECK(steady<lru>(n, searches, false).asked == n);
-      CHECK(steady<greedy>(n, searches, false).asked == n);
+      CHECK(asked_of<base>(n, searches) == n);
+      CHECK(asked_of<lru>(n, searches) == n);
+      CHECK(asked_of<greedy>(n, searches) == n);
     }
-}
-
-TEST_CASE("an index is made anew seldom, and is given up where it is of no use") {
-  const effort usual = steady<base>(6000, 4000, false), alike = steady<base>(6000, 4000, true);
-  std::printf("4,000 searches among 6,000: %llu builds, and %llu where all are alike\n",
-              static_cast<unsigned long long>(usual.builds),
-              static_cast<unsigned long long>(alike.builds));
-  CHECK(usual.builds < 100);
-  CHECK(alike.builds < 30);
 }
 
 TEST_CASE("candidates: what was parked is asked about again once all of it may have a way out") {

@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
-#include "replay/bound.hpp"
 #include "replay/budget_report.hpp"
 #include "replay/least_budget.hpp"
 #include "replay/replay_jobs.hpp"
 #include "trace/file.hpp"
+#include "traces/bound.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -34,9 +34,8 @@ constexpr bool is_made_of = std::same_as<Policy, policy<H, D, P>>;
 static_assert(
     is_made_of<decltype(vdnn()), convolution_inputs_first, offload_only, convolution_inputs_out>);
 static_assert(is_made_of<decltype(superneurons()), lru, by_layer, reverse_prefetch>);
-static_assert(
-    is_made_of<decltype(capuchin()), planned_first<executor::detail::swap_plan>,
-               planned_way<executor::detail::swap_plan>, in_triggers<executor::detail::swap_plan>>);
+static_assert(is_made_of<decltype(capuchin()), planned_first<swap_plan>, planned_way<swap_plan>,
+                         in_triggers<swap_plan>>);
 static_assert(is_made_of<decltype(chen()), sqrt_segments, evict_only, no_prefetch>);
 static_assert(is_made_of<decltype(zero_offload()), optimizer_operands_first, offload_only,
                          optimizer_operands_out>);
@@ -50,6 +49,18 @@ void check_found(const Find& find, std::string_view name, const Expected&) {
   bool same = false;
   CHECK(find(name, [&](auto p) { same = std::same_as<decltype(p), Expected>; }));
   CHECK(same);
+}
+
+/// The peers, and the preset that is a rule as simple as theirs.
+std::vector<preset> rules() {
+  std::vector<preset> all(peer_policies.begin(), peer_policies.end());
+  all.push_back(*std::ranges::find(named_policies, "swap_lru", &preset::name));
+  return all;
+}
+/// Whose rule may leave a program without room though the host has it: who never offloads, and who
+/// releases nothing in the backward pass.
+bool may_fail(std::string_view peer) {
+  return peer == "chen" || peer == "paper-strict";
 }
 
 /// What was decided: "offload a", in order.
@@ -321,7 +332,7 @@ third_step third_of(const char* peer, std::size_t layers, bytes budget, double r
 
 /// SwapAdvisor's Prefetcher, and what it expects of a step.
 struct watched_search : searched_swaps {
-  detail::swap_search plan;
+  swap_search plan;
   double* begun = nullptr;
   double* expected = nullptr;
 
@@ -704,15 +715,19 @@ TEST_CASE("swap_lru: the oldest goes to the host, and comes back on demand") {
 
 TEST_CASE("a step without operators changes no decision") {
   const chain what{{"data", "conv", "relu", "conv", "relu", "addmm"}};
-  for (const preset& peer : peer_policies) {
+  for (const preset& peer : rules()) {
     CAPTURE(peer.name);
     const auto decided = [&](bool empty_steps) {
       simulated storage({.capacity = what.size * 3, .host_capacity = plenty});
       decisions all;
       const auto m = make_any_manager(peer.name, over(storage), {.observer = &all});
-      for (int i = 0; i < 3; ++i) {
-        if (empty_steps) m->end_of_step();
-        step(*m, what);
+      try {
+        for (int i = 0; i < 3; ++i) {
+          if (empty_steps) m->end_of_step();
+          step(*m, what);
+        }
+      } catch (const budget_exceeded& e) {
+        CHECK_MESSAGE(may_fail(peer.name), e.what());
       }
       return all.told;
     };
@@ -729,10 +744,10 @@ TEST_CASE("random programs: within the budget, and no byte is lost") {
     const bytes least = largest_footprint(p, 64);
     for (const std::uint64_t percent : {100u, 140u}) {
       const bytes budget = round_up(bytes{least.count * percent / 100}, 64);
-      for (const preset& peer : peer_policies) {
+      for (const preset& peer : rules()) {
         CAPTURE(seed);
         CAPTURE(peer.name);
-        const bool offloading = peer.name != "chen";
+        const bool offloading = !may_fail(peer.name);
         immediate device;
         arena<immediate> storage(device,
                                  {.capacity = budget,
@@ -752,7 +767,7 @@ TEST_CASE("random programs: within the budget, and no byte is lost") {
 }
 
 TEST_CASE("trainings: parameters, state and running means are what they should be, in any budget") {
-  for (const preset& peer : peer_policies) {
+  for (const preset& peer : rules()) {
     for (const std::uint64_t budget : {1100u, 1400u, 2200u, 4000u}) {
       CAPTURE(peer.name);
       CAPTURE(budget);
@@ -769,7 +784,7 @@ TEST_CASE("trainings: parameters, state and running means are what they should b
         }
         CHECK(trained.right());
       } catch (const budget_exceeded& e) {
-        CHECK_MESSAGE(peer.name == "chen", e.what());
+        CHECK_MESSAGE(may_fail(peer.name), e.what());
       }
     }
   }
@@ -781,10 +796,10 @@ TEST_CASE("repeated programs: the same program again and again, and no byte is l
     const program once = random_program(seed, {.steps = 1});
     const auto names = std::to_array<const char*>({"conv2d", "relu", "addmm", "batch_norm"});
     const bytes least = largest_footprint(once, 64);
-    for (const preset& peer : peer_policies) {
+    for (const preset& peer : rules()) {
       CAPTURE(seed);
       CAPTURE(peer.name);
-      const bool offloading = peer.name != "chen";
+      const bool offloading = !may_fail(peer.name);
       immediate device;
       arena<immediate> storage(device, {.capacity = round_up(bytes{least.count * 5 / 4}, 64),
                                         .host_capacity = 64_KiB,

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "delta/trace.hpp"
 #include "temporary_folder.hpp"
+#include "traces/trace.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -10,10 +10,10 @@
 #include <map>
 #include <string>
 
-#include "replay/bound.hpp"
 #include "replay/replay_named.hpp"
 #include "simrd_reference.hpp"
 #include "trace/repeat.hpp"
+#include "traces/bound.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -44,9 +44,9 @@ std::string refusal(std::vector<std::string> words) {
 }
 
 const std::string policies =
-    "unmanaged, paper, dtr, online, learned, adaptive, paper-lru, paper-greedy, vdnn, "
-    "superneurons, capuchin, chameleon, chen, zero_offload, l2l, swapadvisor, "
-    "swap_lru, simrd:dtr, simrd:dtr-eq, simrd:dtr-local, simrd:msps, simrd:lru, simrd:size, or "
+    "unmanaged, paper, dtr, online, learned, adaptive, swap_lru, paper-strict, paper-lru, "
+    "paper-greedy, vdnn, superneurons, capuchin, chameleon, chen, zero_offload, l2l, swapadvisor, "
+    "simrd:dtr, simrd:dtr-eq, simrd:dtr-local, simrd:msps, simrd:lru, simrd:size, or "
     "list";
 const std::string budgets =
     "parts of the unmanaged peak over 0 and up to 1 such as 0.4 or 40%, or sizes with a unit such "
@@ -271,8 +271,9 @@ TEST_CASE("a timeline and a log of decisions are those of one replay of a preset
     CHECK(with({"--policy", "simrd:dtr"}) ==
           flag +
               ": given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online, "
-              "learned, adaptive, paper-lru, paper-greedy, vdnn, superneurons, capuchin, "
-              "chameleon, chen, zero_offload, l2l, swapadvisor, swap_lru");
+              "learned, adaptive, swap_lru, paper-strict, paper-lru, paper-greedy, vdnn, "
+              "superneurons, capuchin, "
+              "chameleon, chen, zero_offload, l2l, swapadvisor");
     CHECK(with({"--json", file}) == flag + ": names the file of --json; allowed: another file");
     CHECK(refusal({"--policy", "paper", "--find-budget", flag, file}) ==
           flag + ": given with --find-budget; allowed: " + one);

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "delta/trace.hpp"
 #include "trace/file.hpp"
+#include "traces/trace.hpp"
 
 using namespace delta;
 using namespace delta::executor;

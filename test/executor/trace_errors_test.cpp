@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "data_files.hpp"
-#include "delta/trace.hpp"
 #include "temporary_folder.hpp"
 #include "trace/file.hpp"
+#include "traces/trace.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -12,11 +12,11 @@
 #include <string>
 
 #include "data/byte_source.hpp"
-#include "delta/trace.hpp"
 #include "process.hpp"
 #include "skip.hpp"
 #include "temporary_folder.hpp"
 #include "trace/file.hpp"
+#include "traces/trace.hpp"
 
 using namespace delta;
 using namespace delta::executor;

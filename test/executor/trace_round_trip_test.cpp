@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "delta/trace.hpp"
 #include "random_trace.hpp"
 #include "temporary_folder.hpp"
 #include "trace/delta_format.hpp"
 #include "trace/file.hpp"
+#include "traces/trace.hpp"
 
 using namespace delta;
 using namespace delta::executor;

@@ -25,7 +25,7 @@ if [ -z "$compiler" ]; then
   exit 0
 fi
 
-"$compiler" "${flags[@]}" -I "$root/include" -I "$root/executor" "$here/trace_fuzz.cpp" \
+"$compiler" "${flags[@]}" -I "$root/include" -I "$root/executor" -I "$root/engine" "$here/trace_fuzz.cpp" \
   "$root"/executor/trace/*.cpp "$root/executor/data/byte_source.cpp" \
   "$root/executor/cli/output_file.cpp" -lz -o "$folder/trace_fuzz"
 "$folder/trace_fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \

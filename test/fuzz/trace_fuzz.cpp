@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "delta/trace.hpp"
 #include "trace/delta_format.hpp"
 #include "trace/file.hpp"
+#include "traces/trace.hpp"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "delta/trace.hpp"
+#include "traces/trace.hpp"
 
 namespace delta::test {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "delta/trace.hpp"
 #include "temporary_folder.hpp"
 #include "trace/file.hpp"
+#include "traces/trace.hpp"
 #include "training.hpp"
 
 namespace delta::test {

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "delta/trace_data.hpp"
 #include "delta/units.hpp"
+#include "traces/trace_data.hpp"
 
 namespace delta {
 

@@ -1,4 +1,4 @@
-#include "replay/bound.hpp"
+#include "traces/bound.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace delta::executor {
+namespace delta {
 namespace {
 
 using ids = std::vector<std::uint32_t>;
@@ -219,4 +219,4 @@ double lower_bound(const trace& t, const bound_machine& m, dead_storage dead) {
   return 1 + estimate(t, m, dead).overhead();
 }
 
-}  // namespace delta::executor
+}  // namespace delta

@@ -1,12 +1,12 @@
-// delta executor: how little time a trace can take under a budget, whatever the policy.
+// delta: how little time a trace can take under a budget, whatever the policy.
 #pragma once
 
 #include <cstdint>
 
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
+#include "traces/trace.hpp"
 
-namespace delta::executor {
+namespace delta {
 
 /// What a policy has to work with.
 struct bound_machine {
@@ -48,4 +48,4 @@ enum class dead_storage : std::uint8_t {
 [[nodiscard]] double lower_bound(const trace& t, const bound_machine&,
                                  dead_storage = dead_storage::may_stay);
 
-}  // namespace delta::executor
+}  // namespace delta

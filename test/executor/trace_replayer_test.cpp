@@ -1,6 +1,6 @@
 // Recorded programs played through managers: what they take without a budget, that bytes pass
 // through the kernels given, and that with memory for all of it nobody takes more than they did.
-#include "delta/trace_replayer.hpp"
+#include "traces/trace_replayer.hpp"
 
 #include <doctest/doctest.h>
 
@@ -20,8 +20,8 @@
 #include "delta/storage/arena.hpp"
 #include "delta/storage/host_device.hpp"
 #include "delta/storage/simulated.hpp"
-#include "delta/trace.hpp"
 #include "random_trace.hpp"
+#include "traces/trace.hpp"
 
 using namespace delta;
 using namespace delta::test;

@@ -1,5 +1,5 @@
 // The rules of a trace, and what is known of one that keeps them.
-#include "delta/trace.hpp"
+#include "traces/trace.hpp"
 
 #include <doctest/doctest.h>
 

@@ -12,8 +12,8 @@
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 #include "delta/tensor.hpp"
-#include "delta/trace.hpp"
 #include "delta/units.hpp"
+#include "traces/trace.hpp"
 
 namespace delta {
 

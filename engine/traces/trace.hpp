@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "delta/trace_data.hpp"
-#include "delta/trace_rules.hpp"
 #include "delta/units.hpp"
+#include "traces/trace_data.hpp"
+#include "traces/trace_rules.hpp"
 
 namespace delta {
 
