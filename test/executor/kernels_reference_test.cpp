@@ -1,11 +1,11 @@
-// Every kernel against PyTorch's operators (test/reference/kernels.json, written by
+// Every kernel against PyTorch's operators (test/reference/kernels.json.gz, written by
 // make_kernel_reference.py in double precision).
 #include <doctest/doctest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "gzip.hpp"
 #include "kernel_testing.hpp"
 #include "kernels/kernels.hpp"
 
@@ -19,11 +19,8 @@ namespace {
 constexpr double tolerance = 3e-6;
 
 const json& reference() {
-  static const json all = [] {
-    std::ifstream file(DELTA_SOURCE_DIR "/test/reference/kernels.json");
-    REQUIRE(file.is_open());
-    return json::parse(file);
-  }();
+  static const json all =
+      json::parse(delta::test::read_gzip(DELTA_SOURCE_DIR "/test/reference/kernels.json.gz"));
   return all;
 }
 

@@ -1,15 +1,15 @@
 // Three training steps of the models against PyTorch's values in double precision
-// (test/reference/training.json, written by make_training_reference.py).
+// (test/reference/training.json.gz, written by make_training_reference.py).
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "backend/cpu_backend.hpp"
+#include "gzip.hpp"
 #include "interpreter.hpp"
 #include "model/models.hpp"
 
@@ -21,11 +21,8 @@ using nlohmann::json;
 namespace {
 
 const json& reference() {
-  static const json all = [] {
-    std::ifstream file(DELTA_SOURCE_DIR "/test/reference/training.json");
-    REQUIRE(file);
-    return json::parse(file);
-  }();
+  static const json all =
+      json::parse(delta::test::read_gzip(DELTA_SOURCE_DIR "/test/reference/training.json.gz"));
   return all;
 }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes kernels.json: what PyTorch's operators give, for kernels_reference_test.cpp.
+"""Writes kernels.json.gz: what PyTorch's operators give, for kernels_reference_test.cpp.
 
 Needs PyTorch and NumPy. Inputs are not stored: both sides draw them from MT19937 (see
 kernel_testing.hpp, random_floats). PyTorch computes in double precision from single-precision
 inputs, so the file holds the truth, and the test's tolerances are those of float arithmetic alone.
 Of each result, evenly spaced samples and the largest magnitude are kept.
 
-    python3 make_kernel_reference.py > kernels.json
+    python3 make_kernel_reference.py | gzip -9n > kernels.json.gz
 """
 
 import json

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes training.json: what PyTorch gets from three training steps of the executor's models.
+"""Writes training.json.gz: what PyTorch gets from three training steps of the executor's models.
 
 Needs PyTorch and NumPy. Everything is computed in double precision from single-precision starting
 values, so the file holds the truth and the tests' tolerances are those of float arithmetic alone.
 The starting values come from the executor's generator (executor/model/initialise.hpp), written again
 here from its description; so no weights need to be stored.
 
-    python3 make_training_reference.py > training.json
+    python3 make_training_reference.py | gzip -9n > training.json.gz
 """
 
 import json
