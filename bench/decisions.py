@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what decisions cost and writes docs/results/decisions.{json,md,svg,png}.
+"""Measures what decisions cost and writes docs/results/decisions.{md,png}, and build/results/decisions.json.
 
     python3 bench/decisions.py build/release [--torch-python PYTHON] [--out docs/results/decisions]
                                [GOOGLE BENCHMARK FLAG...]
@@ -21,7 +21,8 @@ import sys
 import tempfile
 
 import plot_replay
-from replay_results import ROOT, commit, table
+from artefacts import PAGES, artefact, relative
+from replay_results import commit, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 POLICIES = ("lru_evict", "base_offload", "dtr", "online", "paper")
@@ -171,15 +172,17 @@ def growth_table(rows, case, torch):
 
 
 def pressure_table(rows, cases):
-    lines = []
-    for name in (n for case in cases for n in rows.names(f"{case}/")):
-        for n in rows.counts(f"{name}"):
-            if rows.get(name, n) is not None:
-                case, policy = name.split("/")
-                lines.append([case, f"`{policy}`", f"{n:,}", *(figures(rows.get(name, n, key))
-                              for key in ("ns", "evaluations", "recomputes", "allocations"))])
-    return table(["case", "policy", "live tensors", "ns", "scores", "recomputes",
-                  "calls of operator new"], lines) if lines else "Not measured."
+    """A line per case and policy: ns by live tensors; scores, recomputes."""
+    names = [n for case in cases for n in rows.names(f"{case}/")]
+    counts = sorted({n for name in names for n in rows.counts(name)})
+    def cell(name, n):
+        if rows.get(name, n) is None:
+            return MISSING
+        found = [figures(rows.get(name, n, key)) for key in ("ns", "evaluations", "recomputes")]
+        return f"{found[0]} ({found[1]}; {found[2]})"
+    lines = [[name.split("/")[0], f"`{name.split('/')[1]}`", *(cell(name, n) for n in counts)]
+             for name in names]
+    return table(["case", "policy", *(f"{n:,}" for n in counts)], lines) if lines else "Not measured."
 
 
 def restore_table(rows):
@@ -193,15 +196,18 @@ def restore_table(rows):
                   "calls of operator new"], lines) if lines else "Not measured."
 
 
-def instructions_table(rows):
-    """Per operator where everything stays."""
+def instructions_text(rows):
+    """Per operator where everything stays; nothing where they were not counted."""
     counts = rows.counts("fits/")
+    if all(rows.get(f"fits/{p}", n, "instructions") is None for p in POLICIES for n in counts):
+        return ""
     def cell(policy, n):
         value = rows.get(f"fits/{policy}", n, "instructions")
         return NOT_MEASURED if value is None else figures(value)
     lines = [[f"`{p}`", *(cell(p, n) for n in counts)] for p in POLICIES
              if f"fits/{p}" in rows.names()]
-    return table(["policy", *(f"{n:,}" for n in counts)], lines) if lines else "Not measured."
+    return ("\n\nInstructions per operator of the first table:\n\n"
+            + table(["policy", *(f"{n:,}" for n in counts)], lines))
 
 
 def mixes_of(rows, traces=False):
@@ -210,22 +216,18 @@ def mixes_of(rows, traces=False):
 
 
 def finder_table(rows):
-    """Every row with its ratio to the record scan of the same mix and n, in the same run."""
-    lines = []
-    for mix in mixes_of(rows):
-        for finder in FINDERS:
-            name = f"{finder}/{mix}"
-            for n in rows.counts(name):
-                ns, scan = rows.get(name, n), rows.get(f"record_scan/{mix}", n)
-                if ns is not None:
-                    lines.append([f"`{mix}`", f"`{finder}`", f"{n:,}", figures(ns),
-                                  *(figures(rows.get(name, n, key))
-                                    for key in ("evaluations", "allocations")),
-                                  figures(ratio(scan, ns)),
-                                  figures(rows.get(name, n, "worst_scans"))])
-    return table(["mix", "finder", "candidates", "ns per operator", "scores",
-                  "calls of operator new", "record scan's time / time",
-                  "longest choice, in record scans"], lines) if lines else "Not measured."
+    """A line per mix and finder: ns by candidates, and in brackets the record scan's time of the same
+    mix and n, in the same run, over that."""
+    names = [(mix, finder) for mix in mixes_of(rows) for finder in FINDERS]
+    counts = sorted({n for mix, finder in names for n in rows.counts(f"{finder}/{mix}")})
+    def cell(mix, finder, n):
+        ns, scan = rows.get(f"{finder}/{mix}", n), rows.get(f"record_scan/{mix}", n)
+        if ns is None or finder == "record_scan":
+            return figures(ns)
+        return f"{figures(ns)} ({figures(ratio(scan, ns))})"
+    lines = [[f"`{mix}`", f"`{finder}`", *(cell(mix, finder, n) for n in counts)]
+             for mix, finder in names]
+    return table(["mix", "finder", *(f"{n:,}" for n in counts)], lines) if lines else "Not measured."
 
 
 def part_table(rows):
@@ -296,6 +298,12 @@ def allocations_sentence(rows):
     return f"Of {len(known)} rows of these two tables {sum(v > 0 for v in known)} call operator new."
 
 
+def most_allocations(rows):
+    known = [rows.get(name, n, "allocations") for name, n in rows.by
+             if name.split("/")[0] in ("pressed", "early")]
+    return figures(max((value for value in known if value is not None), default=None))
+
+
 def torch_text(torch):
     if torch is None:
         return "PyTorch was not at hand, so there is nothing to compare with."
@@ -313,8 +321,8 @@ def finder_text(rows, flags):
 written), in the order of the records; `rows` is what a manager uses: it compares kept answers by
 vector instructions. An operator touches three tensors, makes one
 and needs one victim, and all of that is timed. Before, all finders have to choose the same victims
-for some hundred operators. The last but one column compares with the record scan of the same mix
-and n in the same run. Compiled with `{flags}`.
+for some hundred operators. ns per operator by candidates; in brackets, the record scan's time over it.
+Compiled with `{flags}`.
 
 {finder_table(rows)}
 
@@ -350,11 +358,11 @@ def page(found, out, drawn):
     at, torch = found["machine"], found["torch"]
     spreads = sorted(r["spread"] for r in found["rows"])
     spread = f"{spreads[len(spreads) // 2]:.2f}, the most {spreads[-1]:.2f}" if spreads else MISSING
-    figure = f"\n![ns per operator by number of tensors]({out.name}.svg)\n" if drawn else ""
+    figure = f"\n![ns per operator by number of tensors]({out.name}.png)\n" if drawn else ""
     return f"""# What decisions cost
 
-Made by `{found["command"]}`; rows with all counters: [{out.name}.json]({out.name}.json).
-{found["commit"]}
+Made by `{found["command"]}`, which writes rows with all counters to
+{relative(artefact(out, out.name + ".json"))}. {found["commit"]}
 
 {at["cpu"]}, {at["cores"]} cores; {at["compiler"]}; {at["build"]}, `{at["flags"]}`. Load of the machine when it
 began: {at["load"]}. Times are the processor's, medians of the repetitions; the slowest repetition over
@@ -376,24 +384,19 @@ The same for an operator that reads three tensors and makes none:
 {allocations_sentence(rows)} (`manager_heap_test` checks that, and how many
 bytes a tensor and an operator take.)
 
-{torch_text(torch)}
-
-Instructions per operator of the first table:
-
-{instructions_table(rows)}
+{torch_text(torch)}{instructions_text(rows)}
 
 ## Something has to leave
 
 `pressed`: the budget holds nine tenths of the live tensors, and every operator is followed by one
 that reads a tensor anywhere, so that victims are chosen and come back. `early`: there is room for
-all, but the policy starts at three quarters of the budget. Everything is per operator.
+all, but the policy starts at three quarters of the budget. ns per operator by live tensors; in
+brackets, scores and recomputes per operator.
 
 {pressure_table(rows, ("pressed", "early"))}
 
-A few calls of operator new in many operators are lists that meet a new longest: a plan, the copies
-under way, the holes of the storage. They keep what they have, so the calls get rarer; at 100,000
-tensors the warm-up is short, as it takes long where every candidate is scored. `online` and `paper`
-are left out there for the same reason.
+Lists that meet a new longest call operator new, {most_allocations(rows)} times an operator at most. `online` and
+`paper` are left out at 100,000 tensors, as the warm-up takes long where every candidate is scored.
 
 ## Something comes back
 
@@ -452,15 +455,14 @@ def panels(found):
 
 
 def draw(found, out):
-    """OUT.svg and OUT.png; false where there is nothing to draw, or nothing to draw it with."""
+    """OUT.png; false where there is nothing to draw, or nothing to draw it with."""
     wanted = list(panels(found))
     if not wanted:
         return False
     if plot_replay.matplotlib is None:
         print("decisions.py: no figure: matplotlib is missing", file=sys.stderr)
         return False
-    plot_replay.matplotlib.rcParams.update({"svg.hashsalt": "delta",
-                                            "font.family": "DejaVu Sans"})
+    plot_replay.matplotlib.rcParams.update({"font.family": "DejaVu Sans"})
     columns = min(2, len(wanted))
     lines = -(-len(wanted) // columns)
     figure, places = plot_replay.pyplot.subplots(
@@ -481,8 +483,7 @@ def draw(found, out):
         axes.legend(fontsize=7.5, frameon=False, ncols=2, loc="upper left")
     for axes in list(places.flat)[len(wanted):]:
         axes.set_axis_off()
-    for end in (".svg", ".png"):
-        plot_replay.save(figure, out.with_suffix(end))
+    plot_replay.save(figure, out.with_suffix(".png"))
     return True
 
 
@@ -495,7 +496,7 @@ def main():
     parser.add_argument("build", type=pathlib.Path, help="a build with benchmarks")
     parser.add_argument("--torch-python", default=sys.executable, metavar="PYTHON",
                         help="a Python that has PyTorch (default: this one)")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "results" / "decisions",
+    parser.add_argument("--out", type=pathlib.Path, default=PAGES / "decisions",
                         metavar="NAME", help="where to, without an ending")
     a, flags = parser.parse_known_args()
     if any(not flag.startswith("--benchmark_") for flag in flags):
@@ -521,9 +522,10 @@ def main():
         return
     found["torch"] = torch_times(a.torch_python)
     a.out.parent.mkdir(parents=True, exist_ok=True)
-    a.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    rows = artefact(a.out, a.out.name + ".json")
+    rows.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     a.out.with_suffix(".md").write_text(page(found, a.out, draw(found, a.out)), encoding="utf-8")
-    print(f"decisions.py: wrote {a.out.name}.json and {a.out.name}.md", file=sys.stderr)
+    print(f"decisions.py: wrote {relative(rows)} and {a.out.name}.md", file=sys.stderr)
 
 
 if __name__ == "__main__":

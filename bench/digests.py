@@ -1,7 +1,7 @@
-"""The digests by which a page of docs/results and the files beside it show that they are of one run.
+"""The digests by which a page of docs/results and its picture show that they are of one run.
 
 A page carries two comments: of the cells that test/executor/figures_test.cpp computes anew
-(`figures` prints it), and of all rows that the page was made from. Files beside it carry the same.
+(`figures` prints it), and of all rows that the page was made from. Its picture carries the same.
 """
 
 import subprocess
@@ -34,12 +34,6 @@ def recomputed_line(build, traces, page):
 def rows_line(text):
     """The second, of the rows as text."""
     return f"{ROWS}{fnv1a(text.encode('utf-8'))} -->"
-
-
-def append_to(path, lines):
-    """Comments behind the end of a drawing (SVG)."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
 
 
 def put(page, text, name, content):

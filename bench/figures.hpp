@@ -30,8 +30,7 @@ struct cell {
 /// What a page must agree with.
 struct recomputed {
   std::vector<cell> cells;
-  std::vector<std::string> rows;  ///< lines of the JSON file beside the page
-  executor::digest exact;         ///< over the unrounded values: ns, counts and bytes
+  executor::digest exact;  ///< over the unrounded values: ns, counts and bytes
 };
 
 /// Traces of a folder, each read when it is asked for first.
@@ -53,8 +52,7 @@ class trace_folder {
 struct page_file {
   enum class kind : std::uint8_t {
     drawing,  ///< carries both digests of the page
-    page,     ///< another page: carries the digest of all rows, and one of its own cells
-    rows      ///< the rows themselves: its bytes are what that digest covers
+    page      ///< another page: carries the digest of all rows, and one of its own cells
   };
   std::string_view name;
   kind what = kind::drawing;

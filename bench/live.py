@@ -2,13 +2,13 @@
 """Times training steps under a budget on this machine, policy beside policy, and whether the
 policies' predictions come true.
 
-    python3 bench/live.py [--train PROGRAM] [--out docs/results/live] [--quick] [--wrap "COMMAND"]
+    python3 bench/live.py [--train PROGRAM] [--out build/results/live] [--quick] [--wrap "COMMAND"]
 
 A cell is a model, a batch, a number of kernel threads, a budget and a copy rate. All of a cell's
 policies, and the unmanaged run, train at the same time and take turns step by step, each round in
 an order of its own: a machine whose speed drifts, or that is shared, favours none, and a ratio
 compares steps that are seconds apart. Writes OUT.json, all that was measured, and OUT.md, and
-prints the latter. Exit code 1: a run gave other bits than the unmanaged one; 2: a run failed, or a
+prints the latter. docs/results/live.md is put together from such pages by hand. Exit code 1: a run gave other bits than the unmanaged one; 2: a run failed, or a
 flag is wrong.
 """
 
@@ -196,9 +196,7 @@ def add_best(rows):
     best = min(simple, key=lambda r: r["ratio"])
     for row in rows:
         if row["policy"] == "adaptive" and not row["failed"]:
-            ratios, quiet = step_ratios(row["run"], best["run"])
-            row["best"], row["best_busy"] = best["policy"], quiet < FEWEST_QUIET
-            row["over_best"] = statistics.median(ratios)
+            row["over_best"] = statistics.median(step_ratios(row["run"], best["run"])[0])
 
 
 def name_of(row):
@@ -206,35 +204,23 @@ def name_of(row):
             f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}")
 
 
-def targets(rows):
-    """(what, figure, target, kept, busy) of each target that the rows can tell of."""
-    for r in rows:
-        if r["policy"] != "adaptive":
-            continue
-        where = f"{name_of(r)}: {r['policy']}"
-        if r["failed"]:
-            yield where, None, TARGET_BEST, False, False
-            continue
-        if "over_best" in r:
-            yield (f"{where} over {r['best']}", r["over_best"], TARGET_BEST,
-                   r["over_best"] <= TARGET_BEST, r["best_busy"])
-        limit = TARGETS.get(r["budget"])
-        if limit and r["rate"] == "memory":
-            yield f"{where} over unmanaged", r["ratio"], limit, r["ratio"] <= limit, r["busy"]
-
-
 # --- the page ------------------------------------------------------------------------------------
+def marked(value, limit):
+    """A ratio; bold where it is above its target."""
+    return f"**{value:.2f}**" if limit and value > limit else f"{value:.2f}"
+
+
 def row_line(r):
-    head = [r["policy"] + (" (busy)" if not r["failed"] and r["busy"] else "")]
-    if r["failed"]:
-        return [*head, "budget too small", *["-"] * 9]
+    head = [r["policy"] + (" (busy)" if r["busy"] else "")]
     p = r["predictions"]
     said = f"{p['predicted']:.2f} / {p['measured']:.2f} ({p['error']:.1%})" if p else "-"
     moves = [f"{r['offloads']:.0f}", f"{r['reloads']:.0f}", f"{r['recomputes']:.0f}"]
-    return [*head, f"{r['step']:.3f}", f"{r['ratio']:.2f}",
-            f"{r['over_best']:.2f}" if "over_best" in r else "-", f"{r['manager_share']:.1%}",
-            f"{r['stall_share']:.1%}", f"{r['moved_mb']:.0f}", *moves, said,
-            "yes" if r["same_bits"] else "NO"]
+    learns = r["policy"] == "adaptive"
+    limit = TARGETS.get(r["budget"]) if learns and r["rate"] == "memory" else None
+    return [*head, f"{r['step']:.3f}", marked(r["ratio"], limit),
+            marked(r["over_best"], TARGET_BEST) if "over_best" in r else "-",
+            f"{r['manager_share']:.1%}", f"{r['stall_share']:.1%}", f"{r['moved_mb']:.0f}", *moves,
+            said, "yes" if r["same_bits"] else "NO"]
 
 
 def loads(rows):
@@ -261,34 +247,33 @@ cell take turns step by step: a round is a step of each. {result['steps']} round
 {WARM_UP} do not count. {loads(rows)}
 
 Step: seconds, the median over all counted steps. Ratio: to the unmanaged step of the same round,
-the median over rounds; likewise over the best of {', '.join(SIMPLE)} in the cell. Manager and stall:
-parts of the step, waits for copies and, where kernels' threads copy, the copying; moved: MB by compaction; all of these and the counts are means over all steps.
-Predicted / measured: of steps that the policy predicted, the step over its operators' time, medians,
-and the median of the error. Same bits: losses, parameters and state, by digest.
+the median over rounds; likewise over the best of {', '.join(SIMPLE)} in the cell. **Bold**: `adaptive` above
+its target, which is {TARGET_BEST} over the best, and {' and '.join(f"{x} at {b} %" for b, x in TARGETS.items())} where copies are as fast as memory. Manager
+and stall: parts of the step, waits for copies and, where kernels' threads copy, the copying; moved: MB by
+compaction; all of these and the counts are means over all steps. Predicted / measured: of steps that the
+policy predicted, the step over its operators' time, medians, and the median of the error. Same bits:
+losses, parameters and state, by digest.
 
-A quiet machine: nothing else that computes (no build, no second benchmark); on a virtual machine,
-neighbours show as stolen time or not at all, so compare ratios and repeat what is marked as busy.
-Before a run gives up its turn it waits for its copies, as part of the step.
-`--wrap "nice -n -5"` or `--wrap "taskset -c 0,1"` puts words before the program.
-
-## Targets
 """
-    lines = [[what, "fails" if figure is None else f"{figure:.3f}", f"{limit:.2f}",
-              ("kept" if kept else "**missed**") + (" (busy)" if busy else "")]
-             for what, figure, limit, kept, busy in targets(rows)]
-    text += table(["what", "measured", "at most", ""], lines) + "\n" if lines else "None applies.\n"
-    head = ["policy", "step, s", "ratio", "over best", "manager", "stall", "moved, MB", "offloads",
-            "reloads", "recomputes", "predicted / measured", "same bits"]
-    for name in dict.fromkeys(map(name_of, rows)):
-        here = [r for r in rows if name_of(r) == name]
-        copiers = {r["run"]["copy_threads"] for r in here if not r["failed"]
-                   and r["policy"] != "unmanaged" and r["run"].get("copy_threads") is not None}
-        text += f"\n## {name}\n"
-        if copiers:
-            words = {0: "the kernels' threads, in between", 2: "a thread per direction"}
-            text += "Copied by " + "; or ".join(words[c] for c in sorted(copiers)) + ".\n\n"
-        text += table(head, [row_line(r) for r in here]) + "\n"
-    return text
+    return text + cells_table(rows)
+
+
+def cells_table(rows):
+    """A line per policy; the first column says of which cell, what a step takes unmanaged, where the
+    copies ran, and who could not keep to the budget."""
+    head = ["cell", "policy", "step, s", "ratio", "over best", "manager", "stall",
+            "moved, MB", "offloads", "reloads", "recomputes", "predicted / measured", "same bits"]
+    words = {0: "by the kernels' threads", 2: "by a thread each way"}
+    lines = []
+    for cell in dict.fromkeys(map(name_of, rows)):
+        plain, *runs = [r for r in rows if name_of(r) == cell]
+        done = [r for r in runs if not r["failed"]]
+        copiers = {r["run"].get("copy_threads") for r in done} - {None}
+        said = [cell + "".join(f", {words[c]}" for c in sorted(copiers)),
+                f"unmanaged {plain['step']:.3f} s",
+                *(f"too small for {r['policy']}" for r in runs if r["failed"])]
+        lines += [["; ".join(said) if i == 0 else "", *row_line(r)] for i, r in enumerate(done)]
+    return table(head, lines) + "\n"
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -363,13 +348,16 @@ def main():
              for rate in a.rates for budget in a.budgets]
     result = {"command": " ".join(["python3 bench/live.py", *sys.argv[1:]]), "commit": commit(),
               "machine": machine(), "steps": a.steps, "rows": []}
+    if a.out:
+        out = pathlib.Path(a.out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        rows = out.with_suffix(".json")
     if a.append:
-        take_over(result, pathlib.Path(a.out).with_suffix(".json"), cells)
+        take_over(result, rows, cells)
     for cell in cells:
         result["rows"] += rows_of(cell, measure(a, cell))
         if a.out:  # what was measured so far is worth keeping
-            out = pathlib.Path(a.out)
-            out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            rows.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
             out.with_suffix(".md").write_text(page(result), encoding="utf-8")
     print(page(result))
     sys.exit(0 if all(r["failed"] or r["same_bits"] for r in result["rows"]) else 1)

@@ -7,8 +7,8 @@
 Trains twice with delta-train, unmanaged and under the budget, at the same time: the two take turns
 step by step, as a machine's speed changes. Compares losses, parameters and state of the two, and draws
 the round whose ratio of times is the median one, from their timelines; rounds in which policies learn
-are left out. Writes docs/results/memory.json, .svg and .png; --redraw draws the JSON anew, and trains
-nothing. Needs matplotlib.
+are left out. Writes docs/results/memory.png and build/results/memory.json; --redraw draws the latter anew,
+and trains nothing. Needs matplotlib.
 """
 
 import argparse
@@ -19,9 +19,9 @@ import sys
 import tempfile
 
 import plot_replay
+from artefacts import PAGES, ROOT, artefact
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-OUT = ROOT / "docs" / "results" / "memory"
+OUT = PAGES / "memory.png"
 MIB = 1 << 20
 LEFT_OUT = 2  # steps
 UNMANAGED, MANAGED, HOST = "#5a5a5a", "#D55E00", "#0072B2"  # of Okabe and Ito's colours
@@ -113,7 +113,7 @@ def from_zero(points):
 
 def draw(figures):
     pyplot = plot_replay.pyplot
-    plot_replay.matplotlib.rcParams.update({"svg.hashsalt": "delta", "font.family": "DejaVu Sans"})
+    plot_replay.matplotlib.rcParams.update({"font.family": "DejaVu Sans"})
     figure, axes = pyplot.subplots(figsize=(8.2, 3.5))
     times, device, _ = zip(*from_zero(figures["unmanaged"]))
     managed, managed_device, host = zip(*from_zero(figures["managed"]))
@@ -140,8 +140,7 @@ def draw(figures):
     axes.legend(frameon=False, fontsize=9, loc="upper right")
     axes.set_title(figures["title"], fontsize=10, loc="left")
     figure.tight_layout(pad=0.6)
-    for ending in (".svg", ".png"):
-        plot_replay.save(figure, OUT.with_suffix(ending))
+    plot_replay.save(figure, OUT)
 
 
 def main():
@@ -152,11 +151,11 @@ def main():
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--percent", type=int, default=40, help="of the unmanaged peak")
     parser.add_argument("--steps", type=int, default=11)
-    parser.add_argument("--redraw", action="store_true", help="draw docs/results/memory.json anew")
+    parser.add_argument("--redraw", action="store_true", help="draw build/results/memory.json anew")
     arguments = parser.parse_args()
     if plot_replay.matplotlib is None:
         parser.error("matplotlib is missing; expected: python3-matplotlib, or pip install matplotlib")
-    data = OUT.with_suffix(".json")
+    data = artefact(OUT, "memory.json")
     try:
         if not arguments.redraw:
             figures = measure(arguments)

@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 """Makes docs/results/placement.md anew: what places cost, beside memory of pages.
 
-    python3 bench/placement.py build/release TRACE... [--before FILE] [--out docs/results/placement.md]
+    python3 bench/placement.py build/release TRACE... [--out docs/results/placement.md]
 
-Runs placement_grid over the traces at several copy rates, in virtual time. FILE: rows that an
-earlier commit's placement_grid printed for the same traces and rates, to compare with; a row is a
-line of JSON. In the page lines of other traces stay as they are, and without FILE so do the columns
-"before". Prints the table; exit code 2 and one line on stderr for what can't be read.
+Runs placement_grid over the traces at several copy rates, in virtual time. In the page lines of other
+traces stay as they are. Prints the table; exit code 2 and one line on stderr for what can't be read.
 """
 
 import argparse
@@ -65,20 +63,15 @@ def lines_of(page):
     return {(line[0], line[1]): line for line in cells if line[1] in POLICIES}
 
 
-def markdown(now, before, old):
+def markdown(now, old):
     """`old`: what lines_of gave for the page as it is, or nothing."""
     number = lambda x, f: "-" if x is None else format(x, f)
-    out = ["| trace | policy | pages | places | before | MB moved at 0.4 | before | failed | before |",
-           "|---|---|---|---|---|---|---|---|---|"]
+    out = ["| trace | policy | pages | places | MB moved at 0.4 | failed |", "|---|---|---|---|---|---|"]
     for key in sorted({*now, *old}):
-        line = list(old.get(key, [*key, *["-"] * 7]))
+        line = old.get(key)
         if key in now:
             pages, places, moved, failed = now[key]
-            line[2], line[3] = f"{pages:.3f}", f"{places:.3f}"
-            line[5], line[7] = number(moved, ".0f"), str(failed)
-        if key in before:
-            _, places, moved, failed = before[key]
-            line[4], line[6], line[8] = f"{places:.3f}", number(moved, ".0f"), str(failed)
+            line = [*key, f"{pages:.3f}", f"{places:.3f}", number(moved, ".0f"), str(failed)]
         out.append("| " + " | ".join(line) + " |")
     return "\n".join(out)
 
@@ -87,18 +80,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("traces", nargs="+", type=pathlib.Path)
-    parser.add_argument("--before", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path, help="replaces the table in this page; the "
                         "first trace's folder has DTR's traces")
     a = parser.parse_args()
     try:
         page = a.out.read_text(encoding="utf-8") if a.out else ""
-        before = {}
-        if a.before:
-            lines = a.before.read_text(encoding="utf-8").splitlines()
-            before = summary([json.loads(line) for line in lines])
         digest = recomputed_line(a.build, a.traces[0].parent, "placement") if a.out else ""
-        table = markdown(summary(rows_of(a.build / "bin" / "placement_grid", a.traces)), before,
+        table = markdown(summary(rows_of(a.build / "bin" / "placement_grid", a.traces)),
                          lines_of(page) if a.out else {})
         if a.out:
             page = put(a.out, put(a.out, page, "table", table), "commit", commit())

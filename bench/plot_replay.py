@@ -26,6 +26,8 @@ try:
 except ImportError:
     matplotlib = None
 
+from artefacts import picture
+
 NUMBER = (int, float)
 # Every key that is drawn, and what it may be; None: also null.
 KEYS = {"trace": (str,), "policy": (str,), "result": (str,), "ratio": (*NUMBER, None),
@@ -239,10 +241,11 @@ def figure_of(rows):
     return figure
 
 
-def save(figure, path):
-    """The same bytes from the same rows. In SVG hundredths of a point are enough."""
+def save(figure, path, comments=()):
+    """The same bytes from the same rows. In SVG hundredths of a point are enough. `comments`: for
+    artefacts.picture."""
     if path.suffix == ".png":
-        figure.savefig(path, dpi=160, metadata={"Software": None})
+        picture(figure, path, comments, dpi=160)
         return
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
@@ -262,11 +265,10 @@ def outputs_of(arguments):
     return paths
 
 
-def run(arguments):
-    outputs = outputs_of(arguments)
-    wanted = rate_of(arguments.bandwidth) if arguments.bandwidth else None
-    rows = last_iterations(read_rows(arguments.results))
-    rows = of_one_bandwidth(arguments.results, rows, wanted)
+def draw(results, outputs, wanted=None, comments=()):
+    """Draws what the file has to files. `wanted`: of these copy rates, bytes per second, where there
+    are several."""
+    rows = of_one_bandwidth(results, last_iterations(read_rows(results)), wanted)
     if matplotlib is None:
         raise Problem("matplotlib is missing; expected: python3-matplotlib, or pip install "
                       "matplotlib")
@@ -274,9 +276,15 @@ def run(arguments):
     figure = figure_of(rows)
     for path in outputs:
         try:
-            save(figure, path)
+            save(figure, path, comments)
         except OSError as error:
             raise Problem(f"--output: '{path}' can't be written: {error.strerror}") from error
+
+
+def run(arguments):
+    outputs = outputs_of(arguments)
+    wanted = rate_of(arguments.bandwidth) if arguments.bandwidth else None
+    draw(arguments.results, outputs, wanted)
 
 
 class Parser(argparse.ArgumentParser):

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <limits>
 #include <map>
@@ -26,10 +27,12 @@
 #include "dense_machine.hpp"
 #include "dense_program.hpp"
 #include "gpu_roofline.hpp"
+#include "gzip.hpp"
 #include "placed_steps.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_runs.hpp"
 #include "residual_network.hpp"
+#include "temporary_folder.hpp"
 #include "trace/file.hpp"
 #include "trace/repeat.hpp"
 
@@ -40,6 +43,9 @@ using namespace delta::executor;
 
 void add(digest& d, std::initializer_list<std::uint64_t> values) {
   d.add(std::span(values.begin(), values.size()));
+}
+void add(digest& d, const std::string& text) {
+  d.add(std::as_bytes(std::span(text)));
 }
 std::uint64_t count_of(nanoseconds t) {
   return static_cast<std::uint64_t>(t.count());
@@ -219,7 +225,7 @@ class adaptive_cells {
  public:
   explicit adaptive_cells(trace_folder& traces) : traces_(&traces) {}
 
-  /// A row of the grid, which adaptive.json has, too.
+  /// A row of the grid.
   std::string grid(const std::string& trace, std::string_view machine, double ratio,
                    std::string_view policy) {
     const subject& s = (*traces_)[trace];
@@ -243,7 +249,7 @@ class adaptive_cells {
     const reference r = reference_of(s, setting_named(machine), ratio);
     cell_of(2,
             std::isfinite(r.bound) ? three_decimals(std::stod(std::to_string(r.bound))) : "fails");
-    found_.rows.push_back(row_of({"reference", trace, machine, ratio, ""}, r));
+    add(found_.exact, row_of({"reference", trace, machine, ratio, ""}, r));
   }
   /// Steps of two traces in turns.
   void in_turns(const std::string& a, const std::string& b, double ratio, std::string_view policy) {
@@ -257,7 +263,7 @@ class adaptive_cells {
  private:
   std::string row(const row_name& name, const subject& s, const trace& program, const setting& on) {
     const replay_result r = replay_named(name.policy, program, machine_for(s, on, name.ratio));
-    found_.rows.push_back(row_of(name, s, r));
+    add(found_.exact, row_of(name, s, r));
     add(found_.exact, r);
     return later(r);
   }
@@ -462,8 +468,10 @@ recomputed paper_page(trace_folder&) {
   o.iterations = 4;
   o.thrash_limit = 10;
   constexpr std::array parts{0.6, 0.4, 0.3};
-  const auto folder = std::filesystem::path(DELTA_SOURCE_DIR) / "docs" / "results" / "paper_traces";
+  const auto folder =
+      std::filesystem::path(DELTA_SOURCE_DIR) / "test" / "reference" / "paper_traces";
   trace_folder traces(folder, ".jsonl.gz");
+  const test::temporary_folder unpacked;
   recomputed r;
   for (const char* model :
        {"ResNet-50", "ResNet-101", "ResNeXt-50", "EfficientNet-B0", "BERT-base"}) {
@@ -477,11 +485,13 @@ recomputed paper_page(trace_folder&) {
                          .word = 2 * nth,  // between them there are strokes
                          .printed = verdict(row)});
     }
-    // Plans that solvers made, as they are beside the traces.
+    // Plans that solvers made, packed beside the traces.
     for (const char* planner : {"checkmate", "beaumont", "torchtitan"}) {
       constexpr std::array planned_for{0.4};
       replay_options planned = o;
-      planned.plan = folder / (std::string(model) + "_" + planner + ".jsonl");
+      const std::string name = std::string(model) + "_" + planner + ".jsonl";
+      planned.plan = unpacked / name;
+      std::ofstream(planned.plan) << test::read_gzip((folder / (name + ".gz")).string());
       for (const auto& [key, row] :
            replays(traces[model], {std::string(plan_policy)}, planned_for, r.exact, planned))
         r.cells.push_back({.table = "| row | plan | of |",
@@ -506,10 +516,9 @@ const subject& trace_folder::operator[](const std::string& name) {
 
 std::span<const page> pages() noexcept {
   using kind = page_file::kind;
-  static constexpr std::array replay_files{page_file{"replay.svg"},
+  static constexpr std::array replay_files{page_file{"replay.png"},
                                            page_file{"simrd.md", kind::page}};
-  static constexpr std::array adaptive_files{page_file{"adaptive.svg"},
-                                             page_file{"adaptive.json", kind::rows}};
+  static constexpr std::array adaptive_files{page_file{"adaptive.png"}};
   static constexpr std::string_view replays = "python3 bench/replay_results.py";
   static constexpr std::array all{
       page{"replay", replays, replay_files, true, false, replay_page},

@@ -4,7 +4,7 @@
     python3 bench/replay_results.py [--build build/release] [--data DIR]
 
 Runs delta-replay and paper_pieces on DTR's traces, and replaces what stands between the comments
-`<!-- NAME -->` and `<!-- end of NAME -->` in both pages. The rows are not kept, only their digest.
+`<!-- NAME -->` and `<!-- end of NAME -->` in both pages. The rows go to build/results/replay.json.
 Needs matplotlib for the figure; a build with benchmarks; DIR/traces (default: $DELTA_DATA).
 """
 
@@ -15,13 +15,12 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
 import textwrap
 
-from digests import Missing, append_to, put, recomputed_line, rows_line
+import plot_replay
+from artefacts import PAGES, ROOT, artefact
+from digests import Missing, put, recomputed_line, rows_line
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "docs" / "results"
 TRACES = ("resnet32", "unet", "densenet121", "transformer", "lstm")
 POLICIES = ("dtr", "online", "paper", "simrd:dtr")
 RATIOS = [n / 20 for n in range(2, 21)]
@@ -35,19 +34,14 @@ def say_and_end(line):
     sys.exit(2)
 
 
-def replays(build, data):
-    """The rows, by trace, policy and ratio, and the line with their digest. The figure is drawn
-    from them, too."""
-    files = [data / "traces" / f"{name}.log.gz" for name in TRACES]
-    with tempfile.TemporaryDirectory() as folder:
-        rows = pathlib.Path(folder) / "rows.json"
-        subprocess.run([build / "bin" / "delta-replay", *files, "--policy", ",".join(POLICIES),
-                        "--budget", ",".join(map(str, RATIOS)), "--bandwidth", "12GB/s",
-                        "--iterations", "1", "--memory", "places",
-                        "--json", rows], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([sys.executable, ROOT / "bench" / "plot_replay.py", rows, "--output",
-                        RESULTS / "replay.svg"], check=True)
-        text = rows.read_text(encoding="utf-8")
+def replays(build, data, file):
+    """The rows, by trace, policy and ratio, and the line with their digest; the file has them, too."""
+    traces = [data / "traces" / f"{name}.log.gz" for name in TRACES]
+    subprocess.run([build / "bin" / "delta-replay", *traces, "--policy", ",".join(POLICIES),
+                    "--budget", ",".join(map(str, RATIOS)), "--bandwidth", "12GB/s",
+                    "--iterations", "1", "--memory", "places",
+                    "--json", file], check=True, stdout=subprocess.DEVNULL)
+    text = file.read_text(encoding="utf-8")
     return {(r["trace"], r["policy"], r["ratio"]): r for r in json.loads(text)}, rows_line(text)
 
 
@@ -142,7 +136,7 @@ def beside_simrd(rows):
 
 def write(name, blocks):
     """Replaces these blocks of the page docs/results/NAME."""
-    page = RESULTS / name
+    page = PAGES / name
     text = page.read_text(encoding="utf-8")
     for block, content in blocks.items():
         text = put(f"docs/results/{name}", text, block, content)
@@ -160,17 +154,18 @@ def main():
     if not (a.build / "bin" / "paper_pieces").exists():
         say_and_end(f"--build: no {a.build}/bin/paper_pieces; expected: a build with benchmarks")
     try:
-        rows, all_rows = replays(a.build, a.data)
+        file = artefact(PAGES / "replay.md", "replay.json")
+        rows, all_rows = replays(a.build, a.data, file)
         lines = {page: recomputed_line(a.build, a.data / "traces", page) + "\n" + all_rows
                  for page in ("replay", "simrd")}
         write("replay.md", {"commit": commit(), "overheads": overheads(rows),
                             "against": against(rows), "causes": causes(rows),
                             "pieces": pieces(a.build, a.data), "digests": lines["replay"]})
         write("simrd.md", {"manager": beside_simrd(rows), "digests": lines["simrd"]})
-        append_to(RESULTS / "replay.svg", [lines["replay"]])
+        plot_replay.draw(file, [PAGES / "replay.png"], comments=[lines["replay"]])
     except subprocess.CalledProcessError as error:
         say_and_end(f"{pathlib.Path(error.cmd[0]).name} failed, exit code {error.returncode}")
-    except (Missing, OSError) as problem:
+    except (Missing, plot_replay.Problem, OSError) as problem:
         say_and_end(str(problem))
 
 

@@ -8,16 +8,19 @@ either side:
   unmanaged: delta-train's unmanaged step over PyTorch's (channels_last, float32, as many threads);
   managed:   the step under 40 % of the unmanaged peak over the unmanaged step of the same process,
              per policy, with copies at memory speed and at 2 GB/s each way.
-Writes OUT.json and OUT.md, and prints the latter. Needs nothing but Python; PyTorch is optional.
+Writes OUT.md, and its rows as JSON (build/results/steps.json for docs/results/steps), and prints the
+page. Needs nothing but Python; PyTorch is optional.
 """
 
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import time
 
+from artefacts import artefact
 from training import machine, train
 
 try:
@@ -162,7 +165,7 @@ def main():
     parser.add_argument("--train", default="build/release/bin/delta-train")
     parser.add_argument("--data", default=os.environ.get("DELTA_DATA"),
                         help="folder with data/mnist (default: $DELTA_DATA)")
-    parser.add_argument("--out", help="writes OUT.json and OUT.md")
+    parser.add_argument("--out", help="writes OUT.md, and its rows as JSON")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and steps, batch 64")
     a = parser.parse_args()
     threads = os.cpu_count() or 1
@@ -176,10 +179,10 @@ def main():
     text = markdown(result)
     print(text)
     if a.out:
-        with open(a.out + ".json", "w", encoding="utf-8") as f:
-            json.dump(result, f, indent=1)
-        with open(a.out + ".md", "w", encoding="utf-8") as f:
-            f.write(text)
+        out = pathlib.Path(a.out)
+        artefact(out, out.name + ".json").write_text(json.dumps(result, indent=1) + "\n",
+                                                     encoding="utf-8")
+        out.with_suffix(".md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -83,14 +83,14 @@ def options(about, more=lambda parser: None, **defaults):
     parser.add_argument("--again", action="store_true",
                         help="run rows again that are there from the same commit and GPU")
     parser.add_argument("--out", type=pathlib.Path, default=None,
-                        help="folder of results (default docs/results; with --device cpu "
+                        help="folder of results (default build/results; with --device cpu "
                              "build/gpu-smoke; without the repository this folder)")
     more(parser)
     o = parser.parse_args()
     o.also = {}  # what else rows depend on, beside the flags
     o.on_gpu = o.device != "cpu"
     if o.out is None:
-        o.out = BASE / ("docs/results" if o.on_gpu else "build/gpu-smoke") if ROOT else BASE
+        o.out = BASE / ("build/results" if o.on_gpu else "build/gpu-smoke") if ROOT else BASE
     if not (o.bin / "delta-train").exists():
         fail(f"there is no {o.bin}/delta-train; build it with: cmake --workflow --preset cuda")
     o.bin = o.bin.resolve()

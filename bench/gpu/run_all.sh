@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Checks and measures all that docs/results has for GPUs, in parts of at most 9 minutes each; the first
-# builds for this machine's GPU unless --bin names programs. An interrupted or cut off part goes on
-# where it was when it is run again. Where this folder was carried without its repository, results are
-# written to the current folder.
+# Checks and measures on a GPU, in parts of at most 9 minutes each, and writes tables to build/results; the
+# first builds for this machine's GPU unless --bin names programs. An interrupted or cut off part goes
+# on where it was when it is run again. Where this folder was carried without its repository, results
+# are written to the current folder.
 #
 #   bench/gpu/run_all.sh [--bin DIR] [--only right|fast|costs|saving|sanitize] [--device cuda:N|cpu]
 #                        [--again] [--minutes M] [--row-seconds S] [--image P] [--batch N] [--out DIR]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes docs/results/optimum.md and .json anew: policies beside the least time that there is.
+"""Makes docs/results/optimum.md and build/results/optimum.json anew: policies beside the least time that there is.
 
     build/optimum-venv/bin/python bench/optimum/compare.py build/release --out docs/results/optimum
 
@@ -157,7 +157,7 @@ def main():
                         help="for LOOSE at most; RECOMPUTE has twice that, BARRIER half (default 20)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=pathlib.Path,
-                        help="writes OUT.json, and the tables of OUT.md, whose words stay")
+                        help="writes the tables of OUT.md, whose words stay, and their rows as JSON")
     a = parser.parse_args()
     try:
         result = run(a)

@@ -1,7 +1,12 @@
 """The tables of docs/results/optimum.md, from the rows of compare.py."""
 
 import json
+import pathlib
 import statistics
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from artefacts import artefact  # noqa: E402
 
 LABELS = ("summary", "recompute", "both", "programs")
 
@@ -35,21 +40,24 @@ def table(head, rows):
 
 
 def recompute_table(result):
+    """Without the cells in which nothing is possible."""
     head = ["program", "budget", "of peak", "optimum", "bound", *result["policies"]]
     return table(head, [[r["program"], r["label"], f"{r['part']:.1%}",
                          optimum(r["recompute"]["optimum"]), number(r["recompute"]["bound"]),
                          *(number(r["recompute"][p]) for p in result["policies"])]
-                        for r in result["rows"]])
+                        for r in result["rows"]
+                        if r["recompute"]["optimum"]["status"] != "infeasible"])
 
 
 def both_table(result):
+    """Without the cells in which nothing that gets through is known."""
     head = ["program", "budget", "at least", "at most", "with barriers", "bound",
             *result["policies"]]
     return table(head, [[r["program"], r["label"], number(r["both"]["loose"]["at_least"]),
                          number(r["both"]["best_known"]), number(r["both"]["barrier"]["time"]),
                          number(r["both"]["bound"]),
                          *(number(r["both"][p]) for p in result["policies"])]
-                        for r in result["rows"]])
+                        for r in result["rows"] if r["both"]["best_known"] is not None])
 
 
 def programs_table(result):
@@ -131,7 +139,7 @@ def put(text, label, content):
 
 def write(out, result):
     made = (summary(result), recompute_table(result), both_table(result), programs_table(result))
-    out.with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    artefact(out, out.name + ".json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     path = out.with_suffix(".md")
     text = path.read_text(encoding="utf-8")
     for label, content in zip(LABELS, made):

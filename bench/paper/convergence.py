@@ -8,7 +8,7 @@ import sys
 
 from page import MEASURED, NOT_RUN, PUBLISHED, Section, not_run, table
 from published import FINAL_LOSS
-from workbench import Failed, NotMeasured, say
+from workbench import Failed, NotMeasured, keep_picture, say
 
 EPOCHS = 3
 
@@ -53,8 +53,7 @@ def draw(curves, out):
         axes.set_xlabel("step")
         axes.set_ylabel("loss")
         axes.legend(frameon=False, fontsize=8)
-    for kind in ("png", "svg"):
-        figure.savefig(out / f"paper_convergence.{kind}")
+    keep_picture(figure, out, "convergence")
 
 
 def measured(bench, lines, curves, data):
@@ -93,13 +92,10 @@ def section(bench, out):
         measured(bench, lines, curves, data)
     except NotMeasured:
         lines.append(not_run("convergence", 5))
-    pictures = []
     if curves:
         draw(curves, out)
-        pictures = ["![Losses with and without a budget](paper_convergence.png)"]
     return Section("Convergence", [
         "The paper shows that the loss comes out nearly the same. Under delta it is the same, to the "
         "last bit of every step's.",
         table(["row", "training", "loss without", "loss under a budget", "the same bits"], lines),
-        *pictures,
     ], data)

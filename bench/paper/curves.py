@@ -20,10 +20,9 @@ def section(bench, out):
             cells = [percent(None if b is None else b / peak) for b in least]
             lines.append([SIMULATED, model, f"`{policy}`", *cells])
             data.setdefault(model, {})[policy] = cells
-    draw(found, {p: p for p in POLICIES}, PARTS, (2, 3), (9.6, 6.0), out / "paper_curves")
+    draw(found, {p: p for p in POLICIES}, PARTS, (2, 3), (9.6, 6.0), out, "curves")
     return Section("Time against memory", [
         "Not in the paper. The smallest budget, as a part of the unmanaged peak, in which a step takes "
         "at most so much of the unmanaged time, of some 64 that were tried:",
         table(["row", "model", "policy", *(f"{limit}x" for limit in LIMITS)], lines),
-        "![Time by budget, policy and model](paper_curves.png)",
     ], data)

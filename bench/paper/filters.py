@@ -1,13 +1,10 @@
 """Filters compared on three models: the paper's figure of heuristics, and delta's own beside them."""
 
-import sys
-
 from overheads_plot import draw
 from page import SIMULATED, Section, table
-from workbench import ROOT, overhead
+from workbench import keep_picture, overhead  # which adds bench to the path
 
-sys.path.insert(0, str(ROOT / "bench"))
-import memory_over_time  # noqa: E402
+import memory_over_time
 
 MODELS = ("ResNet-50", "EfficientNet-B0", "ResNeXt-50")
 FILTERS = {"paper": "base, 1 / (m s)", "paper-lru": "LRU, 1 / s", "paper-greedy": "greedy, 1 / m",
@@ -42,8 +39,7 @@ def draw_timelines(bench, out):
         grid[0][column].set_ylabel("GB", fontsize=8)
     figure.legend(*grid[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3,
                   frameon=False, fontsize=8)
-    for kind in ("png", "svg"):
-        figure.savefig(out / f"paper_filter_timelines.{kind}")
+    keep_picture(figure, out, "filter_timelines")
 
 
 def section(bench, out):
@@ -56,14 +52,11 @@ def section(bench, out):
         data[model] = {f"{policy} {part}": overhead(r)
                        for (policy, part), r in found[model].items()}
     draw_timelines(bench, out)
-    draw(found, FILTERS, PARTS, (1, len(found)), (9.6, 3.8), out / "paper_filters")
+    draw(found, FILTERS, PARTS, (1, len(found)), (9.6, 3.8), out, "filters")
     return Section("Filters", [
         "The paper's last figure: its three heuristics on three models. It shows the memory that each "
         "took for a budget; here every policy keeps to the budget, and the time tells them apart. "
         "The first three are the paper's policy with another Filter. Time over unmanaged time, by the "
         "budget's part of the peak.",
         table(["row", "model", "Filter", "policy", *(f"{100 * p:.0f} %" for p in SHOWN)], lines),
-        "![Time by budget and Filter](paper_filters.png)",
-        f"Memory over the last step, of the paper's three heuristics, in {100 * AT:.0f} % of the peak:",
-        "![Memory over a step by Filter](paper_filter_timelines.png)",
     ], data)

@@ -23,7 +23,8 @@ ORDER = ["reality", "memory", "models", "max_batch", "overlap", "costs", "restor
 HEAD = """# The paper's evidence
 
 Every table and figure of the DELTA paper (Tang et al. 2022), as published and as delta has it.
-`./run.sh paper` makes this page anew. Rows of the kinds below are never mixed:
+`./run.sh paper` makes this page anew, and writes what it is made from to build/results, with curves of time by
+budget, losses and timelines. Rows of the kinds below are never mixed:
 
 | row | what it is |
 |---|---|

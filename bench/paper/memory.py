@@ -2,7 +2,7 @@
 
 from page import MEASURED, PUBLISHED, SIMULATED, Section, gb, not_run, number, table
 from published import RESNET50_MB
-from workbench import NotMeasured, fastest, overhead
+from workbench import NotMeasured, fastest, overhead, picture
 
 BATCHES = (128, 256, 512, 1024, 2048)
 POLICIES = ("dtr", "paper", "adaptive")
@@ -80,8 +80,7 @@ def draw(points, out):
     axes.set_yticks([4, 8, 16, 32, 64, 128], [4, 8, 16, 32, 64, 128])
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=7)
-    for kind in ("png", "svg"):
-        figure.savefig(out / f"paper_memory.{kind}")
+    picture(figure, out / "paper_memory.png")
 
 
 def section(bench, out):

@@ -3,11 +3,12 @@
 import math
 
 from matplotlib.figure import Figure
+from workbench import keep_picture
 
 
-def draw(found, policies, parts, grid, size, file):
+def draw(found, policies, parts, grid, size, out, name):
     """`found`: by model the rows of replays by (policy, part); `policies`: their labels by name;
-    `grid`: rows and columns of axes; `file`: where to, without its ending."""
+    `grid`: rows and columns of axes; `out`, `name`: as in keep_picture."""
     figure = Figure(figsize=size, dpi=150, layout="constrained")
     axes_of = figure.subplots(*grid, sharey=True).flat
     for axes, (model, rows) in zip(axes_of, found.items(), strict=False):
@@ -28,5 +29,4 @@ def draw(found, policies, parts, grid, size, file):
     figure.axes[0].set_ylabel("time / unmanaged")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
                   frameon=False, fontsize=8)
-    for kind in ("png", "svg"):
-        figure.savefig(file.with_suffix(f".{kind}"))
+    keep_picture(figure, out, name)

@@ -4,7 +4,7 @@ import json
 
 from page import MEASURED, PUBLISHED, Section, not_run, number, table
 from published import STEP_SECONDS
-from workbench import NotMeasured
+from workbench import NotMeasured, keep_picture
 
 POLICIES = ("paper", "swap_lru", "adaptive")
 LANES = {0: "compute", 1: "copies out", 2: "copies in"}
@@ -34,8 +34,7 @@ def draw(files, out):
         axes.set_yticks([2, 1, 0], LANES.values())
         axes.set_title(title, fontsize=9)
     figure.axes[-1].set_xlabel("ms of the last step")
-    for kind in ("png", "svg"):
-        figure.savefig(out / f"paper_overlap.{kind}")
+    keep_picture(figure, out, "overlap")
 
 
 def flags_of(bench):
@@ -71,14 +70,11 @@ def section(bench, out):
     try:
         lines += measured(bench, data, files)
         draw({f"paper, {n}": files["paper", n] for n in ("without overlap", "with overlap")}, out)
-        picture = ["![Timelines without and with overlap](paper_overlap.png)"]
     except NotMeasured:
         lines.append(not_run("overlap", 6))
-        picture = []
     return Section("Overlap", [
         "The paper's step with copies that wait for operators and the other way round, and with "
         "copies beside operators. On the CPU copies are slowed down to 2 GB/s, as a link would, and a "
         "budget of half the peak; the median of the steps behind the second.",
         table(["row", "what", "policy", "without overlap", "with", "with / without"], lines),
-        *picture,
     ], data)

@@ -5,6 +5,8 @@ import dataclasses
 import json
 import re
 
+from workbench import artefact
+
 MEASURED, SIMULATED, NOT_RUN, PUBLISHED = "measured", "simulated", "not run", "paper"
 
 
@@ -60,11 +62,11 @@ def put(text, order, name, section):
 
 
 def write(out, head, order, name, section):
-    """Puts the section into paper.md and its data into paper.json, both in `out`."""
+    """Puts the section into paper.md in `out`, and its data into paper.json."""
     page = out / "paper.md"
     text = page.read_text(encoding="utf-8") if page.exists() else head
     page.write_text(put(text, order, name, section), encoding="utf-8")
-    file = out / "paper.json"
+    file = artefact(page, "paper.json")
     data = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     data[name] = section.data
     ordered = {n: data[n] for n in order if n in data}

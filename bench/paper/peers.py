@@ -1,8 +1,9 @@
 """Published peers on one page, on all models: each a policy, those that plan by solvers as such plans.
 
-Its traces, and the plans for 40 % of the peak, are kept beside the page, as figures_test computes cells of
-these tables anew from them."""
+Its traces, and the plans for 40 % of the peak, are kept in test/reference/paper_traces, as figures_test
+computes cells of these tables anew from them."""
 
+import gzip
 import json
 import shutil
 import sys
@@ -11,7 +12,7 @@ from page import SIMULATED, Section, table
 from workbench import COPIES, MODELS, ROOT, STEPS, Failed, overhead, say, stamp
 
 OPTIMUM = ROOT / "bench/optimum"
-sys.path[:0] = [str(ROOT / "bench"), str(OPTIMUM)]
+sys.path.insert(0, str(OPTIMUM))
 import digests  # noqa: E402
 
 PEERS = {
@@ -30,15 +31,13 @@ PEERS = {
     "adaptive": "delta, adaptive",
 }
 PARTS = (0.6, 0.4, 0.3)
-RESULTS = ROOT / "docs/results"
+KEPT = ROOT / "test/reference/paper_traces"
 
 
 def keep_traces(bench):
-    """Replaces those beside the page that differ from what is recorded now."""
-    folder = RESULTS / "paper_traces"
-    folder.mkdir(exist_ok=True)
+    """Replaces those that differ from what is recorded now."""
     for model in MODELS:
-        now, kept = bench.trace(model), folder / f"{model}.jsonl.gz"
+        now, kept = bench.trace(model), KEPT / f"{model}.jsonl.gz"
         if not kept.exists() or kept.read_bytes() != now.read_bytes():
             shutil.copyfile(now, kept)
 
@@ -105,8 +104,8 @@ def planned_lines(bench):
     # As the traces: figures_test carries these out again.
     for model in MODELS:
         for name in PLANNED:
-            shutil.copyfile(plan_file(bench, model, name, PARTS[1]),
-                            RESULTS / "paper_traces" / f"{model}_{name}.jsonl")
+            plan = plan_file(bench, model, name, PARTS[1]).read_bytes()
+            (KEPT / f"{model}_{name}.jsonl.gz").write_bytes(gzip.compress(plan, mtime=0))
     for name, title in PLANNED.items():
         cells = []
         for model in MODELS:

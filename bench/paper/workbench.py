@@ -12,6 +12,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "bench"))
+from artefacts import artefact, picture  # noqa: E402
 
 # PyTorch's models as the paper trains them: maker, its options, batch.
 MODELS = {
@@ -174,6 +176,11 @@ class Workbench:
             lines = done.stderr.strip().splitlines() or ["no message"]
             raise Failed(f"{program}, exit code {done.returncode}: {lines[-1]}")
         return done.returncode
+
+
+def keep_picture(figure, out, name):
+    """Draws a figure that the page in `out` does not show."""
+    picture(figure, artefact(out / "paper.md", f"paper_{name}.png"))
 
 
 def fastest(run, learning=1):

@@ -31,8 +31,10 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 
 import delta_torch  # noqa: E402
+from artefacts import picture  # noqa: E402
 from delta_torch.planning.makers import checkpoint_blocks  # noqa: E402
 from training import SEED, Training, digest  # noqa: E402
 
@@ -502,7 +504,7 @@ def draw(results: dict[str, list[Way]], file: Path) -> None:
     figure.legend(
         handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize=8
     )
-    figure.savefig(file)
+    picture(figure, file)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -559,6 +561,7 @@ def main(arguments: list[str] | None = None) -> int:
             model: {"what": MODELS[model].what, "ways": [asdict(w) for w in ways]}
             for model, ways in results.items()
         }
+        flags.out.parent.mkdir(parents=True, exist_ok=True)
         flags.out.write_text(
             json.dumps({"torch": torch.__version__, "models": said}, indent=1) + "\n",
             encoding="utf-8",

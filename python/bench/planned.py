@@ -21,6 +21,9 @@ import torch
 import delta_torch
 from delta_torch.planning.makers import Training, maker_of
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
+from artefacts import picture  # noqa: E402
+
 # Optimizers take one parameter after the other: all at once, they need them all at once.
 ONE_BY_ONE = {"foreach": False}
 # What is trained, in which batch, and how.
@@ -105,7 +108,7 @@ def draw(plans: dict[str, delta_torch.Plan], device: str, file: Path) -> None:
     figure.supylabel("step time / unmanaged", fontsize=9)
     figure.suptitle(f"simulated: {device} by a roofline, policy adaptive", fontsize=10)
     grid[0][0].legend(loc="upper right", frameon=False, fontsize=7)
-    figure.savefig(file)
+    picture(figure, file)
 
 
 def main() -> None:
@@ -130,6 +133,7 @@ def main() -> None:
         "adaptive there | planned in, s |"
     )
     table = [head, "|---" * (len(SHOWN) + 9) + "|", *lines]
+    flags.out.parent.mkdir(parents=True, exist_ok=True)
     flags.out.with_suffix(".md").write_text("\n".join(table) + "\n", encoding="utf-8")
     draw(plans, flags.device, flags.out.with_suffix(".png"))
 

@@ -33,7 +33,7 @@ namespace {
 
 const std::filesystem::path source = DELTA_SOURCE_DIR;
 const std::filesystem::path page = source / "docs/results/gpu_engines.md";
-const std::filesystem::path rows = source / "docs/results/gpu_engines.json";
+const std::filesystem::path rows = source / "test/reference/gpu_engines.json";
 
 gpu_description described(std::string_view name) {
   return read_gpu(source / "executor/tools/gpus" / (std::string(name) + ".json"));

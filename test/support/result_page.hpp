@@ -65,12 +65,6 @@ class result_page {
     return words[c.word];
   }
 
-  /// Is this among its lines?
-  [[nodiscard]] bool has(std::string_view line) const {
-    return text_.find(line) != std::string::npos;
-  }
-  [[nodiscard]] const std::string& text() const noexcept { return text_; }
-
   /// "resnet32, `dtr`, 0.5".
   static std::string where(const bench::cell& c) {
     std::string text;
