@@ -59,7 +59,7 @@ struct ways {
     if (back == rule::paper) return paper_ratio{}.restore(c, t);
     if (back == rule::reload) return always_reload{}.restore(c, t);
     cheaper by_default;
-    return detail::restoration_of(by_default, c, t);
+    return delta::detail::restoration_of(by_default, c, t);
   }
 };
 
