@@ -1,9 +1,9 @@
-// delta: the concepts of a policy's three roles (Heuristic, Decider, Prefetcher), as conjunctions
-// of named atoms. The fourth concept, Storage, is in storage/storage.hpp, which this header
+// delta: the concepts of a policy's three roles (Heuristic, Decider, Prefetcher), each as the rows
+// of its members. The fourth concept, Storage, is in storage/storage.hpp, which this header
 // includes.
 //
 // A member that is detected and has a default may be left out, but not be there with another
-// signature: that is what the atoms called right_..._or_none say. Of a type of one's own,
+// signature. Of a type of one's own,
 //   static_assert(delta::explain_heuristic<my_heuristic>());
 // lists everything that is missing or wrong, in sentences, and compiles the bodies of its members
 // too, which a concept does not; so do explain_decider, explain_prefetcher and explain_storage.
@@ -18,36 +18,29 @@
 
 #include "delta/answers.hpp"
 #include "delta/context.hpp"
-#include "delta/detail/concepts/member_names.hpp"
+#include "delta/detail/concepts/members.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
 
+namespace detail {
+
 /// All policies, detected: `end_of_operator(context)`, called after every operator of the program,
 /// when the prefetcher has been asked; and `end_of_step(context)`, when a step has ended.
-template <class P>
-concept follows_operators = requires(P& p, const context& c) { p.end_of_operator(c); };
-template <class P>
-concept follows_steps = requires(P& p, const context& c) { p.end_of_step(c); };
-template <class P>
-concept right_end_of_operator_or_none = follows_operators<P> || !detail::names_end_of_operator<P>;
-template <class P>
-concept right_end_of_step_or_none = follows_steps<P> || !detail::names_end_of_step<P>;
+DELTA_DETAIL_DETECTED(
+    end_of_operator, "'void end_of_operator(const delta::context&)'",
+    requires(T& p, const context& c) { p.end_of_operator(c); });
+DELTA_DETAIL_DETECTED(
+    end_of_step, "'void end_of_step(const delta::context&)'",
+    requires(T& p, const context& c) { p.end_of_step(c); });
+/// `learns`: steps are recorded, so that `context::past` and `next_use` know something (default:
+/// no).
+DELTA_DETAIL_CONSTANT(learns, bool, "bool", false)
 
-/// All policies, detected: `learns`, a static constexpr bool: that steps are recorded, so that
-/// `context::past` and `next_use` know something (default: false).
-template <class P>
-concept says_whether_it_learns = std::same_as<decltype(&P::learns), const bool*> &&
-                                 requires { typename std::bool_constant<P::learns>; };
-template <class P>
-concept right_learns_or_none = says_whether_it_learns<P> || !detail::names_learns<P>;
-/// Its word, or the default: no.
-template <class P>
-consteval bool learns() {
-  if constexpr (says_whether_it_learns<P>) return P::learns;
-  return false;
-}
+using policy_rows = rows<end_of_operator_row, end_of_step_row, learns_row>;
+
+}  // namespace detail
 
 // ---------------------------------------------------------------------------------------------
 // Heuristic: which tensor leaves first (the paper's F_h, Algorithm 2). One of two forms.
@@ -71,102 +64,80 @@ consteval bool learns() {
 //    don't depend on `staleness`; not where everything may be read.
 // ---------------------------------------------------------------------------------------------
 
-/// `score(context, tensor)` -> double: anything at all.
-template <class H>
-concept scores_tensor = requires(const H& h, const context& c, tensor_id t) {
-  { h.score(c, t) } -> std::convertible_to<double>;
-};
-/// `weight(context, tensor)` -> double: the score is 1 / (weight x staleness).
-template <class H>
-concept weighs_tensor = requires(const H& h, const context& c, tensor_id t) {
-  { h.weight(c, t) } -> std::convertible_to<double>;
-};
-/// Only one of the two, or which of them counts?
-template <class H>
-concept answers_in_one_form = !(scores_tensor<H> && weighs_tensor<H>);
+namespace detail {
 
-/// Detected, each a static constexpr bool (default: false). `later_if_dearer`: the more the closure
-/// costs, the later a tensor leaves, or as late; so a lower bound of the cost will do for all but
-/// the victim. `drifts`: a score that reads the time may be some operators old, but for the
-/// victim's.
-template <class H>
-concept says_whether_later_if_dearer =
-    std::same_as<decltype(&H::later_if_dearer), const bool*> &&
-    requires { typename std::bool_constant<H::later_if_dearer>; };
-template <class H>
-concept says_whether_it_drifts = std::same_as<decltype(&H::drifts), const bool*> &&
-                                 requires { typename std::bool_constant<H::drifts>; };
+/// `score(context, tensor)` -> double: anything at all.
+DELTA_DETAIL_DETECTED(
+    score, "'double score(const delta::context&, delta::tensor_id) const'",
+    requires(const T& h, const context& c, tensor_id t) {
+      { h.score(c, t) } -> std::convertible_to<double>;
+    });
+/// `weight(context, tensor)` -> double: the score is 1 / (weight x staleness).
+DELTA_DETAIL_DETECTED(
+    weight, "'double weight(const delta::context&, delta::tensor_id) const'",
+    requires(const T& h, const context& c, tensor_id t) {
+      { h.weight(c, t) } -> std::convertible_to<double>;
+    });
+DELTA_DETAIL_NEEDED(score_or_weight,
+                    "a Heuristic needs "
+                    "'double score(const delta::context&, delta::tensor_id) const' (lower leaves "
+                    "first) "
+                    "or 'double weight(const delta::context&, delta::tensor_id) const' (it stands "
+                    "for the score 1 / (weight x staleness))",
+                    has_score<T> || has_weight<T>);
+/// Only one of the two, or which of them counts?
+DELTA_DETAIL_NEEDED(one_form,
+                    "a Heuristic has 'score' or 'weight', not both: only one can say who leaves "
+                    "first",
+                    !(has_score<T> && has_weight<T>));
+DELTA_DETAIL_CONSTANT(depends_on, quantity, "delta::quantity", quantity::everything)
+/// `later_if_dearer`: the more the closure costs, the later a tensor leaves, or as late; so a lower
+/// bound of the cost will do for all but the victim (default: no).
+DELTA_DETAIL_CONSTANT(later_if_dearer, bool, "bool", false)
+/// `drifts`: a score that reads the time may be some operators old, but for the victim's (default:
+/// no).
+DELTA_DETAIL_CONSTANT(drifts, bool, "bool", false)
 /// Detected: `select(context)` -> std::uint32_t, `context::variant` of the step that begins, asked
 /// when one has ended; and `keeps(variant)`, the closure whose costs are then kept.
-template <class H>
-concept selects_variant = requires(H& h, const H& asked, const context& c, std::uint32_t v) {
-  { h.select(c) } -> std::same_as<std::uint32_t>;
-  { asked.keeps(v) } -> std::same_as<closure>;
-};
+DELTA_DETAIL_ROW(
+    select, (!names_select<T> && !names_keeps<T>),
+    "'select' or 'keeps' is there, but not both as "
+    "'std::uint32_t select(const delta::context&)' and "
+    "'delta::closure keeps(std::uint32_t variant) const'",
+    requires(T& h, const T& asked, const context& c, std::uint32_t v) {
+      { h.select(c) } -> std::same_as<std::uint32_t>;
+      { asked.keeps(v) } -> std::same_as<closure>;
+    });
 /// Detected beside those two: `instead(context, thrashes)` -> std::uint32_t: who decides the rest
 /// of the step. Asked after every operator, so it has to be O(1); and, with `thrashes`, where
 /// recomputation does not come to an end: then the same again fails the operator. Default: who
 /// does.
-template <class H>
-concept names_another = requires(H& h, const context& c) {
+template <class T>
+concept answers_instead = requires(T& h, const context& c) {
   { h.instead(c, true) } -> std::same_as<std::uint32_t>;
 };
-template <class H>
-concept replaces_variant = selects_variant<H> && names_another<H>;
-
-/// `depends_on`, as a constant expression.
-template <class H>
-concept declares_dependence = std::same_as<decltype(&H::depends_on), const quantity*> && requires {
-  typename std::integral_constant<quantity, H::depends_on>;
-};
-/// A member of that name that nobody would ever call is a mistake: detected ones are right or
-/// absent.
-template <class H>
-concept right_score_or_none = scores_tensor<H> || !detail::names_score<H>;
-template <class H>
-concept right_weight_or_none = weighs_tensor<H> || !detail::names_weight<H>;
-template <class H>
-concept right_depends_on_or_none = declares_dependence<H> || !detail::names_depends_on<H>;
-template <class H>
-concept right_later_if_dearer_or_none =
-    says_whether_later_if_dearer<H> || !detail::names_later_if_dearer<H>;
-template <class H>
-concept right_drifts_or_none = says_whether_it_drifts<H> || !detail::names_drifts<H>;
-template <class H>
-concept right_select_and_keeps_or_none =
-    selects_variant<H> || (!detail::names_select<H> && !detail::names_keeps<H>);
 /// Alone it is a mistake, too; beside a wrong `select` or `keeps` those are named.
-template <class H>
-concept right_instead_or_none =
-    !detail::names_instead<H> ||
-    (names_another<H> && (detail::names_select<H> || detail::names_keeps<H>));
-/// It has an answer.
-template <class H>
-concept ranks_tensors = scores_tensor<H> || weighs_tensor<H>;
+DELTA_DETAIL_ROW(instead,
+                 (!names_instead<T> || (answers_instead<T> && (names_select<T> || names_keeps<T>))),
+                 "'instead' is there, but not as "
+                 "'std::uint32_t instead(const delta::context&, bool)' "
+                 "beside 'select' and 'keeps'",
+                 has_select<T>&& answers_instead<T>);
+
+using heuristic_rows =
+    rows<score_or_weight_row, one_form_row, score_row, weight_row, depends_on_row,
+         later_if_dearer_row, drifts_row, select_row, instead_row>;
+
+}  // namespace detail
+
 /// Who leaves first. Smallest models: `lru`, `greedy` (heuristic.hpp).
 template <class H>
-concept Heuristic =
-    ranks_tensors<H> && answers_in_one_form<H> && right_score_or_none<H> &&
-    right_weight_or_none<H> && right_depends_on_or_none<H> && right_later_if_dearer_or_none<H> &&
-    right_drifts_or_none<H> && right_select_and_keeps_or_none<H> && right_instead_or_none<H> &&
-    right_learns_or_none<H> && right_end_of_operator_or_none<H> && right_end_of_step_or_none<H>;
+concept Heuristic = detail::heuristic_rows::right<H> && detail::policy_rows::right<H>;
 
 /// What `H` says that it reads, or the default.
 template <class H>
 consteval quantity depends_on() {
-  if constexpr (declares_dependence<H>) return H::depends_on;
-  return quantity::everything;
-}
-/// Its word for both, or the default: no.
-template <class H>
-consteval bool later_if_dearer() {
-  if constexpr (says_whether_later_if_dearer<H>) return H::later_if_dearer;
-  return false;
-}
-template <class H>
-consteval bool drifts() {
-  if constexpr (says_whether_it_drifts<H>) return H::drifts;
-  return false;
+  return detail::value_of_depends_on<H>();
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -190,69 +161,61 @@ consteval bool drifts() {
 //    the largest operator's need as a budget that will do.
 // ---------------------------------------------------------------------------------------------
 
-/// `decide(context, tensor)` -> action.
-template <class D>
-concept decides_action = requires(D& d, const context& c, tensor_id t) {
-  { d.decide(c, t) } -> std::same_as<action>;
-};
-/// The three that are detected; their defaults are in detail/engine/roles.hpp.
-template <class D>
-concept chooses_restoration = requires(D& d, const context& c, tensor_id t) {
-  { d.restore(c, t) } -> std::same_as<restoration>;
-};
-template <class D>
-concept weighs_waiting = requires(D& d, const context& c, tensor_id t, double wait) {
-  { d.rather_wait(c, t, wait) } -> std::same_as<bool>;
-};
-template <class D>
-concept prices_release = requires(const D& d, const context& c, tensor_id t) {
-  { d.release_cost(c, t) } -> std::convertible_to<double>;
-};
-/// `keeps()` -> bool.
-template <class D>
-concept says_whether_it_keeps = requires(const D& d) {
-  { d.keeps() } -> std::same_as<bool>;
-};
-/// Types are compared to the letter: `static bool` or `enum { evicts }` would be something else.
-template <class D>
-concept says_whether_it_evicts = std::same_as<decltype(&D::evicts), const bool*> &&
-                                 requires { typename std::bool_constant<D::evicts>; };
-template <class D>
-concept says_whether_it_offloads = std::same_as<decltype(&D::offloads), const bool*> &&
-                                   requires { typename std::bool_constant<D::offloads>; };
-template <class D>
-concept right_restore_or_none = chooses_restoration<D> || !detail::names_restore<D>;
-template <class D>
-concept right_rather_wait_or_none = weighs_waiting<D> || !detail::names_rather_wait<D>;
-template <class D>
-concept right_release_cost_or_none = prices_release<D> || !detail::names_release_cost<D>;
-template <class D>
-concept right_keeps_or_none = says_whether_it_keeps<D> || !detail::names_keeps<D>;
-template <class D>
-concept right_evicts_or_none = says_whether_it_evicts<D> || !detail::names_evicts<D>;
-template <class D>
-concept right_offloads_or_none = says_whether_it_offloads<D> || !detail::names_offloads<D>;
+namespace detail {
+
+DELTA_DETAIL_NEEDED(
+    decide,
+    "a Decider needs 'delta::action decide(const delta::context&, "
+    "delta::tensor_id)' (evict, offload or keep)",
+    requires(T& d, const context& c, tensor_id t) {
+      { d.decide(c, t) } -> std::same_as<action>;
+    });
+// The defaults of the functions are in detail/engine/roles.hpp.
+DELTA_DETAIL_DETECTED(
+    restore, "'delta::restoration restore(const delta::context&, delta::tensor_id)'",
+    requires(T& d, const context& c, tensor_id t) {
+      { d.restore(c, t) } -> std::same_as<restoration>;
+    });
+DELTA_DETAIL_DETECTED(
+    rather_wait,
+    "'bool rather_wait(const delta::context&, "
+    "delta::tensor_id, double nanoseconds)'",
+    requires(T& d, const context& c, tensor_id t, double wait) {
+      { d.rather_wait(c, t, wait) } -> std::same_as<bool>;
+    });
+DELTA_DETAIL_DETECTED(
+    release_cost, "'double release_cost(const delta::context&, delta::tensor_id) const' (ns)",
+    requires(const T& d, const context& c, tensor_id t) {
+      { d.release_cost(c, t) } -> std::convertible_to<double>;
+    });
+DELTA_DETAIL_DETECTED(
+    keeps, "'bool keeps() const'", requires(const T& d) {
+      { d.keeps() } -> std::same_as<bool>;
+    });
+DELTA_DETAIL_CONSTANT(evicts, bool, "bool", true)
+DELTA_DETAIL_CONSTANT(offloads, bool, "bool", true)
+
+using decider_rows = rows<decide_row, restore_row, rather_wait_row, release_cost_row, keeps_row,
+                          evicts_row, offloads_row>;
+
+}  // namespace detail
+
 /// How it leaves, and comes back. Smallest model: `evict_only` (decider.hpp).
 template <class D>
-concept Decider = decides_action<D> && right_restore_or_none<D> && right_rather_wait_or_none<D> &&
-                  right_release_cost_or_none<D> && right_keeps_or_none<D> &&
-                  right_evicts_or_none<D> && right_offloads_or_none<D> && right_learns_or_none<D> &&
-                  right_end_of_operator_or_none<D> && right_end_of_step_or_none<D>;
+concept Decider = detail::decider_rows::right<D> && detail::policy_rows::right<D>;
 
 /// May `D` ever answer so? Its word, or the default: yes.
 template <class D>
 consteval bool evicts() {
-  if constexpr (says_whether_it_evicts<D>) return D::evicts;
-  return true;
+  return detail::value_of_evicts<D>();
 }
 template <class D>
 consteval bool offloads() {
-  if constexpr (says_whether_it_offloads<D>) return D::offloads;
-  return true;
+  return detail::value_of_offloads<D>();
 }
 template <class D>
 [[nodiscard]] constexpr bool keeps(const D& decider) {
-  if constexpr (says_whether_it_keeps<D>)
+  if constexpr (detail::has_keeps<D>)
     return decider.keeps();
   else
     return true;
@@ -273,35 +236,38 @@ template <class D>
 //  * `wasted(context, t)`: a tensor brought back early left again unused.
 // ---------------------------------------------------------------------------------------------
 
-/// `next(context)` -> tensor_id to reload now, or tensor_id::none.
-template <class P>
-concept names_next_reload = requires(P& p, const context& c) {
-  { p.next(c) } -> std::same_as<tensor_id>;
-};
-/// The three that are detected.
-template <class P>
-concept releases_early = requires(P& p, const context& c) {
-  { p.early_release_bytes(c) } -> std::convertible_to<double>;
-};
-template <class P>
-concept copies_out_ahead = requires(P& p, const context& c) {
-  { p.copy_ahead(c) } -> std::same_as<tensor_id>;
-};
-template <class P>
-concept learns_of_waste = requires(P& p, const context& c, tensor_id t) { p.wasted(c, t); };
-template <class P>
-concept right_early_release_bytes_or_none =
-    releases_early<P> || !detail::names_early_release_bytes<P>;
-template <class P>
-concept right_copy_ahead_or_none = copies_out_ahead<P> || !detail::names_copy_ahead<P>;
-template <class P>
-concept right_wasted_or_none = learns_of_waste<P> || !detail::names_wasted<P>;
+namespace detail {
+
+DELTA_DETAIL_NEEDED(
+    next,
+    "a Prefetcher needs 'delta::tensor_id next(const delta::context&)' (what to "
+    "reload now, or delta::tensor_id::none)",
+    requires(T& p, const context& c) {
+      { p.next(c) } -> std::same_as<tensor_id>;
+    });
+DELTA_DETAIL_DETECTED(
+    early_release_bytes, "'double early_release_bytes(const delta::context&)' (bytes)",
+    requires(T& p, const context& c) {
+      { p.early_release_bytes(c) } -> std::convertible_to<double>;
+    });
+DELTA_DETAIL_DETECTED(
+    copy_ahead,
+    "'delta::tensor_id copy_ahead(const delta::context&)' (what "
+    "to copy out now, or delta::tensor_id::none)",
+    requires(T& p, const context& c) {
+      { p.copy_ahead(c) } -> std::same_as<tensor_id>;
+    });
+DELTA_DETAIL_DETECTED(
+    wasted, "'void wasted(const delta::context&, delta::tensor_id)'",
+    requires(T& p, const context& c, tensor_id t) { p.wasted(c, t); });
+
+using prefetcher_rows = rows<next_row, early_release_bytes_row, copy_ahead_row, wasted_row>;
+
+}  // namespace detail
+
 /// What comes back early. Smallest model: `no_prefetch` (prefetcher.hpp).
 template <class P>
-concept Prefetcher =
-    names_next_reload<P> && right_early_release_bytes_or_none<P> && right_copy_ahead_or_none<P> &&
-    right_wasted_or_none<P> && right_learns_or_none<P> && right_end_of_operator_or_none<P> &&
-    right_end_of_step_or_none<P>;
+concept Prefetcher = detail::prefetcher_rows::right<P> && detail::policy_rows::right<P>;
 
 }  // namespace delta
 

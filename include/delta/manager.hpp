@@ -509,7 +509,7 @@ class manager {
     if (!b) throw misuse("a block that names nothing can't become a tensor's");
     if (table_.has(b) || run_.opened().has(b))
       throw misuse("a block that is a tensor's can't become another's");
-    if constexpr (knows_its_blocks<S>)
+    if constexpr (detail::has_knows<S>)
       if (!table_.storage().knows(b, size))
         throw misuse("a block of another storage, or of another size, can't become a tensor's");
   }

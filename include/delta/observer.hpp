@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "delta/detail/concepts/member_names.hpp"
+#include "delta/detail/concepts/members.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
@@ -88,6 +88,21 @@ struct no_observer {
   void on(const event&) const noexcept {}
 };
 
+namespace detail {
+DELTA_DETAIL_NEEDED(
+    on, "an Observer needs 'void on(const delta::event&)'",
+    requires(T& o, const event& e) { o.on(e); });
+DELTA_DETAIL_DETECTED(
+    listens, "'bool listens() const'", requires(const T& o) {
+      { o.listens() } -> std::same_as<bool>;
+    });
+DELTA_DETAIL_DETECTED(
+    checks_replays, "'bool checks_replays() const'", requires(const T& o) {
+      { o.checks_replays() } -> std::same_as<bool>;
+    });
+using observer_rows = rows<on_row, listens_row, checks_replays_row>;
+}  // namespace detail
+
 /// `on(event)`: called for every event, from within the manager. It must not call the manager
 /// (that throws misuse) nor throw, which would poison it. What it costs, the program waits for.
 ///
@@ -101,31 +116,12 @@ struct no_observer {
 ///     int count = 0;
 ///   };
 template <class O>
-concept hears_events = requires(O& o, const event& e) { o.on(e); };
-template <class O>
-concept says_whether_it_listens = requires(const O& o) {
-  { o.listens() } -> std::same_as<bool>;
-};
-template <class O>
-concept right_listens_or_none = says_whether_it_listens<O> || !detail::names_listens<O>;
-template <class O>
-concept asks_for_replay_checks = requires(const O& o) {
-  { o.checks_replays() } -> std::same_as<bool>;
-};
-template <class O>
-concept right_checks_replays_or_none =
-    asks_for_replay_checks<O> || !detail::names_checks_replays<O>;
-template <class O>
-concept Observer = hears_events<O> && right_listens_or_none<O> && right_checks_replays_or_none<O>;
+concept Observer = detail::observer_rows::right<O>;
 
 /// Of an observer: a sentence per mistake, as explain_heuristic (detail/concepts/explain.hpp).
 template <class O>
 consteval bool explain_observer() {
-  static_assert(hears_events<O>, "an Observer needs 'void on(const delta::event&)'");
-  static_assert(right_listens_or_none<O>, "'listens' is there, but not as 'bool listens() const'");
-  static_assert(right_checks_replays_or_none<O>,
-                "'checks_replays' is there, but not as 'bool checks_replays() const'");
-  return true;
+  return detail::observer_rows::tell<O>();
 }
 
 /// An observer that somebody else keeps; it outlives the manager, which otherwise moves it into

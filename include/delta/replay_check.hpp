@@ -42,7 +42,7 @@ struct replay_check {
   [[nodiscard]] bool listens() const {
     if constexpr (std::same_as<Next, no_observer>)
       return false;
-    else if constexpr (says_whether_it_listens<Next>)
+    else if constexpr (detail::has_listens<Next>)
       return next.listens();
     else
       return true;
@@ -54,6 +54,6 @@ template <class Next>
 replay_check(Next) -> replay_check<Next>;
 replay_check() -> replay_check<no_observer>;
 
-static_assert(Observer<replay_check<>> && asks_for_replay_checks<replay_check<>>);
+static_assert(Observer<replay_check<>> && detail::has_checks_replays<replay_check<>>);
 
 }  // namespace delta

@@ -25,12 +25,21 @@
 
 namespace delta {
 
-template <class S>
-concept chooses_policy = requires(S& s, const context& c) {
-  { s.choose(c) } -> std::same_as<std::uint32_t>;
-};
-template <class S>
-concept right_replacement_or_none = names_another<S> || !detail::names_instead<S>;
+namespace detail {
+DELTA_DETAIL_NEEDED(
+    choose,
+    "a Selector needs 'std::uint32_t choose(const delta::context&)' (which policy "
+    "decides in the step that begins, counted from 0)",
+    requires(T& s, const context& c) {
+      { s.choose(c) } -> std::same_as<std::uint32_t>;
+    });
+DELTA_DETAIL_ROW(replacement, !names_instead<T>,
+                 "'instead' is there, but not as 'std::uint32_t instead(const delta::context&, "
+                 "bool)' (which policy decides the rest of the step, and true where recomputation "
+                 "thrashes)",
+                 answers_instead<T>);
+using selector_rows = rows<choose_row, replacement_row>;
+}  // namespace detail
 
 /// `choose(context)` -> std::uint32_t: which policy decides in the step that begins, counted from
 /// 0; called when a step has ended. The first step is the first policy's. Smallest model: `always`.
@@ -40,19 +49,12 @@ concept right_replacement_or_none = names_another<S> || !detail::names_instead<S
 /// The same again: there is nobody else, and the operator fails (default). With `thrashes` it
 /// should name each once in a step; the manager asks 16 times at most.
 template <class S>
-concept Selector = chooses_policy<S> && right_replacement_or_none<S>;
+concept Selector = detail::selector_rows::right<S>;
 
 /// Of a selector: a sentence per mistake, as explain_heuristic (detail/concepts/explain.hpp).
 template <class S>
 consteval bool explain_selector() {
-  static_assert(chooses_policy<S>,
-                "a Selector needs 'std::uint32_t choose(const delta::context&)' (which policy "
-                "decides in the step that begins, counted from 0)");
-  static_assert(right_replacement_or_none<S>,
-                "'instead' is there, but not as 'std::uint32_t instead(const delta::context&, "
-                "bool)' (which policy decides the rest of the step, and true where recomputation "
-                "thrashes)");
-  return true;
+  return detail::selector_rows::tell<S>();
 }
 
 /// The null model: the same one always, after the first step.
@@ -92,12 +94,12 @@ void tell_all_end_of_step(Tuple& all, const context& c) {
 /// another's after a switch: every search asks all candidates.
 template <class S, class... Hs>
 struct switched_heuristic {
-  static constexpr bool learns = (delta::learns<Hs>() || ...);
+  static constexpr bool learns = (detail::value_of_learns<Hs>() || ...);
   static constexpr quantity depends_on =
       static_cast<quantity>((static_cast<unsigned>(delta::depends_on<Hs>()) | ...)) |
       quantity::staleness;
-  static constexpr bool drifts = (delta::drifts<Hs>() || ...);
-  static constexpr bool later_if_dearer = (delta::later_if_dearer<Hs>() && ...);
+  static constexpr bool drifts = (detail::value_of_drifts<Hs>() || ...);
+  static constexpr bool later_if_dearer = (detail::value_of_later_if_dearer<Hs>() && ...);
 
   detail::checked_selector<S> selector;
   std::tuple<detail::checked_heuristic<Hs>...> all;
@@ -114,7 +116,7 @@ struct switched_heuristic {
   }
   std::uint32_t select(const context& c) { return selector.choose(c); }
   std::uint32_t instead(const context& c, bool thrashes) {
-    if constexpr (names_another<detail::checked_selector<S>>)
+    if constexpr (detail::answers_instead<detail::checked_selector<S>>)
       return selector.instead(c, thrashes);
     else
       return c.variant();
@@ -126,7 +128,7 @@ struct switched_heuristic {
 /// Deciders of which one decides; the defaults are those of detail/engine/roles.hpp.
 template <class... Ds>
 struct switched_decider {
-  static constexpr bool learns = (delta::learns<Ds>() || ...);
+  static constexpr bool learns = (detail::value_of_learns<Ds>() || ...);
   static constexpr bool evicts = (delta::evicts<Ds>() || ...);
   static constexpr bool offloads = (delta::offloads<Ds>() || ...);
 
@@ -163,8 +165,8 @@ struct switched_decider {
 /// Prefetchers of which one is asked.
 template <class... Ps>
 struct switched_prefetcher {
-  static constexpr bool learns = (delta::learns<Ps>() || ...);
-  static constexpr bool any_releases_early = (releases_early<Ps> || ...);
+  static constexpr bool learns = (detail::value_of_learns<Ps>() || ...);
+  static constexpr bool any_releases_early = (detail::has_early_release_bytes<Ps> || ...);
 
   std::tuple<detail::checked_prefetcher<Ps>...> all;
 

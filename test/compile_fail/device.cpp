@@ -15,18 +15,19 @@ static_assert(explain_device<right>() && Storage<arena<right>>);
 #ifdef WITH_MISSES
 // says: a Device needs 'std::byte* device_memory(delta::bytes)' and 'std::byte*
 //   host_memory(delta::bytes)'
-// says: a Device needs 'delta::stamp copy(delta::direction, std::byte* to, const std::byte* from,
+// says: a Device needs 'void move(std::byte* to, const std::byte* from, delta::bytes)'
+// says: Engines need 'delta::stamp copy(delta::direction, std::byte* to, const std::byte* from,
 //   delta::bytes, const delta::fence& after)'
-// says: a Device needs 'void begin(const delta::fence& after)', 'void move(std::byte* to, const
-//   std::byte* from, delta::bytes)' and 'delta::stamp end()'
-// says: a Device needs 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and
+// says: Engines need 'void begin(const delta::fence& after)' and 'delta::stamp end()'
+// says: Engines need 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and
 //   'std::optional<delta::nanoseconds> elapsed(delta::stamp)'
-// says: a Device needs 'delta::nanoseconds now() const', 'delta::nanoseconds waited() const',
-//   'double rate(delta::direction) const', 'delta::nanoseconds latency(delta::direction) const' and
+// says: Engines need 'delta::nanoseconds now() const', 'delta::nanoseconds waited() const', 'double
+//   rate(delta::direction) const', 'delta::nanoseconds latency(delta::direction) const' and
 //   'delta::nanoseconds backlog(delta::direction) const'
 struct lacks_one_of_each : right {
   void* host_memory(bytes);
   void copy(direction, std::byte*, const std::byte*, bytes, const fence&);
+  int move(std::byte*, const std::byte*, bytes);
   void end();
   bool wait(stamp);
   double now() const;

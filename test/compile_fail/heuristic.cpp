@@ -16,7 +16,7 @@ struct selects : right {
   closure keeps(std::uint32_t) const { return closure::none; }
   std::uint32_t instead(const context&, bool) { return 0; }
 };
-static_assert(explain_heuristic<selects>() && replaces_variant<selects>);
+static_assert(explain_heuristic<selects>() && detail::has_instead<selects>);
 
 #ifdef WITH_MISSES
 // says: a Heuristic needs 'double score(const delta::context&, delta::tensor_id) const' (lower

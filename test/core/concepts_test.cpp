@@ -50,21 +50,23 @@ struct weighs_nothing {
 class scores_in_private {
   double score(const context&, tensor_id) const { return 0; }
 };
-static_assert(scores_tensor<scores> && !weighs_tensor<scores> && Heuristic<scores>);
-static_assert(weighs_tensor<weighs> && !scores_tensor<weighs> && Heuristic<weighs>);
+static_assert(detail::has_score<scores> && !detail::has_weight<scores> && Heuristic<scores>);
+static_assert(detail::has_weight<weighs> && !detail::has_score<weighs> && Heuristic<weighs>);
 static_assert(Heuristic<scores_anything>);
-static_assert(!ranks_tensors<scores_unconst> && !ranks_tensors<scores_words>);
-static_assert(!ranks_tensors<scores_operators> && !ranks_tensors<weighs_nothing>);
-static_assert(!ranks_tensors<scores_in_private> && !ranks_tensors<int>);
+static_assert(!detail::has_score_or_weight<scores_unconst> &&
+              !detail::has_score_or_weight<scores_words>);
+static_assert(!detail::has_score_or_weight<scores_operators> &&
+              !detail::has_score_or_weight<weighs_nothing>);
+static_assert(!detail::has_score_or_weight<scores_in_private> && !detail::has_score_or_weight<int>);
 static_assert(!Heuristic<scores_unconst> && !Heuristic<weighs_nothing> && !Heuristic<int>);
 
 // What would be passed over in silence if only what is right were looked at.
 struct scores_and_weighs : scores, weighs {};
 struct scores_and_weighs_wrongly : scores, weighs_nothing {};
 struct weighs_and_scores_wrongly : weighs, scores_words {};
-static_assert(!answers_in_one_form<scores_and_weighs> && !Heuristic<scores_and_weighs>);
-static_assert(!right_weight_or_none<scores_and_weighs_wrongly>);
-static_assert(!right_score_or_none<weighs_and_scores_wrongly>);
+static_assert(!detail::has_one_form<scores_and_weighs> && !Heuristic<scores_and_weighs>);
+static_assert(!detail::weight_row::right<scores_and_weighs_wrongly>);
+static_assert(!detail::score_row::right<weighs_and_scores_wrongly>);
 static_assert(!Heuristic<scores_and_weighs_wrongly> && !Heuristic<weighs_and_scores_wrongly>);
 
 struct depends_on_bytes : scores {
@@ -100,18 +102,19 @@ struct selects_by_sign_polymorphically : scores {
   int select(const context&) { return 0; }
 };
 struct inherits_drifts : drifts_by_number {};
-static_assert(!right_drifts_or_none<drifts_by_number> && !right_drifts_or_none<inherits_drifts>);
-static_assert(!drifts<drifts_by_number>() && !Heuristic<drifts_by_number>);
-static_assert(!right_select_and_keeps_or_none<keeps_alone> && !Heuristic<keeps_alone>);
-static_assert(!right_instead_or_none<gives_way_alone> && !Heuristic<gives_way_alone>);
-static_assert(Heuristic<selects> && selects_variant<selects> && !replaces_variant<selects>);
+static_assert(!detail::drifts_row::right<drifts_by_number> &&
+              !detail::drifts_row::right<inherits_drifts>);
+static_assert(!detail::value_of_drifts<drifts_by_number>() && !Heuristic<drifts_by_number>);
+static_assert(!detail::select_row::right<keeps_alone> && !Heuristic<keeps_alone>);
+static_assert(!detail::instead_row::right<gives_way_alone> && !Heuristic<gives_way_alone>);
+static_assert(Heuristic<selects> && detail::has_select<selects> && !detail::has_instead<selects>);
 static_assert(!Heuristic<selects_by_sign> && !Heuristic<selects_by_sign_polymorphically>);
 static_assert(Heuristic<depends_on_bytes>);
 static_assert(covers(depends_on<depends_on_bytes>(), quantity::swap_cost));
 static_assert(!covers(depends_on<depends_on_bytes>(), quantity::recompute_cost));
 static_assert(covers(quantity::everything, quantity::neighbourhood_cost));
-static_assert(!right_depends_on_or_none<depends_on_a_number>);
-static_assert(!right_depends_on_or_none<depends_on_the_object>);
+static_assert(!detail::depends_on_row::right<depends_on_a_number>);
+static_assert(!detail::depends_on_row::right<depends_on_the_object>);
 static_assert(!Heuristic<depends_on_a_number> && !Heuristic<depends_on_the_object>);
 
 // --- deciders
@@ -126,10 +129,10 @@ struct judges_by_number {
 struct judges_alone {
   action decide(tensor_id) { return action::keep; }
 };
-static_assert(Decider<judges> && !chooses_restoration<judges> && !weighs_waiting<judges>);
+static_assert(Decider<judges> && !detail::has_restore<judges> && !detail::has_rather_wait<judges>);
 static_assert(evicts<judges>() && offloads<judges>());
-static_assert(!decides_action<judges_by_number> && !Decider<judges_by_number>);
-static_assert(!decides_action<judges_alone> && !Decider<judges_alone> && !Decider<scores>);
+static_assert(!detail::has_decide<judges_by_number> && !Decider<judges_by_number>);
+static_assert(!detail::has_decide<judges_alone> && !Decider<judges_alone> && !Decider<scores>);
 
 struct restores : judges {
   restoration restore(const context&, tensor_id) { return restoration::reload; }
@@ -171,19 +174,21 @@ struct evicts_by_question : judges {
 struct offloads_in_the_object : judges {
   bool offloads = false;
 };
-static_assert(chooses_restoration<restores> && weighs_waiting<restores> && Decider<restores>);
+static_assert(detail::has_restore<restores> && detail::has_rather_wait<restores> &&
+              Decider<restores>);
 static_assert(!evicts<restores>() && !offloads<restores>());
-static_assert(!right_restore_or_none<restores_wrongly> && !Decider<restores_wrongly>);
-static_assert(!right_restore_or_none<restores_any_context_wrongly>);
-static_assert(!right_restore_or_none<restores_two_ways_wrongly>);
-static_assert(!right_release_cost_or_none<prices_unconst> && !Decider<prices_unconst>);
-static_assert(!right_rather_wait_or_none<waits_by_number> && !Decider<waits_by_number>);
-static_assert(!right_rather_wait_or_none<waits_without_knowing>);
-static_assert(!right_keeps_or_none<keeps_by_number> && !Decider<keeps_by_number>);
+static_assert(!detail::restore_row::right<restores_wrongly> && !Decider<restores_wrongly>);
+static_assert(!detail::restore_row::right<restores_any_context_wrongly>);
+static_assert(!detail::restore_row::right<restores_two_ways_wrongly>);
+static_assert(!detail::release_cost_row::right<prices_unconst> && !Decider<prices_unconst>);
+static_assert(!detail::rather_wait_row::right<waits_by_number> && !Decider<waits_by_number>);
+static_assert(!detail::rather_wait_row::right<waits_without_knowing>);
+static_assert(!detail::keeps_row::right<keeps_by_number> && !Decider<keeps_by_number>);
 static_assert(keeps(judges()) && !keeps(keeps_nothing()) && Decider<keeps_nothing>);
-static_assert(!right_evicts_or_none<evicts_by_number> && !Decider<evicts_by_number>);
-static_assert(!right_evicts_or_none<evicts_by_question> && !Decider<evicts_by_question>);
-static_assert(!right_offloads_or_none<offloads_in_the_object> && !Decider<offloads_in_the_object>);
+static_assert(!detail::evicts_row::right<evicts_by_number> && !Decider<evicts_by_number>);
+static_assert(!detail::evicts_row::right<evicts_by_question> && !Decider<evicts_by_question>);
+static_assert(!detail::offloads_row::right<offloads_in_the_object> &&
+              !Decider<offloads_in_the_object>);
 
 // --- prefetchers
 // ----------------------------------------------------------------------------------
@@ -203,13 +208,16 @@ struct starts_in_words : names_one {
 struct wastes_silently : names_one {
   void wasted() {}
 };
-static_assert(Prefetcher<names_one> && !releases_early<names_one> && !learns_of_waste<names_one>);
-static_assert(!names_next_reload<names_a_number> && !Prefetcher<names_a_number>);
-static_assert(!names_next_reload<names_of_nothing> && !Prefetcher<names_of_nothing>);
-static_assert(releases_early<fifo_prefetch> && learns_of_waste<fifo_prefetch>);
-static_assert(follows_operators<fifo_prefetch> && !follows_steps<fifo_prefetch>);
-static_assert(!right_early_release_bytes_or_none<starts_in_words> && !Prefetcher<starts_in_words>);
-static_assert(!right_wasted_or_none<wastes_silently> && !Prefetcher<wastes_silently>);
+static_assert(Prefetcher<names_one> && !detail::has_early_release_bytes<names_one> &&
+              !detail::has_wasted<names_one>);
+static_assert(!detail::has_next<names_a_number> && !Prefetcher<names_a_number>);
+static_assert(!detail::has_next<names_of_nothing> && !Prefetcher<names_of_nothing>);
+static_assert(detail::has_early_release_bytes<fifo_prefetch> && detail::has_wasted<fifo_prefetch>);
+static_assert(detail::has_end_of_operator<fifo_prefetch> &&
+              !detail::has_end_of_step<fifo_prefetch>);
+static_assert(!detail::early_release_bytes_row::right<starts_in_words> &&
+              !Prefetcher<starts_in_words>);
+static_assert(!detail::wasted_row::right<wastes_silently> && !Prefetcher<wastes_silently>);
 
 // --- what all three may have
 // ----------------------------------------------------------------------
@@ -226,10 +234,11 @@ struct ends_steps_wrongly {
 };
 template <class Role, class Ends>
 struct with : Role, Ends {};
-static_assert(Heuristic<with<scores, ends_right>> && follows_steps<with<scores, ends_right>>);
+static_assert(Heuristic<with<scores, ends_right>> &&
+              detail::has_end_of_step<with<scores, ends_right>>);
 static_assert(Decider<with<judges, ends_right>> && Prefetcher<with<names_one, ends_right>>);
-static_assert(!right_end_of_operator_or_none<ends_operators_wrongly>);
-static_assert(!right_end_of_step_or_none<ends_steps_wrongly>);
+static_assert(!detail::end_of_operator_row::right<ends_operators_wrongly>);
+static_assert(!detail::end_of_step_row::right<ends_steps_wrongly>);
 static_assert(!Heuristic<with<scores, ends_operators_wrongly>>);
 static_assert(!Heuristic<with<scores, ends_steps_wrongly>>);
 static_assert(!Decider<with<judges, ends_operators_wrongly>>);
@@ -255,9 +264,9 @@ struct restores_other_things : judges {
   int restore(const char*) { return 0; }
   int restore(const char*, int) { return 0; }
 };
-static_assert(Decider<restores_in_private> && !chooses_restoration<restores_in_private>);
-static_assert(chooses_restoration<restores_maybe<true>>);
-static_assert(Decider<restores_maybe<false>> && !chooses_restoration<restores_maybe<false>>);
+static_assert(Decider<restores_in_private> && !detail::has_restore<restores_in_private>);
+static_assert(detail::has_restore<restores_maybe<true>>);
+static_assert(Decider<restores_maybe<false>> && !detail::has_restore<restores_maybe<false>>);
 static_assert(Decider<restores_other_things>);
 
 // --- storages
@@ -331,29 +340,31 @@ struct least {
     requires(Less != lack::rounded);
 };
 using whole = least<lack::nothing>;
-static_assert(Storage<whole> && !shows_its_holes<whole> && !has_addresses<whole>);
-static_assert(!holds_blocks<whole> && !has_a_native_stream<whole> && !Storage<const whole>);
-static_assert(!allocates_blocks<least<lack::allocate>> && !Storage<least<lack::allocate>>);
-static_assert(!frees_blocks<least<lack::free_block>> && !Storage<least<lack::free_block>>);
-static_assert(!frees_slabs<least<lack::free_slab>> && !Storage<least<lack::free_slab>>);
-static_assert(!copies_out<least<lack::copy_out>> && !Storage<least<lack::copy_out>>);
-static_assert(!copies_in<least<lack::copy_in>> && !Storage<least<lack::copy_in>>);
-static_assert(!lands_transfers<least<lack::land>> && !Storage<least<lack::land>>);
-static_assert(!begins_operators<least<lack::begin>> && !Storage<least<lack::begin>>);
-static_assert(!ends_operators<least<lack::end>> && !Storage<least<lack::end>>);
-static_assert(!asks_for_stamps<least<lack::reached>> && !Storage<least<lack::reached>>);
-static_assert(!waits_for_stamps<least<lack::wait>> && !Storage<least<lack::wait>>);
-static_assert(!measures_work<least<lack::elapsed>> && !Storage<least<lack::elapsed>>);
-static_assert(!tells_time<least<lack::now>> && !Storage<least<lack::now>>);
-static_assert(!tells_rates<least<lack::rate>> && !Storage<least<lack::rate>>);
-static_assert(!tells_latencies<least<lack::latency>> && !Storage<least<lack::latency>>);
-static_assert(!tells_backlogs<least<lack::backlog>> && !Storage<least<lack::backlog>>);
-static_assert(!has_a_capacity<least<lack::capacity>> && !Storage<least<lack::capacity>>);
-static_assert(!counts_used_bytes<least<lack::used>> && !Storage<least<lack::used>>);
-static_assert(!has_a_host_capacity<least<lack::host_capacity>> &&
+static_assert(Storage<whole> && !detail::has_holes<whole> && !detail::has_data<whole>);
+static_assert(!detail::has_hold<whole> && !detail::has_native_stream<whole> &&
+              !Storage<const whole>);
+static_assert(!detail::has_allocate<least<lack::allocate>> && !Storage<least<lack::allocate>>);
+static_assert(!detail::has_free_block<least<lack::free_block>> &&
+              !Storage<least<lack::free_block>>);
+static_assert(!detail::has_free_slab<least<lack::free_slab>> && !Storage<least<lack::free_slab>>);
+static_assert(!detail::has_copy_out<least<lack::copy_out>> && !Storage<least<lack::copy_out>>);
+static_assert(!detail::has_copy_in<least<lack::copy_in>> && !Storage<least<lack::copy_in>>);
+static_assert(!detail::has_land<least<lack::land>> && !Storage<least<lack::land>>);
+static_assert(!detail::has_begin_operator<least<lack::begin>> && !Storage<least<lack::begin>>);
+static_assert(!detail::has_end_operator<least<lack::end>> && !Storage<least<lack::end>>);
+static_assert(!detail::has_reached<least<lack::reached>> && !Storage<least<lack::reached>>);
+static_assert(!detail::has_wait<least<lack::wait>> && !Storage<least<lack::wait>>);
+static_assert(!detail::has_elapsed<least<lack::elapsed>> && !Storage<least<lack::elapsed>>);
+static_assert(!detail::has_now<least<lack::now>> && !Storage<least<lack::now>>);
+static_assert(!detail::has_rate<least<lack::rate>> && !Storage<least<lack::rate>>);
+static_assert(!detail::has_latency<least<lack::latency>> && !Storage<least<lack::latency>>);
+static_assert(!detail::has_backlog<least<lack::backlog>> && !Storage<least<lack::backlog>>);
+static_assert(!detail::has_capacity<least<lack::capacity>> && !Storage<least<lack::capacity>>);
+static_assert(!detail::has_used<least<lack::used>> && !Storage<least<lack::used>>);
+static_assert(!detail::has_host_capacity<least<lack::host_capacity>> &&
               !Storage<least<lack::host_capacity>>);
-static_assert(!counts_used_host_bytes<least<lack::host_used>> && !Storage<least<lack::host_used>>);
-static_assert(!rounds_requests<least<lack::rounded>> && !Storage<least<lack::rounded>>);
+static_assert(!detail::has_host_used<least<lack::host_used>> && !Storage<least<lack::host_used>>);
+static_assert(!detail::has_rounded<least<lack::rounded>> && !Storage<least<lack::rounded>>);
 
 struct has_all : whole {
   std::byte* data(const block&);
@@ -367,9 +378,9 @@ struct has_all : whole {
   double burden(direction) const;
   std::optional<nanoseconds> alone(stamp);
 };
-static_assert(tells_burdens<has_all> && !tells_burdens<whole>);
-static_assert(Storage<has_all> && shows_its_holes<has_all> && has_addresses<has_all>);
-static_assert(holds_blocks<has_all> && has_a_native_stream<has_all>);
+static_assert(detail::has_burdens<has_all> && !detail::has_burdens<whole>);
+static_assert(Storage<has_all> && detail::has_holes<has_all> && detail::has_data<has_all>);
+static_assert(detail::has_hold<has_all> && detail::has_native_stream<has_all>);
 struct reads_only : whole {
   const std::byte* data(const block&);
 };
@@ -395,15 +406,15 @@ struct tells_one_burden : whole {
 struct tells_a_count_alone : has_all {
   std::int64_t alone(stamp);
 };
-static_assert(!right_burden_and_alone_or_none<tells_one_burden> && !Storage<tells_one_burden>);
-static_assert(!right_burden_and_alone_or_none<tells_a_count_alone> &&
-              !Storage<tells_a_count_alone>);
-static_assert(!right_data_or_none<reads_only> && !Storage<reads_only>);
-static_assert(!right_hold_and_unhold_or_none<holds_for_ever> && !Storage<holds_for_ever>);
-static_assert(!right_hold_and_unhold_or_none<unholds_rows> && !Storage<unholds_rows>);
-static_assert(!right_native_stream_or_none<numbers_its_stream> && !Storage<numbers_its_stream>);
-static_assert(!right_four_about_holes_or_none<shows_one_hole> && !Storage<shows_one_hole>);
-static_assert(!right_four_about_holes_or_none<moves_by_numbers> && !Storage<moves_by_numbers>);
+static_assert(!detail::burdens_row::right<tells_one_burden> && !Storage<tells_one_burden>);
+static_assert(!detail::burdens_row::right<tells_a_count_alone> && !Storage<tells_a_count_alone>);
+static_assert(!detail::data_row::right<reads_only> && !Storage<reads_only>);
+static_assert(!detail::hold_row::right<holds_for_ever> && !Storage<holds_for_ever>);
+static_assert(!detail::hold_row::right<unholds_rows> && !Storage<unholds_rows>);
+static_assert(!detail::native_stream_row::right<numbers_its_stream> &&
+              !Storage<numbers_its_stream>);
+static_assert(!detail::holes_row::right<shows_one_hole> && !Storage<shows_one_hole>);
+static_assert(!detail::holes_row::right<moves_by_numbers> && !Storage<moves_by_numbers>);
 
 // --- explain_...: of a model nothing but true (the sentences: test/compile_fail)
 // --------------------
@@ -451,7 +462,7 @@ class heuristic_spy {
  private:
   template <Heuristic H>
   static bool weight_is_right(const H& h, const context& c, tensor_id t) {
-    if constexpr (weighs_tensor<H>)
+    if constexpr (detail::has_weight<H>)
       return h.weight(c, t) >= 0;
     else
       return true;

@@ -147,7 +147,7 @@ class watched : public arena<immediate> {
   }
   std::map<std::uint32_t, tensor_id> owners_;
 };
-static_assert(hears_of_owners<watched> && !hears_of_owners<arena<immediate>>);
+static_assert(detail::has_owned_by<watched> && !detail::has_owned_by<arena<immediate>>);
 
 }  // namespace
 

@@ -54,7 +54,7 @@ class bare_storage {
  private:
   simulated in_;
 };
-static_assert(Storage<bare_storage> && !shows_its_holes<bare_storage>);
+static_assert(Storage<bare_storage> && !detail::has_holes<bare_storage>);
 
 struct counting final : any_observer {
   std::size_t told = 0;

@@ -139,26 +139,26 @@ template <Heuristic H>
 class checked {
  public:
   static constexpr quantity depends_on = H::depends_on;
-  static constexpr bool learns = delta::learns<H>();
+  static constexpr bool learns = delta::detail::value_of_learns<H>();
   explicit checked(tally& t, H h = {}) : h_(h), tally_(&t) {}
 
   double weight(const context& c, tensor_id t) const
-    requires weighs_tensor<H>
+    requires detail::has_weight<H>
   {
     return compared(c, [&] { return h_.weight(c, t); });
   }
   double score(const context& c, tensor_id t) const
-    requires scores_tensor<H>
+    requires detail::has_score<H>
   {
     return compared(c, [&] { return h_.score(c, t); });
   }
   [[nodiscard]] closure keeps(std::uint32_t variant) const
-    requires selects_variant<H>
+    requires detail::has_select<H>
   {
     return h_.keeps(variant);
   }
   std::uint32_t select(const context& c)
-    requires selects_variant<H>
+    requires detail::has_select<H>
   {
     return h_.select(c);
   }
@@ -388,7 +388,7 @@ using managed =
 template <class Policy>
 managed by(Policy p) {
   return [p](std::unique_ptr<any_storage> s, any_observer* o) {
-    return make_manager(p, std::move(s), o);
+    return make_manager(p, std::move(s), {.observer = o});
   };
 }
 managed by(const char* name) {

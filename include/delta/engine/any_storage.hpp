@@ -105,13 +105,13 @@ class storage_of final : public any_storage {
   [[nodiscard]] bytes host_used() const override { return asked().host_used(); }
   [[nodiscard]] bytes rounded(bytes n) const override { return asked().rounded(n); }
   [[nodiscard]] bool knows(const block& b, bytes n) const override {
-    if constexpr (knows_its_blocks<S>)
+    if constexpr (detail::has_knows<S>)
       return asked().knows(b, n);
     else
       return true;
   }
   void owned_by(const block& b, tensor_id t) override {
-    if constexpr (hears_of_owners<S>) storage_->owned_by(b, t);
+    if constexpr (detail::has_owned_by<S>) storage_->owned_by(b, t);
   }
   [[nodiscard]] bool scatters() const override { return detail::scatters(asked()); }
   [[nodiscard]] bool allocates_within_brackets() const override {
@@ -133,13 +133,13 @@ class storage_of final : public any_storage {
   void wait(stamp s) override { storage_->wait(s); }
   std::optional<nanoseconds> elapsed(stamp s) override { return storage_->elapsed(s); }
   std::optional<nanoseconds> began(stamp s) override {
-    if constexpr (tells_beginnings<S>)
+    if constexpr (detail::has_began<S>)
       return storage_->began(s);
     else
       return std::nullopt;
   }
   std::optional<nanoseconds> alone(stamp s) override {
-    if constexpr (tells_burdens<S>)
+    if constexpr (detail::has_burdens<S>)
       return storage_->alone(s);
     else
       return storage_->elapsed(s);
@@ -149,57 +149,57 @@ class storage_of final : public any_storage {
   [[nodiscard]] nanoseconds latency(direction d) const override { return asked().latency(d); }
   [[nodiscard]] nanoseconds backlog(direction d) const override { return asked().backlog(d); }
   [[nodiscard]] double burden(direction d) const override {
-    if constexpr (tells_burdens<S>)
+    if constexpr (detail::has_burdens<S>)
       return asked().burden(d);
     else
       return 0;
   }
 
   std::byte* data(const block& b) override {
-    if constexpr (has_addresses<S>)
+    if constexpr (detail::has_data<S>)
       return storage_->data(b);
     else
       return nullptr;
   }
   void hold(const block& b) override {
-    if constexpr (holds_blocks<S>) storage_->hold(b);
+    if constexpr (detail::has_hold<S>) storage_->hold(b);
   }
   void unhold(const block& b) override {
-    if constexpr (holds_blocks<S>) storage_->unhold(b);
+    if constexpr (detail::has_hold<S>) storage_->unhold(b);
   }
   bool read_bytes(const block& b, std::uint64_t from, std::span<std::byte> to) override {
-    if constexpr (shows_its_bytes<S>)
+    if constexpr (detail::has_bytes<S>)
       return storage_->read_bytes(b, from, to);
     else
       return false;
   }
   bool write_bytes(const block& b, std::uint64_t to, std::span<const std::byte> from) override {
-    if constexpr (shows_its_bytes<S>)
+    if constexpr (detail::has_bytes<S>)
       return storage_->write_bytes(b, to, from);
     else
       return false;
   }
   void* native_stream() override {
-    if constexpr (has_a_native_stream<S>)
+    if constexpr (detail::has_native_stream<S>)
       return storage_->native_stream();
     else
       return nullptr;
   }
   // A storage that does not show its holes is treated as if all free bytes were one hole.
   bytes largest_hole() override {
-    if constexpr (shows_its_holes<S>)
+    if constexpr (detail::has_holes<S>)
       return storage_->largest_hole();
     else
       return saturating_sub(capacity(), used());
   }
   std::optional<bytes> bytes_to_move(bytes n) override {
-    if constexpr (shows_its_holes<S>)
+    if constexpr (detail::has_holes<S>)
       return storage_->bytes_to_move(n);
     else
       return std::nullopt;
   }
   double move_rate() override {
-    if constexpr (shows_its_holes<S>)
+    if constexpr (detail::has_holes<S>)
       return storage_->move_rate();
     else
       return 0;
@@ -208,7 +208,7 @@ class storage_of final : public any_storage {
 
  private:
   void walk(void (*f)(void*, std::uint32_t, bytes, bool), void* to) override {
-    if constexpr (shows_its_holes<S>)
+    if constexpr (detail::has_holes<S>)
       storage_->walk_blocks(
           [&](std::uint32_t row, bytes size, bool used) { f(to, row, size, used); });
   }

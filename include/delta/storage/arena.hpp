@@ -208,7 +208,7 @@ class arena : public detail::storage_rules<detail::device_engines<detail::checke
   }
   /// What a kernel is launched on, where the device has something of the kind.
   [[nodiscard]] void* native_stream() const
-    requires launches_on_a_stream<D>
+    requires detail::has_native_stream<D>
   {
     return this->engines().device().native_stream();
   }

@@ -228,7 +228,7 @@ class device_heap
   }
   /// What a kernel is launched on, where the machine has something of the kind.
   [[nodiscard]] void* native_stream() const
-    requires launches_on_a_stream<D>
+    requires detail::has_native_stream<D>
   {
     return this->engines().machine().native_stream();
   }

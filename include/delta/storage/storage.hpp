@@ -13,7 +13,7 @@
 #include <span>
 #include <utility>
 
-#include "delta/detail/concepts/member_names.hpp"
+#include "delta/detail/concepts/members.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
@@ -36,240 +36,240 @@ namespace delta {
 //  * Each engine is serial and first in, first out.
 // ---------------------------------------------------------------------------------------------
 
+namespace detail {
+
 /// `allocate(bytes, lifetime)` gives a block, or nullopt when there is no room for it (not an
 /// error: the manager then releases something). `bytes` may be zero.
-template <class S>
-concept allocates_blocks = requires(S& s, bytes n, lifetime l) {
-  { s.allocate(n, l) } -> std::same_as<std::optional<block>>;
-};
-
+DELTA_DETAIL_NEEDED(
+    allocate,
+    "a Storage needs 'std::optional<delta::block> allocate(delta::bytes, "
+    "delta::lifetime)' (nullopt: no room)",
+    requires(T& s, bytes n, lifetime l) {
+      { s.allocate(n, l) } -> std::same_as<std::optional<block>>;
+    });
 /// `free(block&&)` and `free(slab&&)` take memory back.
-template <class S>
-concept frees_blocks = requires(S& s, block&& b) {
-  { s.free(std::move(b)) } -> std::same_as<void>;
-};
-template <class S>
-concept frees_slabs = requires(S& s, slab&& h) {
-  { s.free(std::move(h)) } -> std::same_as<void>;
-};
-
+DELTA_DETAIL_NEEDED(
+    free_block, "a Storage needs 'void free(delta::block&&)'", requires(T& s, block&& b) {
+      { s.free(std::move(b)) } -> std::same_as<void>;
+    });
+DELTA_DETAIL_NEEDED(
+    free_slab, "a Storage needs 'void free(delta::slab&&)'", requires(T& s, slab&& h) {
+      { s.free(std::move(h)) } -> std::same_as<void>;
+    });
 /// `copy_out(block&)` queues a copy to a new slab. The block is moved from only on success;
 /// nullopt means that the host side is full.
-template <class S>
-concept copies_out = requires(S& s, block& b) {
-  { s.copy_out(b) } -> std::same_as<std::optional<transfer>>;
-};
-
+DELTA_DETAIL_NEEDED(
+    copy_out,
+    "a Storage needs 'std::optional<delta::transfer> copy_out(delta::block&)' "
+    "(nullopt: the host is full)",
+    requires(T& s, block& b) {
+      { s.copy_out(b) } -> std::same_as<std::optional<transfer>>;
+    });
 /// `copy_in(slab&&, block&&)` queues a copy of the slab into a block allocated before.
-template <class S>
-concept copies_in = requires(S& s, block&& b, slab&& h) {
-  { s.copy_in(std::move(h), std::move(b)) } -> std::same_as<transfer>;
-};
-
+DELTA_DETAIL_NEEDED(
+    copy_in, "a Storage needs 'delta::transfer copy_in(delta::slab&&, delta::block&&)'",
+    requires(T& s, block&& b, slab&& h) {
+      { s.copy_in(std::move(h), std::move(b)) } -> std::same_as<transfer>;
+    });
 /// `land(transfer&&)` gives block and slab back, at any time: fences order what follows. The block
-/// of a copy out stays readable throughout.
-template <class S>
-concept lands_transfers = requires(S& s, transfer&& t) {
-  { s.land(std::move(t)) } -> std::same_as<std::pair<block, slab>>;
-};
-
+/// of a copy out stays readable throughout. A transfer owns both of its ends.
+DELTA_DETAIL_NEEDED(
+    land,
+    "a Storage needs "
+    "'std::pair<delta::block, delta::slab> land(delta::transfer&&)'",
+    requires(T& s, transfer&& t) {
+      { s.land(std::move(t)) } -> std::same_as<std::pair<block, slab>>;
+    });
 /// `begin_operator(reads, writes)`: the compute engine waits for what these blocks need.
-template <class S>
-concept begins_operators = requires(S& s, std::span<const block* const> blocks) {
-  { s.begin_operator(blocks, blocks) } -> std::same_as<void>;
-};
+DELTA_DETAIL_NEEDED(
+    begin_operator,
+    "a Storage needs 'void begin_operator(std::span<const delta::block* const> "
+    "reads, std::span<const delta::block* const> writes)'",
+    requires(T& s, std::span<const block* const> blocks) {
+      { s.begin_operator(blocks, blocks) } -> std::same_as<void>;
+    });
 /// `end_operator(cost)`: the operator is queued; gives its stamp. `cost` is what the caller expects
 /// the operator to take: a storage in virtual time advances by it, others ignore it.
-template <class S>
-concept ends_operators = requires(S& s, nanoseconds cost) {
-  { s.end_operator(cost) } -> std::same_as<stamp>;
-};
-
+DELTA_DETAIL_NEEDED(
+    end_operator, "a Storage needs 'delta::stamp end_operator(delta::nanoseconds cost)'",
+    requires(T& s, nanoseconds cost) {
+      { s.end_operator(cost) } -> std::same_as<stamp>;
+    });
 /// `reached(stamp)` asks, `wait(stamp)` makes the host wait (in virtual time: advances the clock),
 /// `elapsed(stamp)` is an operator's or a copy's measured time: known now, later, or never. Where
 /// it is never known, say what operators cost (operation::cost): else they are priced by the bytes
 /// that they touch, and counters::guessed_costs counts them.
-template <class S>
-concept asks_for_stamps = requires(S& s, stamp p) {
-  { s.reached(p) } -> std::same_as<bool>;
-};
-template <class S>
-concept waits_for_stamps = requires(S& s, stamp p) {
-  { s.wait(p) } -> std::same_as<void>;
-};
-template <class S>
-concept measures_work = requires(S& s, stamp p) {
-  { s.elapsed(p) } -> std::same_as<std::optional<nanoseconds>>;
-};
-
+DELTA_DETAIL_NEEDED(
+    reached, "a Storage needs 'bool reached(delta::stamp)'", requires(T& s, stamp p) {
+      { s.reached(p) } -> std::same_as<bool>;
+    });
+DELTA_DETAIL_NEEDED(
+    wait, "a Storage needs 'void wait(delta::stamp)'", requires(T& s, stamp p) {
+      { s.wait(p) } -> std::same_as<void>;
+    });
+DELTA_DETAIL_NEEDED(
+    elapsed,
+    "a Storage needs 'std::optional<delta::nanoseconds> elapsed(delta::stamp)' "
+    "(nullopt: not known)",
+    requires(T& s, stamp p) {
+      { s.elapsed(p) } -> std::same_as<std::optional<nanoseconds>>;
+    });
 /// `now()`, `rate(direction)` in bytes per second, `latency(direction)` per copy, and
 /// `backlog(direction)`: how long a copy queued now would wait before it starts.
-template <class S>
-concept tells_time = requires(const S& s) {
-  { s.now() } -> std::same_as<nanoseconds>;
-};
-template <class S>
-concept tells_rates = requires(const S& s, direction d) {
-  { s.rate(d) } -> std::same_as<double>;
-};
-template <class S>
-concept tells_latencies = requires(const S& s, direction d) {
-  { s.latency(d) } -> std::same_as<nanoseconds>;
-};
-template <class S>
-concept tells_backlogs = requires(const S& s, direction d) {
-  { s.backlog(d) } -> std::same_as<nanoseconds>;
-};
-
+DELTA_DETAIL_NEEDED(
+    now, "a Storage needs 'delta::nanoseconds now() const'", requires(const T& s) {
+      { s.now() } -> std::same_as<nanoseconds>;
+    });
+DELTA_DETAIL_NEEDED(
+    rate, "a Storage needs 'double rate(delta::direction) const' (bytes per second)",
+    requires(const T& s, direction d) {
+      { s.rate(d) } -> std::same_as<double>;
+    });
+DELTA_DETAIL_NEEDED(
+    latency, "a Storage needs 'delta::nanoseconds latency(delta::direction) const'",
+    requires(const T& s, direction d) {
+      { s.latency(d) } -> std::same_as<nanoseconds>;
+    });
+DELTA_DETAIL_NEEDED(
+    backlog, "a Storage needs 'delta::nanoseconds backlog(delta::direction) const'",
+    requires(const T& s, direction d) {
+      { s.backlog(d) } -> std::same_as<nanoseconds>;
+    });
 /// The two budgets and what is taken of them, and what a request really takes.
-template <class S>
-concept has_a_capacity = requires(const S& s) {
-  { s.capacity() } -> std::same_as<bytes>;
-};
-template <class S>
-concept counts_used_bytes = requires(const S& s) {
-  { s.used() } -> std::same_as<bytes>;
-};
-template <class S>
-concept has_a_host_capacity = requires(const S& s) {
-  { s.host_capacity() } -> std::same_as<bytes>;
-};
-template <class S>
-concept counts_used_host_bytes = requires(const S& s) {
-  { s.host_used() } -> std::same_as<bytes>;
-};
-template <class S>
-concept rounds_requests = requires(const S& s, bytes n) {
-  { s.rounded(n) } -> std::same_as<bytes>;
-};
+DELTA_DETAIL_NEEDED(
+    capacity, "a Storage needs 'delta::bytes capacity() const'", requires(const T& s) {
+      { s.capacity() } -> std::same_as<bytes>;
+    });
+DELTA_DETAIL_NEEDED(
+    used, "a Storage needs 'delta::bytes used() const'", requires(const T& s) {
+      { s.used() } -> std::same_as<bytes>;
+    });
+DELTA_DETAIL_NEEDED(
+    host_capacity, "a Storage needs 'delta::bytes host_capacity() const'", requires(const T& s) {
+      { s.host_capacity() } -> std::same_as<bytes>;
+    });
+DELTA_DETAIL_NEEDED(
+    host_used, "a Storage needs 'delta::bytes host_used() const'", requires(const T& s) {
+      { s.host_used() } -> std::same_as<bytes>;
+    });
+DELTA_DETAIL_NEEDED(
+    rounded, "a Storage needs 'delta::bytes rounded(delta::bytes) const'",
+    requires(const T& s, bytes n) {
+      { s.rounded(n) } -> std::same_as<bytes>;
+    });
 
-/// Detected, with defaults in the manager.
+// Detected, with defaults in the manager.
+
 /// `data(const block&)` is the address now (default: none, bytes exist in name only).
-template <class S>
-concept has_addresses = requires(S& s, const block& b) {
-  { s.data(b) } -> std::same_as<std::byte*>;
-};
+DELTA_DETAIL_DETECTED(
+    data, "'std::byte* data(const delta::block&)'", requires(T& s, const block& b) {
+      { s.data(b) } -> std::same_as<std::byte*>;
+    });
 /// `hold(const block&)`, `unhold(const block&)`: the block may not move in between.
-template <class S>
-concept holds_blocks = requires(S& s, const block& b) { s.hold(b), s.unhold(b); };
-/// `native_stream()`: what a kernel is launched on (default: null).
-template <class S>
-concept has_a_native_stream = requires(S& s) {
-  { s.native_stream() } -> std::convertible_to<void*>;
-};
+DELTA_DETAIL_ROW(
+    hold, (!names_hold<T> && !names_unhold<T>),
+    "'hold' or 'unhold' is there, but not both as 'void hold(const delta::block&)' "
+    "and 'void unhold(const delta::block&)'",
+    requires(T& s, const block& b) { s.hold(b), s.unhold(b); });
 /// `largest_hole()`; `bytes_to_move(n)` for `n` bytes in one piece (nullopt: it can't be done now,
 /// or for 0 bytes: blocks never move);
 /// `move_rate()` in bytes per second (0: takes no time); `walk_blocks(f)`: `f(row, size, used)` for
 /// blocks (`row` is the token's index) and holes in address order. Together they let the manager
 /// weigh moving blocks against releasing a window of neighbours where free bytes lie scattered
 /// (default: it does not ask).
-template <class S>
-concept shows_its_holes = requires(S& s, bytes n, void (*f)(std::uint32_t, bytes, bool)) {
-  { s.largest_hole() } -> std::same_as<bytes>;
-  { s.bytes_to_move(n) } -> std::same_as<std::optional<bytes>>;
-  { s.move_rate() } -> std::same_as<double>;
-  s.walk_blocks(f);
-};
-/// What moves are taken to reach where nobody says, in bytes per second: one core of a current
-/// machine.
-inline constexpr double assumed_move_rate = 8e9;
+DELTA_DETAIL_ROW(
+    holes,
+    (!names_largest_hole<T> && !names_bytes_to_move<T> && !names_move_rate<T> &&
+     !names_walk_blocks<T>),
+    "one of 'largest_hole', 'bytes_to_move', 'move_rate', 'walk_blocks' is there, but "
+    "not all four as 'delta::bytes largest_hole()', "
+    "'std::optional<delta::bytes> bytes_to_move(delta::bytes)', 'double move_rate()', "
+    "'void walk_blocks(f)' calling 'f(std::uint32_t row, delta::bytes, bool used)'",
+    requires(T& s, bytes n, void (*f)(std::uint32_t, bytes, bool)) {
+      { s.largest_hole() } -> std::same_as<bytes>;
+      { s.bytes_to_move(n) } -> std::same_as<std::optional<bytes>>;
+      { s.move_rate() } -> std::same_as<double>;
+      s.walk_blocks(f);
+    });
 /// `burden(direction)`: compute time lost per ns of copying that way at the same time, from 0 to 1
 /// (default: 0); `alone(stamp)`: what an operator would have taken without copies beside it, known
 /// when `elapsed` is (default: that).
-template <class S>
-concept tells_burdens = requires(S& s, const S& asked, direction d, stamp p) {
-  { asked.burden(d) } -> std::same_as<double>;
-  { s.alone(p) } -> std::same_as<std::optional<nanoseconds>>;
-};
+DELTA_DETAIL_ROW(
+    burdens, (!names_burden<T> && !names_alone<T>),
+    "'burden' or 'alone' is there, but not both as 'double burden(delta::direction) "
+    "const' and 'std::optional<delta::nanoseconds> alone(delta::stamp)'",
+    requires(T& s, const T& asked, direction d, stamp p) {
+      { asked.burden(d) } -> std::same_as<double>;
+      { s.alone(p) } -> std::same_as<std::optional<nanoseconds>>;
+    });
 /// `read_bytes(block, from, span)` copies bytes of a block to the host, `write_bytes(block, to,
 /// span)` back; both are over when they return, and false says that the storage keeps no bytes.
 /// Whoever uses the block is done before (default: none; replays can't be checked,
 /// replay_check.hpp).
-template <class S>
-concept shows_its_bytes = requires(S& s, const block& b, std::uint64_t at, std::span<std::byte> to,
-                                   std::span<const std::byte> from) {
-  { s.read_bytes(b, at, to) } -> std::same_as<bool>;
-  { s.write_bytes(b, at, from) } -> std::same_as<bool>;
-};
-/// `began(stamp)`: when that work began, by `now`'s clock, known when `elapsed` is; for timelines
-/// (default: when it was queued).
-template <class S>
-concept tells_beginnings = requires(S& s, stamp p) {
-  { s.began(p) } -> std::same_as<std::optional<nanoseconds>>;
-};
+DELTA_DETAIL_ROW(
+    bytes, (!names_read_bytes<T> && !names_write_bytes<T>),
+    "'read_bytes' or 'write_bytes' is there, but not both as 'bool read_bytes(const "
+    "delta::block&, std::uint64_t, std::span<std::byte>)' and 'bool write_bytes(const "
+    "delta::block&, std::uint64_t, std::span<const std::byte>)'",
+    requires(T& s, const block& b, std::uint64_t at, std::span<std::byte> to,
+             std::span<const std::byte> from) {
+      { s.read_bytes(b, at, to) } -> std::same_as<bool>;
+      { s.write_bytes(b, at, from) } -> std::same_as<bool>;
+    });
 /// `knows(block, n)`: is it a block in use here, of rounded(n) bytes? Asked of blocks that the
 /// program hands over (default: the program is taken at its word).
-template <class S>
-concept knows_its_blocks = requires(const S& s, const block& b, bytes n) {
-  { s.knows(b, n) } -> std::same_as<bool>;
-};
+DELTA_DETAIL_DETECTED(
+    knows, "'bool knows(const delta::block&, delta::bytes) const'",
+    requires(const T& s, const block& b, bytes n) {
+      { s.knows(b, n) } -> std::same_as<bool>;
+    });
 /// `owned_by(block, t)`: tensor `t`'s bytes are in this block from now on, or on their way into it,
 /// until it is freed or told of another tensor; none: they are nobody's, as an operator is about to
 /// write over them. For who shows tensors by address: told whenever bytes come, and `free` says
 /// when they go (default: nobody is told).
-template <class S>
-concept hears_of_owners = requires(S& s, const block& b, tensor_id t) {
-  { s.owned_by(b, t) } -> std::same_as<void>;
-};
+DELTA_DETAIL_DETECTED(
+    owned_by, "'void owned_by(const delta::block&, delta::tensor_id)'",
+    requires(T& s, const block& b, tensor_id t) {
+      { s.owned_by(b, t) } -> std::same_as<void>;
+    });
 /// `scatters()`: may free bytes lie in several pieces (default: they may)? Where each block, and
 /// each slab, is an allocation of its own they don't: whatever fits by its size fits.
-template <class S>
-concept tells_whether_it_scatters = requires(const S& s) {
-  { s.scatters() } -> std::same_as<bool>;
-};
+DELTA_DETAIL_DETECTED(
+    scatters, "'bool scatters() const'", requires(const T& s) {
+      { s.scatters() } -> std::same_as<bool>;
+    });
 /// `allocates_within_brackets()`: may the manager allocate blocks, adopt and free them between
 /// begin_operator and end_operator (default: it ends the bracket first)? True only where blocks
 /// never move, kernels are over when their call returns, and the lists that begin_operator was
 /// given are not kept: blocks of them may be another's by the end. An open operator then leaves its
 /// bracket open as long as nothing has to leave for what it allocates.
-template <class S>
-concept tells_whether_it_allocates_within_brackets = requires(const S& s) {
-  { s.allocates_within_brackets() } -> std::same_as<bool>;
-};
-template <class S>
-concept right_data_or_none = has_addresses<S> || !detail::names_data<S>;
-template <class S>
-concept right_hold_and_unhold_or_none =
-    holds_blocks<S> || (!detail::names_hold<S> && !detail::names_unhold<S>);
-template <class S>
-concept right_native_stream_or_none = has_a_native_stream<S> || !detail::names_native_stream<S>;
-template <class S>
-concept right_four_about_holes_or_none = shows_its_holes<S> || !detail::names_holes<S>;
-template <class S>
-concept right_burden_and_alone_or_none = tells_burdens<S> || !detail::names_burdens<S>;
-template <class S>
-concept right_read_and_write_bytes_or_none = shows_its_bytes<S> || !detail::names_its_bytes<S>;
-template <class S>
-concept right_began_or_none = tells_beginnings<S> || !detail::names_began<S>;
-template <class S>
-concept right_knows_or_none = knows_its_blocks<S> || !detail::names_knows<S>;
-template <class S>
-concept right_owned_by_or_none = hears_of_owners<S> || !detail::names_owned_by<S>;
-template <class S>
-concept right_scatters_or_none = tells_whether_it_scatters<S> || !detail::names_scatters<S>;
-template <class S>
-concept right_allocates_within_brackets_or_none =
-    tells_whether_it_allocates_within_brackets<S> || !detail::names_allocates_within_brackets<S>;
+DELTA_DETAIL_DETECTED(
+    allocates_within_brackets, "'bool allocates_within_brackets() const'", requires(const T& s) {
+      { s.allocates_within_brackets() } -> std::same_as<bool>;
+    });
+
+using storage_rows = rows<allocate_row, free_block_row, free_slab_row, copy_out_row, copy_in_row,
+                          land_row, begin_operator_row, end_operator_row, reached_row, wait_row,
+                          elapsed_row, now_row, rate_row, latency_row, backlog_row, capacity_row,
+                          used_row, host_capacity_row, host_used_row, rounded_row, data_row,
+                          hold_row, native_stream_row, holes_row, burdens_row, bytes_row, began_row,
+                          knows_row, owned_by_row, scatters_row, allocates_within_brackets_row>;
+
+}  // namespace detail
+
+/// What moves are taken to reach where nobody says, in bytes per second: one core of a current
+/// machine.
+inline constexpr double assumed_move_rate = 8e9;
 
 /// Where bytes live. Smallest model: examples/own_storage.cpp; with a Device, arena is one.
 template <class S>
-concept Storage =
-    allocates_blocks<S> && frees_blocks<S> && frees_slabs<S> && copies_out<S> && copies_in<S> &&
-    lands_transfers<S> && begins_operators<S> && ends_operators<S> && asks_for_stamps<S> &&
-    waits_for_stamps<S> && measures_work<S> && tells_time<S> && tells_rates<S> &&
-    tells_latencies<S> && tells_backlogs<S> && has_a_capacity<S> && counts_used_bytes<S> &&
-    has_a_host_capacity<S> && counts_used_host_bytes<S> && rounds_requests<S> &&
-    right_data_or_none<S> && right_hold_and_unhold_or_none<S> && right_native_stream_or_none<S> &&
-    right_four_about_holes_or_none<S> && right_burden_and_alone_or_none<S> &&
-    right_began_or_none<S> && right_read_and_write_bytes_or_none<S> && right_knows_or_none<S> &&
-    right_owned_by_or_none<S> && right_scatters_or_none<S> &&
-    right_allocates_within_brackets_or_none<S>;
+concept Storage = detail::storage_rows::right<S>;
 
 namespace detail {
 /// May what is free in it lie in several pieces?
 template <class S>
 [[nodiscard]] bool scatters(const S& storage) {
-  if constexpr (tells_whether_it_scatters<S>)
+  if constexpr (has_scatters<S>)
     return storage.scatters();
   else
     return true;
@@ -277,7 +277,7 @@ template <class S>
 /// May blocks come and go while a kernel runs, as nothing is in flight?
 template <class S>
 [[nodiscard]] bool allocates_within_brackets(const S& storage) {
-  if constexpr (tells_whether_it_allocates_within_brackets<S>)
+  if constexpr (has_allocates_within_brackets<S>)
     return storage.allocates_within_brackets();
   else
     return false;

@@ -63,7 +63,7 @@ class declared_facts {
   declared_facts() = default;
   declared_facts(const context& c, tensor_id t) noexcept {
     constexpr quantity q = depends_on<H>();
-    if constexpr (scores_tensor<H> && covers(q, quantity::staleness)) note(c.staleness(t));
+    if constexpr (detail::has_score<H> && covers(q, quantity::staleness)) note(c.staleness(t));
     if constexpr (covers(q, quantity::bytes)) note(c.bytes(t));
     if constexpr (covers(q, quantity::recompute_cost))
       note(c.recompute_cost(t)), note(c.can_recompute(t));
@@ -99,7 +99,7 @@ template <Heuristic H>
 [[nodiscard]] heuristic_report verify_heuristic(const H& h, std::uint64_t seed = 1) {
   constexpr bool reads_anything = depends_on<H>() == quantity::everything;
   const auto ask = [&h](const context& c, tensor_id t) {
-    if constexpr (weighs_tensor<H>)
+    if constexpr (detail::has_weight<H>)
       return static_cast<double>(h.weight(c, t));
     else
       return static_cast<double>(h.score(c, t));
@@ -123,7 +123,7 @@ template <Heuristic H>
       for (const tensor_id t : candidates) {
         const double answer = ask(c, t);
         if (answer != answer) return found(heuristic_fault::not_a_number, t);
-        if (weighs_tensor<H> && answer < 0) return found(heuristic_fault::negative_weight, t);
+        if (detail::has_weight<H> && answer < 0) return found(heuristic_fault::negative_weight, t);
         if (ask(c, t) != answer) return found(heuristic_fault::answers_differ, t);
         const row& r = index_rows[index(t)];
         // "Everything" can't be caught: whatever changed may have been read.
@@ -136,13 +136,14 @@ template <Heuristic H>
         row& r = index_rows[index(t)];
         const detail::declared_facts<H> facts(c, t);
         if (reads_anything || !r.known || r.facts != facts) r = {facts, ask(c, t), true};
-        by_index.offer(t, weighs_tensor<H> ? 1.0 / (detail::valid_weight(r.answer) * c.staleness(t))
-                                           : r.answer);
+        by_index.offer(t, detail::has_weight<H>
+                              ? 1.0 / (detail::valid_weight(r.answer) * c.staleness(t))
+                              : r.answer);
       }
       for (const tensor_id t : candidates) by_scan.offer(t, score_of(h, c, t));
       if (by_index.tensor() != by_scan.tensor())
         return found(heuristic_fault::index_differs, by_scan.tensor());
-      if constexpr (weighs_tensor<H> || !covers(depends_on<H>(), quantity::staleness))
+      if constexpr (detail::has_weight<H> || !covers(depends_on<H>(), quantity::staleness))
         for (const tensor_id t : candidates) {
           const double before = ask(c, t);
           // Only the time goes on, which such an answer must not see.

@@ -25,7 +25,7 @@ template <class H, class D, class P>
 inline constexpr bool has_right_parts<delta::policy<H, D, P>> =
     delta::Heuristic<H> && delta::Decider<D> && delta::Prefetcher<P>;
 
-// Members that every_name (member_names.hpp) does not list, as each concept requires them.
+// Members that every_name (members.hpp) does not list, as each concept requires them.
 struct call_decide {
   auto operator()(auto& x, const auto&... a) const -> decltype(x.decide(a...));
 };

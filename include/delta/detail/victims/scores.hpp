@@ -30,7 +30,7 @@ constexpr double valid_score(double s) noexcept {
 template <Heuristic H>
 double score_of(const H& heuristic, const context& c, tensor_id t) {
   if (c.is_released(t)) return -never;  // nobody wants it back: before all others
-  if constexpr (weighs_tensor<H>)
+  if constexpr (detail::has_weight<H>)
     return 1.0 / (detail::valid_weight(heuristic.weight(c, t)) * c.staleness(t));
   else
     return detail::valid_score(heuristic.score(c, t));

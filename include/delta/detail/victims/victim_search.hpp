@@ -45,15 +45,17 @@ class filter {
   /// Are answers kept, so that the fast searches can be used?
   static constexpr bool keeps_answers =
       depends_on<H>() != quantity::everything &&
-      (weighs_tensor<H> || !covers(depends_on<H>(), quantity::staleness));
+      (detail::has_weight<H> || !covers(depends_on<H>(), quantity::staleness));
   /// Which closure costs the graph should keep for this heuristic (`graph::keeps`).
   static constexpr closure keeps_costs = costs_to_keep<H>();
   /// Are answers compared that are some operators old, as the time is in them?
-  static constexpr bool lets_drift =
-      !keeps_answers && drifts<H>() && scores_tensor<H> && depends_on<H>() != quantity::everything;
+  static constexpr bool lets_drift = !keeps_answers && detail::value_of_drifts<H>() &&
+                                     detail::has_score<H> &&
+                                     depends_on<H>() != quantity::everything;
   /// Do lower bounds of costs do for all but the victim?
-  static constexpr bool asks_for_bounds =
-      (keeps_answers || lets_drift) && later_if_dearer<H>() && keeps_costs != closure::none;
+  static constexpr bool asks_for_bounds = (keeps_answers || lets_drift) &&
+                                          detail::value_of_later_if_dearer<H>() &&
+                                          keeps_costs != closure::none;
 
   /// The candidate with the lowest score of those that `may_leave`; none if there is none.
   /// `may_leave(t)` is asked first, so that nothing is scored in vain. Throws nothing but what
@@ -117,7 +119,7 @@ class filter {
 
  private:
   static constexpr detail::row_form form =
-      weighs_tensor<H> ? detail::row_form::weights : detail::row_form::scores;
+      detail::has_weight<H> ? detail::row_form::weights : detail::row_form::scores;
 
   template <class Range, class MayLeave>
   tensor_id scan(const context& c, const Range& candidates, const MayLeave& may_leave) {
@@ -163,7 +165,7 @@ class filter {
   double ask(const context& c, tensor_id t) {
     ++evaluations_;
     if (c.is_released(t)) return never;
-    if constexpr (weighs_tensor<H>)
+    if constexpr (detail::has_weight<H>)
       return detail::valid_weight(heuristic_.weight(c, t));
     else
       return -detail::valid_score(heuristic_.score(c, t));

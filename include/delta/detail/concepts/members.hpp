@@ -1,18 +1,21 @@
-// delta: has a type a member of that name, whatever its signature? A member that is detected, and
-// is there with another signature than the one asked for, would otherwise be passed over in
-// silence.
+// delta: the rows of members that concepts are made of. A row says of one member how it is called,
+// and in a sentence what its signature is; from it come the test whether a type has the member, the
+// test whether it is right, and the error for a type in which it is not.
 //
-// An example: `double weight(delta::context&, delta::tensor_id)`, without the first const, is not
-// detected, and the heuristic would be one without a weight. So each concept asks, of every member
-// that it detects: right, or no member of that name? These are the second halves.
+// A member that is detected, and has a default, may be left out, but not be there with another
+// signature: it would be passed over in silence. `double weight(delta::context&,
+// delta::tensor_id)`, without the first const, is not detected, and the heuristic would be one
+// without a weight. So a detected member is right, or the type has no member of that name, whatever
+// its signature.
 //
-// Seen: functions, data and enumerators by their name; overloads and templates where they can be
+// Seen by their names: functions, data and enumerators; overloads and templates where they can be
 // called with what the manager has to give. Not seen: what is private or constrained away, and
 // overloads and templates that take something else altogether.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include "delta/units.hpp"
@@ -32,7 +35,7 @@ struct every_name {
   int restore, rather_wait, release_cost, evicts, offloads;
   int early_release_bytes, copy_ahead, wasted;
   int learns, end_of_operator, end_of_step;
-  // An observer's, and a storage's.
+  // An observer's, and a storage's or a device's.
   int listens, checks_replays;
   int data, hold, unhold, native_stream, read_bytes, write_bytes, began, knows, owned_by, scatters;
   int largest_hole, bytes_to_move, move_rate, walk_blocks, burden, alone;
@@ -60,8 +63,8 @@ concept can_be_called =
     std::invocable<Call, T&, const block&, tensor_id> || std::invocable<Call, T&, bytes> ||
     std::invocable<Call, T&, direction> || std::invocable<Call, T&, stamp>;
 
-// A macro, as a name can't be a template argument. `T::name` finds data and enumerators, the
-// address functions too, the calls overloads and templates, whose address is ambiguous.
+// Macros, as a name can't be a template argument. `T::name` finds data and enumerators, the address
+// functions too, the calls overloads and templates, whose address is ambiguous.
 #define DELTA_DETAIL_NAMES(name)                                                \
   static_assert(                                                                \
       requires { &every_name::name; }, "list it in every_name, too");           \
@@ -74,7 +77,54 @@ concept can_be_called =
       (                                                                         \
           requires { &T::name; } || requires { T::name; } || can_be_called<T, call_##name>)
 
-// A Heuristic's.
+/// A row: `has_ROW<T>`, the expression of T behind the sentence, and `ROW_row` for `rows`.
+/// `missing` says of T whether it may be without.
+#define DELTA_DETAIL_ROW(row, missing, sentence, ...)           \
+  template <class T>                                            \
+  concept has_##row = __VA_ARGS__;                              \
+  struct row##_row {                                            \
+    template <class T>                                          \
+    static constexpr bool right = has_##row<T> || (missing);    \
+    template <class T>                                          \
+    static consteval void tell() {                              \
+      static_assert(right<T>, sentence); /* a row's sentence */ \
+    }                                                           \
+  }
+/// What a concept can't do without: "a Storage needs '...'".
+#define DELTA_DETAIL_NEEDED(row, sentence, ...) DELTA_DETAIL_ROW(row, false, sentence, __VA_ARGS__)
+/// One member that is detected.
+#define DELTA_DETAIL_DETECTED(name, signature, ...)                                       \
+  DELTA_DETAIL_ROW(name, !names_##name<T>, "'" #name "' is there, but not as " signature, \
+                   __VA_ARGS__)
+/// A constant that is detected, and its value or the default. Types are compared to the letter:
+/// `static bool` or `enum { name }` would be something else.
+#define DELTA_DETAIL_CONSTANT(name, type, type_said, otherwise)  \
+  DELTA_DETAIL_DETECTED(                                         \
+      name, "'static constexpr " type_said " " #name "'",        \
+      std::same_as<decltype(&T::name), const type*>&& requires { \
+        typename std::integral_constant<type, T::name>;          \
+      });                                                        \
+  template <class T>                                             \
+  consteval type value_of_##name() {                             \
+    if constexpr (has_##name<T>) return T::name;                 \
+    return otherwise;                                            \
+  }
+
+/// The rows of a concept.
+template <class... Row>
+struct rows {
+  /// All of them are as they should be.
+  template <class T>
+  static constexpr bool right = (Row::template right<T> && ...);
+  /// True; an error with a sentence for each row that is not right. All of them, whether or not
+  /// others failed, so that a type is mended in one go.
+  template <class T>
+  static consteval bool tell() {
+    (Row::template tell<T>(), ...);
+    return true;
+  }
+};
+
 DELTA_DETAIL_NAMES(score);
 DELTA_DETAIL_NAMES(weight);
 DELTA_DETAIL_NAMES(depends_on);
@@ -82,30 +132,20 @@ DELTA_DETAIL_NAMES(later_if_dearer);
 DELTA_DETAIL_NAMES(drifts);
 DELTA_DETAIL_NAMES(select);
 DELTA_DETAIL_NAMES(keeps);
-DELTA_DETAIL_NAMES(instead);  // a selector's, too
-
-// A Decider's.
+DELTA_DETAIL_NAMES(instead);
 DELTA_DETAIL_NAMES(restore);
 DELTA_DETAIL_NAMES(rather_wait);
 DELTA_DETAIL_NAMES(release_cost);
 DELTA_DETAIL_NAMES(evicts);
 DELTA_DETAIL_NAMES(offloads);
-
-// A Prefetcher's.
 DELTA_DETAIL_NAMES(early_release_bytes);
 DELTA_DETAIL_NAMES(copy_ahead);
 DELTA_DETAIL_NAMES(wasted);
-
-// Any policy's.
 DELTA_DETAIL_NAMES(learns);
 DELTA_DETAIL_NAMES(end_of_operator);
 DELTA_DETAIL_NAMES(end_of_step);
-
-// An observer's.
 DELTA_DETAIL_NAMES(listens);
 DELTA_DETAIL_NAMES(checks_replays);
-
-// A Storage's, and some of a Device's.
 DELTA_DETAIL_NAMES(data);
 DELTA_DETAIL_NAMES(hold);
 DELTA_DETAIL_NAMES(unhold);
@@ -123,17 +163,19 @@ DELTA_DETAIL_NAMES(move_rate);
 DELTA_DETAIL_NAMES(walk_blocks);
 DELTA_DETAIL_NAMES(burden);
 DELTA_DETAIL_NAMES(alone);
-#undef DELTA_DETAIL_NAMES
 
-/// One of the four that only count together: half of them is a mistake, too.
-template <class T>
-concept names_holes =
-    names_largest_hole<T> || names_bytes_to_move<T> || names_move_rate<T> || names_walk_blocks<T>;
-/// One of two that only count together.
-template <class T>
-concept names_its_bytes = names_read_bytes<T> || names_write_bytes<T>;
-/// The same of these two.
-template <class T>
-concept names_burdens = names_burden<T> || names_alone<T>;
+// A storage's and a device's alike.
+
+/// `native_stream()`: what a kernel is launched on (default: null).
+DELTA_DETAIL_DETECTED(
+    native_stream, "'void* native_stream()'", requires(T& s) {
+      { s.native_stream() } -> std::convertible_to<void*>;
+    });
+/// `began(stamp)`: when that work began, by `now`'s clock, known when `elapsed` is; for timelines
+/// (default: when it was queued).
+DELTA_DETAIL_DETECTED(
+    began, "'std::optional<delta::nanoseconds> began(delta::stamp)'", requires(T& s, stamp p) {
+      { s.began(p) } -> std::same_as<std::optional<nanoseconds>>;
+    });
 
 }  // namespace delta::detail
