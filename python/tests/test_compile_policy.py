@@ -322,7 +322,7 @@ def test_compilers_say_the_same() -> None:
     [
         ("online", "'online' is one of delta's own"),
         ("adaptive", "'adaptive' is one of delta's own"),
-        ("paper-lru", "'paper-lru' is one of delta's own"),
+        ("swap_lru", "'swap_lru' is one of delta's own"),
         ("1st", "is a C\\+\\+ name, such as 'mine': not '1st'"),
         ("my::own", "is a C\\+\\+ name"),
         ("class", "is a C\\+\\+ name"),

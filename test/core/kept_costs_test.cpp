@@ -432,9 +432,10 @@ std::vector<subject> subjects() {
                            subject_of("dtr", dtr{}, dtr{}, by("dtr")),
                            subject_of("msps", msps{}, msps{}, by(evicting(msps{}))),
                            subject_of("joint", joint{}, joint{}, by(evicting(joint{})))};
-  std::size_t of = 0;
-  for (const char* paper : {"paper", "paper-lru", "paper-greedy"})
-    all[of++].goes[std::size_t(ways::paper_fifo)] = by(paper);
+  const auto paper_fifo = std::size_t(ways::paper_fifo);
+  all[0].goes[paper_fifo] = by("paper");
+  all[1].goes[paper_fifo] = by(policy<lru, paper_ratio, fifo_prefetch>{});
+  all[2].goes[paper_fifo] = by(policy<greedy, paper_ratio, fifo_prefetch>{});
   return all;
 }
 
