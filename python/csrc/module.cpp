@@ -59,8 +59,8 @@ void need_run(const session& s) {
   if (!s.on()) throw std::runtime_error("delta: no run is under way; see delta_torch.budget");
 }
 
-void start(const std::string& policy, std::int64_t budget, std::int64_t host,
-           bool check_replays, const std::string& timeline, const std::string& device) {
+void start(const std::string& policy, std::int64_t budget, std::int64_t host, bool check_replays,
+           const std::string& timeline, const std::string& device) {
   static const bool told = [] {
     pthread_atfork(nullptr, nullptr, [] { session::get().now_a_child(); });
     return true;
@@ -350,8 +350,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("load_policy", wrapped(load_policy));
   m.def("own_policies", wrapped(own_policies));
   m.def("start", wrapped(start), py::arg("policy"), py::arg("budget"), py::arg("host"),
-        py::kw_only(), py::arg("check_replays") = false,
-        py::arg("timeline") = "", py::arg("device") = "cpu");
+        py::kw_only(), py::arg("check_replays") = false, py::arg("timeline") = "",
+        py::arg("device") = "cpu");
   m.def("stop", wrapped(stop));
   m.def("active", [] { return session::get().on(); });
   m.def("attach", wrapped(manage_thread));

@@ -81,9 +81,8 @@ void session::start(const run_options& o) {
        .host_capacity = delta::bytes{o.host},
        .owned_by = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
   auto told = o.timeline.empty() ? nullptr : std::make_unique<observers>(o.timeline);
-  auto manager = make_manager_of(
-      o.policy, memory->storage(),
-      {.observer = told.get(), .check_replays = o.check_replays});
+  auto manager = make_manager_of(o.policy, memory->storage(),
+                                 {.observer = told.get(), .check_replays = o.check_replays});
   device_ = &device;
   device_of_run = device.device();
   memory_ = std::move(memory);
