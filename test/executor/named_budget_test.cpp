@@ -388,8 +388,8 @@ TEST_CASE("no budget is named that is above what the program takes without one")
 }
 
 TEST_CASE("with the budget that an error names the program comes past what failed") {
-  const auto policies = all_policies();
   // So many failures; DELTA_TEST_FAILURES asks for more.
+  const char* asked = environment("DELTA_TEST_FAILURES");
   const std::uint64_t wanted = asked != nullptr ? std::strtoull(asked, nullptr, 10) : seeds(10'000);
   tally seen;
   std::uint64_t wrong = 0;
