@@ -60,7 +60,7 @@ void operator_run::open() {
     for (const touched& t : w_.storages) {
       if (t.known == nullptr) continue;
       if (t.written) ignore_addresses(*t.storage);
-      allow_guarded(session_, *t.storage);
+      if (!session_.guarded.empty()) allow_reading(*t.storage);
     }
   });
   // A replay's allocations come in the same order.
@@ -115,8 +115,9 @@ void operator_run::look_at(const at::Tensor& t, std::size_t position, std::int16
   a.type = impl->dtype();
   a.offset = impl->storage_offset();
   a.keys = impl->key_set();
-  w_.numbers.insert(w_.numbers.end(), impl->sizes().begin(), impl->sizes().end());
-  w_.numbers.insert(w_.numbers.end(), impl->strides().begin(), impl->strides().end());
+  // They are few: one by one takes less than to make room for all.
+  for (const std::int64_t n : impl->sizes()) w_.numbers.push_back(n);
+  for (const std::int64_t n : impl->strides()) w_.numbers.push_back(n);
 }
 
 // The number of `x + 1`, which PyTorch has made a tensor of the CPU for this call: a copy costs
@@ -165,8 +166,9 @@ void operator_run::sign() {
 
 // Its place among the operator's storages.
 std::uint16_t operator_run::touch(c10::StorageImpl* storage, const at::Tensor& t, bool written) {
-  entry* const known =
-      session_.adopt(storage, t.requires_grad() && t.is_leaf() ? "parameter" : "data");
+  entry* known = tensor_table::find(storage);
+  if (known == nullptr)  // only then: PyTorch's hooks tell what a leaf is
+    known = session_.adopt(storage, t.requires_grad() && t.is_leaf() ? "parameter" : "data");
   if (known == nullptr || known->seen != number_) {
     if (known != nullptr) {
       known->seen = number_;
@@ -222,8 +224,9 @@ void operator_run::remember_state() {
   const auto keys = c10::impl::tls_local_dispatch_key_set();
   r.included = keys.included_;
   r.excluded = keys.excluded_;
-  r.grad_mode = c10::AutogradState::get_tls_state().get_grad_mode();
-  r.inference_mode = c10::AutogradState::get_tls_state().get_inference_mode();
+  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  r.grad_mode = autograd.get_grad_mode();
+  r.inference_mode = autograd.get_inference_mode();
   r.undefined = info_.undefined;
   r.cleared = session_.checks_replays();
   r.threads = at::get_num_threads();
@@ -239,9 +242,6 @@ void operator_run::remember_state() {
     else
       r.stack.push_back(value);
   }
-  r.arguments.assign(w_.arguments.begin(), w_.arguments.end());
-  r.numbers.assign(w_.numbers.begin(), w_.numbers.end());
-  for (const touched& t : w_.storages) r.storages.push_back(t.role);
   if (!info_.random) return;
   const auto block = r.random.take(session_.device().generator(), session_);
   if (block == delta::tensor_id::none) return;

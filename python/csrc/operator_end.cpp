@@ -116,7 +116,11 @@ void operator_run::name_outputs() {
 void operator_run::end() {
   w_.made.resize(w_.outputs.size());
   if (recorded_ != nullptr && replayable_) {
-    recorded_->outputs.assign(w_.outputs.begin(), w_.outputs.end());
+    // Nobody here looks at these any more.
+    recorded_->arguments.swap(w_.arguments);
+    recorded_->numbers.swap(w_.numbers);
+    recorded_->outputs.swap(w_.outputs);
+    for (const touched& t : w_.storages) recorded_->storages.push_back(t.role);
     open_->end(w_.made, replay_kernel(std::move(recorded_)));
   } else {
     open_->end(w_.made);
@@ -169,7 +173,7 @@ void operator_run::watch_again() {
   };
   for (const touched& s : w_.storages) {
     if (s.known == nullptr) continue;
-    forbid_guarded(session_, s.storage);
+    if (!session_.guarded.empty()) forbid_guarded(session_, s.storage);
     if (!s.written) continue;
     if (s.held && !s.known->dead) session_.hold(*s.known);
     watch(*s.known);

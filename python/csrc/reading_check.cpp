@@ -97,9 +97,6 @@ void check_reading(bool on) {
   }
 }
 
-void allow_guarded(session& s, c10::StorageImpl& storage) {
-  if (!s.guarded.empty()) allow_reading(storage);
-}
 void forbid_guarded(session& s, c10::StorageImpl* storage) {
   for (const auto& g : s.guarded)
     if (g.storage == storage) forbid_reading(*storage, g.sentence);

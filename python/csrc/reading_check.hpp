@@ -16,8 +16,7 @@ namespace delta_torch {
 /// Registers some 2,000 kernels: tens of milliseconds.
 void check_reading(bool on);
 
-/// The operator at hand reads this storage as it should; and it is over. Under `state`.
-void allow_guarded(session&, c10::StorageImpl&);
+/// The operator that has read this storage as it should is over. Under `state`.
 void forbid_guarded(session&, c10::StorageImpl*);
 
 /// Adds the operator's name where bytes were away that somebody read past the dispatcher.
