@@ -24,8 +24,7 @@ void taken_by_kernel(session& s, thread_state& thread, c10::StorageImpl* storage
   entry* const e = s.on() ? tensor_table::find(storage) : nullptr;
   if (e == nullptr) return;
   if (s.taken.operation != 0 && e->seen == s.taken.operation) return s.taken.unwatched.push_back(e);
-  s.manager().forbid(e->id, delta::pin::both);
-  e->pinned = e->exposed = true;
+  s.stay(*e, true);
   s.taken.hidden = true;
   s.past().address_taken(e->label);
 }

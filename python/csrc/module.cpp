@@ -135,9 +135,7 @@ bool within_kernel(py::handle object, bool may_write, bool shown) {
           "delta: an operator's kernel reads a tensor that is none of its arguments, and its bytes "
           "are away: make it an argument");
     if (may_write) watch_bytes(s, *e);
-    if (!shown) continue;
-    s.manager().forbid(e->id, delta::pin::both);
-    e->pinned = e->exposed = true;
+    if (shown) s.stay(*e, true);
   }
   return any;
 }

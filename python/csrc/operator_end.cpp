@@ -154,10 +154,7 @@ void operator_run::settle() {
     session_.tensors().name(*e, w_.made[i]);
     past.moved(*e, true);
     if (anew) manager.drop(w_.replaced[i]);
-    if (in.keep) {
-      manager.forbid(w_.made[i], delta::pin::both);
-      e->pinned = true;
-    }
+    if (in.keep) session_.stay(*e, false);
   }
   w_.fresh.clear();
   session_.taken.operation = 0;

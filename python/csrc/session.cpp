@@ -339,6 +339,10 @@ void session::lend(entry& e) {
 void session::pin(entry& e, bool exposed) {
   { const auto here = manager_->acquire(e.id); }
   if (exposed && !e.exposed) sever(e);
+  stay(e, exposed);
+}
+
+void session::stay(entry& e, bool exposed) {
   manager_->forbid(e.id, delta::pin::both);
   e.pinned = true;
   e.exposed = e.exposed || exposed;

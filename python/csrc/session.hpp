@@ -145,6 +145,9 @@ class session {
   /// A tensor's bytes are PyTorch's alone: they stay when the manager frees their block. The entry
   /// goes; its tensor is still the manager's.
   void forsake(entry&);
+  /// As pin, of bytes that are here and whose operator is open: what was computed from them before
+  /// does not come back first.
+  void stay(entry&, bool exposed);
   [[nodiscard]] bool checks_replays() const noexcept { return checks_replays_; }
 
   /// Frees what is behind a header, of that device's memory: from any thread, from within the
