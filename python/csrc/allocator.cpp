@@ -3,13 +3,16 @@
 
 #include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <string>
 #include <utility>
 
 #include "errors.hpp"
+#include "replay.hpp"
 #include "replaying.hpp"
 #include "session.hpp"
+#include "versions.hpp"
 
 namespace delta_torch {
 
@@ -48,6 +51,12 @@ class budgeted_allocator final : public at::Allocator {
       return s.device().uncounted(size);
     const session::inside lock(s, thread);
     if (!s.on()) return s.device().uncounted(size);
+    // A number of the program's text, as `x + 1` has, is gone with its operator: it costs more to
+    // count than to make. What lasts counts from when an operator uses it, as a tensor of before
+    // the run. All else that a managed thread makes is made by operators.
+    if (size <= storage_role::largest_value && s.taken.operation == 0 &&
+        c10::impl::tls_is_dispatch_key_included(dispatch_key()) && managed_device().is_cpu())
+      return s.device().uncounted(size);
     // What a kernel takes piece by piece is known when it has ended.
     const char* const addition =
         s.taken.operation != 0 ? "; what this kernel takes after that is not known" : "";

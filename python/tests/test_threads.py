@@ -1,7 +1,8 @@
-"""Memory that other threads free while a run ends."""
+"""Memory that other threads take, and free while a run ends."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch.utils import cpp_extension
+
+import delta_torch
 
 # Takes memory by PyTorch's allocator, and frees it piece by piece on a thread of its own.
 FREES = """
@@ -65,3 +68,16 @@ def test_memory_is_freed_while_a_run_ends(library: Path) -> None:
         [sys.executable, "-c", program, str(library)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "four runs\n"), done.stderr
+
+
+def test_what_a_thread_of_its_own_makes_counts_at_once_be_it_as_small_as_a_number() -> None:
+    # The 1 of `x + 1` is made outside operators, by a managed thread, and is not counted.
+    with (
+        delta_torch.budget("1MiB", policy="dtr", steps="manual") as run,
+        concurrent.futures.ThreadPoolExecutor(1) as thread,
+    ):
+        number = thread.submit(torch.ones, 4).result()
+        assert run.report().used_bytes == 64
+        sums = [number + n for n in range(3)]
+        assert run.report().used_bytes == 4 * 64
+    assert [s.tolist() for s in sums] == [[n + 1.0] * 4 for n in range(3)]
