@@ -110,7 +110,7 @@ std::vector<std::string> race(std::uint64_t seed, std::string_view preset, wait_
 
 total races(std::string_view preset) {
   total sum;
-  const std::uint64_t count = seeds(10'000) / presets.size() + 1;
+  const std::uint64_t count = seeds(10'000) / named_policies.size() + 1;
   for (std::uint64_t seed = 1; seed <= count; ++seed) {
     CAPTURE(seed);
     for (const auto& text : race(seed, preset, wait_reason::none, sum)) FAIL_CHECK(text);
