@@ -61,7 +61,6 @@ def test_source_distribution_holds_all_that_is_compiled(tmp_path: Path):
         "csrc",
         "csrc_cuda",
         "engine",
-        "bound",
         "delta_torch/include",
         "delta_torch/compiling",
         "examples",
