@@ -79,16 +79,16 @@ concept can_be_called =
 
 /// A row: `has_ROW<T>`, the expression of T behind the sentence, and `ROW_row` for `rows`.
 /// `missing` says of T whether it may be without.
-#define DELTA_DETAIL_ROW(row, missing, sentence, ...)           \
-  template <class T>                                            \
-  concept has_##row = __VA_ARGS__;                              \
-  struct row##_row {                                            \
-    template <class T>                                          \
-    static constexpr bool right = has_##row<T> || (missing);    \
-    template <class T>                                          \
-    static consteval void tell() {                              \
-      static_assert(right<T>, sentence); /* a row's sentence */ \
-    }                                                           \
+#define DELTA_DETAIL_ROW(row, missing, sentence, ...)        \
+  template <class T>                                         \
+  concept has_##row = __VA_ARGS__;                           \
+  struct row##_row {                                         \
+    template <class T>                                       \
+    static constexpr bool right = has_##row<T> || (missing); \
+    template <class T>                                       \
+    static consteval void tell() {                           \
+      static_assert(right<T>, sentence);                     \
+    }                                                        \
   }
 /// What a concept can't do without: "a Storage needs '...'".
 #define DELTA_DETAIL_NEEDED(row, sentence, ...) DELTA_DETAIL_ROW(row, false, sentence, __VA_ARGS__)

@@ -27,7 +27,7 @@ class contiguous_release {
   /// what lies between the holes. Nothing where a hole is large enough, which is the usual case.
   /// O(blocks).
   void clear_window(Reclaimer& r, bytes n) {
-    if constexpr (detail::has_holes<storage_type>) {
+    if constexpr (has_holes<storage_type>) {
       auto& s = r.table().storage();
       const bytes size = s.rounded(n);
       if (s.largest_hole() >= size) return;

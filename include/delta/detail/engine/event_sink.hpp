@@ -34,7 +34,7 @@ class event_sink {
   struct nothing {};
   // May be nobody, as is known at run time only.
   [[nodiscard]] bool listening() const {
-    if constexpr (detail::has_listens<O>)
+    if constexpr (has_listens<O>)
       return observer_.listens();
     else
       return true;
@@ -153,7 +153,7 @@ class event_sink {
       }
       // A storage that knows when work began says so; others' work begins where it was queued.
       if (took) u.said.took = *took;
-      if constexpr (detail::has_began<typename Table::storage_type>)
+      if constexpr (has_began<typename Table::storage_type>)
         if (const auto began = storage.began(u.done)) u.said.began = *began;
       u.said.use = use();
       observer_.on(u.said);

@@ -33,7 +33,7 @@ template <class Table>
       if (const tensor& r = table.tensors[t]; std::exchange(r.mark, mark) != mark)
         touched += r.footprint;
   double rate = assumed_move_rate;
-  if constexpr (detail::has_holes<typename Table::storage_type>)
+  if constexpr (has_holes<typename Table::storage_type>)
     if (const double told = table.storage().move_rate(); told > 0) rate = told;
   constexpr double most = 1e15;  // ten days; a sum of them is still a number of ns
   const double ns = std::min(static_cast<double>(touched.count) * 1e9 / rate, most);

@@ -14,7 +14,7 @@ namespace delta::detail {
 /// Can a block be placed without moving others? What nobody waits for is not worth a move.
 template <class S>
 [[nodiscard]] bool fits_unmoved(S& storage, bytes n) {
-  if constexpr (detail::has_holes<S>)
+  if constexpr (has_holes<S>)
     return storage.largest_hole() >= storage.rounded(n);
   else
     return true;

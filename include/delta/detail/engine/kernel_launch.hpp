@@ -218,18 +218,18 @@ class launcher {
 
   /// Where a block's bytes are now; null where the storage keeps none.
   [[nodiscard]] std::byte* address(const block& b) {
-    if constexpr (detail::has_data<storage_type>)
+    if constexpr (has_data<storage_type>)
       return table_->storage().data(b);
     else
       return nullptr;
   }
   /// Keeps a block where it is, for those who hold its address; and lets it go.
   void hold(const block& b) {
-    if constexpr (detail::has_hold<storage_type>) table_->storage().hold(b);
+    if constexpr (has_hold<storage_type>) table_->storage().hold(b);
     if (scatters(table_->storage())) reclaimer_->bounds().hold();
   }
   void unhold(const block& b) {
-    if constexpr (detail::has_hold<storage_type>) table_->storage().unhold(b);
+    if constexpr (has_hold<storage_type>) table_->storage().unhold(b);
     if (scatters(table_->storage())) reclaimer_->bounds().unhold();
   }
   /// The same of a tensor's.
@@ -376,8 +376,7 @@ class launcher {
   [[nodiscard]] call divided(call::addresses all, const kinds& n, std::uint64_t sequence,
                              bool replaying) {
     void* stream = nullptr;
-    if constexpr (detail::has_native_stream<storage_type>)
-      stream = table_->storage().native_stream();
+    if constexpr (has_native_stream<storage_type>) stream = table_->storage().native_stream();
     const std::size_t written = n.inputs + n.outputs;
     return {all.first(n.inputs),
             all.subspan(n.inputs, n.outputs),

@@ -50,7 +50,7 @@ class operator_frame {
   restorer<Reclaimer> restore;
   versions<Reclaimer> updated;
   /// Asked by an observer only (replay_check.hpp).
-  static constexpr bool may_check = detail::has_checks_replays<typename Reclaimer::observer_type>;
+  static constexpr bool may_check = has_checks_replays<typename Reclaimer::observer_type>;
   [[no_unique_address]] std::conditional_t<may_check, replay_checker<Reclaimer>, no_replay_checker>
       check;
 

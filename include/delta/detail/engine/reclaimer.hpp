@@ -91,8 +91,7 @@ class reclaimer {
     context c = view();
     if constexpr (policy_roles::switch_variants) {
       c.set_copies(table_->queued_copies());
-      if constexpr (detail::has_holes<S>)
-        c.set_layout(table_->layout(), table_->storage().move_rate());
+      if constexpr (has_holes<S>) c.set_layout(table_->layout(), table_->storage().move_rate());
     }
     roles_.end_of_step(c);
     if constexpr (policy_roles::switch_variants) decide_by(roles_.select(c));

@@ -212,14 +212,13 @@ class replay_checker {
   }
   // False where the storage shows no bytes.
   bool read(const block& b, std::size_t from, std::span<std::byte> to) {
-    if constexpr (detail::has_bytes<typename Reclaimer::storage_type>)
+    if constexpr (has_bytes<typename Reclaimer::storage_type>)
       return storage().read_bytes(b, from, to);
     else
       return false;
   }
   void write(const block& b, std::size_t to, std::span<const std::byte> from) {
-    if constexpr (detail::has_bytes<typename Reclaimer::storage_type>)
-      storage().write_bytes(b, to, from);
+    if constexpr (has_bytes<typename Reclaimer::storage_type>) storage().write_bytes(b, to, from);
   }
 
   // Copies and kernels that use what the operator touches are over then: the host may touch it. As

@@ -18,7 +18,7 @@ namespace delta::detail {
 /// How a tensor on the host comes back. Default: the cheaper way, the queue included.
 template <class D>
 [[nodiscard]] restoration restoration_of(D& decider, const context& c, tensor_id t) {
-  if constexpr (detail::has_restore<D>) {
+  if constexpr (has_restore<D>) {
     return decider.restore(c, t);
   } else {
     const double reload = c.reload_cost(t);
@@ -29,7 +29,7 @@ template <class D>
 /// that is cheaper.
 template <class D>
 [[nodiscard]] bool rather_waits(D& decider, const context& c, tensor_id t, double wait) {
-  if constexpr (detail::has_rather_wait<D>)
+  if constexpr (has_rather_wait<D>)
     return decider.rather_wait(c, t, wait);
   else
     return wait <= c.release_cost(t);
@@ -37,7 +37,7 @@ template <class D>
 /// What it costs to get t back, in ns. Default: the cheaper way's.
 template <class D>
 [[nodiscard]] double release_cost_of(const D& decider, const context& c, tensor_id t) {
-  if constexpr (detail::has_release_cost<D>)
+  if constexpr (has_release_cost<D>)
     return decider.release_cost(c, t);
   else
     return c.release_cost(t);
@@ -45,7 +45,7 @@ template <class D>
 /// Bytes to release before they are needed. Default: none.
 template <class P>
 [[nodiscard]] double early_release_of(P& prefetcher, const context& c) {
-  if constexpr (detail::has_early_release_bytes<P>)
+  if constexpr (has_early_release_bytes<P>)
     return prefetcher.early_release_bytes(c);
   else
     return 0.0;
@@ -56,12 +56,12 @@ template <class P>
   if constexpr (requires { P::any_releases_early; })
     return P::any_releases_early;
   else
-    return detail::has_early_release_bytes<P>;
+    return has_early_release_bytes<P>;
 }
 /// What to copy out without freeing it. Default: nothing.
 template <class P>
 [[nodiscard]] tensor_id copy_ahead_of(P& prefetcher, const context& c) {
-  if constexpr (detail::has_copy_ahead<P>)
+  if constexpr (has_copy_ahead<P>)
     return prefetcher.copy_ahead(c);
   else
     return tensor_id::none;
@@ -69,16 +69,16 @@ template <class P>
 /// A tensor that came back early has left again unused.
 template <class P>
 void tell_of_waste(P& prefetcher, const context& c, tensor_id t) {
-  if constexpr (detail::has_wasted<P>) prefetcher.wasted(c, t);
+  if constexpr (has_wasted<P>) prefetcher.wasted(c, t);
 }
 /// The ends of operators and steps, to any role that wants to know.
 template <class Role>
 void tell_end_of_operator(Role& role, const context& c) {
-  if constexpr (detail::has_end_of_operator<Role>) role.end_of_operator(c);
+  if constexpr (has_end_of_operator<Role>) role.end_of_operator(c);
 }
 template <class Role>
 void tell_end_of_step(Role& role, const context& c) {
-  if constexpr (detail::has_end_of_step<Role>) role.end_of_step(c);
+  if constexpr (has_end_of_step<Role>) role.end_of_step(c);
 }
 
 // --- a policy at work ----------------------------------------------------------------------------
@@ -91,13 +91,13 @@ class roles {
 
   /// Does any of them ask what the steps before showed?
   static constexpr bool learn =
-      detail::value_of_learns<H>() || detail::value_of_learns<D>() || detail::value_of_learns<P>();
+      value_of_learns<H>() || value_of_learns<D>() || value_of_learns<P>();
   /// Can a selector change the policy between steps?
-  static constexpr bool switch_variants = detail::has_select<H>;
+  static constexpr bool switch_variants = has_select<H>;
   /// And within a step?
-  static constexpr bool replace_variants = detail::has_instead<H>;
+  static constexpr bool replace_variants = has_instead<H>;
   static constexpr bool may_release_early = releases_early_at_all<P>();
-  static constexpr bool may_copy_ahead = detail::has_copy_ahead<P>;
+  static constexpr bool may_copy_ahead = has_copy_ahead<P>;
 
   [[nodiscard]] filter<H>& victims() noexcept { return filter_; }
   [[nodiscard]] const filter<H>& victims() const noexcept { return filter_; }

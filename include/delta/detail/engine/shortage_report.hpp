@@ -58,7 +58,7 @@ template <class Table>
   r.capacity = table.storage().capacity();
   r.used = table.storage().used();
   r.largest_hole = table.free_bytes();
-  if constexpr (detail::has_holes<typename Table::storage_type>)
+  if constexpr (has_holes<typename Table::storage_type>)
     r.largest_hole = table.storage().largest_hole();
   r.host_capacity = table.storage().host_capacity();
   r.host_used = table.storage().host_used();
@@ -90,7 +90,7 @@ enum class placement : std::uint8_t {
 template <class S>
 [[nodiscard]] placement placement_of(S& storage) {
   if (!scatters(storage)) return placement::whole;
-  if constexpr (detail::has_holes<S>) {
+  if constexpr (has_holes<S>) {
     bool any = false;
     storage.walk_blocks([&](std::uint32_t, bytes, bool) { any = true; });
     // A memory of no bytes has nothing to show.

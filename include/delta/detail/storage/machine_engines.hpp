@@ -33,16 +33,16 @@ class machine_engines {
   std::optional<nanoseconds> elapsed(stamp s) { return machine_->elapsed(s); }
   /// A machine need not know.
   std::optional<nanoseconds> began(stamp s) {
-    if constexpr (detail::has_began<D>) return machine_->began(s);
+    if constexpr (has_began<D>) return machine_->began(s);
     return std::nullopt;
   }
   /// What a machine does not say is nothing, and that work took what it would have taken alone.
   [[nodiscard]] double burden(direction d) const {
-    if constexpr (detail::has_burden<D>) return asked().burden(d);
+    if constexpr (has_burden<D>) return asked().burden(d);
     return 0;
   }
   std::optional<nanoseconds> alone(stamp s) {
-    if constexpr (detail::has_alone<D>) return machine_->alone(s);
+    if constexpr (has_alone<D>) return machine_->alone(s);
     return machine_->elapsed(s);
   }
   [[nodiscard]] nanoseconds now() const { return asked().now(); }
@@ -50,7 +50,7 @@ class machine_engines {
   [[nodiscard]] double rate(direction d) const { return asked().rate(d); }
   /// The machine's word where it gives one.
   [[nodiscard]] double move_rate() const {
-    if constexpr (detail::has_move_rate<D>) return asked().move_rate();
+    if constexpr (has_move_rate<D>) return asked().move_rate();
     return assumed_move_rate;
   }
   [[nodiscard]] nanoseconds latency(direction d) const { return asked().latency(d); }

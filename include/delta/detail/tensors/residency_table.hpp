@@ -97,7 +97,7 @@ class residency_table {
   /// can tell, would have taken without copies beside it. What those cost is counted as theirs: a
   /// rehearsal slows operators down by itself.
   [[nodiscard]] std::optional<nanoseconds> cost_of(stamp done) {
-    if constexpr (detail::has_burdens<Storage>)
+    if constexpr (has_burdens<Storage>)
       return storage_->alone(done);
     else
       return storage_->elapsed(done);
@@ -116,7 +116,7 @@ class residency_table {
       now.rate[i] = storage_->rate(d);
       now.latency[i] = static_cast<double>(storage_->latency(d).count());
       now.backlog[i] = static_cast<double>(storage_->backlog(d).count());
-      if constexpr (detail::has_burdens<Storage>) now.burden[i] = storage_->burden(d);
+      if constexpr (has_burdens<Storage>) now.burden[i] = storage_->burden(d);
     }
   }
 
@@ -271,7 +271,7 @@ class residency_table {
   /// Valid until the next call. O(blocks + copies).
   [[nodiscard]] std::span<const memory_stretch> layout() {
     layout_.clear();
-    if constexpr (detail::has_holes<Storage>) {
+    if constexpr (has_holes<Storage>) {
       storage_->walk_blocks([&](std::uint32_t row, bytes size, bool used) {
         tensor_id t = used ? owner(row) : tensor_id::none;
         // Who is on its way has left its block to the copy.
@@ -459,7 +459,7 @@ class residency_table {
     tensors[t].device = std::move(b);
   }
   void tell_owner(const block& b, tensor_id t) {
-    if constexpr (detail::has_owned_by<Storage>) storage_->owned_by(b, t);
+    if constexpr (has_owned_by<Storage>) storage_->owned_by(b, t);
   }
   // If it throws the slab is still the tensor's, and the block goes back.
   transfer queue_copy_in(tensor& r, block&& b) {
