@@ -19,11 +19,17 @@
 #include "delta/detail/tensors/residency_table.hpp"
 #include "delta/detail/tensors/staging.hpp"
 #include "delta/error.hpp"
+#include "delta/handles.hpp"
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
 #include "delta/policy.hpp"
 
 namespace delta {
+
+namespace detail {
+template <class H, class D, class P>
+class manager_of;  // a manager behind virtual functions: engine/manager_of.hpp
+}
 
 /// Keeps tensors within a storage's byte budget: releases what a Heuristic picks the way a Decider
 /// says, and brings it back when an operator needs it. One manager per device, one thread at a
@@ -145,37 +151,8 @@ class manager {
     });
   }
 
-  /// The bytes of a tensor, resident and in place while the view lives. Any number may live at
-  /// once, of one tensor too; what they hold can't leave. Move-only; must not outlive the manager.
-  class view {
-   public:
-    view(view&& o) noexcept : owner_(std::exchange(o.owner_, nullptr)), tensor_(o.tensor_) {}
-    view& operator=(view&&) = delete;
-    ~view() {
-      if (owner_ == nullptr) return;
-      const bool within = std::exchange(owner_->inside_, true);
-      try {
-        owner_->run_.unlock(tensor_);
-      } catch (...) {  // what it was the last to hold is half gone
-        owner_->poisoned_ = true;
-      }
-      if (!within) owner_->leave();
-    }
-    /// Where they are; the same as long as the view lives. Null where the storage keeps no bytes.
-    [[nodiscard]] std::byte* data() const& {
-      return owner_->run_.kernels().address(owner_->table_.tensors[tensor_].device);
-    }
-    /// The address would outlive the view: `const auto v = manager.acquire(t);`, and `v.data()`.
-    std::byte* data() && = delete;
-    /// How many: as the program asked, not rounded.
-    [[nodiscard]] bytes size() const { return owner_->table_.tensors[tensor_].size; }
-
-   private:
-    friend class manager;
-    view(manager& m, tensor_id t) noexcept : owner_(&m), tensor_(t) {}
-    manager* owner_;
-    tensor_id tensor_;
-  };
+  /// A tensor's bytes while they are held (handles.hpp).
+  using view = tensor_view<manager>;
   /// Brings a tensor in and holds it, and waits until what uses it on the device is done, so that
   /// the host may touch it. Writing makes a new version, as an update does, so only variables and
   /// constants can be written (else misuse): what was computed from the old one comes back first,
@@ -184,12 +161,7 @@ class manager {
   ///   const auto w = manager.acquire(weights, delta::access::write);
   ///   std::memcpy(w.data(), initial, w.size().count);
   [[nodiscard]] view acquire(tensor_id t, access how = access::read) {
-    const bool writes = how == access::write;
-    check_usable(t);
-    if (table_.tensors[t].producer != operator_id::none && writes)
-      throw misuse("acquire for writing: only a variable or a constant can be written");
-    guarded(open::refused, [&] { run_.acquire(t, writes); });
-    return view(*this, t);
+    return view(*this, t, hold(t, how), size(t));
   }
 
   // --- operators --------------------------------------------------------------------------------
@@ -227,133 +199,10 @@ class manager {
 
   // --- operators that the program runs itself, learning sizes on the way -------------------------
 
-  /// An operator between begin and end. Its inputs and updates are resident. What `arguments` has
-  /// shown stays where it is, so free bytes may lie in pieces that can't be joined: allocate first,
-  /// ask for addresses then, and whatever fits by its size fits. Destroyed without `end` (an
-  /// exception, say) it is given up: no outputs, nothing recorded, what it updated is as it was
-  /// left. It must not outlive the manager. After `end` it can only be destroyed.
-  ///
-  ///   auto op = manager.begin({.inputs = {x}, .name = "filter"});
-  ///   op.allocate(bytes_needed(op.arguments()));
-  ///   delta::call now = op.arguments();
-  ///   kernel(now);
-  ///   const delta::tensor_id y = op.end(kernel);
-  ///
-  /// While it lives the manager runs nothing else: run, begin, acquire, variable, constant and
-  /// end_of_step throw misuse; drop, share, forbid, make_room and take_block can be called.
-  class open_operator {
-   public:
-    /// The one moved from can only be destroyed.
-    open_operator(open_operator&& o) noexcept : owner_(std::exchange(o.owner_, nullptr)) {}
-    open_operator& operator=(open_operator&&) = delete;
-    ~open_operator() {
-      if (owner_ == nullptr) return;
-      try {
-        owner_->guarded(open::allowed, [&] { owner_->run_.opened().abort(); });
-      } catch (...) {  // NOLINT(bugprone-empty-catch): the manager is poisoned, and says so later
-      }
-    }
-
-    /// Makes `need` bytes free for what will be allocated, so that several allocations search only
-    /// once. Throws as `run` does; the operator is still open then.
-    void make_room(bytes need) { owner_->make_room(need); }
-    /// One more output, of `size` bytes; gives its place in the order of the outputs. Makes room by
-    /// itself. Throws as `run` does; the operator is still open then, without that output.
-    std::size_t allocate(bytes size) {
-      (void)plus(owner_->run_.opened().asked_for(), size);
-      return owner_->guarded(open::allowed, [&] { return owner_->run_.opened().add_output(size); });
-    }
-    /// Several at once, for which room is made once; gives the place of the first, or where there
-    /// are none of the next. All of them, or where it throws none.
-    std::size_t allocate(std::span<const bytes> sizes) {
-      bytes all = owner_->run_.opened().asked_for();
-      for (const bytes size : sizes) all = plus(all, size);
-      return owner_->guarded(open::allowed,
-                             [&] { return owner_->run_.opened().add_outputs(sizes); });
-    }
-    /// One more output whose bytes exist: written already, or to be written. As manager::variable
-    /// with a block, but that they stay where they are until the end.
-    std::size_t allocate(bytes size, block&& b) {
-      (void)plus(owner_->run_.opened().asked_for(), size);
-      return owner_->guarded(open::allowed, [&] {
-        owner_->check_foreign(size, b);
-        return owner_->run_.opened().adopt_output(size, b);
-      });
-    }
-    /// One more output, in the block of an input: of an operator that writes over what it has read.
-    /// From now on the input has no bytes on the device, also if the operator is given up: its
-    /// producer makes it again when it is used, or its host copy comes back. Until the kernel
-    /// writes them, both addresses are the same and hold the input's bytes; a replay has two
-    /// blocks, and its kernel copies first. Takes no room, a replay does. O(inputs).
-    ///
-    /// Under a policy that never evicts nothing is `recomputable`: an operator's output of this
-    /// step may be replaced all the same, and if it has no host copy that is its last use. It can
-    /// be dropped then; any other use is misuse. Throws misuse where the tensor is no input, an
-    /// update too, replaced already, forbidden to be evicted, held by a view, or where its bytes
-    /// would be lost: not recomputable under any other policy, or under this one shared, too.
-    std::size_t replace(tensor_id input) { return replace(std::span(&input, 1)); }
-    /// Several at once; gives the place of the first. All of them, or where it throws misuse none.
-    std::size_t replace(std::span<const tensor_id> inputs) {
-      for (const tensor_id t : inputs) (void)owner_->table_.tensors.checked(t);
-      return owner_->guarded(open::allowed, [&] {
-        auto& opened = owner_->run_.opened();
-        for (const tensor_id t : inputs)
-          if (const char* why = opened.cannot_replace(t)) throw misuse(why);
-        std::vector<tensor_id> sorted(inputs.begin(), inputs.end());
-        std::ranges::sort(sorted);
-        if (std::ranges::adjacent_find(sorted) != sorted.end())
-          throw misuse("replace: it is in the list twice");
-        return opened.replace(inputs);
-      });
-    }
-    /// Scratch until the end; counts in the budget. Any number of times; gives its place among
-    /// them. A replay gets all of it in one piece. Throws as allocate does.
-    std::size_t workspace(bytes size) {
-      (void)plus(owner_->run_.opened().asked_for(), size);
-      return owner_->guarded(open::allowed,
-                             [&] { return owner_->run_.opened().add_workspace(size); });
-    }
-    /// Scratch that only replays get: for a first run whose temporaries were blocks of the
-    /// program's own. Its place among the workspaces, where the first run has null. O(workspaces).
-    std::size_t replay_workspace(bytes size) {
-      (void)plus(owner_->run_.opened().asked_for(), size);
-      return owner_->guarded(open::allowed,
-                             [&] { return owner_->run_.opened().add_replay_workspace(size); });
-    }
-    /// The addresses of inputs, outputs so far, updates and workspace, as a replay will get them.
-    /// Valid until the next call of this; the addresses until the end.
-    [[nodiscard]] call arguments() { return owner_->run_.opened().view(); }
-
-    /// Ends it. `ids` receives the outputs (one id per output, else misuse, and it is still open);
-    /// `replay`, called as `replay(call&)`, makes them again: the same bits, in the same order.
-    /// Where nothing is ever replayed it is not kept.
-    template <class F>
-    void end(std::span<tensor_id> ids, F&& replay) {
-      if (ids.size() != owner_->run_.opened().outputs())
-        throw misuse("end: one id per output is needed");
-      manager& m = *owner_;
-      m.guarded(open::allowed, [&] { m.run_.opened().close(ids, std::forward<F>(replay)); });
-      owner_ = nullptr;
-    }
-    /// Ends it without a kernel: what it has made can't be made again, as under
-    /// trait::never_replay. For a program that learns so only once its kernel has run.
-    void end(std::span<tensor_id> ids) {
-      owner_->run_.opened().forbid_replay();
-      end(ids, [](call&) {});
-    }
-    /// Ends an operator with one output.
-    template <class F>
-    tensor_id end(F&& replay) {
-      tensor_id made{};
-      end(std::span(&made, 1), std::forward<F>(replay));
-      return made;
-    }
-
-   private:
-    friend class manager;
-    explicit open_operator(manager& m) noexcept : owner_(&m) {}
-    manager* owner_;
-  };
+  /// An operator between begin and end (handles.hpp). While it lives the manager runs nothing else:
+  /// run, begin, acquire, variable, constant and end_of_step throw misuse; drop, share, forbid,
+  /// make_room and take_block can be called.
+  using open_operator = delta::open_operator<manager>;
   /// Begins an operator: brings its inputs and updates together and takes a tick. Outputs and
   /// workspace that are known already may be named. Throws as `run` does; then nothing is open.
   [[nodiscard]] open_operator begin(const operation& op) {
@@ -362,8 +211,7 @@ class manager {
   // A template, so that a braced list can only mean an `operation`.
   template <std::same_as<operation_span> Op>
   [[nodiscard]] open_operator begin(const Op& op) {
-    check(op);
-    guarded(open::refused, [&] { run_.opened().open(op); });
+    open_one(op);
     return open_operator(*this);
   }
   /// Releases tensors until `need` bytes are free: what an allocator calls that has run out. Not in
@@ -449,8 +297,89 @@ class manager {
   [[nodiscard]] observer_type& observer() noexcept { return reclaimer_.events().observer(); }
 
  private:
+  friend view;
+  friend open_operator;
+  template <class, class, class>
+  friend class detail::manager_of;
   /// May an entry point be called between begin and end?
   enum class open : std::uint8_t { refused, allowed };
+
+  // --- what views and the open operator call: their members say what each does (handles.hpp) -----
+
+  std::byte* hold(tensor_id t, access how) {
+    const bool writes = how == access::write;
+    check_usable(t);
+    if (table_.tensors[t].producer != operator_id::none && writes)
+      throw misuse("acquire for writing: only a variable or a constant can be written");
+    guarded(open::refused, [&] { run_.acquire(t, writes); });
+    return run_.kernels().address(table_.tensors[t].device);
+  }
+  void release(tensor_id t) noexcept {
+    const bool within = std::exchange(inside_, true);
+    try {
+      run_.unlock(t);
+    } catch (...) {  // what it was the last to hold is half gone
+      poisoned_ = true;
+    }
+    if (!within) leave();
+  }
+  void open_one(const operation_span& op) {
+    check(op);
+    guarded(open::refused, [&] { run_.opened().open(op); });
+  }
+  std::size_t allocate(bytes size) {
+    (void)plus(run_.opened().asked_for(), size);
+    return guarded(open::allowed, [&] { return run_.opened().add_output(size); });
+  }
+  std::size_t allocate(std::span<const bytes> sizes) {
+    bytes all = run_.opened().asked_for();
+    for (const bytes size : sizes) all = plus(all, size);
+    return guarded(open::allowed, [&] { return run_.opened().add_outputs(sizes); });
+  }
+  std::size_t allocate(bytes size, block&& b) {
+    (void)plus(run_.opened().asked_for(), size);
+    return guarded(open::allowed, [&] {
+      check_foreign(size, b);
+      return run_.opened().adopt_output(size, b);
+    });
+  }
+  std::size_t replace(std::span<const tensor_id> inputs) {
+    for (const tensor_id t : inputs) (void)table_.tensors.checked(t);
+    return guarded(open::allowed, [&] {
+      auto& opened = run_.opened();
+      for (const tensor_id t : inputs)
+        if (const char* why = opened.cannot_replace(t)) throw misuse(why);
+      std::vector<tensor_id> sorted(inputs.begin(), inputs.end());
+      std::ranges::sort(sorted);
+      if (std::ranges::adjacent_find(sorted) != sorted.end())
+        throw misuse("replace: it is in the list twice");
+      return opened.replace(inputs);
+    });
+  }
+  std::size_t workspace(bytes size) {
+    (void)plus(run_.opened().asked_for(), size);
+    return guarded(open::allowed, [&] { return run_.opened().add_workspace(size); });
+  }
+  std::size_t replay_workspace(bytes size) {
+    (void)plus(run_.opened().asked_for(), size);
+    return guarded(open::allowed, [&] { return run_.opened().add_replay_workspace(size); });
+  }
+  call arguments() { return run_.opened().view(); }
+  template <class F>
+  void end(std::span<tensor_id> ids, F&& replay) {
+    if (ids.size() != run_.opened().outputs()) throw misuse("end: one id per output is needed");
+    if constexpr (std::is_same_v<std::decay_t<F>, kernel>)
+      if (!replay) run_.opened().forbid_replay();
+    guarded(open::allowed, [&] { run_.opened().close(ids, std::forward<F>(replay)); });
+  }
+  void abort() noexcept {
+    try {
+      guarded(open::allowed, [&] { run_.opened().abort(); });
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the manager is poisoned, and says so later
+    }
+  }
+
+  // --- checks -----------------------------------------------------------------------------------
 
   // Also not dropped from within the call under way.
   void check_held(tensor_id t) const {

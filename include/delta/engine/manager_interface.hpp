@@ -13,6 +13,7 @@
 #include <span>
 #include <utility>
 
+#include "delta/handles.hpp"
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
 #include "delta/tensor.hpp"
@@ -50,34 +51,9 @@ class manager_interface {
   [[nodiscard]] virtual bool recomputable(tensor_id) const = 0;
   virtual void forbid(tensor_id, pin ways) = 0;
 
-  /// The bytes of a tensor, resident and in place while the view lives. It must not outlive the
-  /// manager; moved from, it can only be destroyed.
-  class view {
-   public:
-    view(view&& o) noexcept
-        : owner_(std::exchange(o.owner_, nullptr)),
-          slot_(o.slot_),
-          data_(std::exchange(o.data_, {})) {}
-    view& operator=(view&&) = delete;
-    ~view() {
-      if (owner_ != nullptr) owner_->unlock(slot_);
-    }
-    /// Null where the storage keeps no bytes.
-    [[nodiscard]] std::byte* data() const& noexcept { return data_.data(); }
-    /// The address would outlive the view.
-    std::byte* data() && = delete;
-    [[nodiscard]] bytes size() const noexcept { return bytes{data_.size()}; }
-
-   private:
-    friend class manager_interface;
-    view(manager_interface* m, std::pair<std::size_t, std::span<std::byte>> held) noexcept
-        : owner_(m), slot_(held.first), data_(held.second) {}
-    manager_interface* owner_;
-    std::size_t slot_;
-    std::span<std::byte> data_;
-  };
+  using view = tensor_view<manager_interface>;
   [[nodiscard]] view acquire(tensor_id t, access how = access::read) {
-    return {this, lock(t, how)};
+    return {*this, t, hold(t, how), size(t)};
   }
 
   // --- operators --------------------------------------------------------------------------------
@@ -94,49 +70,15 @@ class manager_interface {
   }
   tensor_id run(const operation& op, kernel&& body) { return run<1>(op, std::move(body))[0]; }
 
-  /// An operator between begin and end, given up if it is destroyed without `end`. It must not
-  /// outlive the manager; after `end`, or moved from, it can only be destroyed. While it lives the
-  /// manager refuses the calls that manager.hpp names.
-  class open_operator {
-   public:
-    open_operator(open_operator&& o) noexcept : owner_(std::exchange(o.owner_, nullptr)) {}
-    open_operator& operator=(open_operator&&) = delete;
-    ~open_operator() {
-      if (owner_ != nullptr) owner_->abort();
-    }
-    void make_room(bytes need) { owner_->make_room(need); }
-    std::size_t allocate(bytes size) { return owner_->allocate(size); }
-    std::size_t allocate(std::span<const bytes> sizes) { return owner_->allocate(sizes); }
-    std::size_t allocate(bytes size, block&& b) { return owner_->allocate(size, std::move(b)); }
-    std::size_t replace(tensor_id input) { return owner_->replace(std::span(&input, 1)); }
-    std::size_t replace(std::span<const tensor_id> inputs) { return owner_->replace(inputs); }
-    std::size_t workspace(bytes size) { return owner_->workspace(size); }
-    std::size_t replay_workspace(bytes size) { return owner_->replay_workspace(size); }
-    [[nodiscard]] call arguments() { return owner_->arguments(); }
-    /// `replay` may hold nothing: then the outputs can't be made again.
-    void end(std::span<tensor_id> ids, kernel&& replay = {}) {
-      owner_->end(ids, std::move(replay));
-      owner_ = nullptr;
-    }
-    tensor_id end(kernel&& replay) {
-      tensor_id made{};
-      end(std::span(&made, 1), std::move(replay));
-      return made;
-    }
-
-   private:
-    friend class manager_interface;
-    explicit open_operator(manager_interface* m) noexcept : owner_(m) {}
-    manager_interface* owner_;
-  };
+  using open_operator = delta::open_operator<manager_interface>;
   [[nodiscard]] open_operator begin(const operation& op) {
     return begin(static_cast<operation_span>(op));
   }
   // A template, so that a braced list can only mean an `operation`.
   template <std::same_as<operation_span> Op>
   [[nodiscard]] open_operator begin(const Op& op) {
-    open(op);
-    return open_operator(this);
+    open_one(op);
+    return open_operator(*this);
   }
   virtual void make_room(bytes need, const char* operation) = 0;
   void make_room(bytes need) { make_room(need, "make_room"); }
@@ -164,9 +106,11 @@ class manager_interface {
   [[nodiscard]] virtual any_storage& storage() = 0;
 
  private:
-  virtual std::pair<std::size_t, std::span<std::byte>> lock(tensor_id, access) = 0;
-  virtual void unlock(std::size_t slot) noexcept = 0;
-  virtual void open(const operation_span&) = 0;
+  friend view;
+  friend open_operator;
+  virtual std::byte* hold(tensor_id, access) = 0;
+  virtual void release(tensor_id) noexcept = 0;
+  virtual void open_one(const operation_span&) = 0;
   virtual std::size_t allocate(bytes) = 0;
   virtual std::size_t allocate(std::span<const bytes>) = 0;
   virtual std::size_t allocate(bytes, block&&) = 0;

@@ -5,10 +5,8 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "delta/engine/any_observer.hpp"
 #include "delta/engine/any_storage.hpp"
@@ -74,41 +72,26 @@ class manager_of final : public manager_interface {
   [[nodiscard]] any_storage& storage() override { return *storage_; }
 
  private:
-  using typed = manager<H, D, P, any_storage, maybe_observed>;
-
-  std::pair<std::size_t, std::span<std::byte>> lock(tensor_id t, access how) override {
-    std::size_t slot = 0;
-    while (slot < views_.size() && views_[slot]) ++slot;
-    if (slot == views_.size()) views_.emplace_back();
-    try {
-      const auto& v = views_[slot].emplace(manager_.acquire(t, how));
-      return {slot, {v.data(), static_cast<std::size_t>(v.size().count)}};
-    } catch (...) {
-      views_[slot].reset();
-      throw;
-    }
+  // What handles call goes to the manager, which has handles of the same kind.
+  std::byte* hold(tensor_id t, access how) override { return manager_.hold(t, how); }
+  void release(tensor_id t) noexcept override { manager_.release(t); }
+  void open_one(const operation_span& op) override { manager_.open_one(op); }
+  std::size_t allocate(bytes n) override { return manager_.allocate(n); }
+  std::size_t allocate(std::span<const bytes> sizes) override { return manager_.allocate(sizes); }
+  std::size_t allocate(bytes n, block&& b) override { return manager_.allocate(n, std::move(b)); }
+  std::size_t replace(std::span<const tensor_id> inputs) override {
+    return manager_.replace(inputs);
   }
-  void unlock(std::size_t slot) noexcept override { views_[slot].reset(); }
-  void open(const operation_span& op) override { open_.emplace(manager_.begin(op)); }
-  std::size_t allocate(bytes n) override { return open_->allocate(n); }
-  std::size_t allocate(std::span<const bytes> sizes) override { return open_->allocate(sizes); }
-  std::size_t allocate(bytes n, block&& b) override { return open_->allocate(n, std::move(b)); }
-  std::size_t replace(std::span<const tensor_id> inputs) override { return open_->replace(inputs); }
-  std::size_t workspace(bytes n) override { return open_->workspace(n); }
-  std::size_t replay_workspace(bytes n) override { return open_->replay_workspace(n); }
-  call arguments() override { return open_->arguments(); }
+  std::size_t workspace(bytes n) override { return manager_.workspace(n); }
+  std::size_t replay_workspace(bytes n) override { return manager_.replay_workspace(n); }
+  call arguments() override { return manager_.arguments(); }
   void end(std::span<tensor_id> ids, kernel&& replay) override {
-    replay ? open_->end(ids, std::move(replay)) : open_->end(ids);
-    open_.reset();
+    manager_.end(ids, std::move(replay));
   }
-  void abort() noexcept override { open_.reset(); }
+  void abort() noexcept override { manager_.abort(); }
 
   std::unique_ptr<any_storage> storage_;
-  typed manager_;
-  // Declared behind the manager, so destroyed before it. Few views live at once: the first free
-  // place is searched for.
-  std::vector<std::optional<typename typed::view>> views_;
-  std::optional<typename typed::open_operator> open_;
+  manager<H, D, P, any_storage, maybe_observed> manager_;
 };
 
 }  // namespace detail
