@@ -29,11 +29,6 @@ POLICIES = ("lru_evict", "base_offload", "dtr", "online", "paper")
 FINDERS = ("record_scan", "rows")
 COUNTERS = ("operators", "evaluations", "recomputes", "allocations", "instructions", "records",
             "worst_ns", "worst_scans", "selects", "ns_per_operator")
-# Of a mix at so many candidates: how many times less than the record scan the Filter has to take.
-SPEEDUPS = tuple((mix, n, 10) for mix in ("base_64_sizes", "base_distinct", "dtr_cost_changes")
-                 for n in (100_000, 1_000_000))
-TRACES_SPEEDUP = 2       # the mean of the real traces
-WORST_SCANS = (100_000, 20)  # the longest single decision, in record scans
 # As short as rows of so many kinds allow; flags of the command line come behind these.
 FLAGS = ("--benchmark_repetitions=3", "--benchmark_min_time=0.1")
 MISSING = "-"
@@ -230,14 +225,6 @@ def finder_table(rows):
     return table(["mix", "finder", *(f"{n:,}" for n in counts)], lines) if lines else "Not measured."
 
 
-def part_table(rows):
-    """The parts of an operator under the Filter."""
-    lines = [[f"`{name}`", *(figures(rows.get(name, n)) for n in rows.counts("touch"))]
-             for name in ("touch", "select") if rows.counts(name)]
-    head = ["part", *(f"{n:,}" for n in rows.counts("touch"))]
-    return table(head, lines) if lines else "Not measured."
-
-
 def trace_speedups(rows):
     """By trace: candidates, and the record scan's time over the Filter's; only what was measured."""
     found = {}
@@ -263,39 +250,17 @@ def trace_table(rows):
                   *(f"`{finder}`, ns" for finder in FINDERS), "record scan's time / rows'"], lines)
 
 
-def target_table(rows):
-    """What the Filter has to reach, and what it has reached."""
-    lines = []
-    def add(target, value, met, unit="x"):
-        lines.append([target, NOT_MEASURED if value is None else figures(value) + unit,
-                      NOT_MEASURED if value is None else "yes" if met(value) else "**no**"])
-    for mix, n, least in SPEEDUPS:
-        value = ratio(rows.get(f"record_scan/{mix}", n), rows.get(f"rows/{mix}", n))
-        add(f"`{mix}`, {n:,} candidates: at least {least:,} times faster than the record scan", value,
-            lambda v, least=least: v >= least)
-    speedups = [times for _, times in trace_speedups(rows).values()]
-    add("real traces: faster than the record scan on each (the slowest)",
-        min(speedups, default=None), lambda v: v > 1)
-    add(f"real traces: at least {TRACES_SPEEDUP} times faster in the geometric mean",
-        statistics.geometric_mean(speedups) if speedups else None, lambda v: v >= TRACES_SPEEDUP)
-    n, most = WORST_SCANS
-    worst = [rows.get(f"rows/{mix}", n, "worst_scans") for mix in mixes_of(rows)]
-    add(f"the longest choice of any mix, {n:,} candidates: under {most} record scans",
-        max(filter(None, worst), default=None), lambda v: v < most, " scans")
-    return table(["target", "measured", "met"], lines)
-
-
 # --- the page ------------------------------------------------------------------------------------
 
 def allocations_sentence(rows):
     fits = [rows.get(name, n, "allocations") for name, n in rows.by
-            if name.split("/")[0] in ("fits", "touch")]
+            if name.split("/")[0] == "fits"]
     known = [value for value in fits if value is not None]
     if not known:
         return "Calls of operator new were not counted."
     if not any(known):
-        return "No row of these two tables calls operator new while it is measured."
-    return f"Of {len(known)} rows of these two tables {sum(v > 0 for v in known)} call operator new."
+        return "No row of this table calls operator new while it is measured."
+    return f"Of {len(known)} rows of this table {sum(v > 0 for v in known)} call operator new."
 
 
 def most_allocations(rows):
@@ -326,11 +291,6 @@ Compiled with `{flags}`.
 
 {finder_table(rows)}
 
-Of `rows` and `base_64_sizes`, ns: to lock, use and unlock one tensor, and one choice without the
-rest of its operator, by the wall clock, whose reading is in it.
-
-{part_table(rows)}
-
 ### Real traces
 
 What replays with `base` and `evict_only` ask their Filter, in {trace_budget()} % of the peak that they have
@@ -338,11 +298,7 @@ without a budget. A replay ends where an operator does not fit, or at twice the 
 without a budget. Finders are told of every operator, choose among the manager's candidates, and
 find its victims. ns are per operator, replays included.
 
-{trace_table(rows)}
-
-### Targets
-
-{target_table(rows)}"""
+{trace_table(rows)}"""
 
 
 def trace_budget():
@@ -376,10 +332,6 @@ tensors before it and makes one; then the oldest is dropped. `{MISSING}`: not me
 ns per operator (run, record, drop) by the number of live tensors.
 
 {growth_table(rows, "fits", torch)}
-
-The same for an operator that reads three tensors and makes none:
-
-{growth_table(rows, "touch", torch)}
 
 {allocations_sentence(rows)} (`manager_heap_test` checks that, and how many
 bytes a tensor and an operator take.)

@@ -1,5 +1,5 @@
 // delta benchmark: what the densely connected network (test/support/dense_program.hpp) is run on
-// for docs/results/deciding.md.
+// for docs/results/replay_scale.md.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <span>
@@ -48,21 +47,11 @@ class trace_folder {
   std::map<std::string, subject> read_;
 };
 
-/// A file beside a page, of the same run.
-struct page_file {
-  enum class kind : std::uint8_t {
-    drawing,  ///< carries both digests of the page
-    page      ///< another page: carries the digest of all rows, and one of its own cells
-  };
-  std::string_view name;
-  kind what = kind::drawing;
-};
-
 /// A page, docs/results/NAME.md.
 struct page {
   std::string_view name;
   std::string_view command;  ///< makes it anew
-  std::span<const page_file> beside;
+  std::span<const std::string_view> drawings;  ///< of the same run, which carry both of its digests
   bool needs_traces = true;
   bool quick = true;  ///< under a sanitizer, too: seconds, not minutes
   recomputed (*compute)(trace_folder&) = nullptr;

@@ -1,6 +1,6 @@
 // What a training step asks of a GPU, counted where there is none: kernels launched, events,
 // waits, copies, and the bytes that operators move, without a budget and under a part of the peak.
-// docs/results/gpu_counts.md has its figures; test/support/counted_step.hpp says how it counts.
+// docs/results/gpu_counted.md has its figures; test/support/counted_step.hpp says how it counts.
 //
 //   gpu_step [--model NAME] [--image PIXELS] [--batch IMAGES] [--classes N] [--optimizer NAME]
 //            [--fuse on|off] [--update-group BYTES] [--budget PERCENT] [--policy NAME] [--kernels

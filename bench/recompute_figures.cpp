@@ -71,7 +71,7 @@ std::string in_backticks(const std::string& text) {
   return "`" + text + "`";
 }
 
-// --- replay.md and simrd.md: whole replays, as delta-replay does them ----------------------------
+// --- replay.md: whole replays, as delta-replay does them ----------------------------
 
 using row_key = std::pair<std::string, std::string>;  // policy, ratio
 using rows_of_trace = std::map<row_key, replay_row>;
@@ -100,7 +100,7 @@ std::string verdict(const replay_row& r) {
   return r.result == "pass" ? three_decimals(*r.overhead) : r.result;
 }
 
-/// As replay.md and simrd.md have them.
+/// As replay.md has them.
 rows_of_trace replays(const subject& s, std::vector<std::string> policies,
                       std::span<const double> ratios, digest& exact) {
   replay_options o;
@@ -108,14 +108,6 @@ rows_of_trace replays(const subject& s, std::vector<std::string> policies,
   o.iterations = 1;
   o.places = true;
   return replays(s, std::move(policies), ratios, exact, o);
-}
-
-/// The paper's time over that of DTR's rule.
-std::string against(const replay_row& paper, const replay_row& dtr) {
-  if (paper.result != "pass" && dtr.result != "pass") return "both";
-  if (paper.result != "pass") return "paper";
-  if (dtr.result != "pass") return "DTR";
-  return three_decimals(static_cast<double>(paper.time_ns) / static_cast<double>(dtr.time_ns));
 }
 
 void add_overheads(std::vector<cell>& cells, const std::string& trace, const rows_of_trace& rows) {
@@ -131,16 +123,11 @@ void add_overheads(std::vector<cell>& cells, const std::string& trace, const row
     cell_of(in_backticks(policy), ratio, verdict(r));
     if (policy == "dtr")
       cell_of("bound", ratio, r.bound_overhead ? three_decimals(*r.bound_overhead) : "-");
-    if (policy == "paper")
-      cells.push_back({.table = "| trace | 0.2 |",
-                       .row = {trace},
-                       .column = ratio,
-                       .printed = against(r, rows.at({"dtr", ratio}))});
   }
 }
 
 void add_causes(std::vector<cell>& cells, const std::string& trace, const rows_of_trace& rows) {
-  for (const std::string ratio : {"0.3", "0.5", "0.7", "1.0"}) {
+  for (const std::string ratio : {"0.3", "0.5", "1.0"}) {
     const auto dtr = rows.find({"dtr", ratio}), paper = rows.find({"paper", ratio});
     if (dtr == rows.end()) continue;
     const auto cell_of = [&](const char* column, std::size_t right, std::string text) {
@@ -178,20 +165,6 @@ recomputed replay_page(trace_folder& traces) {
   };
   for (const char* name : small) add_trace(name, ratios);
   for (const char* name : large) add_trace(name, half);
-  return r;
-}
-
-// Of the large ones replay.md has the same figures, of the same run.
-recomputed simrd_page(trace_folder& traces) {
-  constexpr std::array ratios{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9};
-  recomputed r;
-  for (const char* name : small)
-    for (const auto& [key, row] : replays(traces[name], {"dtr", "simrd:dtr"}, ratios, r.exact))
-      r.cells.push_back({.table = "| ratio | resnet32 |",
-                         .row = {key.second},
-                         .column = name,
-                         .right = key.first == "dtr" ? 0u : 1u,
-                         .printed = verdict(row)});
   return r;
 }
 
@@ -350,48 +323,7 @@ recomputed placement_page(trace_folder& traces) {
   return r;
 }
 
-// --- replay_scale.md: networks that are made up --------------------------------------------------
-
-recomputed scale_page(trace_folder&) {
-  struct scale_row {
-    const char* shape;
-    std::uint32_t operators;
-    const char* policy;
-    std::uint32_t percent;
-  };
-  recomputed r;
-  for (const scale_row& row : {scale_row{"steps", 10'000, "online", 60},
-                               {"steps", 10'000, "dtr", 60},
-                               {"one step", 10'000, "online", 100},
-                               {"16 weights", 10'000, "online", 100},
-                               {"one step", 2'500, "online", 60},
-                               {"one step", 2'500, "dtr", 60}}) {
-    const trace t = residual_trace(row.shape, row.operators);
-    replay_machine machine = scale_machine(t, row.percent);
-    machine.thrash_limit = std::numeric_limits<double>::infinity();  // as replay_scale
-    const replay_result found = replay_named(row.policy, t, machine);
-    const auto total = static_cast<double>(total_cost(t).count());
-    const auto cell_of = [&](const char* column, std::string text) {
-      r.cells.push_back({.table = "| shape | operators |",
-                         .row = {row.shape, std::to_string(row.operators), row.policy,
-                                 std::to_string(row.percent) + " %"},
-                         .column = column,
-                         .printed = std::move(text)});
-    };
-    const bool passed = found.result == replay_result::verdict::pass;
-    cell_of("result", passed ? "pass" : "fails");
-    cell_of("overhead", three_decimals(static_cast<double>(found.time.count()) / total));
-    cell_of("scores per operator", format_fixed(static_cast<double>(found.evaluations) /
-                                                    static_cast<double>(t.operations.size()),
-                                                1));
-    add(r.exact, {static_cast<std::uint64_t>(found.result), count_of(found.time), found.evaluations,
-                  found.peak.count, found.host_peak.count, found.counts.evictions,
-                  found.counts.recomputes, found.counts.bytes_out, found.counts.bytes_in});
-  }
-  return r;
-}
-
-// --- deciding.md: steps of a densely connected network -------------------------------------------
+// --- replay_scale.md: steps of a densely connected network, and networks that are made up --------
 
 /// One budget of a policy.
 void add_dense(recomputed& found, bytes peak, const char* policy, int part) {
@@ -431,12 +363,46 @@ void add_dense(recomputed& found, bytes peak, const char* policy, int part) {
                     now.recomputes, now.bytes_out, now.bytes_in});
 }
 
-recomputed deciding_page(trace_folder&) {
+recomputed scale_page(trace_folder&) {
+  struct scale_row {
+    const char* shape;
+    std::uint32_t operators;
+    const char* policy;
+    std::uint32_t percent;
+  };
   recomputed r;
   const bytes peak = test::dense_peak();
   for (const char* policy : {"dtr", "online"})
     for (const int part : {45, 12}) add_dense(r, peak, policy, part);
   add_dense(r, peak, "learned", 45);
+  for (const scale_row& row : {scale_row{"steps", 10'000, "online", 60},
+                               {"steps", 10'000, "dtr", 60},
+                               {"one step", 10'000, "online", 100},
+                               {"16 weights", 10'000, "online", 100},
+                               {"one step", 2'500, "online", 60},
+                               {"one step", 2'500, "dtr", 60}}) {
+    const trace t = residual_trace(row.shape, row.operators);
+    replay_machine machine = scale_machine(t, row.percent);
+    machine.thrash_limit = std::numeric_limits<double>::infinity();  // as replay_scale
+    const replay_result found = replay_named(row.policy, t, machine);
+    const auto total = static_cast<double>(total_cost(t).count());
+    const auto cell_of = [&](const char* column, std::string text) {
+      r.cells.push_back({.table = "| shape | operators |",
+                         .row = {row.shape, std::to_string(row.operators), row.policy,
+                                 std::to_string(row.percent) + " %"},
+                         .column = column,
+                         .printed = std::move(text)});
+    };
+    const bool passed = found.result == replay_result::verdict::pass;
+    cell_of("result", passed ? "pass" : "fails");
+    cell_of("overhead", three_decimals(static_cast<double>(found.time.count()) / total));
+    cell_of("scores per operator", format_fixed(static_cast<double>(found.evaluations) /
+                                                    static_cast<double>(t.operations.size()),
+                                                1));
+    add(r.exact, {static_cast<std::uint64_t>(found.result), count_of(found.time), found.evaluations,
+                  found.peak.count, found.host_peak.count, found.counts.evictions,
+                  found.counts.recomputes, found.counts.bytes_out, found.counts.bytes_in});
+  }
   return r;
 }
 
@@ -515,14 +481,10 @@ const subject& trace_folder::operator[](const std::string& name) {
 }
 
 std::span<const page> pages() noexcept {
-  using kind = page_file::kind;
-  static constexpr std::array replay_files{page_file{"replay.png"},
-                                           page_file{"simrd.md", kind::page}};
-  static constexpr std::array adaptive_files{page_file{"adaptive.png"}};
-  static constexpr std::string_view replays = "python3 bench/replay_results.py";
+  static constexpr std::array replay_files{std::string_view{"replay.png"}};
+  static constexpr std::array adaptive_files{std::string_view{"adaptive.png"}};
   static constexpr std::array all{
-      page{"replay", replays, replay_files, true, false, replay_page},
-      page{"simrd", replays, {}, true, true, simrd_page},
+      page{"replay", "python3 bench/replay_results.py", replay_files, true, false, replay_page},
       page{"adaptive", "python3 bench/adaptive.py build/release", adaptive_files, true, false,
            adaptive_page},
       page{"placement",
@@ -531,17 +493,11 @@ std::span<const page> pages() noexcept {
            true,
            false,
            placement_page},
-      page{"deciding",
-           "dense_bench, with `figures` for the digest,",
-           {},
-           false,
-           false,
-           deciding_page},
       page{"replay_scale",
-           "build/release/bin/replay_scale, with `figures` for the digest,",
+           "replay_scale and dense_bench, with `figures` for the digest,",
            {},
            false,
-           true,
+           false,
            scale_page},
       page{"gpu_predicted",
            "build/release/bin/gpu_predicted > docs/results/gpu_predicted.md",

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes docs/results/replay.md, its figure, and the manager's table in simrd.md anew.
+"""Makes docs/results/replay.md and its figure anew.
 
     python3 bench/replay_results.py [--build build/release] [--data DIR]
 
 Runs delta-replay and paper_pieces on DTR's traces, and replaces what stands between the comments
-`<!-- NAME -->` and `<!-- end of NAME -->` in both pages. The rows go to build/results/replay.json.
+`<!-- NAME -->` and `<!-- end of NAME -->` in the page. The rows go to build/results/replay.json.
 Needs matplotlib for the figure; a build with benchmarks; DIR/traces (default: $DELTA_DATA).
 """
 
@@ -25,8 +25,8 @@ TRACES = ("resnet32", "unet", "densenet121", "transformer", "lstm")
 POLICIES = ("dtr", "online", "paper", "simrd:dtr")
 RATIOS = [n / 20 for n in range(2, 21)]
 IN_TABLES = [n / 10 for n in range(2, 9)]
-CAUSES = (0.3, 0.5, 0.7, 1.0)
-BESIDE_SIMRD = [n / 10 for n in range(9, 0, -1)]
+CAUSES = (0.3, 0.5, 1.0)
+BESIDE_SIMRD = [n / 10 for n in range(10, 0, -1)]
 
 
 def say_and_end(line):
@@ -66,20 +66,6 @@ def overheads(rows):
     return table(["trace", "policy", *map(str, IN_TABLES)], lines)
 
 
-def against(rows):
-    """The paper's time over that of DTR's rule, where both pass."""
-    def cell(trace, ratio):
-        ours, theirs = (rows[trace, policy, ratio] for policy in ("paper", "dtr"))
-        if "pass" in (ours["result"], theirs["result"]) and ours["result"] != theirs["result"]:
-            return "**DTR fails**" if ours["result"] == "pass" else "paper fails"
-        if ours["result"] != "pass":
-            return "both fail"
-        ratio = ours["time_ns"] / theirs["time_ns"]
-        return f"**{ratio:.3f}**" if ratio < 1 else f"{ratio:.3f}"
-    return table(["trace", *map(str, IN_TABLES)],
-                 [[trace, *(cell(trace, r) for r in IN_TABLES)] for trace in TRACES])
-
-
 def causes(rows):
     """What the two spend their time on."""
     def part(row, key):
@@ -115,31 +101,26 @@ def commit():
 
 
 def beside_simrd(rows):
-    """The preset `dtr` and DTR's simulator side by side, and by how much they differ."""
-    cells = lambda ratio: [verdict(rows[trace, policy, ratio]) for trace in TRACES
-                           for policy in ("dtr", "simrd:dtr")]
-    head = ["ratio", *(name for trace in TRACES for name in (trace, "DTR"))]
+    """By how much the preset `dtr` and DTR's simulator differ."""
     pairs = [[rows[trace, policy, ratio] for policy in ("dtr", "simrd:dtr")]
-             for trace in TRACES for ratio in (*BESIDE_SIMRD, 1.0)]
+             for trace in TRACES for ratio in BESIDE_SIMRD]
     both = [(ours, theirs) for ours, theirs in pairs if theirs["result"] == "pass"]
     lost = sum(ours["result"] != "pass" for ours, _ in both)
     more = [(ours["recompute_ns"] - theirs["recompute_ns"]) / ours["unmanaged_time_ns"]
             for ours, theirs in both if ours["result"] == "pass"]
     passes = "It passes wherever DTR's simulator does" if lost == 0 else \
         f"It fails in {lost} cells in which DTR's simulator passes; elsewhere it does"
-    sentence = (f"{passes}, and recomputes for {-statistics.fmean(more):.3f} of the unmanaged time "
-                f"less on average, at worst for {max(more):.3f} more ({len(both)} cells, those of a "
-                "ratio of 1 included).")
-    return (table(head, [[str(ratio), *cells(ratio)] for ratio in BESIDE_SIMRD]) + "\n\n" +
-            textwrap.fill(sentence, 100))
+    return textwrap.fill(
+        f"{passes}, and recomputes for {-statistics.fmean(more):.3f} of the unmanaged time less on "
+        f"average, at worst for {max(more):.3f} more ({len(both)} cells, ratios from 0.1 to 1).", 120)
 
 
-def write(name, blocks):
-    """Replaces these blocks of the page docs/results/NAME."""
-    page = PAGES / name
+def write(blocks):
+    """Replaces these blocks of the page."""
+    page = PAGES / "replay.md"
     text = page.read_text(encoding="utf-8")
     for block, content in blocks.items():
-        text = put(f"docs/results/{name}", text, block, content)
+        text = put("docs/results/replay.md", text, block, content)
     page.write_text(text, encoding="utf-8")
 
 
@@ -156,13 +137,10 @@ def main():
     try:
         file = artefact(PAGES / "replay.md", "replay.json")
         rows, all_rows = replays(a.build, a.data, file)
-        lines = {page: recomputed_line(a.build, a.data / "traces", page) + "\n" + all_rows
-                 for page in ("replay", "simrd")}
-        write("replay.md", {"commit": commit(), "overheads": overheads(rows),
-                            "against": against(rows), "causes": causes(rows),
-                            "pieces": pieces(a.build, a.data), "digests": lines["replay"]})
-        write("simrd.md", {"manager": beside_simrd(rows), "digests": lines["simrd"]})
-        plot_replay.draw(file, [PAGES / "replay.png"], comments=[lines["replay"]])
+        digests = recomputed_line(a.build, a.data / "traces", "replay") + "\n" + all_rows
+        write({"commit": commit(), "overheads": overheads(rows), "simrd": beside_simrd(rows),
+               "causes": causes(rows), "pieces": pieces(a.build, a.data), "digests": digests})
+        plot_replay.draw(file, [PAGES / "replay.png"], comments=[digests])
     except subprocess.CalledProcessError as error:
         say_and_end(f"{pathlib.Path(error.cmd[0]).name} failed, exit code {error.returncode}")
     except (Missing, plot_replay.Problem, OSError) as problem:

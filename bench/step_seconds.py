@@ -1,26 +1,19 @@
 #!/usr/bin/env python3
 """Times training steps of delta-train, beside PyTorch's on the same CPU where PyTorch is at hand.
 
-    python3 bench/step_seconds.py [--train PROGRAM] [--data DIR] [--out docs/results/steps] [--quick]
+    python3 bench/step_seconds.py [--train PROGRAM] [--data DIR] [--quick]
 
-Two tables, from medians over alternating runs, so that a machine whose speed drifts does not favour
-either side:
-  unmanaged: delta-train's unmanaged step over PyTorch's (channels_last, float32, as many threads);
-  managed:   the step under 40 % of the unmanaged peak over the unmanaged step of the same process,
-             per policy, with copies at memory speed and at 2 GB/s each way.
-Writes OUT.md, and its rows as JSON (build/results/steps.json for docs/results/steps), and prints the
-page. Needs nothing but Python; PyTorch is optional.
+Prints the first table of docs/results/convolutions.md: delta-train's unmanaged step over PyTorch's
+(channels_last, float32, as many threads), medians over alternating runs, so that a machine whose speed
+drifts does not favour either side. Needs nothing but Python; PyTorch is optional.
 """
 
 import argparse
-import json
 import os
-import pathlib
 import statistics
 import subprocess
 import time
 
-from artefacts import artefact
 from training import machine, train
 
 try:
@@ -113,31 +106,9 @@ def unmanaged_rows(program, data, threads, rounds, steps):
         yield row
 
 
-def managed_rows(program, threads, rounds, steps, batch):
-    for rate in (None, "2GB/s"):
-        for policy in ("online", "dtr", "paper"):
-            reports = [train(program, "--model", "resnet50", "--image", 64, "--batch", batch,
-                             "--steps", steps, "--threads", threads, "--budget", "40%", "--policy",
-                             policy, "--verify", *(["--copy-rate", rate] if rate else []))
-                       for _ in range(rounds)]
-            r = sorted(reports, key=lambda r: r["step_seconds"] / r["unmanaged_step_seconds"])
-            r = r[len(r) // 2]
-            per_step = {k: round(r[k] / r["steps"], 1)
-                        for k in ("evictions", "offloads", "reloads", "recomputes")}
-            yield {"model": "resnet50", "image": 64, "batch": batch, "policy": policy,
-                   "copy_rate": rate or "memory", "budget_bytes": r["budget_bytes"],
-                   "peak_bytes": r["peak_bytes"], "step_seconds": r["step_seconds"],
-                   "unmanaged_step_seconds": r["unmanaged_step_seconds"],
-                   "ratio": r["step_seconds"] / r["unmanaged_step_seconds"],
-                   "stall_share": r["stall_seconds"] / r["step_seconds"],
-                   "manager_share": r["manager_seconds"] / r["step_seconds"],
-                   "bit_identical": all(x["bit_identical"] for x in reports), **per_step}
-
-
 def markdown(result):
-    out = ["# Step times\n", f"Command: `{result['command']}`, commit {result['commit']}. "
-           f"{result['machine']}. PyTorch {result['torch'] or 'not at hand: not measured'}.\n",
-           "## Unmanaged, beside PyTorch (target: at most 1.5)\n",
+    out = [f"`{result['command']}`, commit {result['commit']}. {result['machine']}. "
+           f"PyTorch {result['torch'] or 'not at hand: not measured'}. Target: at most 1.5.\n",
            "| model | data | image | batch | threads | delta, s | PyTorch, s | ratio |",
            "|---|---|---|---|---|---|---|---|"]
     number = lambda x, f: "not measured" if x is None else format(x, f)
@@ -145,18 +116,6 @@ def markdown(result):
         out.append(f"| {r['model']} | {r['data']} | {r['image']} | {r['batch']} | {r['threads']} | "
                    f"{r['delta_seconds']:.4f} | {number(r['torch_seconds'], '.4f')} | "
                    f"{number(r['ratio'], '.2f')} |")
-    out += ["\n## Under 40 % of the unmanaged peak\n",
-            "Targets: online at memory speed at most 1.35; manager share of online under 2 %. Counts "
-            "are per step.\n",
-            "| policy | copies | budget, MB | step, s | unmanaged, s | ratio | stall | manager | "
-            "evictions | offloads | reloads | recomputes | same bits |",
-            "|---|---|---|---|---|---|---|---|---|---|---|---|---|"]
-    for r in result["managed"]:
-        out.append(f"| {r['policy']} | {r['copy_rate']} | {r['budget_bytes'] / 1e6:.0f} | "
-                   f"{r['step_seconds']:.3f} | {r['unmanaged_step_seconds']:.3f} | "
-                   f"{r['ratio']:.2f} | {r['stall_share']:.1%} | {r['manager_share']:.2%} | "
-                   f"{r['evictions']} | {r['offloads']} | {r['reloads']} | {r['recomputes']} | "
-                   f"{'yes' if r['bit_identical'] else 'NO'} |")
     return "\n".join(out) + "\n"
 
 
@@ -165,24 +124,16 @@ def main():
     parser.add_argument("--train", default="build/release/bin/delta-train")
     parser.add_argument("--data", default=os.environ.get("DELTA_DATA"),
                         help="folder with data/mnist (default: $DELTA_DATA)")
-    parser.add_argument("--out", help="writes OUT.md, and its rows as JSON")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds and steps, batch 64")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and steps")
     a = parser.parse_args()
     threads = os.cpu_count() or 1
-    rounds, steps, batch = (1, 3, 64) if a.quick else (3, 5, 128)
+    rounds, steps = (1, 6) if a.quick else (3, 10)
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     result = {"command": "python3 bench/step_seconds.py" + (" --quick" if a.quick else ""),
               "commit": git.stdout.strip() or "unknown", "machine": machine(),
               "torch": torch.__version__ if torch else None,
-              "unmanaged": list(unmanaged_rows(a.train, a.data, threads, rounds, steps * 2)),
-              "managed": list(managed_rows(a.train, threads, rounds, steps, batch))}
-    text = markdown(result)
-    print(text)
-    if a.out:
-        out = pathlib.Path(a.out)
-        artefact(out, out.name + ".json").write_text(json.dumps(result, indent=1) + "\n",
-                                                     encoding="utf-8")
-        out.with_suffix(".md").write_text(text, encoding="utf-8")
+              "unmanaged": list(unmanaged_rows(a.train, a.data, threads, rounds, steps))}
+    print(markdown(result), end="")
 
 
 if __name__ == "__main__":

@@ -62,16 +62,15 @@ std::string stale(const bench::page& p, const bench::recomputed& now) {
 }
 
 /// Why the file is not of the run that made the page, in a sentence; empty: it is.
-std::string of_another_run(const bench::page& p, const bench::page_file& f) {
+std::string of_another_run(const bench::page& p, std::string_view drawing) {
   const std::string page_name = std::string(p.name) + ".md";
   const std::string remedy = "; " + std::string(p.command) + " makes both anew";
   try {
-    const result_page text = beside(page_name), file = beside(f.name);
+    const result_page text = beside(page_name), file = beside(drawing);
     if (file.digest(all_rows) == text.digest(all_rows) &&
-        (f.what != bench::page_file::kind::drawing ||
-         file.digest(recomputed_cells) == text.digest(recomputed_cells)))
+        file.digest(recomputed_cells) == text.digest(recomputed_cells))
       return "";
-    return "docs/results/" + std::string(f.name) + " is not of the same run as " + page_name +
+    return "docs/results/" + std::string(drawing) + " is not of the same run as " + page_name +
            remedy;
   } catch (const page_error& e) {
     return e.what() + remedy;
@@ -86,7 +85,7 @@ TEST_CASE("docs/results: the figures of virtual time are those of today's polici
   const bool has_traces = data != nullptr && std::filesystem::exists(folder / "unet.log.gz");
   if (!has_traces)
     skip("figures_test, but for the pages that need no traces of others",
-         "DELTA_DATA names no folder with DTR's traces (docs/data.md says how to get them)");
+         "DELTA_DATA names no folder with DTR's traces (docs/traces.md says how to get them)");
   bench::trace_folder traces(folder);
   for (const bench::page& p : bench::pages()) {
     if ((p.needs_traces && !has_traces) || (sanitized && !p.quick)) continue;
@@ -99,8 +98,8 @@ TEST_CASE("docs/results: the figures of virtual time are those of today's polici
 
 TEST_CASE("docs/results: pictures are of the same run as the tables beside them") {
   for (const bench::page& p : bench::pages()) {
-    for (const bench::page_file& f : p.beside) {
-      const std::string why = of_another_run(p, f);
+    for (const std::string_view drawing : p.drawings) {
+      const std::string why = of_another_run(p, drawing);
       CHECK_MESSAGE(why.empty(), why);
     }
   }

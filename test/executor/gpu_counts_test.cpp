@@ -1,6 +1,6 @@
 // What a training step asks of CUDA, to the call: launches per operator, events, waits, copies,
 // bytes. Whoever changes one of these numbers does it knowingly, and makes
-// docs/results/gpu_counts.md anew (bench/gpu_step.cpp).
+// docs/results/gpu_counted.md anew (bench/gpu_step.cpp).
 #include <doctest/doctest.h>
 
 #include <string>
