@@ -211,18 +211,15 @@ def mixes_of(rows, traces=False):
 
 
 def finder_table(rows):
-    """A line per mix and finder: ns by candidates, and in brackets the record scan's time of the same
+    """A line per mix: ns of `rows` by candidates, and in brackets the record scan's time of the same
     mix and n, in the same run, over that."""
-    names = [(mix, finder) for mix in mixes_of(rows) for finder in FINDERS]
-    counts = sorted({n for mix, finder in names for n in rows.counts(f"{finder}/{mix}")})
-    def cell(mix, finder, n):
-        ns, scan = rows.get(f"{finder}/{mix}", n), rows.get(f"record_scan/{mix}", n)
-        if ns is None or finder == "record_scan":
-            return figures(ns)
-        return f"{figures(ns)} ({figures(ratio(scan, ns))})"
-    lines = [[f"`{mix}`", f"`{finder}`", *(cell(mix, finder, n) for n in counts)]
-             for mix, finder in names]
-    return table(["mix", "finder", *(f"{n:,}" for n in counts)], lines) if lines else "Not measured."
+    mixes = mixes_of(rows)
+    counts = sorted({n for mix in mixes for n in rows.counts(f"rows/{mix}")})
+    def cell(mix, n):
+        ns, scan = rows.get(f"rows/{mix}", n), rows.get(f"record_scan/{mix}", n)
+        return figures(ns) if ns is None else f"{figures(ns)} ({figures(ratio(scan, ns))})"
+    lines = [[f"`{mix}`", *(cell(mix, n) for n in counts)] for mix in mixes]
+    return table(["mix", *(f"{n:,}" for n in counts)], lines) if lines else "Not measured."
 
 
 def trace_speedups(rows):
@@ -282,21 +279,18 @@ within `torch.jit.script`, where there is no Python but PyTorch's interpreter an
 def finder_text(rows, flags):
     if not rows.by:
         return "There was no `decisions_bench` in the build, so the rows of the finders are missing."
-    return f"""Which of n candidates leaves. `record_scan` looks at every candidate's record (Algorithm 2 as
-written), in the order of the records; `rows` is what a manager uses: it compares kept answers by
-vector instructions. An operator touches three tensors, makes one
-and needs one victim, and all of that is timed. Before, all finders have to choose the same victims
-for some hundred operators. ns per operator by candidates; in brackets, the record scan's time over it.
+    return f"""Which of n candidates leaves. `record_scan` looks at every candidate's record (Algorithm 2 as written), in the order of the records; `rows` is
+what a manager uses: it compares kept answers by vector instructions. An operator touches three tensors, makes one and
+needs one victim, and all of that is timed. Both finders have to choose the same victims. ns per operator of `rows` by candidates; in brackets, the record scan's time over it.
 Compiled with `{flags}`.
 
 {finder_table(rows)}
 
 ### Real traces
 
-What replays with `base` and `evict_only` ask their Filter, in {trace_budget()} % of the peak that they have
-without a budget. A replay ends where an operator does not fit, or at twice the time that it takes
-without a budget. Finders are told of every operator, choose among the manager's candidates, and
-find its victims. ns are per operator, replays included.
+What replays with `base` and `evict_only` ask their Filter, in {trace_budget()} % of the peak that they have without a budget.
+Finders are told of every operator, choose among the manager's candidates, and find its victims. ns are per operator,
+replays included.
 
 {trace_table(rows)}"""
 
@@ -324,8 +318,8 @@ Made by `{found["command"]}`, which writes rows with all counters to
 began: {at["load"]}. Times are the processor's, medians of the repetitions; the slowest repetition over
 the fastest is {spread}.
 
-Simulated storage, empty kernels with 32 bytes of captures, given costs. An operator reads the three
-tensors before it and makes one; then the oldest is dropped. `{MISSING}`: not measured.
+Simulated storage, empty kernels with 32 bytes of captures, given costs. An operator reads the three tensors before it
+and makes one; then the oldest is dropped. `{MISSING}`: not measured.
 {figure}
 ## Nothing has to leave
 
@@ -340,10 +334,9 @@ bytes a tensor and an operator take.)
 
 ## Something has to leave
 
-`pressed`: the budget holds nine tenths of the live tensors, and every operator is followed by one
-that reads a tensor anywhere, so that victims are chosen and come back. `early`: there is room for
-all, but the policy starts at three quarters of the budget. ns per operator by live tensors; in
-brackets, scores and recomputes per operator.
+`pressed`: the budget holds nine tenths of the live tensors, and every operator is followed by one that reads a tensor
+anywhere, so that victims are chosen and come back. `early`: there is room for all, but the policy starts at three
+quarters of the budget. ns per operator by live tensors; in brackets, scores and recomputes per operator.
 
 {pressure_table(rows, ("pressed", "early"))}
 

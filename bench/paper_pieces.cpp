@@ -2,10 +2,6 @@
 // time, on DTR's traces, in virtual time. Prints a table in Markdown.
 //
 //   paper_pieces FOLDER           FOLDER/NAME.log.gz are the traces, as in DELTA_DATA/traces
-//   paper_pieces --restore P,P,... TRACE...
-//                                 instead, how what was offloaded comes back: a line per way, a
-//                                 cell per trace, between tabs: the last of four steps over its
-//                                 unmanaged time at these parts of the peak
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -14,18 +10,14 @@
 #include <filesystem>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "cli/format.hpp"
 #include "delta/presets.hpp"
-#include "peers/peers.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_policy.hpp"
 #include "replay/replay_runs.hpp"
 #include "trace/file.hpp"
-#include "trace/repeat.hpp"
 #include "traces/trace.hpp"
 
 namespace {
@@ -45,8 +37,8 @@ struct filters {
   }
 };
 
-/// Whose rule is taken: the paper's, the cheaper way, or Capuchin's, which reloads what it can.
-enum class rule : std::uint8_t { paper, cheaper, reload };
+/// Whose rule is taken: the paper's, or the cheaper way.
+enum class rule : std::uint8_t { paper, cheaper };
 /// How a tensor leaves, and how it comes back.
 struct ways {
   rule out = rule::paper;  ///< queues are counted where it is the cheaper way
@@ -57,7 +49,6 @@ struct ways {
   }
   restoration restore(const context& c, tensor_id t) const {
     if (back == rule::paper) return paper_ratio{}.restore(c, t);
-    if (back == rule::reload) return always_reload{}.restore(c, t);
     cheaper by_default;
     return delta::detail::restoration_of(by_default, c, t);
   }
@@ -162,75 +153,14 @@ void print_all(const std::vector<trace>& traces) {
   print("`dtr`", traces, named("dtr"));
 }
 
-// --- how what was offloaded comes back -----------------------------------------------------------
-
-std::vector<double> parts_of(std::string_view list) {
-  std::vector<double> parts;
-  while (true) {
-    const auto comma = list.find(',');
-    parts.push_back(std::stod(std::string(list.substr(0, comma))));
-    if (comma == std::string_view::npos) return parts;
-    list.remove_prefix(comma + 1);
-  }
-}
-
-/// One trace at these budgets: "1.092 / 1.166".
-std::string restored(const trace& one, const std::vector<double>& parts, const replays& replay_it) {
-  constexpr std::size_t steps = 4;
-  const trace program = repeat_trace(one, steps);
-  const bytes peak = unmanaged_peak(one);
-  replay_options usual;
-  usual.thrash_limit = 10;
-  usual.places = true;
-  replay_machine machine = machine_for(one, peak, usual);
-  std::string cells;
-  for (const double part : parts) {
-    machine.budget = replay_budget{part, {}}.resolve(peak);
-    const replay_result r = replay_it(program, machine);
-    const step_figures& last = r.steps.back();
-    const bool pass = r.result == replay_result::verdict::pass;
-    cells += (cells.empty() ? "" : " / ") +
-             (pass ? format_fixed(static_cast<double>(last.time.count()) /
-                                      static_cast<double>(last.unmanaged.count()),
-                                  3)
-                   : std::string("fails"));
-  }
-  return cells;
-}
-
-void print_ways_back(const std::vector<trace>& traces, const std::vector<double>& parts) {
-  const auto print_way = [&](const char* name, rule back) {
-    std::printf("%s", name);
-    for (const trace& t : traces)
-      std::printf("\t%s", restored(t, parts, with({}, {.back = back}, fifo)).c_str());
-    std::printf("\n");
-  };
-  print_way("recomputed where it can be (the paper)", rule::paper);
-  print_way("reloaded (Capuchin's choice)", rule::reload);
-  print_way("the cheaper way", rule::cheaper);
-}
-
-int compare_ways_back(int argc, char** argv) {
-  if (argc < 4) {
-    std::fputs("paper_pieces: --restore: expected: --restore 0.6,0.4 TRACE...\n", stderr);
-    return 2;
-  }
-  std::vector<trace> traces;
-  for (int i = 3; i < argc; ++i) traces.push_back(read_trace(argv[i]));
-  print_ways_back(traces, parts_of(argv[2]));
-  return 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool restore = argc > 1 && std::string_view(argv[1]) == "--restore";
-  if (argc != 2 && !restore) {
+  if (argc != 2) {
     std::fputs("paper_pieces: no folder; expected: the one with DTR's traces\n", stderr);
     return 2;
   }
   try {
-    if (restore) return compare_ways_back(argc, argv);
     std::vector<trace> traces;
     traces.reserve(names.size());
     for (const char* name : names)
