@@ -50,7 +50,7 @@ class trace_folder {
 /// A page, docs/results/NAME.md.
 struct page {
   std::string_view name;
-  std::string_view command;  ///< makes it anew
+  std::string_view command;                    ///< makes it anew
   std::span<const std::string_view> drawings;  ///< of the same run, which carry both of its digests
   bool needs_traces = true;
   bool quick = true;  ///< under a sanitizer, too: seconds, not minutes
