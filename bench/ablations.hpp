@@ -15,11 +15,11 @@ namespace delta::bench {
 // What is no number of the shipped roles is left out at run time, too: all are policies of one
 // type, whose manager is compiled once.
 
-/// With the queue in the cost it is exposed_cost; without, copies out are taken to begin at once.
-struct score_with_or_without_queue : exposed_cost {
+/// With the queue in the cost it is stall_per_byte; without, copies out are taken to begin at once.
+struct score_with_or_without_queue : stall_per_byte {
   bool queue = true;
   double score(const context& c, tensor_id t) const noexcept {
-    if (queue) return exposed_cost::score(c, t);
+    if (queue) return stall_per_byte::score(c, t);
     const forecast f = c.next_use(t);
     const double d = f.what == forecast::kind::known ? std::max(f.in, 1.0) : c.staleness(t);
     const double swap = c.can_offload(t) ? reload(c, t, f) : never;
@@ -28,18 +28,18 @@ struct score_with_or_without_queue : exposed_cost {
     return least / (c.bytes(t) * std::pow(d, distance));
   }
 };
-/// least_exposed; without the queue as above. `recompute_first`: what can be recomputed never comes
+/// least_stall; without the queue as above. `recompute_first`: what can be recomputed never comes
 /// back from the host, as the paper has it.
-struct decide_with_or_without_queue : least_exposed {
+struct decide_with_or_without_queue : least_stall {
   bool queue = true, recompute_first = false;
   action decide(const context& c, tensor_id t) const {
-    if (queue) return least_exposed::decide(c, t);
+    if (queue) return least_stall::decide(c, t);
     const double swap = c.can_offload(t) ? reload(c, t, c.next_use(t)) : never;
     return c.recompute_cost(t) <= swap ? action::evict : action::offload;
   }
   restoration restore(const context& c, tensor_id t) const {
     if (recompute_first) return c.can_recompute(t) ? restoration::recompute : restoration::reload;
-    least_exposed by_default = *this;
+    least_stall by_default = *this;
     return detail::restoration_of(by_default, c, t);
   }
 };
@@ -51,7 +51,7 @@ void for_each_ablation(F&& f) {
   const auto from_the_second_step = [](auto p) {
     return switching(always{1}, online(), std::move(p));
   };
-  policy<score_with_or_without_queue, decide_with_or_without_queue, timely> whole, no_queue,
+  policy<score_with_or_without_queue, decide_with_or_without_queue, just_in_time> whole, no_queue,
       no_prefetch, no_copies_ahead, recompute_first, unhidden, by_distance, all_room, no_swaps;
   no_queue.heuristic.queue = no_queue.decider.queue = false;
   no_prefetch.prefetcher.prefetches = false;

@@ -111,7 +111,7 @@ std::string kept_name;
 
 template <class Program>
 double mean_record_scan(const Program& program) {
-  filter scan(program.heuristic());
+  detail::filter scan(program.heuristic());
   const std::vector<tensor_id> all = program.everybody();
   constexpr int scans = 4;
   const auto once = [&] {

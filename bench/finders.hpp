@@ -19,8 +19,8 @@ namespace delta::bench {
 
 /// Tensors, the time, and what a heuristic sees of both.
 struct tensor_table {
-  graph tensors;
-  conditions now;
+  detail::graph tensors;
+  detail::machine_state now;
   context view{tensors, now};
 
   tensor_table() = default;
@@ -54,7 +54,7 @@ template <Heuristic H>
 struct as_written {
   H heuristic;
   [[nodiscard]] double score(const context& c, tensor_id t) const noexcept {
-    return score_of(heuristic, c, t);
+    return detail::score_of(heuristic, c, t);
   }
 };
 
@@ -68,17 +68,17 @@ class filter_search {
   void enlist(tensor_id t) { list_.enlist(table_->tensors, t); }
   void delist(tensor_id t) { list_.delist(table_->tensors, t); }
   void reweigh(tensor_id t) {
-    if constexpr (filter<H>::keeps_answers) table_->tensors.reweigh(t);
+    if constexpr (detail::filter<H>::keeps_answers) table_->tensors.reweigh(t);
   }
   tensor_id select() {
     return filter_.select(table_->view, table_->tensors, table_->now, list_,
-                          [](tensor_id) { return permission::yes; });
+                          [](tensor_id) { return detail::permission::yes; });
   }
   [[nodiscard]] std::uint64_t evaluations() const { return filter_.evaluations(); }
 
  private:
   tensor_table* table_;
-  filter<H> filter_;
+  detail::filter<H> filter_;
   detail::candidate_list list_;
 };
 

@@ -45,10 +45,10 @@ struct ways {
   rule back = rule::paper;
 
   action decide(const context& c, tensor_id t) const {
-    return out == rule::paper ? paper_ratio{}.decide(c, t) : cheaper{}.decide(c, t);
+    return out == rule::paper ? paper_director{}.decide(c, t) : cheaper{}.decide(c, t);
   }
   restoration restore(const context& c, tensor_id t) const {
-    if (back == rule::paper) return paper_ratio{}.restore(c, t);
+    if (back == rule::paper) return paper_director{}.restore(c, t);
     cheaper by_default;
     return delta::detail::restoration_of(by_default, c, t);
   }

@@ -142,7 +142,7 @@ struct written_base {
   log_writer* log;
   double score(const context& c, tensor_id t) const {
     log->asked(c, t);
-    return score_of(base{}, c, t);
+    return detail::score_of(base{}, c, t);
   }
 };
 /// Eviction, which tells who leaves.
@@ -237,7 +237,7 @@ class log_program {
     for (const log_entry& e : log_->entries) {
       switch (e.what) {
         case log_entry::kind::made:
-          table_.tensors[e.tensor].weighed = false;
+          table_.tensors[e.tensor].has_score = false;
           [[fallthrough]];
         case log_entry::kind::enlist:
           resize(e.tensor, e.size);
@@ -275,8 +275,8 @@ class log_program {
  private:
   // What was only locked is what it was.
   void resize(tensor_id t, bytes size) {
-    tensor& r = table_.tensors[t];
-    if (r.footprint != size) r.footprint = size, r.weighed = false;
+    detail::tensor_record& r = table_.tensors[t];
+    if (r.footprint != size) r.footprint = size, r.has_score = false;
   }
 
   const trace_log* log_;

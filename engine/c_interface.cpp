@@ -102,9 +102,9 @@ template <Device D>
 class telling_arena : public arena<D> {
  public:
   telling_arena(D& device, const arena_options& o, const delta_options& who)
-      : arena<D>(device, o), tell_(who.owned_by), owner_(who.owner) {}
+      : arena<D>(device, o), tell_(who.on_owner_changed), owner_(who.owner) {}
   using arena<D>::free;
-  void owned_by(const block& b, tensor_id t) {
+  void on_owner_changed(const block& b, tensor_id t) {
     if (tell_ == nullptr) return;
     lose(b.index());
     if (t == tensor_id::none) return;

@@ -7,22 +7,18 @@
 #include <memory>
 
 #include "delta/adaptive.hpp"
+#include "delta/detail/learning/rehearsal.hpp"
 #include "delta/engine/engine.hpp"
-#include "delta/rehearsal.hpp"
 #include "delta/switching.hpp"
 
-namespace delta {
+namespace delta::detail {
 
-extern template std::array<double, 2> rehearse_both(
-    const coming_step&, decltype(detail::learned_or_not::make(always{})), std::uint32_t, double,
-    bool);
-
-namespace detail {
+extern template std::array<double, 2> rehearse_both(const next_step&,
+                                                    decltype(learned_or_not::make(always{})),
+                                                    std::uint32_t, double, bool);
 
 /// As make_manager, for the policy `adaptive`.
 std::unique_ptr<manager_interface> make_adaptive(std::unique_ptr<any_storage> storage,
                                                  const manager_options& options);
 
-}  // namespace detail
-
-}  // namespace delta
+}  // namespace delta::detail

@@ -39,13 +39,13 @@ class foreign_device {
   stamp copy(direction d, std::byte* to, const std::byte* from, bytes n, const fence& after) {
     const std::uint64_t point = table_.copy(table_.self, d == direction::out ? 0 : 1, to, from,
                                             n.count, after.point.data());
-    return {engine_of(d), point};
+    return {lane_of(d), point};
   }
   void begin(const fence& after) { table_.begin(table_.self, after.point.data()); }
   void move(std::byte* to, const std::byte* from, bytes n) {
     table_.move(table_.self, to, from, n.count);
   }
-  stamp end() { return {engine::compute, table_.end(table_.self)}; }
+  stamp end() { return {lane::compute, table_.end(table_.self)}; }
 
   bool reached(stamp s) {
     return table_.reached(table_.self, static_cast<int>(s.where), s.point) != 0;
@@ -63,7 +63,7 @@ class foreign_device {
   [[nodiscard]] nanoseconds latency(direction d) const { return asked(table_.latency, d); }
   [[nodiscard]] nanoseconds backlog(direction d) const { return asked(table_.backlog, d); }
   [[nodiscard]] double move_rate() const {
-    return table_.move_rate == nullptr ? assumed_move_rate : table_.move_rate(table_.self);
+    return table_.move_rate == nullptr ? detail::assumed_move_rate : table_.move_rate(table_.self);
   }
   void* native_stream() {
     return table_.native_stream == nullptr ? nullptr : table_.native_stream(table_.self);

@@ -1,10 +1,10 @@
 // delta engine: the rehearsals that compiled_apart.hpp declares.
 #include "compiled_apart.hpp"
 
-namespace delta {
+namespace delta::detail {
 
-template std::array<double, 2> rehearse_both(const coming_step&,
-                                             decltype(detail::learned_or_not::make(always{})),
+template std::array<double, 2> rehearse_both(const next_step&,
+                                             decltype(learned_or_not::make(always{})),
                                              std::uint32_t, double, bool);
 
-}  // namespace delta
+}  // namespace delta::detail

@@ -39,19 +39,19 @@ class malloc_storage {
     if (!host_.fits(from.size)) return std::nullopt;
     const std::uint32_t to = host_.take(from.size);
     std::memcpy(host_.pieces[to].at, from.at, from.size.count);
-    return delta::transfer{std::move(b), delta::slab{to}, done(delta::engine::copy_out)};
+    return delta::transfer{std::move(b), delta::slab{to}, done(delta::lane::copy_out)};
   }
   delta::transfer copy_in(delta::slab&& h, delta::block&& b) {
     const piece from = host_.pieces[h.index()];
     std::memcpy(device_.pieces[b.index()].at, from.at, from.size.count);
-    return {std::move(b), std::move(h), done(delta::engine::copy_in)};
+    return {std::move(b), std::move(h), done(delta::lane::copy_in)};
   }
   std::pair<delta::block, delta::slab> land(delta::transfer&& t) { return std::move(t).take(); }
 
   // In what order. Everything is over when a call returns, so nobody ever waits.
   using blocks = std::span<const delta::block* const>;
   void begin_operator(blocks /*reads*/, blocks /*writes*/) {}
-  delta::stamp end_operator(delta::nanoseconds) { return done(delta::engine::compute); }
+  delta::stamp end_operator(delta::nanoseconds) { return done(delta::lane::compute); }
   bool reached(delta::stamp) { return true; }
   void wait(delta::stamp) {}
   std::optional<delta::nanoseconds> elapsed(delta::stamp) { return std::nullopt; }
@@ -89,7 +89,7 @@ class malloc_storage {
       used -= pieces[row].size;
     }
   };
-  delta::stamp done(delta::engine e) { return {e, ++points_}; }
+  delta::stamp done(delta::lane e) { return {e, ++points_}; }
   memory device_, host_;
   std::uint64_t points_ = 0;
 };

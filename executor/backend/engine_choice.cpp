@@ -43,7 +43,7 @@ std::optional<std::size_t> choose_engine(
 bytes workspace_room(bytes memory, bytes live) noexcept {
   if (memory == bytes{}) return most_workspace;
   const bytes least{memory.count / least_room_of};
-  return std::min(most_workspace, std::max(least, saturating_sub(memory, live)));
+  return std::min(most_workspace, std::max(least, delta::detail::saturating_sub(memory, live)));
 }
 
 }  // namespace delta::executor

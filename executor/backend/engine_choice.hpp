@@ -60,7 +60,7 @@ enum class engine_refusal : std::uint8_t {
 [[nodiscard]] engine_refusal refusal_of(const engine_candidate&, const engine_rule&) noexcept;
 
 /// The first candidate, best first, that the rule allows and `builds` makes work; nullopt: none.
-/// One that throws as it is built is passed over like one that can't be: it is one engine of many.
+/// One that throws as it is built is passed over like one that can't be: it is one lane of many.
 /// But where none is left, what the first of these threw is thrown, as on a context that is lost
 /// all of them fail.
 [[nodiscard]] std::optional<std::size_t> choose_engine(

@@ -146,7 +146,7 @@ class cuda_backend final : public backend {
     bytes free{}, total{};
     check("cudaMemGetInfo", api_->memory_info(&free, &total));
     const bool held = reserve_ && reserve_->held();
-    return saturating_sub(free, beside_arena + (held ? bytes{} : late_kernels));
+    return delta::detail::saturating_sub(free, beside_arena + (held ? bytes{} : late_kernels));
   }
 
  private:

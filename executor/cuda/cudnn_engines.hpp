@@ -33,7 +33,7 @@ std::shared_ptr<const cudnn_gpu> described_gpu(const std::string& json);
 [[nodiscard]] std::vector<engine_candidate> convolution_engines(const cudnn_gpu&, operator_type,
                                                                 const conv_shape&);
 
-/// The engine of the rule (choose_engine) for the convolution. On a described GPU, too, plans are
+/// The lane of the rule (choose_engine) for the convolution. On a described GPU, too, plans are
 /// built. Throws cuda_error.
 [[nodiscard]] std::optional<engine_candidate> convolution_engine(const cudnn_gpu&,
                                                                  const engine_rule&, operator_type,

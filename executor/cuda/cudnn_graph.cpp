@@ -255,7 +255,7 @@ std::vector<engine_candidate> candidates_of(const std::vector<configuration>& al
   return list;
 }
 
-/// The engine of the rule, and a plan that runs it. The configuration lives as long as its plan.
+/// The lane of the rule, and a plan that runs it. The configuration lives as long as its plan.
 struct planned {
   engine_candidate engine;
   backend_descriptor configuration, plan;

@@ -58,26 +58,26 @@ std::string cpu_name() {
 
 cpu_device::cpu_device(const cpu_options& o) : options_(o) {
   if (options_.copy_rate > 0) {
-    for (lane& l : lanes_) l.rate = options_.copy_rate, l.latency = options_.latency;
+    for (work_queue& l : queues_) l.rate = options_.copy_rate, l.latency = options_.latency;
   } else if (options_.expected_rate > 0) {
-    for (lane& l : lanes_) l.rate = options_.expected_rate, l.latency = handing_over;
+    for (work_queue& l : queues_) l.rate = options_.expected_rate, l.latency = handing_over;
   } else {
     calibrate();
   }
   assert((options_.copy_threads > 0 || options_.copy_rate <= 0) && "a slow copy needs a thread");
   if (options_.copy_threads > 0)
     for (const direction d : {direction::out, direction::in})
-      lane_of(d).thread = std::thread{[this, d] { serve(d); }};
+      queue_of(d).thread = std::thread{[this, d] { serve(d); }};
 }
 
 cpu_device::~cpu_device() {
   {
     const std::lock_guard lock{mutex_};
     stopping_ = true;
-    for (lane& l : lanes_) l.work.notify_all();
+    for (work_queue& l : queues_) l.work.notify_all();
     progress_.notify_all();
   }
-  for (lane& l : lanes_)
+  for (work_queue& l : queues_)
     if (l.thread.joinable()) l.thread.join();
 }
 
@@ -90,7 +90,7 @@ std::byte* cpu_device::allocate(memory& m, bytes n) {
 stamp cpu_device::copy(direction d, std::byte* to, const std::byte* from, bytes n,
                        const fence& after) {
   if (options_.copy_threads == 0) return copy_now(d, to, from, n.count);
-  lane& l = lane_of(d);
+  work_queue& l = queue_of(d);
   const std::lock_guard lock{mutex_};
   const std::uint64_t waiting = l.queued - l.done.load(std::memory_order_relaxed);
   if (waiting == l.ring.size()) {
@@ -101,15 +101,15 @@ stamp cpu_device::copy(direction d, std::byte* to, const std::byte* from, bytes 
   }
   const std::uint64_t point = ++l.queued;
   l.ring[point % l.ring.size()] = {to, from, n.count,
-                                   after.point[static_cast<std::size_t>(engine_of(other(d)))]};
+                                   after.point[static_cast<std::size_t>(lane_of(other(d)))]};
   l.pending_bytes += n.count;
   l.work.notify_one();
-  return {engine_of(d), point};
+  return {lane_of(d), point};
 }
 
 // All that was queued before is done: there is nothing to wait for.
 stamp cpu_device::copy_now(direction d, std::byte* to, const std::byte* from, std::size_t n) {
-  lane& l = lane_of(d);
+  work_queue& l = queue_of(d);
   const auto began = clock::now();
   spread(to, from, n);
   const nanoseconds took = clock::now() - began;
@@ -118,7 +118,7 @@ stamp cpu_device::copy_now(direction d, std::byte* to, const std::byte* from, st
   l.spans[point % remembered] = {began - start_, took, took};
   l.done = point;
   waited_ += took;
-  return {engine_of(d), point};
+  return {lane_of(d), point};
 }
 
 // The ranges do not overlap.
@@ -130,7 +130,7 @@ void cpu_device::spread(std::byte* to, const std::byte* from, std::size_t n) {
   });
 }
 
-void cpu_device::note_rate(lane& l, std::size_t size, nanoseconds took) {
+void cpu_device::note_rate(work_queue& l, std::size_t size, nanoseconds took) {
   if (options_.copy_rate > 0 || size < telling || took.count() <= 0) return;
   const double measured = static_cast<double>(size) * 1e9 / static_cast<double>(took.count());
   l.rate += weight_of_last * (measured - l.rate);
@@ -138,8 +138,8 @@ void cpu_device::note_rate(lane& l, std::size_t size, nanoseconds took) {
 
 void cpu_device::serve(direction d) {
   yield_to_compute();
-  lane& l = lane_of(d);
-  lane& beside = lane_of(other(d));
+  work_queue& l = queue_of(d);
+  work_queue& beside = queue_of(other(d));
   std::unique_lock lock{mutex_};
   for (;;) {
     const std::uint64_t point = l.done + 1;
@@ -165,7 +165,7 @@ void cpu_device::serve(direction d) {
 }
 
 // `l.started` is only written by the thread that is here.
-void cpu_device::perform(const lane& l, const job& j) const {
+void cpu_device::perform(const work_queue& l, const job& j) const {
   const bool throttled = options_.copy_rate > 0;
   for (std::size_t at = 0;;) {
     const std::size_t n = std::min(chunk, j.size - at);
@@ -183,7 +183,7 @@ void cpu_device::perform(const lane& l, const job& j) const {
 
 bool cpu_device::block_until(stamp s) {
   if (reached(s)) return false;
-  lane& l = lane_of(s.where == engine::copy_out ? direction::out : direction::in);
+  work_queue& l = queue_of(s.where == lane::copy_out ? direction::out : direction::in);
   const auto from = clock::now();
   std::unique_lock lock{mutex_};
   assert(s.point <= l.queued && "a stamp that was never given");
@@ -194,8 +194,8 @@ bool cpu_device::block_until(stamp s) {
 
 nanoseconds cpu_device::stand_still(const std::function<void()>& f) {
   const auto asked = clock::now();
-  wait({engine::copy_out, lane_of(direction::out).queued});
-  wait({engine::copy_in, lane_of(direction::in).queued});
+  wait({lane::copy_out, queue_of(direction::out).queued});
+  wait({lane::copy_in, queue_of(direction::in).queued});
   const auto from = clock::now();
   f();
   const std::lock_guard lock{mutex_};
@@ -204,7 +204,7 @@ nanoseconds cpu_device::stand_still(const std::function<void()>& f) {
 }
 
 void cpu_device::begin(const fence& after) {
-  for (const engine e : {engine::copy_out, engine::copy_in})
+  for (const lane e : {lane::copy_out, lane::copy_in})
     block_until({e, after.point[static_cast<std::size_t>(e)]});
   beside_ = copied();
   began_ = clock::now();
@@ -223,7 +223,7 @@ stamp cpu_device::end() {
   const double alone = std::max(static_cast<double>(took.count()) - lost, least);
   computing_[++computed_ % remembered] = {began_ - start_, took,
                                           nanoseconds{static_cast<std::int64_t>(alone)}};
-  return {engine::compute, computed_};
+  return {lane::compute, computed_};
 }
 
 // What copies have taken so far, those that are under way included. Without threads none is.
@@ -232,8 +232,8 @@ std::array<nanoseconds, 2> cpu_device::copied() const {
   if (options_.copy_threads == 0 || options_.burden <= 0) return sum;
   const std::lock_guard lock{mutex_};
   for (std::size_t i = 0; i < sum.size(); ++i) {
-    sum[i] = lanes_[i].copied;
-    if (lanes_[i].running) sum[i] += clock::now() - lanes_[i].started;
+    sum[i] = queues_[i].copied;
+    if (queues_[i].running) sum[i] += clock::now() - queues_[i].started;
   }
   return sum;
 }
@@ -254,8 +254,8 @@ void cpu_device::move(std::byte* to, const std::byte* from, bytes n) {
 }
 
 bool cpu_device::reached(stamp s) const noexcept {
-  if (s.where == engine::compute) return s.point <= computed_;
-  const lane& l = lane_of(s.where == engine::copy_out ? direction::out : direction::in);
+  if (s.where == lane::compute) return s.point <= computed_;
+  const work_queue& l = queue_of(s.where == lane::copy_out ? direction::out : direction::in);
   return l.done.load(std::memory_order_acquire) >= s.point;
 }
 
@@ -265,11 +265,11 @@ void cpu_device::wait(stamp s) {
 
 std::optional<cpu_device::span> cpu_device::span_of(stamp s) const {
   if (!reached(s) || s.point == 0) return std::nullopt;
-  if (s.where == engine::compute) {
+  if (s.where == lane::compute) {
     if (s.point + remembered <= computed_) return std::nullopt;
     return computing_[s.point % remembered];
   }
-  const lane& l = lane_of(s.where == engine::copy_out ? direction::out : direction::in);
+  const work_queue& l = queue_of(s.where == lane::copy_out ? direction::out : direction::in);
   const std::lock_guard lock{mutex_};
   if (s.point + remembered <= l.done) return std::nullopt;
   return l.spans[s.point % remembered];
@@ -300,16 +300,16 @@ double cpu_device::burden(direction) const noexcept {
 
 double cpu_device::rate(direction d) const {
   const std::lock_guard lock{mutex_};
-  return lane_of(d).rate;
+  return queue_of(d).rate;
 }
 
 nanoseconds cpu_device::latency(direction d) const {
   const std::lock_guard lock{mutex_};
-  return lane_of(d).latency;
+  return queue_of(d).latency;
 }
 
 nanoseconds cpu_device::backlog(direction d) const {
-  const lane& l = lane_of(d);
+  const work_queue& l = queue_of(d);
   const std::lock_guard lock{mutex_};
   const auto jobs = static_cast<std::int64_t>(l.queued - l.done);
   const nanoseconds all = jobs * l.latency + time_for(static_cast<double>(l.pending_bytes), l.rate);
@@ -329,7 +329,7 @@ void cpu_device::calibrate() {
     best = std::min<nanoseconds>(best, clock::now() - begin);
     if (clock::now() - start_ > std::chrono::milliseconds{20}) break;
   }
-  for (lane& l : lanes_) {
+  for (work_queue& l : queues_) {
     l.rate = static_cast<double>(size) * 1e9 /
              static_cast<double>(std::max<std::int64_t>(best.count(), 1));
     l.latency = handing_over;

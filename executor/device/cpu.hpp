@@ -107,7 +107,7 @@ class cpu_device {
     std::uint64_t after = 0;  ///< a point of the other direction; compute is always done
   };
   /// One direction: a ring of jobs (job number p waits in slot p modulo its size) and their thread.
-  struct lane {
+  struct work_queue {
     std::vector<job> ring = std::vector<job>(64);
     std::uint64_t queued = 0;            ///< the last point given
     std::atomic<std::uint64_t> done{0};  ///< written under the mutex, asked without
@@ -131,23 +131,25 @@ class cpu_device {
   static constexpr direction other(direction d) noexcept {
     return d == direction::out ? direction::in : direction::out;
   }
-  [[nodiscard]] lane& lane_of(direction d) noexcept { return lanes_[static_cast<std::size_t>(d)]; }
-  [[nodiscard]] const lane& lane_of(direction d) const noexcept {
-    return lanes_[static_cast<std::size_t>(d)];
+  [[nodiscard]] work_queue& queue_of(direction d) noexcept {
+    return queues_[static_cast<std::size_t>(d)];
+  }
+  [[nodiscard]] const work_queue& queue_of(direction d) const noexcept {
+    return queues_[static_cast<std::size_t>(d)];
   }
   [[nodiscard]] std::optional<span> span_of(stamp s) const;
   stamp copy_now(direction d, std::byte* to, const std::byte* from, std::size_t n);
   void spread(std::byte* to, const std::byte* from, std::size_t n);
-  void note_rate(lane& l, std::size_t size, nanoseconds took);
+  void note_rate(work_queue& l, std::size_t size, nanoseconds took);
   void serve(direction d);
-  void perform(const lane& l, const job& j) const;
+  void perform(const work_queue& l, const job& j) const;
   bool block_until(stamp s);
   void calibrate();
 
   cpu_options options_;
   clock::time_point start_ = clock::now();
   memory device_, host_;
-  std::array<lane, 2> lanes_;
+  std::array<work_queue, 2> queues_;
   mutable std::mutex mutex_;
   std::condition_variable progress_;
   std::atomic<bool> stopping_{false};

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// From so many stamps under way on an engine, every new one asks whether the oldest is over.
+// From so many stamps under way on a lane, every new one asks whether the oldest is over.
 constexpr std::uint64_t many = 32;
 // How long "not yet" is taken to hold, and for how many questions.
 constexpr nanoseconds moment = std::chrono::microseconds{5};
@@ -102,15 +102,15 @@ cuda_device::cuda_device(cuda_api& api, cuda_stream compute, const cuda_device_o
   cuda_device_properties p;
   check("cudaGetDeviceProperties", api_.properties(options_.device, &p));
   name_ = p.name;
-  lane_of(engine::compute).stream = compute;
-  for (const engine e : {engine::copy_out, engine::copy_in}) {
-    lane_of(e).stream = compute;
+  queue_of(lane::compute).stream = compute;
+  for (const lane e : {lane::copy_out, lane::copy_in}) {
+    queue_of(e).stream = compute;
     if (!options_.overlap) continue;
     held_.streams.reserve(2);
-    check("cudaStreamCreateWithPriority", api_.stream_create(&lane_of(e).stream, false));
-    held_.streams.push_back(lane_of(e).stream);
+    check("cudaStreamCreateWithPriority", api_.stream_create(&queue_of(e).stream, false));
+    held_.streams.push_back(queue_of(e).stream);
   }
-  anchor_ = record(lane_of(engine::compute));
+  anchor_ = record(queue_of(lane::compute));
   check("cudaEventSynchronize", api_.event_synchronize(anchor_));
   anchor_time_ = now();
 }
@@ -136,7 +136,7 @@ cuda_event cuda_device::take_event() {
 void cuda_device::give_back(cuda_event& e) noexcept {
   if (e != nullptr) idle_.push_back(std::exchange(e, nullptr));
 }
-cuda_event cuda_device::record(const lane& l) {
+cuda_event cuda_device::record(const work_queue& l) {
   cuda_event e = take_event();
   if (const cuda_status s = api_.event_record(e, l.stream); !s.ok()) {
     give_back(e);
@@ -173,30 +173,30 @@ nanoseconds cuda_device::between(cuda_event from, cuda_event to) {
 // Stamps
 
 // Before a new stamp: bounds how far the host runs ahead, and so how many events there are.
-void cuda_device::make_room(engine e) {
-  const lane& l = lane_of(e);
+void cuda_device::make_room(lane e) {
+  const work_queue& l = queue_of(e);
   if (l.queued - l.reached >= many) static_cast<void>(reached({e, l.reached + 1}));
   if (l.queued - l.reached == most_ahead) wait({e, l.reached + most_ahead / 2});
 }
 
 // Whether whatever is queued on the stream now comes after `s` without being told to.
-bool cuda_device::comes_after(const lane& l, stamp s) const noexcept {
+bool cuda_device::comes_after(const work_queue& l, stamp s) const noexcept {
   const auto e = static_cast<std::size_t>(s.where);
-  return s.point <= lanes_[e].reached || s.point <= l.ordered.point[e] ||
-         lanes_[e].stream == l.stream;
+  return s.point <= queues_[e].reached || s.point <= l.ordered.point[e] ||
+         queues_[e].stream == l.stream;
 }
 
-void cuda_device::wait_in(lane& l, stamp s) {
-  assert(s.point <= lane_of(s.where).queued && "a stamp that was never given");
+void cuda_device::wait_in(work_queue& l, stamp s) {
+  assert(s.point <= queue_of(s.where).queued && "a stamp that was never given");
   const mark& m = mark_of(s);
   check("cudaStreamWaitEvent", api_.stream_wait_event(l.stream, m.end));
-  if (l.stream == lanes_[0].stream) adjacent_ = false;
+  if (l.stream == queues_[0].stream) adjacent_ = false;
   l.ordered.join(m.ordered);
 }
 
 // Everything is queued but the last event.
-stamp cuda_device::push(engine e, mark m) {
-  lane& l = lane_of(e);
+stamp cuda_device::push(lane e, mark m) {
+  work_queue& l = queue_of(e);
   m.end = record(l);
   const stamp s{e, ++l.queued};
   m.ordered = l.ordered.join(s);
@@ -208,7 +208,7 @@ stamp cuda_device::push(engine e, mark m) {
 // The manager asks about every copy under way at every operator, the oldest first, and a query
 // costs about a microsecond.
 bool cuda_device::reached(stamp s) {
-  lane& l = lane_of(s.where);
+  work_queue& l = queue_of(s.where);
   if (s.point <= l.reached) return true;
   assert(s.point <= l.queued && "a stamp that was never given");
   const nanoseconds time = now();
@@ -229,20 +229,20 @@ void cuda_device::wait(stamp s) {
   if (reached(s)) return;
   const nanoseconds took =
       timed([&] { check("cudaEventSynchronize", api_.event_synchronize(mark_of(s).end)); });
-  if (s.where != engine::compute) waited_ += took;
+  if (s.where != lane::compute) waited_ += took;
   settle(s);
 }
 
 // The event of `s` has happened, so all that it was ordered after has, too.
 void cuda_device::settle(stamp s) {
   const fence over = mark_of(s).ordered;
-  for (std::size_t e = 0; e < engine_count; ++e)
-    while (lanes_[e].reached < over.point[e]) retire(static_cast<engine>(e));
+  for (std::size_t e = 0; e < lane_count; ++e)
+    while (queues_[e].reached < over.point[e]) retire(static_cast<lane>(e));
 }
 
-// The oldest work of an engine is over: its times are noted, its events go back.
-void cuda_device::retire(engine e) {
-  lane& l = lane_of(e);
+// The oldest work of a lane is over: its times are noted, its events go back.
+void cuda_device::retire(lane e) {
+  work_queue& l = queue_of(e);
   const std::uint64_t point = l.reached + 1;
   mark& m = l.marks[point % most_ahead];
   const nanoseconds took = between(m.begin, m.end);
@@ -253,12 +253,12 @@ void cuda_device::retire(engine e) {
   l.reached = point;
   l.pending_bytes -= m.size;
   waited_ += std::max(stalled, nanoseconds{});
-  if (e != engine::compute) {
-    if (l.stream == lanes_[0].stream) waited_ += took;
+  if (e != lane::compute) {
+    if (l.stream == queues_[0].stream) waited_ += took;
     learn(e, m, times);
   }
   const mark& next = point < l.queued ? l.marks[(point + 1) % most_ahead] : open_;
-  if (e == engine::compute && next.borrowed) m.end = nullptr;  // now it is that one's alone
+  if (e == lane::compute && next.borrowed) m.end = nullptr;  // now it is that one's alone
   for (cuda_event* used : {&m.ready, &m.begin, &m.end}) give_back(*used);
 }
 
@@ -281,7 +281,7 @@ nanoseconds cuda_device::place(mark& m, nanoseconds took) {
 
 const cuda_device::span* cuda_device::span_of(stamp s) {
   if (s.point == 0 || !reached(s)) return nullptr;
-  const lane& l = lane_of(s.where);
+  const work_queue& l = queue_of(s.where);
   return l.reached - s.point < most_ahead ? &l.spans[s.point % most_ahead] : nullptr;
 }
 std::optional<nanoseconds> cuda_device::elapsed(stamp s) {
@@ -304,12 +304,12 @@ std::optional<nanoseconds> cuda_device::measured(stamp s) {
 stamp cuda_device::copy(direction d, std::byte* to, const std::byte* from, bytes n,
                         const fence& after) {
   here();
-  const engine own = engine_of(d);
+  const lane own = lane_of(d);
   make_room(own);
-  lane& l = lane_of(own);
-  if (l.stream == lanes_[0].stream) adjacent_ = false;
-  for (std::size_t e = 0; e < engine_count; ++e) {
-    const stamp s{static_cast<engine>(e), after.point[e]};
+  work_queue& l = queue_of(own);
+  if (l.stream == queues_[0].stream) adjacent_ = false;
+  for (std::size_t e = 0; e < lane_count; ++e) {
+    const stamp s{static_cast<lane>(e), after.point[e]};
     if (s.where != own && !comes_after(l, s)) wait_in(l, s);
   }
   mark m;
@@ -337,25 +337,25 @@ stamp cuda_device::copy(direction d, std::byte* to, const std::byte* from, bytes
 // little. Behind one that is over the stream is idle, and for how long is not the operator's time.
 void cuda_device::begin(const fence& after) {
   here();
-  make_room(engine::compute);
+  make_room(lane::compute);
   if (timing_) stay_ahead();
-  lane& l = lane_of(engine::compute);
+  work_queue& l = queue_of(lane::compute);
   abandon_open();
-  for (const engine e : {engine::copy_out, engine::copy_in}) {
+  for (const lane e : {lane::copy_out, lane::copy_in}) {
     const stamp s{e, after.point[static_cast<std::size_t>(e)]};
     if (comes_after(l, s) || reached(s)) continue;
     if (open_.ready == nullptr) open_.ready = record(l);
     wait_in(l, s);
   }
   open_.queued = now();
-  const stamp before{engine::compute, l.queued};
+  const stamp before{lane::compute, l.queued};
   open_.borrowed = std::exchange(adjacent_, false) && !reached(before);
   open_.begin = open_.borrowed ? mark_of(before).end : record(l);
 }
 
 // Of an operator that never ended. What it borrowed is still the lender's, unless that is over.
 void cuda_device::abandon_open() {
-  const lane& l = lane_of(engine::compute);
+  const work_queue& l = queue_of(lane::compute);
   if (open_.borrowed && l.reached < l.queued) open_.begin = nullptr;
   open_.borrowed = false;
   give_back(open_.ready);
@@ -364,10 +364,10 @@ void cuda_device::abandon_open() {
 
 // Behind a pause that is not over, the host is far ahead.
 void cuda_device::stay_ahead() {
-  const lane& l = lane_of(engine::compute);
+  const work_queue& l = queue_of(lane::compute);
   const std::uint64_t point =
       std::max(behind_pause_, l.queued > least_ahead ? l.queued - least_ahead : 0);
-  if (point > l.queued || !reached({engine::compute, point})) return;
+  if (point > l.queued || !reached({lane::compute, point})) return;
   check("cudaLaunchHostFunc", api_.stream_pause(l.stream, pause));
   behind_pause_ = l.queued + 1;
   adjacent_ = false;
@@ -377,7 +377,7 @@ stamp cuda_device::end() {
   here();
   check("a kernel's launch (cudaGetLastError)", api_.last_error());
   assert(open_.begin != nullptr && "no operator has begun");
-  const stamp s = push(engine::compute, open_);
+  const stamp s = push(lane::compute, open_);
   open_ = {};
   adjacent_ = true;
   if (timing_) {
@@ -391,7 +391,7 @@ stamp cuda_device::end() {
 
 void cuda_device::copy_here(std::byte* to, const std::byte* from, std::uint64_t n) {
   check("cudaMemcpyAsync", api_.memcpy_async(to, from, bytes{n}, cuda_copy::on_device,
-                                             lane_of(engine::compute).stream));
+                                             queue_of(lane::compute).stream));
   adjacent_ = false;
 }
 
@@ -423,9 +423,9 @@ void cuda_device::move(std::byte* to, const std::byte* from, bytes n) {
 // The host's own accesses
 
 void cuda_device::synchronize_compute() {
-  lane& l = lane_of(engine::compute);
+  work_queue& l = queue_of(lane::compute);
   timed([&] { check("cudaStreamSynchronize", api_.stream_synchronize(l.stream)); });
-  if (l.reached < l.queued) settle({engine::compute, l.queued});
+  if (l.reached < l.queued) settle({lane::compute, l.queued});
 }
 
 std::byte* cuda_device::map(std::byte* device, bytes n, bool reading) {
@@ -437,7 +437,7 @@ std::byte* cuda_device::map(std::byte* device, bytes n, bool reading) {
   }
   if (reading && n.count > 0) {
     check("cudaMemcpyAsync", api_.memcpy_async(held_.staging.at, device, n, cuda_copy::to_host,
-                                               lane_of(engine::compute).stream));
+                                               queue_of(lane::compute).stream));
     synchronize_compute();
   }
   mapped_ = {device, n};
@@ -449,10 +449,10 @@ void cuda_device::unmap(bool writing) {
   if (!writing || n.count == 0) return;
   here();
   check("cudaMemcpyAsync", api_.memcpy_async(device, held_.staging.at, n, cuda_copy::to_device,
-                                             lane_of(engine::compute).stream));
+                                             queue_of(lane::compute).stream));
   if (options_.filled_to.count > 0)
     check("cudaMemsetAsync",
-          fill_rounding(api_, device, n, options_.filled_to, lane_of(engine::compute).stream));
+          fill_rounding(api_, device, n, options_.filled_to, queue_of(lane::compute).stream));
   synchronize_compute();
 }
 
@@ -465,7 +465,7 @@ std::byte* cuda_device::host_buffer(bytes n) {
 void cuda_device::fetch(std::byte* to, const std::byte* device, bytes n) {
   here();
   check("cudaMemcpyAsync",
-        api_.memcpy_async(to, device, n, cuda_copy::to_host, lane_of(engine::compute).stream));
+        api_.memcpy_async(to, device, n, cuda_copy::to_host, queue_of(lane::compute).stream));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -531,8 +531,8 @@ std::byte* cuda_device::host_memory(bytes n) {
   if (!pinned())
     warn("the host memory of " + in_mib(n) +
          " could not be pinned (cudaMallocHost): it is pageable, and copies reach " +
-         in_gb(lane_of(direction::out).rate[0]) + " out and " +
-         in_gb(lane_of(direction::in).rate[0]) +
+         in_gb(queue_of(direction::out).rate[0]) + " out and " +
+         in_gb(queue_of(direction::in).rate[0]) +
          " in; a smaller host budget or a higher limit on locked memory (ulimit -l) helps");
   return held_.host.at;
 }

@@ -1,4 +1,4 @@
-// delta executor: a GPU as a device: one stream per engine, and events for stamps. Nothing here
+// delta executor: a GPU as a device: one stream per lane, and events for stamps. Nothing here
 // waits for the GPU unless it says so, and nothing includes CUDA: all calls go through cuda_api.
 #pragma once
 
@@ -33,11 +33,11 @@ struct cuda_device_options {
   std::function<nanoseconds()> clock{};
 };
 
-/// A machine over a GPU. Each engine is a stream, each stamp an event that was recorded behind its
+/// A machine over a GPU. Each lane is a stream, each stamp an event that was recorded behind its
 /// work; one more event before the work gives its time, where the end of the work before can't: an
 /// operator that is queued right behind another, while that is not over. Events come from a pool
 /// and go back when they are reached, so 100,000 operators need no more of them than were under way
-/// at once: at most 1,024 stamps per engine, then the host waits for half of them.
+/// at once: at most 1,024 stamps per lane, then the host waits for half of them.
 ///
 /// On the GPU it takes the arena and `options.scratch` bytes beside it, once; outside() says how
 /// many. Whatever fails throws cuda_error. For one thread at a time. There may be several, for one
@@ -66,11 +66,11 @@ class cuda_device final : public machine {
   void move(std::byte* to, const std::byte* from, bytes n) override;
   /// Also finds a launch that failed since begin().
   stamp end() override;
-  /// Does not ask CUDA where an older stamp of the engine was not reached a moment ago: some
+  /// Does not ask CUDA where an older stamp of the lane was not reached a moment ago: some
   /// microseconds, and not for ever, so that asking again and again comes to an end.
   bool reached(stamp) override;
   void wait(stamp) override;
-  /// Known for the last 1,024 pieces of work of an engine, once they are done. The GPU's clock, in
+  /// Known for the last 1,024 pieces of work of a lane, once they are done. The GPU's clock, in
   /// steps of about half a microsecond.
   std::optional<nanoseconds> elapsed(stamp) override;
   std::optional<nanoseconds> began(stamp) override;
@@ -91,7 +91,7 @@ class cuda_device final : public machine {
   [[nodiscard]] nanoseconds latency(direction) const override;
   [[nodiscard]] nanoseconds backlog(direction) const override;
   [[nodiscard]] double move_rate() const override { return move_rate_; }
-  [[nodiscard]] void* native_stream() override { return lanes_[0].stream; }
+  [[nodiscard]] void* native_stream() override { return queues_[0].stream; }
 
   [[nodiscard]] nanoseconds host_waited() const override { return host_waited_; }
   [[nodiscard]] std::string name() const override { return name_; }
@@ -128,9 +128,9 @@ class cuda_device final : public machine {
     bool exact = false;      ///< as in span
     bool borrowed = false;   ///< `begin` is the end of the work before, which leaves it to this one
   };
-  /// An engine: work number p is in slot p modulo the slots, as mark until it is reached, then as
+  /// A lane: work number p is in slot p modulo the slots, as mark until it is reached, then as
   /// span.
-  struct lane {
+  struct work_queue {
     cuda_stream stream = nullptr;
     std::uint64_t queued = 0, reached = 0;  ///< last points given, and known to be over
     fence ordered;                          ///< what the stream's next work comes after
@@ -173,16 +173,18 @@ class cuda_device final : public machine {
     std::vector<host_part> buffers;
   };
 
-  [[nodiscard]] lane& lane_of(engine e) noexcept { return lanes_[static_cast<std::size_t>(e)]; }
-  [[nodiscard]] lane& lane_of(direction d) noexcept { return lane_of(engine_of(d)); }
-  [[nodiscard]] const lane& lane_of(direction d) const noexcept {
-    return lanes_[static_cast<std::size_t>(engine_of(d))];
+  [[nodiscard]] work_queue& queue_of(lane e) noexcept {
+    return queues_[static_cast<std::size_t>(e)];
+  }
+  [[nodiscard]] work_queue& queue_of(direction d) noexcept { return queue_of(lane_of(d)); }
+  [[nodiscard]] const work_queue& queue_of(direction d) const noexcept {
+    return queues_[static_cast<std::size_t>(lane_of(d))];
   }
   static constexpr direction other(direction d) noexcept {
     return d == direction::out ? direction::in : direction::out;
   }
   [[nodiscard]] mark& mark_of(stamp s) noexcept {
-    return lane_of(s.where).marks[s.point % most_ahead];
+    return queue_of(s.where).marks[s.point % most_ahead];
   }
 
   void here() { make_current(api_, options_.device); }
@@ -190,20 +192,20 @@ class cuda_device final : public machine {
   void check(const char* call, const cuda_status&);
   [[noreturn]] void fail(const char* call, const cuda_status&, std::string_view extra = {});
   cuda_event take_event();
-  cuda_event record(const lane&);
+  cuda_event record(const work_queue&);
   void give_back(cuda_event& e) noexcept;
   [[nodiscard]] nanoseconds between(cuda_event from, cuda_event to);
 
-  void make_room(engine);
+  void make_room(lane);
   void stay_ahead();
-  [[nodiscard]] bool comes_after(const lane&, stamp) const noexcept;
-  void wait_in(lane&, stamp);
+  [[nodiscard]] bool comes_after(const work_queue&, stamp) const noexcept;
+  void wait_in(work_queue&, stamp);
   void abandon_open();
-  stamp push(engine, mark);
+  stamp push(lane, mark);
   void settle(stamp);
-  void retire(engine);
+  void retire(lane);
   [[nodiscard]] nanoseconds place(mark&, nanoseconds took);
-  void learn(engine, const mark&, span);
+  void learn(lane, const mark&, span);
   [[nodiscard]] const span* span_of(stamp);
   template <class F>
   nanoseconds timed(const F& f);
@@ -223,7 +225,7 @@ class cuda_device final : public machine {
   nanoseconds start_;
   holdings held_;
   std::string name_;
-  std::array<lane, engine_count> lanes_;
+  std::array<work_queue, lane_count> queues_;
   std::vector<cuda_event> idle_;  // events that nobody uses
   mark open_;                     // the operator between begin() and end()
   bool adjacent_ = false;         // nothing was put on the compute stream since the last end()

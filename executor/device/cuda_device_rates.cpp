@@ -45,10 +45,10 @@ void cuda_device::both_ways(std::byte* host, std::uint64_t n) {
     copy(direction::in, held_.arena + n, host + n, bytes{n}, {});
   }
   for (const direction d : {direction::out, direction::in}) {
-    lane& l = lane_of(d);
-    wait({engine_of(d), l.queued});
+    work_queue& l = queue_of(d);
+    wait({lane_of(d), l.queued});
     nanoseconds took{};
-    for (std::uint64_t k = 1; k + 1 < rounds; ++k) took += *elapsed({engine_of(d), l.queued - k});
+    for (std::uint64_t k = 1; k + 1 < rounds; ++k) took += *elapsed({lane_of(d), l.queued - k});
     l.rate[1] = rate_of(n * (rounds - 2), took - l.latency * (rounds - 2));
   }
 }
@@ -76,7 +76,7 @@ void cuda_device::measure_copies(std::byte* host, std::uint64_t half) {
   const std::uint64_t first = std::min(half, telling);
   std::uint64_t size = 0;  // what takes some milliseconds
   for (const direction d : {direction::in, direction::out}) {
-    lane& l = lane_of(d);
+    work_queue& l = queue_of(d);
     std::array<nanoseconds, 9> small{};
     for (nanoseconds& t : small) t = one_copy(d, host, 64);
     std::nth_element(small.begin(), small.begin() + small.size() / 2, small.end());
@@ -102,10 +102,10 @@ void cuda_device::measure_copies(std::byte* host, std::uint64_t half) {
 
 // A copy that ran beside copies of the other direction tells of the one rate, a copy that ran alone
 // of the other; one in between, of neither.
-void cuda_device::learn(engine e, const mark& m, span times) {
+void cuda_device::learn(lane e, const mark& m, span times) {
   if (calibrating_ || m.size < telling) return;
-  lane& l = lane_of(e);
-  const lane& beside = lane_of(e == engine::copy_out ? engine::copy_in : engine::copy_out);
+  work_queue& l = queue_of(e);
+  const work_queue& beside = queue_of(e == lane::copy_out ? lane::copy_in : lane::copy_out);
   const nanoseconds end = times.began + times.took;
   nanoseconds shared{};
   for (std::uint64_t p = beside.reached; p > 0 && beside.reached - p < 16; --p) {
@@ -123,25 +123,25 @@ void cuda_device::learn(engine e, const mark& m, span times) {
 }
 
 double cuda_device::rate(direction d) const {
-  const lane& beside = lane_of(other(d));
-  return lane_of(d).rate[beside.queued > beside.reached ? 1 : 0];
+  const work_queue& beside = queue_of(other(d));
+  return queue_of(d).rate[beside.queued > beside.reached ? 1 : 0];
 }
 
 nanoseconds cuda_device::latency(direction d) const {
-  return lane_of(d).latency;
+  return queue_of(d).latency;
 }
 
 // What is queued, at the current rate, less what has gone since its first copy can have begun: when
 // it was queued, the copy before had ended, and the operators that it waits for.
 nanoseconds cuda_device::backlog(direction d) const {
-  const lane& l = lane_of(d);
+  const work_queue& l = queue_of(d);
   if (l.queued == l.reached) return {};
   const auto jobs = static_cast<std::int64_t>(l.queued - l.reached);
   const double copying = static_cast<double>(l.pending_bytes) * 1e9 / rate(d);
   const nanoseconds all = jobs * l.latency + nanoseconds{std::llround(copying)};
   const mark& first = l.marks[(l.reached + 1) % most_ahead];
-  const lane& compute = lanes_[static_cast<std::size_t>(engine::compute)];
-  const std::uint64_t point = first.ordered.point[static_cast<std::size_t>(engine::compute)];
+  const work_queue& compute = queues_[static_cast<std::size_t>(lane::compute)];
+  const std::uint64_t point = first.ordered.point[static_cast<std::size_t>(lane::compute)];
   if (point > compute.reached) return all;
   nanoseconds began = std::max(first.queued, l.ended);
   if (point > 0 && compute.reached - point < most_ahead) {

@@ -83,7 +83,7 @@ copy_ways measure_copies(thread_pool& pool) {
     const nanoseconds began = device.now();
     const double took = work.seconds();
     std::uint64_t done = 0;
-    while (done < most && device.reached({engine::copy_out, done + 1})) ++done;
+    while (done < most && device.reached({lane::copy_out, done + 1})) ++done;
     const double gone = 1e-9 * double((device.now() - began).count());
     if (took < beside && done > 0 && done < most) {
       beside = took;

@@ -14,7 +14,7 @@ namespace delta::executor {
 
 class thread_pool;
 
-/// Two memories and three engines, with delta::Device's rules, and how the host gets at bytes of
+/// Two memories and three lanes, with delta::Device's rules, and how the host gets at bytes of
 /// the device. One per run; for one thread.
 class machine {
  public:
@@ -55,7 +55,7 @@ class machine {
 
   /// From here on operators are timed for `measured`, whatever a step then takes.
   virtual void time_operators() {}
-  /// What an operator took of its engine, without what the host took to launch it; nothing where
+  /// What an operator took of its lane, without what the host took to launch it; nothing where
   /// that is not known, or not any more. Where elapsed() is no such thing, only after
   /// time_operators().
   virtual std::optional<nanoseconds> measured(stamp s) { return elapsed(s); }
@@ -65,7 +65,7 @@ class machine {
   /// Threads of the host's that copy, where any do; 0: those that compute.
   [[nodiscard]] virtual std::optional<int> copy_threads() const { return std::nullopt; }
 
-  /// Calls `f`, which is no part of the program: where the machine can, its engines are idle and
+  /// Calls `f`, which is no part of the program: where the machine can, its lanes are idle and
   /// its clock stands still meanwhile. How long it waited until they were idle.
   virtual nanoseconds stand_still(const std::function<void()>& f) { return f(), nanoseconds{}; }
 
@@ -83,7 +83,7 @@ class machine {
   /// machine goes. Null: there is none; the host gets at bytes by `map` alone. Throws as
   /// host_memory.
   virtual std::byte* host_buffer(bytes) { return nullptr; }
-  /// Between begin() and end(): the compute engine copies device memory into a host buffer.
+  /// Between begin() and end(): the compute lane copies device memory into a host buffer.
   virtual void fetch(std::byte*, const std::byte*, bytes) {}
 };
 

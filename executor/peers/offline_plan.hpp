@@ -122,15 +122,15 @@ class given_plan {
   std::vector<planned> trips_;   // by storage, then by time
 };
 
-/// Leaves first what the plan wants away by now; then as `joint_root` has it, of a plan without
-/// copies as `dtr`. O(log trips), or of the latter O(closure).
+/// Leaves first what the plan wants away by now; then as `cheapest_way_root` has it, of a plan
+/// without copies as `dtr`. O(log trips), or of the latter O(closure).
 struct given_first {
   static constexpr bool learns = true;
   given_plan plan{};
 
   double score(const context& c, tensor_id t) const {
     if (plan.due(c, t) != nullptr) return -1;
-    const double weight = plan.copies() ? joint_root{}.weight(c, t) : dtr{}.weight(c, t);
+    const double weight = plan.copies() ? cheapest_way_root{}.weight(c, t) : dtr{}.weight(c, t);
     return 1.0 / (weight * c.staleness(t));
   }
   void end_of_step(const context& c) { plan.make(c); }

@@ -42,15 +42,15 @@ static_assert(Prefetcher<reverse_prefetch> && Prefetcher<convolution_inputs_out>
 
 /// The paper's policy with its Assumption 2 kept: nothing is released in the backward pass (repairs
 /// P-7), so more runs end in budget_exceeded.
-inline policy<base, paper_ratio, fifo_prefetch> paper_strict() {
+inline policy<base, paper_director, fifo_prefetch> paper_strict() {
   return {{}, {.strict = true}, {}};
 }
 /// The paper's policy with its equation (2) or (3) as the Filter: what its comparison of Filters
 /// compares.
-inline policy<lru, paper_ratio, fifo_prefetch> paper_lru() {
+inline policy<lru, paper_director, fifo_prefetch> paper_lru() {
   return {};
 }
-inline policy<greedy, paper_ratio, fifo_prefetch> paper_greedy() {
+inline policy<greedy, paper_director, fifo_prefetch> paper_greedy() {
   return {};
 }
 

@@ -3,15 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cli/output_file.hpp"
 #include "cuda/cudnn_engines.hpp"
 #include "train/engine_table.hpp"
 
@@ -26,7 +22,7 @@ struct request {
   std::vector<std::filesystem::path> gpus;
   std::vector<std::string> models{"resnet50", "resnet101", "resnext50_32x4d"};
   std::vector<int> batches{32, 128};
-  std::filesystem::path json, page;
+  std::filesystem::path json;
 };
 
 int complain(const std::string& line, int code) {
@@ -34,21 +30,8 @@ int complain(const std::string& line, int code) {
   return code;
 }
 
-/// What people wrote on the page, above its tables.
-std::string prose_of(const std::filesystem::path& page) {
-  std::ifstream file(page);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto tables = text.find(first_heading);
-  if (tables == std::string::npos)
-    throw std::runtime_error(page.string() + ": has no heading '" + std::string(first_heading) +
-                             "' for the tables to go under");
-  text.resize(tables);
-  return text;
-}
-
 /// The detailed table is of the first model, the last batch and the first GPU.
 void run(const request& r) {
-  const std::string prose = r.page.empty() ? "" : prose_of(r.page);
   written_rows rows{.version = cudnn_engines_version(), .rows = {}};
   std::vector<engine_line> lines;
   std::string what;
@@ -65,11 +48,7 @@ void run(const request& r) {
       }
   }
   if (!r.json.empty()) write_rows(r.json, rows.version, rows.rows);
-  const std::string tables = engine_page(rows, what, lines);
-  if (r.page.empty())
-    std::cout << tables;
-  else
-    output_file(r.page).commit(prose + tables);
+  std::cout << engine_tables(rows, what, lines);
 }
 
 }  // namespace
@@ -84,7 +63,6 @@ int main(int argc, char** argv) {
   app.add_option("--model", r.models, "models (default resnet50, resnet101, resnext50_32x4d)");
   app.add_option("--batch", r.batches, "images per step (default 32 and 128)")
       ->check(CLI::PositiveNumber);
-  app.add_option("--page", r.page, "put the tables into this page, in place of those it has");
   app.add_option("--json", r.json, "write the rows to this file, too");
   try {
     app.parse(argc, argv);

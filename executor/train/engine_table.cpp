@@ -235,11 +235,10 @@ std::string line_of(const engine_row& r) {
   return line + " |";
 }
 
-std::string engine_page(const written_rows& w, std::string_view what,
-                        const std::vector<engine_line>& lines) {
-  std::string text(first_heading);
-  text +=
-      "\n| model | batch | GPU | numbers | convolutions | on tensor cores "
+std::string engine_tables(const written_rows& w, std::string_view what,
+                          const std::vector<engine_line>& lines) {
+  std::string text =
+      "| model | batch | GPU | numbers | convolutions | on tensor cores "
       "| largest workspace, MiB";
   for (const std::string_view room : rooms_of_a_row) text += " | " + std::string(room);
   text += " |\n|---|---|---|---|---|---|---";

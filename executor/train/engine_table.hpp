@@ -100,12 +100,10 @@ struct written_rows {
 /// Throws std::runtime_error.
 [[nodiscard]] written_rows read_rows(const std::filesystem::path&);
 
-/// What that page's tables begin with.
-inline constexpr std::string_view first_heading = "## By model";
-/// The page of these rows, and of one model's lines, in Markdown.
-[[nodiscard]] std::string engine_page(const written_rows&, std::string_view what,
-                                      const std::vector<engine_line>&);
-/// One row's line of that page.
+/// The tables of these rows, and of one model's lines, in Markdown.
+[[nodiscard]] std::string engine_tables(const written_rows&, std::string_view what,
+                                        const std::vector<engine_line>&);
+/// One row's line of the first table.
 [[nodiscard]] std::string line_of(const engine_row&);
 
 }  // namespace delta::executor

@@ -361,7 +361,7 @@ std::optional<learned_report> report_of(const learning_report& l) {
                    .memory_bytes = l.memory};
   if (!l.policies.empty()) {
     r.outcomes.emplace();
-    for (const step_outcome& o : l.outcomes)
+    for (const learning_report::outcome& o : l.outcomes)
       r.outcomes->push_back({o.predicted, o.measured, std::string(l.policies[o.variant])});
   }
   if (!l.policy.empty()) r.policy = l.policy;

@@ -12,19 +12,19 @@
 
 #include "delta/context.hpp"
 #include "delta/decider.hpp"
+#include "delta/detail/learning/rehearsal.hpp"
+#include "delta/detail/learning/step_results.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/learned.hpp"
 #include "delta/prefetcher.hpp"
-#include "delta/rehearsal.hpp"
-#include "delta/step_results.hpp"
 #include "delta/switching.hpp"
 
 namespace delta {
 
 namespace detail {
 
-using by_forecasts = policy<exposed_cost, least_exposed, timely>;
-using by_costs = policy<joint_root, cheaper, no_prefetch>;
+using by_forecasts = policy<stall_per_byte, least_stall, just_in_time>;
+using by_costs = policy<cheapest_way_root, cheaper, no_prefetch>;
 
 /// What `adaptive` chooses from. The first is what decides while nothing is known; the last where
 /// copies do not pay.
@@ -36,8 +36,6 @@ struct learned_or_not {
                      policy<dtr, evict_only, no_prefetch>{});
   }
 };
-
-}  // namespace detail
 
 /// Rehearses the policies of `C` on the steps that were seen, lets the best one decide, and keeps
 /// what was measured to be best. A policy is chosen for all kinds of steps together, by what a
@@ -89,7 +87,7 @@ struct rehearsing {
     chosen_ = best();
     return begin(past, results_.find(next));
   }
-  std::uint32_t instead(const context& c, bool thrashes) {
+  std::uint32_t replacement(const context& c, bool thrashes) {
     const std::uint32_t v = thrashes ? replacement(c) : revised(c);
     whole_ = whole_ && v == c.variant();
     return v;
@@ -137,7 +135,7 @@ struct rehearsing {
   }
   void rehearse_all(const context& c, const step_record& step, step_kind& kind) {
     ++rehearsals_;
-    const coming_step coming(c, step);
+    const next_step coming(c, step);
     kind.rehearse_for(step, coming.next());
     step_kind* const after = coming.next() != nullptr ? results_.find(*coming.next()) : nullptr;
     double least = never;
@@ -236,9 +234,12 @@ struct rehearsing {
   std::uint64_t forecasts_ = 0;  // that the choice was made by
 };
 
+}  // namespace detail
+
 /// The default of the tools: the first step as `online`; then as that, `learned` or `dtr`,
 /// whichever a rehearsal of the step that was seen, and then the steps themselves, say is fastest.
 inline auto adaptive() {
-  return detail::learned_or_not::make(rehearsing<detail::learned_or_not>{});
+  return detail::learned_or_not::make(detail::rehearsing<detail::learned_or_not>{});
 }
+
 }  // namespace delta

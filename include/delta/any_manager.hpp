@@ -53,7 +53,7 @@ class basic_any_manager {
   /// DELTA_BAD_OPTION, DELTA_OUT_OF_MEMORY.
   static result<basic_any_manager> make(const any_options& o) {
     basic_any_manager made;
-    made.core_->owned_by = o.owned_by;
+    made.core_->on_owner_changed = o.on_owner_changed;
     const delta_options options{o.policy.c_str(),
                                 o.budget,
                                 o.host_budget,
@@ -64,7 +64,7 @@ class basic_any_manager {
                                 o.observer.c_str(),
                                 o.warn,
                                 o.warn_self,
-                                o.owned_by ? &any_detail::any_core::tell : nullptr,
+                                o.on_owner_changed ? &any_detail::any_core::tell : nullptr,
                                 made.core_.get()};
     delta_error error;
     made.core_->manager = delta_create(&options, &error);
@@ -290,10 +290,10 @@ class basic_any_manager {
 };
 
 /// Errors are values.
-using any_manager = basic_any_manager<errors_returned>;
+using any_manager = basic_any_manager<any_detail::errors_returned>;
 #if defined(__cpp_exceptions)
 /// Errors are exceptions.
-using throwing_manager = basic_any_manager<errors_thrown>;
+using throwing_manager = basic_any_manager<any_detail::errors_thrown>;
 #endif
 
 }  // inline namespace

@@ -16,9 +16,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "delta/answers.hpp"
 #include "delta/context.hpp"
 #include "delta/detail/concepts/members.hpp"
+#include "delta/policy_answers.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
@@ -108,37 +108,32 @@ DELTA_DETAIL_ROW(
       { h.select(c) } -> std::same_as<std::uint32_t>;
       { asked.keeps(v) } -> std::same_as<closure>;
     });
-/// Detected beside those two: `instead(context, thrashes)` -> std::uint32_t: who decides the rest
-/// of the step. Asked after every operator, so it has to be O(1); and, with `thrashes`, where
+/// Detected beside those two: `replacement(context, thrashes)` -> std::uint32_t: who decides the
+/// rest of the step. Asked after every operator, so it has to be O(1); and, with `thrashes`, where
 /// recomputation does not come to an end: then the same again fails the operator. Default: who
 /// does.
 template <class T>
-concept answers_instead = requires(T& h, const context& c) {
-  { h.instead(c, true) } -> std::same_as<std::uint32_t>;
+concept answers_replacement = requires(T& h, const context& c) {
+  { h.replacement(c, true) } -> std::same_as<std::uint32_t>;
 };
 /// Alone it is a mistake, too; beside a wrong `select` or `keeps` those are named.
-DELTA_DETAIL_ROW(instead,
-                 (!names_instead<T> || (answers_instead<T> && (names_select<T> || names_keeps<T>))),
-                 "'instead' is there, but not as "
-                 "'std::uint32_t instead(const delta::context&, bool)' "
+DELTA_DETAIL_ROW(replacement,
+                 (!names_replacement<T> ||
+                  (answers_replacement<T> && (names_select<T> || names_keeps<T>))),
+                 "'replacement' is there, but not as "
+                 "'std::uint32_t replacement(const delta::context&, bool)' "
                  "beside 'select' and 'keeps'",
-                 has_select<T>&& answers_instead<T>);
+                 has_select<T>&& answers_replacement<T>);
 
 using heuristic_rows =
     rows<score_or_weight_row, one_form_row, score_row, weight_row, depends_on_row,
-         later_if_dearer_row, drifts_row, select_row, instead_row>;
+         later_if_dearer_row, drifts_row, select_row, replacement_row>;
 
 }  // namespace detail
 
 /// Who leaves first. Smallest models: `lru`, `greedy` (heuristic.hpp).
 template <class H>
 concept Heuristic = detail::heuristic_rows::right<H> && detail::policy_rows::right<H>;
-
-/// What `H` says that it reads, or the default.
-template <class H>
-consteval quantity depends_on() {
-  return detail::value_of_depends_on<H>();
-}
 
 // ---------------------------------------------------------------------------------------------
 // Decider: how the chosen tensor leaves (the paper's F_decision, Algorithm 3), and how one that is
@@ -170,7 +165,7 @@ DELTA_DETAIL_NEEDED(
     requires(T& d, const context& c, tensor_id t) {
       { d.decide(c, t) } -> std::same_as<action>;
     });
-// The defaults of the functions are in detail/engine/roles.hpp.
+// The defaults of the functions are in detail/runtime/roles.hpp.
 DELTA_DETAIL_DETECTED(
     restore, "'delta::restoration restore(const delta::context&, delta::tensor_id)'",
     requires(T& d, const context& c, tensor_id t) {
@@ -204,25 +199,19 @@ using decider_rows = rows<decide_row, restore_row, rather_wait_row, release_cost
 template <class D>
 concept Decider = detail::decider_rows::right<D> && detail::policy_rows::right<D>;
 
-/// May `D` ever answer so? Its word, or the default: yes.
+namespace detail {
+/// True if `decider` may answer keep: its word, or the default.
 template <class D>
-consteval bool evicts() {
-  return detail::value_of_evicts<D>();
-}
-template <class D>
-consteval bool offloads() {
-  return detail::value_of_offloads<D>();
-}
-template <class D>
-[[nodiscard]] constexpr bool keeps(const D& decider) {
-  if constexpr (detail::has_keeps<D>)
+[[nodiscard]] constexpr bool may_keep(const D& decider) {
+  if constexpr (has_keeps<D>)
     return decider.keeps();
   else
     return true;
 }
+}  // namespace detail
 
 // ---------------------------------------------------------------------------------------------
-// Prefetcher: what the copy engines do while nobody waits (Algorithm 4 and the early start).
+// Prefetcher: what the copy lanes do while nobody waits (Algorithm 4 and the early start).
 //
 // Semantic rules:
 //  * Asked after every operator, until it answers none or something that does not fit.

@@ -9,11 +9,11 @@
 #include <span>
 #include <string_view>
 
-#include "delta/conditions.hpp"
 #include "delta/detail/tensors/closure_walk.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/detail/tensors/id_set.hpp"
 #include "delta/history.hpp"
+#include "delta/machine_state.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 
@@ -31,7 +31,8 @@ inline constexpr double never = std::numeric_limits<double>::infinity();
 class context {
  public:
   /// Made by the manager; both outlive it.
-  context(const graph& g, const conditions& c) noexcept : pricing_{&g, &c, &nothing_known} {}
+  context(const detail::graph& g, const detail::machine_state& c) noexcept
+      : pricing_{&g, &c, &nothing_known} {}
 
   /// m: the bytes that leave when it does, rounded as the storage counts (equation 1).
   [[nodiscard]] double bytes(tensor_id t) const noexcept {
@@ -139,8 +140,8 @@ class context {
   /// The program has dropped it, no restore under way waits for it, and it can be made again:
   /// letting it go costs nothing.
   [[nodiscard]] bool is_released(tensor_id t) const noexcept {
-    const tensor& r = at(t);
-    return r.references == 0 && r.wanted == 0 && r.producer != operator_id::none;
+    const detail::tensor_record& r = at(t);
+    return r.references == 0 && r.restore_references == 0 && r.producer != operator_id::none;
   }
   /// Could it be computed again, whatever the policy thinks of that?
   [[nodiscard]] bool can_recompute(tensor_id t) const noexcept {
@@ -150,7 +151,7 @@ class context {
   /// not against its pin or the decider's own word; and not when its operator was replayed too
   /// often in this step while the program holds it (P-26).
   [[nodiscard]] bool can_evict(tensor_id t) const noexcept {
-    const tensor& r = at(t);
+    const detail::tensor_record& r = at(t);
     return pricing_.now->may_evict && r.producer != operator_id::none && !r.persistent &&
            !covers(r.pinned, pin::evict) &&
            (r.references == 0 ||
@@ -160,7 +161,7 @@ class context {
   /// there already or the host has as many bytes left (P-16). They may lie in pieces: the storage
   /// has the last word.
   [[nodiscard]] bool can_offload(tensor_id t) const noexcept {
-    const tensor& r = at(t);
+    const detail::tensor_record& r = at(t);
     return pricing_.now->may_offload && !covers(r.pinned, pin::offload) &&
            (r.host || r.footprint <= pricing_.now->host_free);
   }
@@ -174,7 +175,9 @@ class context {
   /// Which ways out are forbidden to it.
   [[nodiscard]] pin pins(tensor_id t) const noexcept { return at(t).pinned; }
   /// Came it back early, and was not used yet?
-  [[nodiscard]] bool is_fresh(tensor_id t) const noexcept { return at(t).fresh; }
+  [[nodiscard]] bool is_unused_prefetch(tensor_id t) const noexcept {
+    return at(t).prefetched_unused;
+  }
   /// When an operator touched it, by `clock`.
   [[nodiscard]] double last_use(tensor_id t) const noexcept {
     return pricing_.tensors->last_use(t);
@@ -198,7 +201,9 @@ class context {
   [[nodiscard]] double used() const noexcept { return count(pricing_.now->used); }
   /// The most bytes that the program has had at once so far, what it has asked for included: what
   /// it would take without a budget.
-  [[nodiscard]] double own_peak() const noexcept { return count(pricing_.now->own_peak); }
+  [[nodiscard]] double unmanaged_peak() const noexcept {
+    return count(pricing_.now->unmanaged_peak);
+  }
   /// Bytes that will be free when the copies out under way are done.
   [[nodiscard]] double leaving() const noexcept { return count(pricing_.now->leaving); }
   /// Bytes that the coming operator is likely to ask for.
@@ -215,11 +220,11 @@ class context {
   void set_copies(std::span<const queued_copy> list) noexcept { copies_ = list; }
   /// Also filled at the end of a step only: the device's memory in address order. Empty where the
   /// storage does not show it, or has no places.
-  [[nodiscard]] std::span<const memory_stretch> layout() const noexcept { return layout_; }
+  [[nodiscard]] std::span<const layout_extent> layout() const noexcept { return layout_; }
   /// Likewise, how many bytes per second move within it (0: moving takes no time).
   [[nodiscard]] double move_rate() const noexcept { return move_rate_; }
   /// The manager's, before it asks.
-  void set_layout(std::span<const memory_stretch> list, double move_rate) noexcept {
+  void set_layout(std::span<const layout_extent> list, double move_rate) noexcept {
     layout_ = list, move_rate_ = move_rate;
   }
   /// The steps that were seen. Empty where no role declares `learns`.
@@ -232,7 +237,7 @@ class context {
   /// The manager's, before it asks.
   void set_ended(const ended_operator& o) noexcept { ended_ = &o; }
   /// The Filter's, before it asks: costs of closures may be lower bounds from now on; null: no.
-  void set_question(question* q) noexcept { pricing_.asked = q; }
+  void set_cost_query(detail::cost_query* q) noexcept { pricing_.asked = q; }
   /// Resident tensors that may be asked to leave, by id.
   [[nodiscard]] const detail::id_set& candidates() const noexcept { return *candidates_; }
   /// The manager's, before it asks.
@@ -244,13 +249,13 @@ class context {
   static constexpr std::uint32_t no_position = detail::closure_walk::no_position;
 
   static double count(delta::bytes b) noexcept { return static_cast<double>(b.count); }
-  const tensor& at(tensor_id t) const noexcept { return (*pricing_.tensors)[t]; }
+  const detail::tensor_record& at(tensor_id t) const noexcept { return (*pricing_.tensors)[t]; }
 
   static inline const history nothing_known{};
   detail::closure_pricing pricing_;  // the tensors, the conditions, the steps that were seen
   std::span<const tensor_id> offloaded_;
   std::span<const queued_copy> copies_;
-  std::span<const memory_stretch> layout_;
+  std::span<const layout_extent> layout_;
   double move_rate_ = 0;
   static inline const ended_operator nothing_ended{};
   const ended_operator* ended_ = &nothing_ended;

@@ -1,6 +1,6 @@
 // delta: deciders, the Director's rule: how a tensor leaves, and how it comes back.
 //
-// Asked by the reclaimer (detail/engine/reclaimer.hpp), once per tensor that the Filter has found.
+// Asked by the reclaimer (detail/runtime/reclaimer.hpp), once per tensor that the Filter has found.
 // An answer that is impossible is put right there (pins, no producer, a full host), so a Decider
 // may be as short as evict_only.
 #pragma once
@@ -13,7 +13,7 @@ namespace delta {
 /// The paper's Algorithm 3: evict when F = h_r / h_o = c_r / c_s <= 1 (equation 4; m and s cancel,
 /// repairs P-15), with c_s = m / (0.35 b) as equation (6) and the text have it (P-14). A tensor on
 /// the host that can be recomputed is recomputed (Algorithm 1, lines 5 and 6; P-11).
-struct paper_ratio {
+struct paper_director {
   /// Assumption 2 to the letter: nothing is released in the backward pass, so that a run which
   /// would have to release there fails (P-7).
   bool strict = false;
@@ -72,7 +72,7 @@ struct never_release {
   action decide(const context&, tensor_id) const noexcept { return action::keep; }
 };
 
-static_assert(Decider<paper_ratio> && Decider<cheaper> && Decider<evict_only> &&
+static_assert(Decider<paper_director> && Decider<cheaper> && Decider<evict_only> &&
               Decider<offload_only> && Decider<never_release>);
 
 }  // namespace delta

@@ -13,9 +13,9 @@
 
 // What a policy sees, and what it must be.
 #include "delta/concepts.hpp"
-#include "delta/conditions.hpp"
 #include "delta/context.hpp"
 #include "delta/history.hpp"
+#include "delta/machine_state.hpp"
 #include "delta/step.hpp"
 
 // Which tensor leaves (Algorithm 2), how it leaves (3), what comes back early (4).
@@ -39,6 +39,4 @@
 #include "delta/learning_report.hpp"
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
-#include "delta/rehearsal.hpp"
-#include "delta/step_results.hpp"
 #include "delta/switching.hpp"

@@ -176,7 +176,7 @@ class budget_exceeded : public error {
         print("operator '%s' needs ", r.operation);
         print_size(r.requested, true);
         print(" in one piece; ");
-        print_size(saturating_sub(r.capacity, r.used));
+        print_size(detail::saturating_sub(r.capacity, r.used));
         print(" of the budget of ");
         print_size(r.capacity, true);
         print(" are free, but in pieces of at most ");

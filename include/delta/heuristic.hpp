@@ -1,7 +1,7 @@
 // delta: heuristics, the Filter's scores. Lower leaves first.
 //
 // The Filter asks one about every candidate, whenever room is lacking
-// (detail/engine/reclaimer.hpp). All of them are empty structs that read a context and nothing
+// (detail/runtime/reclaimer.hpp). All of them are empty structs that read a context and nothing
 // else. Most give a weight w, which stands for the score 1 / (w s): a heavy tensor leaves early,
 // and one of weight 0 last of all. To write one: docs/writing_a_policy.md, and verify_heuristic in
 // testing/verify_heuristic.hpp.
@@ -71,7 +71,7 @@ struct joint {
 /// its size stays longer. It ranks as its square does, so it has a weight. On DTR's traces it
 /// passes at lower budgets than `joint`, and costs less above them. The heuristic of the preset
 /// `online`. O(closure).
-struct joint_root {
+struct cheapest_way_root {
   static constexpr bool later_if_dearer = true;
   static constexpr quantity depends_on = joint::depends_on;
   double weight(const context& c, tensor_id t) const noexcept {
@@ -81,6 +81,6 @@ struct joint_root {
 };
 
 static_assert(Heuristic<base> && Heuristic<lru> && Heuristic<greedy> && Heuristic<dtr> &&
-              Heuristic<msps> && Heuristic<joint> && Heuristic<joint_root>);
+              Heuristic<msps> && Heuristic<joint> && Heuristic<cheapest_way_root>);
 
 }  // namespace delta

@@ -2,10 +2,9 @@
 // taught (history.hpp). Each of its three roles can be composed with others. Where nothing is known
 // they answer much as the preset `online` does.
 //
-//   exposure        what of a swap nothing will hide: the cost that all three share
-//   exposed_cost    Heuristic: the cheaper way out, per byte, and by how soon it is needed
-//   least_exposed   Decider: the cheaper way out
-//   timely          Prefetcher: back just before it is used; out, without leaving, before the peak
+//   stall_per_byte  Heuristic: the cheaper way out, per byte, and by how soon it is needed
+//   least_stall     Decider: the cheaper way out
+//   just_in_time    Prefetcher: back just before it is used; out, without leaving, before the peak
 #pragma once
 
 #include <algorithm>
@@ -19,9 +18,11 @@
 
 namespace delta {
 
-/// What of a swap nothing hides, by the forecast; in ns. A base of the three roles, which must
-/// agree on it.
-struct exposure {
+namespace detail {
+
+/// The stall that a swap causes: what of its copies nothing hides, by the forecast; in ns. A base
+/// of the three roles, which must agree on it.
+struct stall_model {
   double hidden = 0.9;  ///< part of the time until the next use that hides copies in
   bool swaps = true;    ///< false: as if nothing could be offloaded
 
@@ -41,7 +42,7 @@ struct exposure {
   }
   /// The same, and twice the time until its bytes are free: the operator that needs them waits, and
   /// so does whoever copies out next. A copy that is under way is nearly over; a clean tensor has
-  /// none to wait for. What the compute engine does of a copy itself is no such wait. O(log step).
+  /// none to wait for. What the compute lane does of a copy itself is no such wait. O(log step).
   [[nodiscard]] double swap(const context& c, tensor_id t, const forecast& f) const noexcept {
     if (!swaps || !c.can_offload(t)) return never;
     const double queue = c.backlog(direction::out);
@@ -65,12 +66,14 @@ struct exposure {
   }
 };
 
+}  // namespace detail
+
 /// cost / (m d^x): d is the time until the next use, or the staleness where that is not known, in
 /// ns. (Whether anything is recomputed from a tensor that is not used again is no quantity that is
 /// watched: the answer drifts, and is asked once more before the tensor leaves.) The cube root is a
 /// compromise: with d itself, as in Belady's rule, what is far but dear goes
 /// too early, and without it what is cheap but needed at once. O(closure).
-struct exposed_cost : exposure {
+struct stall_per_byte : detail::stall_model {
   static constexpr bool learns = true;
   static constexpr bool drifts = true, later_if_dearer = true;
   static constexpr quantity depends_on = quantity::bytes | quantity::later_recompute_cost |
@@ -87,7 +90,7 @@ struct exposed_cost : exposure {
 
 /// The cheaper of recomputing and of what a swap exposes; ties evict. How it comes back is left to
 /// the default: the cheaper then. O(closure).
-struct least_exposed : exposure {
+struct least_stall : detail::stall_model {
   static constexpr bool learns = true;
   action decide(const context& c, tensor_id t) const {
     const forecast f = c.next_use(t);
@@ -107,9 +110,9 @@ struct least_exposed : exposure {
   double release_cost(const context& c, tensor_id t) const { return cost(c, t, c.next_use(t)); }
 };
 
-/// What the two copy engines do while nobody waits. Both are kept busy with what the coming
+/// What the two copy lanes do while nobody waits. Both are kept busy with what the coming
 /// operator can hide and no more: a long queue would only take memory, or delay what cannot wait.
-struct timely : exposure {
+struct just_in_time : detail::stall_model {
   static constexpr bool learns = true;
   bool prefetches = true;  ///< false: everything comes back on demand
   bool cleans = true;      ///< false: nothing is copied out before it has to leave
@@ -196,6 +199,6 @@ struct timely : exposure {
   std::uint32_t again_at_ = 0;
 };
 
-static_assert(Heuristic<exposed_cost> && Decider<least_exposed> && Prefetcher<timely>);
+static_assert(Heuristic<stall_per_byte> && Decider<least_stall> && Prefetcher<just_in_time>);
 
 }  // namespace delta

@@ -9,13 +9,20 @@
 #include <vector>
 
 #include "delta/history.hpp"
-#include "delta/step_results.hpp"
 #include "delta/units.hpp"
 
 namespace delta {
 
 /// What a manager has learned, for reports.
 struct learning_report {
+  /// A step's time over its operators' time, each counted once: as the selector predicted it when
+  /// it chose who decides, and as it came out.
+  struct outcome {
+    double predicted = 0;       ///< 0: nothing was
+    double measured = 0;        ///< 0: not known
+    std::uint32_t variant = 0;  ///< who decided
+  };
+
   std::uint64_t steps = 0;      ///< that ended
   std::uint64_t kinds = 0;      ///< of them, that are kept
   std::uint32_t operators = 0;  ///< of the last one
@@ -28,7 +35,7 @@ struct learning_report {
   /// The policies that there are to choose from, by variant; empty: there is no choice.
   std::span<const std::string_view> policies{};
   /// The steps that ended, in order, as far back as the selector keeps them.
-  std::vector<step_outcome> outcomes{};
+  std::vector<outcome> outcomes{};
 };
 
 /// What `m` has learned; nothing where its policy does not. O(kinds + outcomes that are kept).

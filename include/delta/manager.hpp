@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "delta/detail/concepts/checked.hpp"
-#include "delta/detail/engine/operator_run.hpp"
-#include "delta/detail/engine/reclaimer.hpp"
+#include "delta/detail/runtime/operator_run.hpp"
+#include "delta/detail/runtime/reclaimer.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
 #include "delta/detail/tensors/staging.hpp"
 #include "delta/error.hpp"
@@ -271,7 +271,7 @@ class manager {
   /// Between two steps of another manager: this one's tensors are those, with the same ids, where
   /// they are there. Of a manager that has none, over a storage in virtual time.
   /// Takes time by its clock. Throws budget_exceeded where they do not fit. O(tensors).
-  void stage(const standing& s) {
+  void stage(const detail::residency_snapshot& s) {
     guarded(open::refused, [&] { detail::stage(table_).set(s); });
   }
 
@@ -400,7 +400,7 @@ class manager {
   }
   // Sizes of one call, added up.
   [[nodiscard]] static bytes plus(bytes all, bytes size) {
-    if (size > saturating_sub(largest_request, all))
+    if (size > detail::saturating_sub(detail::largest_request, all))
       throw misuse("a size, or those of one operator together, of more than 2^62 bytes");
     return all + size;
   }

@@ -36,12 +36,12 @@ struct counters {
   std::uint64_t replacements = 0;  ///< outputs that took the block of an input over
 };
 
-/// What an event tells of: work of an engine, with a beginning and a length, or a decision, which
+/// What an event tells of: work of a lane, with a beginning and a length, or a decision, which
 /// is an instant.
 enum class event_kind : std::uint8_t {
-  run,         ///< work on the compute engine: an operator of the program
+  run,         ///< work on the compute lane: an operator of the program
   recompute,   ///< and a replay
-  copy_out,    ///< work on a copy engine, told when its times are known
+  copy_out,    ///< work on a copy lane, told when its times are known
   copy_in,     ///< and the other way
   evict,       ///< a decision: the bytes go, to be recomputed
   offload,     ///< they go to the host
@@ -72,7 +72,7 @@ struct event {
   static constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 
   event_kind what = event_kind::run;
-  tensor_id tensor = tensor_id::none;  ///< of work on the compute engine: its first output
+  tensor_id tensor = tensor_id::none;  ///< of work on the compute lane: its first output
   const char* label = "";              ///< the operator that made it, or what the program called it
   const char* operation = "";          ///< the operator that ran, or that needed room
   bytes size{};                        ///< of the tensor

@@ -1,7 +1,7 @@
 // delta: prefetchers: what comes back early, and what leaves early.
 //
-// Asked after every operator (detail/engine/idle_work.hpp), when nobody waits. All they do is soft:
-// where there is no room it is left undone, and a reload on demand does it later.
+// Asked after every operator (detail/runtime/idle_work.hpp), when nobody waits. All they do is
+// soft: where there is no room it is left undone, and a reload on demand does it later.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,7 @@ struct no_prefetch {
   tensor_id next(const context&) const noexcept { return tensor_id::none; }
 };
 
-/// Which end of the queue of offloaded tensors comes back first.
-enum class queue_order : std::uint8_t {
-  first_in_first_out,  ///< Algorithm 4 as written
-  last_in_first_out    ///< what a backward pass wants (repairs P-9)
-};
+namespace detail {
 
 /// The paper's Algorithm 4: in the backward pass, after every operator, reload from the queue of
 /// offloaded tensors while memory is enough, but at most n of them (P-8 and P-10: AND, and an empty
@@ -30,7 +26,7 @@ enum class queue_order : std::uint8_t {
 /// raised. In the forward pass release starts early, at the watermark (Algorithm 1, line 11; P-4).
 ///
 /// Only a program that calls manager::backward gets its reloads. All members are O(1).
-template <queue_order Order>
+template <bool NewestFirst>
 struct queued_prefetch {
   std::uint32_t n = 8;      ///< reloads after one operator, at most
   double watermark = 0.75;  ///< share of the budget
@@ -38,8 +34,7 @@ struct queued_prefetch {
   /// The next of the queue, or none: enough for this operator, or no room under the watermark.
   tensor_id next(const context& c) noexcept {
     if (!c.backward() || asked_ >= n || c.offloaded().empty()) return tensor_id::none;
-    const tensor_id t =
-        Order == queue_order::first_in_first_out ? c.offloaded().front() : c.offloaded().back();
+    const tensor_id t = NewestFirst ? c.offloaded().back() : c.offloaded().front();
     if (c.used() + c.bytes(t) + c.coming_need() > high_watermark * c.budget())
       return tensor_id::none;
     ++asked_;
@@ -59,9 +54,11 @@ struct queued_prefetch {
   static constexpr double high_watermark = 0.95;
   std::uint32_t asked_ = 0;
 };
-/// The paper's order, and the order that a backward pass needs things in.
-using fifo_prefetch = queued_prefetch<queue_order::first_in_first_out>;
-using lifo_prefetch = queued_prefetch<queue_order::last_in_first_out>;
+}  // namespace detail
+
+/// The paper's order, and the order that a backward pass needs things in (repairs P-9).
+using fifo_prefetch = detail::queued_prefetch<false>;
+using lifo_prefetch = detail::queued_prefetch<true>;
 
 static_assert(Prefetcher<no_prefetch> && Prefetcher<fifo_prefetch> && Prefetcher<lifo_prefetch>);
 

@@ -26,7 +26,7 @@ inline policy<base, never_release, no_prefetch> unmanaged() {
 }
 /// The paper's composition, for comparison; it needs manager::backward. Against its Assumption 2 it
 /// releases in backward, too (repairs P-7). What it keeps and what not: docs/paper.md.
-inline policy<base, paper_ratio, fifo_prefetch> paper() {
+inline policy<base, paper_director, fifo_prefetch> paper() {
   return {};
 }
 /// DTR's composition: its h, evictions only. Named for what it does; "dtr" for with_preset.
@@ -34,7 +34,7 @@ inline policy<dtr, evict_only, no_prefetch> recompute_only() {
   return {};
 }
 /// The default until something has been learned: joint cost, the cheaper way out and back.
-inline policy<joint_root, cheaper, no_prefetch> online() {
+inline policy<cheapest_way_root, cheaper, no_prefetch> online() {
   return {};
 }
 /// Swapping alone: the least recently used leaves when memory is short, and comes back on demand.
@@ -42,7 +42,7 @@ inline policy<lru, offload_only, no_prefetch> swap_lru() {
   return {};
 }
 /// From the second step on by what the steps before showed; until then as `online`.
-inline policy<exposed_cost, least_exposed, timely> learned() {
+inline policy<stall_per_byte, least_stall, just_in_time> learned() {
   return {};
 }
 

@@ -1,4 +1,5 @@
-// delta: one step as it was: what a history keeps of it.
+// delta: the record of one training step: its operators, the storages that they touch, and what the
+// program did between them. A history keeps one for each kind of step.
 #pragma once
 
 #include <cstddef>

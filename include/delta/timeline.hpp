@@ -44,12 +44,12 @@ class timeline {
     switch (e.what) {
       case event_kind::run:
       case event_kind::recompute:
-        slice(e, engine::compute);
+        slice(e, lane::compute);
         return counters_at(e.began + e.took, e.use);
       case event_kind::copy_out:
-        return slice(e, engine::copy_out);
+        return slice(e, lane::copy_out);
       case event_kind::copy_in:
-        return slice(e, engine::copy_in);
+        return slice(e, lane::copy_in);
       default:
         decision(e);
         return counters_at(e.began, e.use);
@@ -67,7 +67,7 @@ class timeline {
   }
 
  private:
-  // Behind the engines, whose numbers are their lanes.
+  // Behind the lanes, whose numbers are their lanes.
   static constexpr std::uint32_t lane_of_decisions = 3;
 
   // Metadata: phase "M". Names the process or a lane.
@@ -79,8 +79,8 @@ class timeline {
   }
   // Work: phase "X", complete, with beginning and length. A slice is named after its operator; a
   // copy after its direction, as many operators share it.
-  void slice(const event& e, engine lane) {
-    const bool compute = lane == engine::compute;
+  void slice(const event& e, lane lane) {
+    const bool compute = lane == lane::compute;
     open(compute ? std::string_view(e.operation) : name_of(e.what), "X",
          static_cast<std::uint32_t>(lane));
     text(",\"cat\":");
@@ -114,7 +114,7 @@ class timeline {
     open("bytes", "C", 0);
     moment(",\"ts\":", when);
     text(",\"args\":{\"resident\":");
-    whole(saturating_sub(use.device, use.in_flight).count);
+    whole(detail::saturating_sub(use.device, use.in_flight).count);
     text(",\"in flight\":");
     whole(use.in_flight.count);
     text(",\"host\":");

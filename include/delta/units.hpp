@@ -20,7 +20,7 @@ struct bytes {
   constexpr explicit bytes(std::uint64_t n) noexcept : count(n) {}
   constexpr auto operator<=>(const bytes&) const = default;
   /// Sums and differences are those of the 64-bit count: nothing checks that they stay in range.
-  /// Where `a - b` may be negative, use saturating_sub.
+  /// Where `a - b` may be negative, use detail::saturating_sub.
   constexpr bytes& operator+=(bytes o) noexcept { return count += o.count, *this; }
   constexpr bytes& operator-=(bytes o) noexcept { return count -= o.count, *this; }
   friend constexpr bytes operator+(bytes a, bytes b) noexcept { return a += b; }
@@ -28,10 +28,12 @@ struct bytes {
   friend constexpr bytes operator*(bytes a, std::uint64_t n) noexcept { return bytes{a.count * n}; }
 };
 
+namespace detail {
 /// `a - b`, or zero where that would be negative. For budgets: what is free, what is still lacking.
 constexpr bytes saturating_sub(bytes a, bytes b) noexcept {
   return a > b ? a - b : bytes{};
 }
+}  // namespace detail
 
 /// `n` rounded up to a multiple of `granularity`, which is a power of two (not checked here).
 /// Storages count every request so; see Storage's `rounded`.
@@ -39,9 +41,11 @@ constexpr bytes round_up(bytes n, std::uint64_t granularity) noexcept {
   return bytes{(n.count + granularity - 1) & ~(granularity - 1)};
 }
 
+namespace detail {
 /// The most that one call of a manager may ask for: more is misuse, so that no sum of sizes leaves
 /// 64 bits. Whoever asks for more has computed a size that is negative.
 inline constexpr bytes largest_request{std::uint64_t{1} << 62};
+}  // namespace detail
 
 /// Sizes as literals: `512_MiB` is bytes{512 << 20}. Powers of two throughout. For users outside of
 /// the namespace: `using namespace delta::literals`.
@@ -84,32 +88,32 @@ constexpr std::uint32_t index(operator_id o) noexcept {
   return static_cast<std::uint32_t>(o);
 }
 
-/// The three serial engines of a device. Work on one runs in the order in which it was queued; the
+/// The three serial lanes of a device. Work on one runs in the order in which it was queued; the
 /// three run side by side, and order between them is by stamps.
-enum class engine : std::uint8_t { compute, copy_out, copy_in };
-inline constexpr std::size_t engine_count = 3;
+enum class lane : std::uint8_t { compute, copy_out, copy_in };
+inline constexpr std::size_t lane_count = 3;
 
 /// Which way a copy goes: out to the host, or in to the device. Also an index: 0 and 1.
 enum class direction : std::uint8_t { out, in };
-/// The engine that carries out copies of that direction.
-constexpr engine engine_of(direction d) noexcept {
-  return d == direction::out ? engine::copy_out : engine::copy_in;
+/// The lane that carries out copies of that direction.
+constexpr lane lane_of(direction d) noexcept {
+  return d == direction::out ? lane::copy_out : lane::copy_in;
 }
 
-/// A point on one engine: everything queued there up to and including it. What `point` counts (a
-/// sequence number, a virtual time) is the storage's own affair; on one engine it only grows, so of
-/// two stamps of an engine the larger point comes later. Stamps of two engines are not comparable.
+/// A point on one lane: everything queued there up to and including it. What `point` counts (a
+/// sequence number, a virtual time) is the storage's own affair; on one lane it only grows, so of
+/// two stamps of a lane the larger point comes later. Stamps of two lanes are not comparable.
 struct stamp {
-  engine where = engine::compute;
+  lane where = lane::compute;
   std::uint64_t point = 0;  ///< 0: reached from the beginning
   constexpr bool operator==(const stamp&) const = default;
 };
 
-/// One point per engine: reached when all three are. Joining two fences is an element-wise max: as
-/// an engine is first in, first out, its latest point stands for all earlier ones. So a fence never
+/// One point per lane: reached when all three are. Joining two fences is an element-wise max: as
+/// a lane is first in, first out, its latest point stands for all earlier ones. So a fence never
 /// grows, however many users it stands for. A fence of zeros is reached from the beginning.
 struct fence {
-  std::array<std::uint64_t, engine_count> point{};
+  std::array<std::uint64_t, lane_count> point{};
 
   /// Waits for `s`, too. Gives itself, so that joins can be chained.
   constexpr fence& join(stamp s) noexcept {
@@ -119,7 +123,7 @@ struct fence {
   }
   /// Waits for all that `o` waits for, too.
   constexpr fence& join(const fence& o) noexcept {
-    for (std::size_t e = 0; e < engine_count; ++e) join(stamp{static_cast<engine>(e), o.point[e]});
+    for (std::size_t e = 0; e < lane_count; ++e) join(stamp{static_cast<lane>(e), o.point[e]});
     return *this;
   }
   constexpr bool operator==(const fence&) const = default;

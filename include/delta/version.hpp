@@ -13,11 +13,8 @@
 namespace delta {
 
 /// The same as values.
-struct version_number {
+inline constexpr struct {
   int major, minor, patch;
-  constexpr bool operator==(const version_number&) const = default;
-};
-inline constexpr version_number version{DELTA_VERSION_MAJOR, DELTA_VERSION_MINOR,
-                                        DELTA_VERSION_PATCH};
+} version{DELTA_VERSION_MAJOR, DELTA_VERSION_MINOR, DELTA_VERSION_PATCH};
 
 }  // namespace delta

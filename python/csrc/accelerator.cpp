@@ -291,10 +291,10 @@ std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
                                 a->pinned_.release(a->part_, memory);
                               },
                               this},
-                     .owned_by = o.owned_by});
+                     .on_owner_changed = o.on_owner_changed});
 }
 
-static_assert(delta::Engines<device_streams>);
+static_assert(delta::Lanes<device_streams>);
 
 }  // namespace
 

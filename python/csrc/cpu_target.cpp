@@ -23,7 +23,7 @@ class the_cpu final : public target {
         delta::heap_options{.capacity = o.capacity,
                             .host_capacity = o.host_capacity,
                             .device = headed_source(),
-                            .owned_by = o.owned_by});
+                            .on_owner_changed = o.on_owner_changed});
   }
   void install(c10::Allocator& ours) override {
     if (before_ != nullptr) return;

@@ -18,7 +18,7 @@ namespace delta_torch {
 struct memory_options {
   delta::bytes capacity, host_capacity;
   /// Is told where a tensor's bytes are from now on, and by null that they go.
-  std::function<void(delta::tensor_id, std::byte*)> owned_by;
+  std::function<void(delta::tensor_id, std::byte*)> on_owner_changed;
 };
 
 /// Members are those of delta::heap_storage and delta::device_heap of the same names.

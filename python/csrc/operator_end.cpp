@@ -35,7 +35,7 @@ void operator_run::close() {
         open_->replay_workspace(delta::bytes{static_cast<std::uint64_t>(most - kept)});
       end();
     } catch (...) {
-      disown();
+      drop_deleter();
       open_.reset();
       throw;
     }
@@ -180,11 +180,11 @@ void operator_run::watch_again() {
 
 // The operator can't be ended: what its kernel has made or overwritten is PyTorch's alone from now
 // on. Called before the operator is given up, which frees the blocks.
-void operator_run::disown() noexcept {
+void operator_run::drop_deleter() noexcept {
   for (std::size_t i = 0; i < w_.renewed.size(); ++i) {
     entry* const e = w_.renewed[i];
     if (e->id != delta::tensor_id::none) continue;  // it is still what it was
-    session_.forsake(*e);
+    session_.detach(*e);
     session_.manager().drop(w_.replaced[i]);
   }
   for (auto& f : w_.fresh)

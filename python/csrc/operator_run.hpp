@@ -102,7 +102,7 @@ class operator_run {
   void end();
   void settle();
   void watch_again();
-  void disown() noexcept;
+  void drop_deleter() noexcept;
 
   session& session_;
   thread_state& thread_;

@@ -79,7 +79,7 @@ void session::start(const run_options& o) {
   auto memory = device.open(
       {.capacity = delta::bytes{o.budget == 0 ? no_limit : o.budget},
        .host_capacity = delta::bytes{o.host},
-       .owned_by = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
+       .on_owner_changed = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
   auto told = o.timeline.empty() ? nullptr : std::make_unique<observers>(o.timeline);
   auto manager = make_manager_of(o.policy, memory->storage(),
                                  {.observer = told.get(), .check_replays = o.check_replays});
@@ -122,7 +122,7 @@ session::lost_tensors session::stop() {
         continue;
       }
     }
-    forsake(*e);
+    detach(*e);
     try {
       manager_->drop(id);
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the manager goes anyway
@@ -143,7 +143,7 @@ session::lost_tensors session::stop() {
   return lost;
 }
 
-void session::forsake(entry& e) {
+void session::detach(entry& e) {
   tensors_.name(e, delta::tensor_id::none);
   std::byte* const at = e.at;
   const auto storage = e.storage.lock();
@@ -174,7 +174,7 @@ void session::hold_share(double share, std::size_t peak) {
   const delta::bytes budget = share_of_peak();
   // First to what is in use, so that the manager makes room for what is above the budget alone.
   memory_->set_capacity(memory_->rounded(std::max(memory_->used(), budget)));
-  const auto lacking = delta::saturating_sub(memory_->used(), budget);
+  const auto lacking = delta::detail::saturating_sub(memory_->used(), budget);
   std::optional<delta::memory_report> failed;
   if (lacking.count > 0) try {
       manager_->make_room(lacking);
@@ -387,7 +387,7 @@ void session::settle_late(target& of, header& h) {
 
 header& session::take(std::size_t size) {
   const delta::bytes counted = memory_->rounded(delta::bytes{size});
-  if (counted > delta::saturating_sub(memory_->capacity(), memory_->used())) drain();
+  if (counted > delta::detail::saturating_sub(memory_->capacity(), memory_->used())) drain();
   take_note_of(size);
   // On an accelerator no thread but the operator's own allocates for its kernel.
   const bool outside =

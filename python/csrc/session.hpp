@@ -144,7 +144,7 @@ class session {
   delta::block leave(header&) noexcept;
   /// A tensor's bytes are PyTorch's alone: they stay when the manager frees their block. The entry
   /// goes; its tensor is still the manager's.
-  void forsake(entry&);
+  void detach(entry&);
   /// As pin, of bytes that are here and whose operator is open: what was computed from them before
   /// does not come back first.
   void stay(entry&, bool exposed);

@@ -10,8 +10,8 @@
 namespace delta_torch {
 
 using delta::direction;
-using delta::engine;
 using delta::fence;
+using delta::lane;
 using delta::nanoseconds;
 using delta::stamp;
 
@@ -43,10 +43,10 @@ bool device_streams::left_out(std::size_t waiter, std::size_t awaited) noexcept 
 device_streams::device_streams(c10::Device device, device_part& part)
     : guard_(device.type()),
       part_(part),
-      lanes_{lane(guard_.getStream(device)), lane(guard_.getNewStream(device)),
-             lane(guard_.getNewStream(device))} {
+      queues_{queue(guard_.getStream(device)), lane(guard_.getNewStream(device)),
+              queue(guard_.getNewStream(device))} {
   guard_.synchronizeDevice(device.index());
-  for (lane& l : lanes_) l.copies = assumed;
+  for (queue& l : queues_) l.copies = assumed;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ void device_streams::give_back(std::optional<c10::Event>& e) {
 }
 
 // The first mark that stands behind the work `point`, which is not known to be over.
-device_streams::mark& device_streams::mark_at(lane& l, std::uint64_t point) {
+device_streams::mark& device_streams::mark_at(queue& l, std::uint64_t point) {
   if (l.marks.empty() || l.marks.back().point < point) {
     mark m;
     m.point = l.queued;
@@ -77,7 +77,7 @@ device_streams::mark& device_streams::mark_at(lane& l, std::uint64_t point) {
 }
 
 // All work up to `point` is over.
-void device_streams::settle(lane& l, std::uint64_t point) {
+void device_streams::settle(queue& l, std::uint64_t point) {
   l.reached = std::max(l.reached, point);
   while (!l.marks.empty() && l.marks.front().point <= l.reached) {
     mark& m = l.marks.front();
@@ -90,7 +90,7 @@ void device_streams::settle(lane& l, std::uint64_t point) {
 }
 
 bool device_streams::reached(stamp s) {
-  lane& l = lane_of(s.where);
+  queue& l = queue_of(s.where);
   if (s.point <= l.reached) return true;
   assert(s.point <= l.queued && "a stamp that was never given");
   // Asked again and again, of the compute stream, it would need an event each time: only where all
@@ -107,12 +107,12 @@ bool device_streams::reached(stamp s) {
 }
 
 void device_streams::wait(stamp s) {
-  lane& l = lane_of(s.where);
+  queue& l = queue_of(s.where);
   if (s.point <= l.reached) return;
   const mark& m = mark_at(l, s.point);
   const auto began = clock::now();
   m.ended->synchronize();
-  if (s.where != engine::compute) waited_ += clock::now() - began;
+  if (s.where != lane::compute) waited_ += clock::now() - began;
   settle(l, m.point);
 }
 
@@ -121,13 +121,13 @@ void device_streams::wait(stamp s) {
 
 // The engine's next work comes after all of `after`, without the host's waiting.
 void device_streams::order(engine own, const fence& after) {
-  lane& l = lane_of(own);
-  for (const engine e : {engine::compute, engine::copy_out, engine::copy_in}) {
+  queue& l = queue_of(own);
+  for (const lane e : {lane::compute, lane::copy_out, lane::copy_in}) {
     const auto i = static_cast<std::size_t>(e);
     const std::uint64_t point = after.point[i];
-    if (e == own || point <= lanes_[i].reached || point <= l.ordered.point[i]) continue;
+    if (e == own || point <= queues_[i].reached || point <= l.ordered.point[i]) continue;
     if (left_out(static_cast<std::size_t>(own), i)) continue;
-    const mark& m = mark_at(lanes_[i], point);
+    const mark& m = mark_at(queues_[i], point);
     m.ended->block(l.stream);
     l.ordered.join({e, m.point});
   }
@@ -135,8 +135,8 @@ void device_streams::order(engine own, const fence& after) {
 
 stamp device_streams::copy(direction d, std::byte* to, const std::byte* from, delta::bytes n,
                            const fence& after) {
-  const engine own = engine_of(d);
-  lane& l = lane_of(own);
+  const lane own = lane_of(d);
+  queue& l = queue_of(own);
   if (!l.marks.empty()) (void)reached({own, l.marks.front().point});
   order(own, after);
   mark m;
@@ -157,11 +157,11 @@ stamp device_streams::copy(direction d, std::byte* to, const std::byte* from, de
 }
 
 void device_streams::begin(const fence& after) {
-  order(engine::compute, after);
+  order(lane::compute, after);
 }
 
 stamp device_streams::end() {
-  lane& l = lanes_[0];
+  queue& l = queues_[0];
   recent_[++l.queued % kept] = expected_;
   if (open_.of != nullptr) {
     open_.ended = take_event();
@@ -171,8 +171,8 @@ stamp device_streams::end() {
   expected_ = nullptr;
   if (l.queued % stride == 0) (void)mark_at(l, l.queued);
   if (!l.marks.empty() && l.queued % stride == 0)
-    (void)reached({engine::compute, l.marks.front().point});
-  return {engine::compute, l.queued};
+    (void)reached({lane::compute, l.marks.front().point});
+  return {lane::compute, l.queued};
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ void device_streams::expect(signature which) {
   }
   w.skip = ++w.samples < first_samples ? 0 : sampled_every - 1;
   open_ = {.of = &w, .began = take_event(), .ended = {}};
-  open_.began->record(lanes_[0].stream);
+  open_.began->record(queues_[0].stream);
 }
 
 std::uint64_t device_streams::taken_by(signature which) const noexcept {
@@ -227,9 +227,9 @@ void device_streams::read_samples() {
 }
 
 std::optional<nanoseconds> device_streams::elapsed(stamp s) {
-  const lane& l = lane_of(s.where);
+  const queue& l = queue_of(s.where);
   if (s.point == 0 || s.point > l.queued || l.queued - s.point >= kept) return std::nullopt;
-  if (s.where != engine::compute)
+  if (s.where != lane::compute)
     return reached(s) ? std::optional(l.took[s.point % kept]) : std::nullopt;
   const work* const w = recent_[s.point % kept];
   if (w == nullptr) return nanoseconds{};
@@ -239,7 +239,7 @@ std::optional<nanoseconds> device_streams::elapsed(stamp s) {
 
 // Short copies measure the latency, long ones the rate: each by a moving mean, as both directions
 // share a bus.
-void device_streams::learn(lane& l, const mark& m) {
+void device_streams::learn(queue& l, const mark& m) {
   const nanoseconds took = between(*m.began, *m.ended);
   l.took[m.point % kept] = took;
   copy_times& c = l.copies;
@@ -251,11 +251,11 @@ void device_streams::learn(lane& l, const mark& m) {
 
 void device_streams::begin_with(const std::array<copy_times, 2>& known) noexcept {
   for (const direction d : {direction::out, direction::in})
-    lane_of(engine_of(d)).copies = known[static_cast<std::size_t>(d)];
+    queue_of(lane_of(d)).copies = known[static_cast<std::size_t>(d)];
 }
 
 nanoseconds device_streams::backlog(direction d) const {
-  const lane& l = lane_of(d);
+  const queue& l = queue_of(d);
   return nanoseconds{
       static_cast<std::int64_t>(static_cast<double>(l.pending) * 1e9 / l.copies.rate)};
 }
@@ -263,7 +263,7 @@ nanoseconds device_streams::backlog(direction d) const {
 // In ns, on the idle stream of that direction.
 double device_streams::copy_time(direction d, std::byte* to, const std::byte* from,
                                  std::size_t size) {
-  lane& l = lane_of(engine_of(d));
+  queue& l = queue_of(lane_of(d));
   c10::Event began = take_event(), ended = take_event();
   began.record(l.stream);
   {
@@ -298,8 +298,8 @@ void device_streams::calibrate(std::size_t most) {
       large = i == 0 ? g : std::min(large, g);
     }
     const double latency = std::min(small, large / 2);
-    lane_of(engine_of(d)).copies = {static_cast<double>(size) * 1e9 / (large - latency),
-                                    nanoseconds{static_cast<std::int64_t>(latency)}};
+    queue_of(lane_of(d)).copies = {static_cast<double>(size) * 1e9 / (large - latency),
+                                   nanoseconds{static_cast<std::int64_t>(latency)}};
   }
 }
 

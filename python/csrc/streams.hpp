@@ -66,7 +66,7 @@ class device_streams {
   void calibrate(std::size_t most);
   /// By direction; as measured last, and to begin with what was measured before.
   [[nodiscard]] std::array<copy_times, 2> copies() const noexcept {
-    return {lane_of(delta::direction::out).copies, lane_of(delta::direction::in).copies};
+    return {queue_of(delta::direction::out).copies, queue_of(delta::direction::in).copies};
   }
   void begin_with(const std::array<copy_times, 2>&) noexcept;
 
@@ -82,9 +82,9 @@ class device_streams {
   [[nodiscard]] delta::nanoseconds now() const { return clock::now() - made_; }
   /// The host's waits for copies.
   [[nodiscard]] delta::nanoseconds waited() const noexcept { return waited_; }
-  [[nodiscard]] double rate(delta::direction d) const { return lane_of(d).copies.rate; }
+  [[nodiscard]] double rate(delta::direction d) const { return queue_of(d).copies.rate; }
   [[nodiscard]] delta::nanoseconds latency(delta::direction d) const {
-    return lane_of(d).copies.latency;
+    return queue_of(d).copies.latency;
   }
   [[nodiscard]] delta::nanoseconds backlog(delta::direction) const;
 
@@ -93,11 +93,11 @@ class device_streams {
   [[nodiscard]] std::uint64_t taken_by(signature) const noexcept;
   void took(signature, std::uint64_t bytes);
 
-  [[nodiscard]] c10::Stream compute() const noexcept { return lanes_[0].stream; }
+  [[nodiscard]] c10::Stream compute() const noexcept { return queues_[0].stream; }
   [[nodiscard]] const c10::impl::VirtualGuardImpl& guard() const noexcept { return guard_; }
 
   /// Who waits for whom: the engines by their numbers, and behind them the program's own streams.
-  static constexpr std::size_t program = delta::engine_count, parties = program + 1;
+  static constexpr std::size_t program = delta::lane_count, parties = program + 1;
   /// For tests: one kind of wait is not made, of `waiter` for `awaited`. Kept between runs.
   static void leave_out(std::size_t waiter, std::size_t awaited, bool on) noexcept;
   [[nodiscard]] static bool left_out(std::size_t waiter, std::size_t awaited) noexcept;
@@ -113,8 +113,8 @@ class device_streams {
     std::optional<c10::Event> began, ended;
     std::uint64_t size = 0;  ///< of a copy, in bytes
   };
-  struct lane {
-    explicit lane(c10::Stream s) : stream(s) {}
+  struct queue {
+    explicit queue(c10::Stream s) : stream(s) {}
     c10::Stream stream;
     std::uint64_t queued = 0, reached = 0;
     delta::fence ordered;  ///< what its next work comes after anyway
@@ -134,25 +134,25 @@ class device_streams {
     std::optional<c10::Event> began, ended;
   };
 
-  [[nodiscard]] lane& lane_of(delta::engine e) noexcept {
-    return lanes_[static_cast<std::size_t>(e)];
+  [[nodiscard]] queue& queue_of(delta::lane e) noexcept {
+    return queues_[static_cast<std::size_t>(e)];
   }
-  [[nodiscard]] const lane& lane_of(delta::direction d) const noexcept {
-    return lanes_[static_cast<std::size_t>(delta::engine_of(d))];
+  [[nodiscard]] const queue& queue_of(delta::direction d) const noexcept {
+    return queues_[static_cast<std::size_t>(delta::lane_of(d))];
   }
   c10::Event take_event();
   void give_back(std::optional<c10::Event>&);
-  mark& mark_at(lane&, std::uint64_t point);
-  void settle(lane&, std::uint64_t point);
-  void order(delta::engine, const delta::fence& after);
+  mark& mark_at(queue&, std::uint64_t point);
+  void settle(queue&, std::uint64_t point);
+  void order(delta::lane, const delta::fence& after);
   void read_samples();
-  void learn(lane&, const mark&);
+  void learn(queue&, const mark&);
   double copy_time(delta::direction, std::byte* to, const std::byte* from, std::size_t size);
 
   c10::impl::VirtualGuardImpl guard_;
   device_part& part_;
   clock::time_point made_ = clock::now();
-  std::array<lane, delta::engine_count> lanes_;
+  std::array<queue, delta::lane_count> queues_;
   std::vector<c10::Event> idle_;
   std::unordered_map<std::uint64_t, work> works_;  // addresses hold
   const work unlisted_;  // of operators beyond the most that are remembered: never measured

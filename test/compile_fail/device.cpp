@@ -16,12 +16,12 @@ static_assert(explain_device<right>() && Storage<arena<right>>);
 // says: a Device needs 'std::byte* device_memory(delta::bytes)' and 'std::byte*
 //   host_memory(delta::bytes)'
 // says: a Device needs 'void move(std::byte* to, const std::byte* from, delta::bytes)'
-// says: Engines need 'delta::stamp copy(delta::direction, std::byte* to, const std::byte* from,
+// says: Lanes need 'delta::stamp copy(delta::direction, std::byte* to, const std::byte* from,
 //   delta::bytes, const delta::fence& after)'
-// says: Engines need 'void begin(const delta::fence& after)' and 'delta::stamp end()'
-// says: Engines need 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and
+// says: Lanes need 'void begin(const delta::fence& after)' and 'delta::stamp end()'
+// says: Lanes need 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and
 //   'std::optional<delta::nanoseconds> elapsed(delta::stamp)'
-// says: Engines need 'delta::nanoseconds now() const', 'delta::nanoseconds waited() const', 'double
+// says: Lanes need 'delta::nanoseconds now() const', 'delta::nanoseconds waited() const', 'double
 //   rate(delta::direction) const', 'delta::nanoseconds latency(delta::direction) const' and
 //   'delta::nanoseconds backlog(delta::direction) const'
 struct lacks_one_of_each : right {

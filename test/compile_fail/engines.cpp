@@ -1,4 +1,4 @@
-// Near misses of Engines, and what a device_heap says about each: see check.cmake.
+// Near misses of Lanes, and what a device_heap says about each: see check.cmake.
 #include "delta/storage/device_heap.hpp"
 
 using namespace delta;
@@ -18,16 +18,16 @@ struct right {
   nanoseconds backlog(direction) const;
   void* native_stream();
 };
-static_assert(explain_engines<right>() && Engines<right> && !Device<right> &&
+static_assert(explain_lanes<right>() && Lanes<right> && !Device<right> &&
               Storage<device_heap<right>>);
 
 #ifdef WITH_MISSES
-// says: Engines need 'delta::stamp copy(delta::direction, std::byte* to, const std::byte* from,
+// says: Lanes need 'delta::stamp copy(delta::direction, std::byte* to, const std::byte* from,
 //   delta::bytes, const delta::fence& after)'
-// says: Engines need 'void begin(const delta::fence& after)' and 'delta::stamp end()'
-// says: Engines need 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and
+// says: Lanes need 'void begin(const delta::fence& after)' and 'delta::stamp end()'
+// says: Lanes need 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and
 //   'std::optional<delta::nanoseconds> elapsed(delta::stamp)'
-// says: Engines need 'delta::nanoseconds now() const', 'delta::nanoseconds waited() const', 'double
+// says: Lanes need 'delta::nanoseconds now() const', 'delta::nanoseconds waited() const', 'double
 //   rate(delta::direction) const', 'delta::nanoseconds latency(delta::direction) const' and
 //   'delta::nanoseconds backlog(delta::direction) const'
 struct lacks_one_of_each : right {

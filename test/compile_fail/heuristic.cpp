@@ -14,9 +14,9 @@ struct selects : right {
   static constexpr bool later_if_dearer = true, drifts = true;
   std::uint32_t select(const context&) { return 0; }
   closure keeps(std::uint32_t) const { return closure::none; }
-  std::uint32_t instead(const context&, bool) { return 0; }
+  std::uint32_t replacement(const context&, bool) { return 0; }
 };
-static_assert(explain_heuristic<selects>() && detail::has_instead<selects>);
+static_assert(explain_heuristic<selects>() && detail::has_replacement<selects>);
 
 #ifdef WITH_MISSES
 // says: a Heuristic needs 'double score(const delta::context&, delta::tensor_id) const' (lower
@@ -84,14 +84,15 @@ struct keeps_by_changing : selects_alone {
 };
 static_assert(explain_heuristic<keeps_by_changing>());
 
-// says in 2 places: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&,
+// says in 2 places: 'replacement' is there, but not as 'std::uint32_t replacement(const
+// delta::context&,
 //   bool)' beside 'select' and 'keeps'
 struct gives_way_alone : right {
-  std::uint32_t instead(const context&, bool) { return 0; }
+  std::uint32_t replacement(const context&, bool) { return 0; }
 };
 static_assert(explain_heuristic<gives_way_alone>());
 struct gives_way_by_sign : selects {
-  int instead(const context&) { return 0; }
+  int replacement(const context&) { return 0; }
 };
 static_assert(explain_heuristic<gives_way_by_sign>());
 

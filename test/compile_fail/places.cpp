@@ -40,7 +40,8 @@ void all_places(simulated& s) {
 // says in 6 places: 'drifts' is there, but not as 'static constexpr bool drifts'
 // says in 6 places: 'select' or 'keeps' is there, but not both as 'std::uint32_t select(const
 //   delta::context&)' and 'delta::closure keeps(std::uint32_t variant) const'
-// says in 6 places: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&,
+// says in 6 places: 'replacement' is there, but not as 'std::uint32_t replacement(const
+// delta::context&,
 //   bool)' beside 'select' and 'keeps'
 template <int Place>
 struct wrong_heuristic {
@@ -51,7 +52,7 @@ struct wrong_heuristic {
   bool drifts = false;
   int select(const context&);
   closure keeps(std::uint32_t);
-  void instead(const context&);
+  void replacement(const context&);
   static constexpr int learns = 0;
   void end_of_operator();
   void end_of_step(tensor_id);
@@ -169,11 +170,12 @@ struct member_for_a_role {
 // 5. One of several policies.
 // says: a Selector needs 'std::uint32_t choose(const delta::context&)' (which policy decides in the
 //   step that begins, counted from 0)
-// says: 'instead' is there, but not as 'std::uint32_t instead(const delta::context&, bool)' (which
+// says: 'replacement' is there, but not as 'std::uint32_t replacement(const delta::context&, bool)'
+// (which
 //   policy decides the rest of the step, and true where recomputation thrashes)
 struct wrong_selector {
   int choose(const context&);
-  int instead(const context&);
+  int replacement(const context&);
 };
 void switched(simulated& s) {
   const policy<wrong_heuristic<6>, wrong_decider<6>, wrong_prefetcher<6>> p;

@@ -192,19 +192,20 @@ struct knows_every_block : right {
   bool knows(const block&) const;
 };
 static_assert(explain_storage<knows_every_block>());
-// says: 'owned_by' is there, but not as 'void owned_by(const delta::block&, delta::tensor_id)'
+// says: 'on_owner_changed' is there, but not as 'void on_owner_changed(const delta::block&,
+// delta::tensor_id)'
 struct hears_it_the_other_way_round : right {
-  void owned_by(tensor_id, const block&);
+  void on_owner_changed(tensor_id, const block&);
 };
 static_assert(explain_storage<hears_it_the_other_way_round>());
-// says: 'scatters' is there, but not as 'bool scatters() const'
+// says: 'may_fragment' is there, but not as 'bool may_fragment() const'
 struct scatters_now_and_then : right {
-  bool scatters();
+  bool may_fragment();
 };
 static_assert(explain_storage<scatters_now_and_then>());
-// says: 'allocates_within_brackets' is there, but not as 'bool allocates_within_brackets() const'
+// says: 'may_allocate_in_operator' is there, but not as 'bool may_allocate_in_operator() const'
 struct allocates_within_brackets_now_and_then : right {
-  bool allocates_within_brackets();
+  bool may_allocate_in_operator();
 };
 static_assert(explain_storage<allocates_within_brackets_now_and_then>());
 // says: a Storage changes: it can't be const

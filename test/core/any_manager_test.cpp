@@ -257,7 +257,7 @@ struct table {
   static host_device& of(void* self) { return static_cast<table*>(self)->device; }
   static fence after(const std::uint64_t* p) {
     fence f;
-    for (std::size_t e = 0; e < engine_count; ++e) f.join(stamp{static_cast<engine>(e), p[e]});
+    for (std::size_t e = 0; e < lane_count; ++e) f.join(stamp{static_cast<lane>(e), p[e]});
     return f;
   }
   delta_device functions() {
@@ -283,7 +283,7 @@ struct table {
     d.reached = [](void*, int, std::uint64_t) { return 1; };
     d.wait = [](void*, int, std::uint64_t) {};
     d.elapsed = [](void* s, int e, std::uint64_t p) {
-      const auto took = of(s).elapsed({static_cast<engine>(e), p});
+      const auto took = of(s).elapsed({static_cast<lane>(e), p});
       return took ? took->count() : std::int64_t{-1};
     };
     d.now = [](void* s) { return std::int64_t{of(s).now().count()}; };
@@ -399,7 +399,7 @@ TEST_CASE("host_device: measures what work takes, and rates") {
   CHECK(d.now() >= *d.began(worked));
   for (int i = 0; i < 2000; ++i) d.begin({}), (void)d.end();
   CHECK(!d.elapsed(worked));
-  CHECK(!d.elapsed({engine::compute, 0}));
+  CHECK(!d.elapsed({lane::compute, 0}));
 }
 
 namespace {
@@ -487,7 +487,7 @@ TEST_CASE("any_manager: who shows tensors by address is told where they are") {
   std::vector<std::byte*> at;
   any_options o = options(3, 20);
   o.keep_addresses = true;
-  o.owned_by = [&](delta_tensor t, std::byte* data) {
+  o.on_owner_changed = [&](delta_tensor t, std::byte* data) {
     if (t >= at.size()) at.resize(t + 1);
     at[t] = data;
   };

@@ -78,7 +78,7 @@ struct depends_on_a_number : scores {
 struct depends_on_the_object : scores {
   quantity depends_on = quantity::bytes;
 };
-static_assert(depends_on<scores>() == quantity::everything);
+static_assert(detail::value_of_depends_on<scores>() == quantity::everything);
 
 // Data and several members together; what nobody derives from; what derives from a wrong one.
 struct drifts_by_number : scores {
@@ -88,7 +88,7 @@ struct keeps_alone : scores {
   closure keeps(std::uint32_t) const { return closure::none; }
 };
 struct gives_way_alone : scores {
-  std::uint32_t instead(const context&, bool) { return 0; }
+  std::uint32_t replacement(const context&, bool) { return 0; }
 };
 struct selects final : scores {
   std::uint32_t select(const context&) { return 0; }
@@ -106,12 +106,13 @@ static_assert(!detail::drifts_row::right<drifts_by_number> &&
               !detail::drifts_row::right<inherits_drifts>);
 static_assert(!detail::value_of_drifts<drifts_by_number>() && !Heuristic<drifts_by_number>);
 static_assert(!detail::select_row::right<keeps_alone> && !Heuristic<keeps_alone>);
-static_assert(!detail::instead_row::right<gives_way_alone> && !Heuristic<gives_way_alone>);
-static_assert(Heuristic<selects> && detail::has_select<selects> && !detail::has_instead<selects>);
+static_assert(!detail::replacement_row::right<gives_way_alone> && !Heuristic<gives_way_alone>);
+static_assert(Heuristic<selects> && detail::has_select<selects> &&
+              !detail::has_replacement<selects>);
 static_assert(!Heuristic<selects_by_sign> && !Heuristic<selects_by_sign_polymorphically>);
 static_assert(Heuristic<depends_on_bytes>);
-static_assert(covers(depends_on<depends_on_bytes>(), quantity::swap_cost));
-static_assert(!covers(depends_on<depends_on_bytes>(), quantity::recompute_cost));
+static_assert(covers(detail::value_of_depends_on<depends_on_bytes>(), quantity::swap_cost));
+static_assert(!covers(detail::value_of_depends_on<depends_on_bytes>(), quantity::recompute_cost));
 static_assert(covers(quantity::everything, quantity::neighbourhood_cost));
 static_assert(!detail::depends_on_row::right<depends_on_a_number>);
 static_assert(!detail::depends_on_row::right<depends_on_the_object>);
@@ -130,7 +131,7 @@ struct judges_alone {
   action decide(tensor_id) { return action::keep; }
 };
 static_assert(Decider<judges> && !detail::has_restore<judges> && !detail::has_rather_wait<judges>);
-static_assert(evicts<judges>() && offloads<judges>());
+static_assert(detail::value_of_evicts<judges>() && detail::value_of_offloads<judges>());
 static_assert(!detail::has_decide<judges_by_number> && !Decider<judges_by_number>);
 static_assert(!detail::has_decide<judges_alone> && !Decider<judges_alone> && !Decider<scores>);
 
@@ -176,7 +177,7 @@ struct offloads_in_the_object : judges {
 };
 static_assert(detail::has_restore<restores> && detail::has_rather_wait<restores> &&
               Decider<restores>);
-static_assert(!evicts<restores>() && !offloads<restores>());
+static_assert(!detail::value_of_evicts<restores>() && !detail::value_of_offloads<restores>());
 static_assert(!detail::restore_row::right<restores_wrongly> && !Decider<restores_wrongly>);
 static_assert(!detail::restore_row::right<restores_any_context_wrongly>);
 static_assert(!detail::restore_row::right<restores_two_ways_wrongly>);
@@ -184,7 +185,8 @@ static_assert(!detail::release_cost_row::right<prices_unconst> && !Decider<price
 static_assert(!detail::rather_wait_row::right<waits_by_number> && !Decider<waits_by_number>);
 static_assert(!detail::rather_wait_row::right<waits_without_knowing>);
 static_assert(!detail::keeps_row::right<keeps_by_number> && !Decider<keeps_by_number>);
-static_assert(keeps(judges()) && !keeps(keeps_nothing()) && Decider<keeps_nothing>);
+static_assert(detail::may_keep(judges()) && !detail::may_keep(keeps_nothing()) &&
+              Decider<keeps_nothing>);
 static_assert(!detail::evicts_row::right<evicts_by_number> && !Decider<evicts_by_number>);
 static_assert(!detail::evicts_row::right<evicts_by_question> && !Decider<evicts_by_question>);
 static_assert(!detail::offloads_row::right<offloads_in_the_object> &&
@@ -424,7 +426,7 @@ static_assert(explain_heuristic<scores_anything>() && explain_heuristic<depends_
 static_assert(explain_heuristic<base>() && explain_heuristic<lru>() && explain_heuristic<greedy>());
 static_assert(explain_heuristic<dtr>() && explain_heuristic<msps>() && explain_heuristic<joint>());
 static_assert(explain_decider<judges>() && explain_decider<restores>());
-static_assert(explain_decider<paper_ratio>() && explain_decider<cheaper>());
+static_assert(explain_decider<paper_director>() && explain_decider<cheaper>());
 static_assert(explain_decider<evict_only>() && explain_decider<offload_only>());
 static_assert(explain_decider<never_release>());
 static_assert(explain_prefetcher<names_one>() && explain_prefetcher<no_prefetch>());
@@ -450,7 +452,7 @@ class heuristic_spy {
   heuristic_spy(findings& found, H inner)
       : found_(&found), score_([&found, inner](const context& c, tensor_id t) {
           found.expect(weight_is_right(inner, c, t));
-          return score_of(inner, c, t);
+          return detail::score_of(inner, c, t);
         }) {}
   double score(const context& c, tensor_id t) const {
     const double s = score_(c, t), again = score_(c, t);
@@ -559,8 +561,9 @@ all_findings observe(H h, D d, P p) {
                        .host_capacity = 600_B,
                        .rate_out = 2e9,
                        .rate_in = 2e9});
-    policy<heuristic_spy, decider_spy<evicts<D>(), offloads<D>()>, prefetcher_spy> spied{
-        {found.heuristic, h}, {found.decider, d}, {found.prefetcher, p}};
+    policy<heuristic_spy, decider_spy<detail::value_of_evicts<D>(), detail::value_of_offloads<D>()>,
+           prefetcher_spy>
+        spied{{found.heuristic, h}, {found.decider, d}, {found.prefetcher, p}};
     const auto m = make_manager(std::move(spied), over(storage));
     try {
       run_program(*m, it, run_now{}, [] {});
@@ -579,11 +582,11 @@ all_findings observe(H h, D d, P p) {
 TEST_CASE_TEMPLATE_DEFINE("heuristics answer alike when asked twice, with numbers", H, heuristics) {
   CHECK(observe(H{}, cheaper{}, lifo_prefetch{}).heuristic.asked > 0);
 }
-TEST_CASE_TEMPLATE_INVOKE(heuristics, base, lru, greedy, dtr, msps, joint, joint_root);
+TEST_CASE_TEMPLATE_INVOKE(heuristics, base, lru, greedy, dtr, msps, joint, cheapest_way_root);
 
 TEST_CASE_TEMPLATE_DEFINE("weights do not depend on the time", H, weights) {
-  graph g;
-  conditions now;
+  detail::graph g;
+  detail::machine_state now;
   const tensor_id v = g.add_tensor(10_B, 10_B), y = g.add_tensor(20_B, 20_B);
   g[v].where = g[y].where = residency::resident;
   const std::array in{v}, out{y};
@@ -597,13 +600,14 @@ TEST_CASE_TEMPLATE_DEFINE("weights do not depend on the time", H, weights) {
   CHECK(h.weight(c, y) == early);
   CHECK(early > 0);
 }
-TEST_CASE_TEMPLATE_INVOKE(weights, base, lru, dtr, joint, joint_root);
+TEST_CASE_TEMPLATE_INVOKE(weights, base, lru, dtr, joint, cheapest_way_root);
 
 TEST_CASE_TEMPLATE_DEFINE("deciders are asked what makes sense, and keep their word", D, deciders) {
   const findings f = observe(lru{}, D{}, lifo_prefetch{}).decider;
-  CHECK((f.asked > 0 || (!evicts<D>() && !offloads<D>())));
+  CHECK((f.asked > 0 || (!detail::value_of_evicts<D>() && !detail::value_of_offloads<D>())));
 }
-TEST_CASE_TEMPLATE_INVOKE(deciders, paper_ratio, cheaper, evict_only, offload_only, never_release);
+TEST_CASE_TEMPLATE_INVOKE(deciders, paper_director, cheaper, evict_only, offload_only,
+                          never_release);
 
 TEST_CASE_TEMPLATE_DEFINE("prefetchers name what is on the host", P, prefetchers) {
   CHECK(observe(lru{}, offload_only{}, P{}).prefetcher.asked > 0);

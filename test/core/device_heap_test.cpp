@@ -106,7 +106,7 @@ TEST_CASE("device_heap: random programs keep data, bytes and order") {
 
 // Those of the arena but the two of moving, which are compute engine after copy out and after copy
 // in, copy out after compute and after copy in, copy in after compute and after copy out: all pairs
-// of engines. Engines do not wait for themselves.
+// of engines. Lanes do not wait for themselves.
 TEST_CASE("device_heap: every wait that it asks for is needed") {
   constexpr auto count = static_cast<std::size_t>(wait_reason::move_after_copy_out);
   check_that_every_wait_is_needed<own_subject>(count);
@@ -454,13 +454,14 @@ TEST_CASE("device_heap: bytes of the program's own count, are shown, come and go
   counted device, host;
   host_device machine;
   {
-    device_heap s{machine,
-                  {.capacity = 256_B,
-                   .host_capacity = 256_B,
-                   .granularity = 64,
-                   .device = device.source(),
-                   .host = host.source(),
-                   .owned_by = [&](tensor_id t, std::byte* at) { told.emplace_back(t, at); }}};
+    device_heap s{
+        machine,
+        {.capacity = 256_B,
+         .host_capacity = 256_B,
+         .granularity = 64,
+         .device = device.source(),
+         .host = host.source(),
+         .on_owner_changed = [&](tensor_id t, std::byte* at) { told.emplace_back(t, at); }}};
     const tensor_id t{7}, u{8};
     auto b = s.adopt(mine, 100_B, release);
     REQUIRE(b);
@@ -474,9 +475,9 @@ TEST_CASE("device_heap: bytes of the program's own count, are shown, come and go
     CHECK(s.used() == 128_B);
     CHECK_FALSE(s.adopt(other, 129_B, release));
     CHECK_FALSE(s.adopt(other, bytes{~std::uint64_t{0}}, release));
-    s.owned_by(*b, t);
+    s.on_owner_changed(*b, t);
     CHECK((told.back() == std::pair{t, &mine[0]}));
-    s.owned_by(*b, u);
+    s.on_owner_changed(*b, u);
     CHECK((told[1] == std::pair{t, static_cast<std::byte*>(nullptr)}));
     CHECK((told.back() == std::pair{u, &mine[0]}));
     s.free(std::move(*b));
@@ -571,9 +572,9 @@ TEST_CASE("device_heap: a machine that refuses leaves blocks, slabs and bytes as
 }
 
 TEST_CASE("device_heap: many past users are forgotten when they are over, or merged") {
-  detail::past_users past;
+  detail::address_fences past;
   const auto at = [](std::uint64_t e, std::uint64_t p) {
-    return fence{}.join(stamp{static_cast<engine>(e), p});
+    return fence{}.join(stamp{static_cast<lane>(e), p});
   };
   for (std::uint64_t i = 0; i < 200; ++i) past.add(i * 10, i * 10 + 8, at(i % 3, i + 1));
   CHECK(past.check() == "");
@@ -593,7 +594,7 @@ TEST_CASE("device_heap: many past users are forgotten when they are over, or mer
   CHECK_FALSE(past.knows(1992, 1995));
   CHECK(past.knows(1995, 1998));
   CHECK(past.check() == "");
-  past.note_use(1995, 2100, {engine::compute, 500});
+  past.note_use(1995, 2100, {lane::compute, 500});
   CHECK(past.take(1995, 1996).point[0] == 500);
   // Of too many, everybody waits for all.
   for (std::uint64_t i = 0; i < 2000; ++i)

@@ -122,7 +122,7 @@ class watched : public arena<immediate> {
  public:
   using arena<immediate>::arena;
   using arena<immediate>::free;
-  void owned_by(const block& b, tensor_id t) {
+  void on_owner_changed(const block& b, tensor_id t) {
     lose(b.index());
     if (t == tensor_id::none) return;
     owners_[b.index()] = t;
@@ -147,7 +147,8 @@ class watched : public arena<immediate> {
   }
   std::map<std::uint32_t, tensor_id> owners_;
 };
-static_assert(detail::has_owned_by<watched> && !detail::has_owned_by<arena<immediate>>);
+static_assert(detail::has_on_owner_changed<watched> &&
+              !detail::has_on_owner_changed<arena<immediate>>);
 
 }  // namespace
 
@@ -178,7 +179,7 @@ TEST_CASE("owners: the storage is told when a tensor's bytes come, and frees the
       all[op.end(sums(1, 1))] = value;
       for (const auto& [t, n] : all) {
         const auto where = m.where(t);
-        CHECK((storage.shown.count(t) == 1) == on_device(where));
+        CHECK((storage.shown.count(t) == 1) == detail::on_device(where));
         if (where == residency::resident) CHECK(number(storage.shown[t]) == n);
       }
     }

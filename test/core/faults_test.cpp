@@ -255,7 +255,7 @@ namespace {
 struct angry_heuristic {
   fuse* f;
   double score(const context& c, tensor_id t) const {
-    if (f == nullptr) return score_of(lru{}, c, t);
+    if (f == nullptr) return detail::score_of(lru{}, c, t);
     f->burn();
     return c.bytes(t);
   }

@@ -50,13 +50,13 @@ struct world {
   world& operator=(const world&) = delete;
 
   dice roll;
-  graph g;
-  conditions now;
+  detail::graph g;
+  detail::machine_state now;
   detail::candidate_list list;
   detail::closure_watch watch;
   context view;
   std::vector<double> table;  ///< of answers
-  std::vector<permission> may;
+  std::vector<detail::permission> may;
   std::vector<tensor_id> on_host;
 
   [[nodiscard]] std::size_t size() const { return g.tensor_slots(); }
@@ -82,7 +82,7 @@ struct world {
     list.cover(size() + 1);
     const tensor_id t = g.add_tensor(footprint, footprint);
     table.push_back(answer());
-    may.push_back(permission::yes);
+    may.push_back(detail::permission::yes);
     if (!inputs.empty()) {
       const operator_id o = g.add_record(inputs, std::span(&t, 1));
       g[o].cost = nanoseconds{std::int64_t(roll.below(6)) * 100};
@@ -100,14 +100,14 @@ struct world {
       enlist(t);
     } else if (roll.one_in(10)) {  // restored for an operator, after that began
       g.set_last_use(t, std::max(nanoseconds{1}, now.clock - nanoseconds{500}));
-      if (g[t].listed) list.note_move(t);
+      if (g[t].is_candidate) list.note_move(t);
     } else {  // as a manager does, mostly: nobody is told
       g.set_last_use(t, now.clock);
     }
   }
   /// It leaves by the way that is open, or it comes back.
   void leave_or_return(tensor_id t) {
-    tensor& r = g[t];
+    detail::tensor_record& r = g[t];
     const residency from = r.where;
     if (from == residency::resident) {
       const bool made = r.producer != operator_id::none;
@@ -129,7 +129,7 @@ struct world {
   }
   /// Something happens to a tensor that changes what it costs, or whether anybody wants it.
   void change(tensor_id t) {
-    tensor& r = g[t];
+    detail::tensor_record& r = g[t];
     const bool made = r.producer != operator_id::none, here = r.where == residency::resident;
     switch (roll.below(7)) {
       case 0:
@@ -152,7 +152,7 @@ struct world {
         if (made && here && roll.one_in(4)) r.references = 0, g.reweigh(t);
         break;
       case 3:
-        if (here) r.wanted = r.wanted == 0 ? 1 : 0, g.reweigh(t);
+        if (here) r.restore_references = r.restore_references == 0 ? 1 : 0, g.reweigh(t);
         break;
       case 4:
         r.pinned = static_cast<pin>(roll.below(roll.one_in(10) ? 4 : 3));
@@ -182,12 +182,13 @@ struct world {
   }
   /// Whoever may not leave now may do so at any time; whoever may not as it is stays so.
   void change_permission(tensor_id t) {
-    if (may[index(t)] != permission::not_as_is) may[index(t)] = any_permission();
+    if (may[index(t)] != detail::permission::not_as_is) may[index(t)] = any_permission();
   }
 
   /// The fast search and the plain one. `fast` only sees what a manager's Filter sees.
   template <class H>
-  void search(filter<H>& fast, filter<H>& plain, tensor_id& found, tensor_id& expected) {
+  void search(detail::filter<H>& fast, detail::filter<H>& plain, tensor_id& found,
+              tensor_id& expected) {
     view.set_offloaded(on_host);
     found = fast.select(view, g, now, list, [&](tensor_id t) { return may[index(t)]; });
     candidates_.clear();
@@ -195,7 +196,7 @@ struct world {
       for (const tensor_id t : *s) candidates_.push_back(t);
     const closure kept = std::exchange(g.keeps, closure::none);
     expected = plain.select(view, candidates_,
-                            [&](tensor_id t) { return may[index(t)] == permission::yes; });
+                            [&](tensor_id t) { return may[index(t)] == detail::permission::yes; });
     g.keeps = kept;
   }
 
@@ -206,17 +207,17 @@ struct world {
                               1e-310, 1e308};
     return roll.one_in(200) ? roll.any(hard) : roll.any(few) * double(1 + roll.below(300));
   }
-  permission any_permission() {
-    return roll.one_in(40)   ? permission::not_as_is
-           : roll.one_in(20) ? permission::not_now
-                             : permission::yes;
+  detail::permission any_permission() {
+    return roll.one_in(40)   ? detail::permission::not_as_is
+           : roll.one_in(20) ? detail::permission::not_now
+                             : detail::permission::yes;
   }
   void enlist(tensor_id t) {
     may[index(t)] = any_permission();
     list.enlist(g, t);
   }
   void move(tensor_id t, residency to) {
-    const bool left = on_device(g[t].where);
+    const bool left = detail::on_device(g[t].where);
     g[t].where = to;
     watch.tensor_changed(g, t, left);
     list.delist(g, t);
@@ -242,9 +243,9 @@ struct searches {
 template <class H>
 void play(std::uint64_t seed, std::size_t n, int operators, bool dear, searches& sum) {
   world w(seed);
-  w.g.keeps = filter<H>::keeps_costs;
+  w.g.keeps = detail::filter<H>::keeps_costs;
   for (std::size_t i = 0; i < n; ++i) w.add(!w.roll.one_in(10)), w.now.clock += nanoseconds{1};
-  filter<H> fast(heuristic_of<H>(w)), plain(heuristic_of<H>(w));
+  detail::filter<H> fast(heuristic_of<H>(w)), plain(heuristic_of<H>(w));
   const std::int64_t pace = std::int64_t(w.roll.below(3)) * 50;
   for (int op = 0; op < operators; ++op) {
     w.advance(w.roll.one_in(100) ? 1'000'000 : pace);
@@ -292,13 +293,13 @@ namespace {
 template <class H>
 std::uint64_t asked_of(std::size_t n, int searches) {
   world w(n);
-  w.g.keeps = filter<H>::keeps_costs;
+  w.g.keeps = detail::filter<H>::keeps_costs;
   for (std::size_t i = 0; i < n; ++i) w.add(false), w.advance(1);
-  filter<H> f(heuristic_of<H>(w));
+  detail::filter<H> f(heuristic_of<H>(w));
   for (int i = 0; i < searches; ++i) {
     w.advance(1);
     const tensor_id t =
-        f.select(w.view, w.g, w.now, w.list, [](tensor_id) { return permission::yes; });
+        f.select(w.view, w.g, w.now, w.list, [](tensor_id) { return detail::permission::yes; });
     REQUIRE(t != tensor_id::none);
     w.use(t), w.use(w.any());
   }
@@ -317,7 +318,7 @@ TEST_CASE("asked once about every tensor, however many searches there are") {
 }
 
 TEST_CASE("candidates: what was parked is asked about again once all of it may have a way out") {
-  graph g;
+  detail::graph g;
   detail::candidate_list list;
   list.cover(8);
   std::vector<tensor_id> all;

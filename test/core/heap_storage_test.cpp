@@ -49,7 +49,7 @@ struct shown : heap_storage {
 // nothing.
 struct bracketed : heap_storage {
   bracketed(heap_options o, bool open) : heap_storage(std::move(o)), stays_open(open) {}
-  [[nodiscard]] bool allocates_within_brackets() const { return stays_open; }
+  [[nodiscard]] bool may_allocate_in_operator() const { return stays_open; }
   void begin_operator(std::span<const block* const> reads, std::span<const block* const> writes) {
     ++brackets, ++begun;
     heap_storage::begin_operator(reads, writes);
@@ -163,9 +163,9 @@ TEST_CASE("heap_storage: bytes of the program's own count, come and go") {
   std::byte mine[100] = {}, other[100] = {};
   const auto release = [](void*, void*, std::size_t n) { released += n == 100 ? 1 : 1000; };
   {
-    heap_storage s{{.capacity = 256_B, .host_capacity = 256_B, .owned_by = [&](auto t, auto* at) {
-                      told.emplace_back(t, at);
-                    }}};
+    heap_storage s{{.capacity = 256_B,
+                    .host_capacity = 256_B,
+                    .on_owner_changed = [&](auto t, auto* at) { told.emplace_back(t, at); }}};
     manager m{online(), s};
     auto b = s.adopt(mine, 100_B, release);
     REQUIRE(b);
@@ -203,7 +203,7 @@ TEST_CASE("heap_storage: random programs keep their bytes, and tensors are where
       heap_storage s{{.capacity = 12_KiB,
                       .host_capacity = seed % 2 ? 64_KiB : 0_B,
                       .device = device.source(),
-                      .owned_by = [&](tensor_id t, std::byte* p) { at[t] = p; }}};
+                      .on_owner_changed = [&](tensor_id t, std::byte* p) { at[t] = p; }}};
       device.left = ~std::size_t{0};
       manager m{online(), s};
       std::vector<std::pair<tensor_id, unsigned>> live;  // and what every byte of it is

@@ -34,12 +34,14 @@ namespace {
 // A policy sees a context, and a context does not show its graph; these tests look nevertheless.
 // (An explicit instantiation may name private members.)
 struct behind {
-  static inline const graph* (*graph_of)(const context&) = nullptr;
+  static inline const detail::graph* (*graph_of)(const context&) = nullptr;
 };
 template <auto Pricing>
 struct reveal {
   static inline const bool done = [] {
-    behind::graph_of = [](const context& c) -> const graph* { return (c.*Pricing).tensors; };
+    behind::graph_of = [](const context& c) -> const detail::graph* {
+      return (c.*Pricing).tensors;
+    };
     return true;
   }();
 };
@@ -80,7 +82,7 @@ class any_decider {
 
  private:
   ways ways_;
-  paper_ratio paper_;
+  paper_director paper_;
 };
 class any_prefetcher {
  public:
@@ -165,7 +167,7 @@ class checked {
   /// Whatever is known is right, also of what nobody asked about now; and some questions more, so
   /// that it varies what is known.
   void end_of_operator(const context& c) const {
-    const graph& g = graph_of(c);
+    const detail::graph& g = graph_of(c);
     if (tally_->roll.one_in(tally_->sparing)) compare_known(c);
     for (std::uint64_t n = tally_->roll.below(4); n-- > 0;)
       (void)cost(c, static_cast<tensor_id>(tally_->roll.below(g.tensor_slots())));
@@ -173,7 +175,9 @@ class checked {
   }
 
  private:
-  static graph& graph_of(const context& c) { return const_cast<graph&>(*behind::graph_of(c)); }
+  static detail::graph& graph_of(const context& c) {
+    return const_cast<detail::graph&>(*behind::graph_of(c));
+  }
   static double cost(const context& c, tensor_id t) {
     switch (graph_of(c).keeps) {
       case closure::neighbourhood:
@@ -186,7 +190,7 @@ class checked {
   }
   template <class F>
   static double anew(const context& c, const F& ask) {
-    graph& g = graph_of(c);
+    detail::graph& g = graph_of(c);
     const closure kept = std::exchange(g.keeps, closure::none);
     const double answer = ask();
     g.keeps = kept;
@@ -201,7 +205,7 @@ class checked {
     return answer;
   }
   void compare_known(const context& c) const {
-    const graph& g = graph_of(c);
+    const detail::graph& g = graph_of(c);
     const closure kept = g.keeps;
     for (std::uint32_t i = 0; i < g.tensor_slots(); ++i) {
       const auto t = static_cast<tensor_id>(i);
@@ -219,7 +223,7 @@ class checked {
                : kept == closure::later       ? c.recompute_cost_by(t, use)
                                               : c.recompute_cost(t);
       });
-      const bool exact = g[t].reach == tensor::all_of_it;
+      const bool exact = g[t].reach == detail::tensor_record::all_of_it;
       tally_->bounds += !exact;
       tally_->wrong_costs += exact ? g[t].cost != fresh : g[t].cost > fresh;
     }
@@ -255,7 +259,8 @@ auto checked_going(closure kept, ways w) {
 template <class Program>
 void play_all_checked(tally& sum, const simulated_options& on, std::uint64_t seed,
                       const Program& program) {
-  constexpr closure of_dtr = costs_to_keep<dtr>(), of_joint = costs_to_keep<joint>();
+  constexpr closure of_dtr = detail::costs_to_keep<dtr>(),
+                    of_joint = detail::costs_to_keep<joint>();
   static_assert(of_dtr == closure::neighbourhood && of_joint == closure::ancestors);
   play_checked(sum, on, seed, program, checked_evicting(of_dtr));
   play_checked(sum, on, seed, program, checked_going(of_dtr, ways::cheaper_lifo));
@@ -341,9 +346,11 @@ TEST_CASE("kept costs are those of a fresh walk: as of the next use") {
       (void)had_room([&] { run_program(m, p, run_now{}, [] {}); });
     };
     play_checked(sum, on, seed, steps, [](tally& t) {
-      return policy<checked<exposed_cost>, least_exposed, timely>{checked<exposed_cost>(t), {}, {}};
+      return policy<checked<stall_per_byte>, least_stall, just_in_time>{
+          checked<stall_per_byte>(t), {}, {}};
     });
-    play_checked(sum, on, seed, steps, [](tally& t) { return evicting(checked<exposed_cost>(t)); });
+    play_checked(sum, on, seed, steps,
+                 [](tally& t) { return evicting(checked<stall_per_byte>(t)); });
   }
   report("as of the next use", sum);
 }
@@ -434,8 +441,8 @@ std::vector<subject> subjects() {
                            subject_of("joint", joint{}, joint{}, by(evicting(joint{})))};
   const auto paper_fifo = std::size_t(ways::paper_fifo);
   all[0].goes[paper_fifo] = by("paper");
-  all[1].goes[paper_fifo] = by(policy<lru, paper_ratio, fifo_prefetch>{});
-  all[2].goes[paper_fifo] = by(policy<greedy, paper_ratio, fifo_prefetch>{});
+  all[1].goes[paper_fifo] = by(policy<lru, paper_director, fifo_prefetch>{});
+  all[2].goes[paper_fifo] = by(policy<greedy, paper_director, fifo_prefetch>{});
   return all;
 }
 

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/learning/rehearsal.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/presets.hpp"
-#include "delta/rehearsal.hpp"
 #include "delta/storage/simulated.hpp"
 #include "dice.hpp"
 #include "machine.hpp"
@@ -85,11 +85,11 @@ std::unique_ptr<manager_interface> make_cleaning(cleaning& told,
 
 /// Each role that learns beside others that do not; one by one, as each is a manager to compile.
 const tested_policy exposed_cost_alone =
-    own("exposed cost alone", policy<exposed_cost, cheaper, no_prefetch>{});
+    own("exposed cost alone", policy<stall_per_byte, cheaper, no_prefetch>{});
 const tested_policy least_exposed_alone =
-    own("least exposed alone", policy<joint, least_exposed, lifo_prefetch>{});
+    own("least exposed alone", policy<joint, least_stall, lifo_prefetch>{});
 const tested_policy timely_with_online =
-    own("timely with online", policy<joint, cheaper, timely>{});
+    own("just_in_time with online", policy<joint, cheaper, just_in_time>{});
 
 }  // namespace
 
@@ -115,7 +115,7 @@ TEST_CASE("learned: copied out before the peak, gone without a wait, back before
   CHECK(n.prefetches - before.prefetches == n.reloads - before.reloads);
   CHECK((storage.waited() - waited).count() == 0);
   CHECK(storage.now() - began == t.cost * 2 * t.layers);
-  for (const residency r : t.at_use) CHECK(on_device(r));
+  for (const residency r : t.at_use) CHECK(detail::on_device(r));
   // As fast as it ever was in the first steps, and no faster than the operators.
   CHECK(m.past().last_took() == doctest::Approx(m.past().last().time));
 }
@@ -140,7 +140,7 @@ TEST_CASE(
     const step_record seen = m.past().last();
     // Recorded as if alone, whatever was beside them.
     CHECK(seen.time == doctest::Approx(double(t.cost.count()) * 2 * t.layers));
-    const double expected = rehearse(seen, learned(), 0, machine);
+    const double expected = detail::rehearse(seen, learned(), 0, machine);
     t.step(m, within);
     CHECK(m.past().last_took() == doctest::Approx(expected));
     if (burden > 0 && m.counts().bytes_in > before.bytes_in) CHECK(expected > seen.time);
@@ -325,8 +325,8 @@ TEST_CASE("budgets and results are kept by each learned role beside others, on r
     with(exposed_cost_alone);
     with(least_exposed_alone);
     with(timely_with_online);
-    with(own("timely alone", policy<lru, offload_only, timely>{}));
-    with(own("reckless", policy<exposed_cost, least_exposed, reckless>{{}, {}, {&roll}}));
+    with(own("just_in_time alone", policy<lru, offload_only, just_in_time>{}));
+    with(own("reckless", policy<stall_per_byte, least_stall, reckless>{{}, {}, {&roll}}));
     with(own("reckless with lru", policy<lru, cheaper, reckless>{{}, {}, {&roll}}));
   }
   CHECK(sum.copies_ahead > 0);

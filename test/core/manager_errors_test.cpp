@@ -505,8 +505,8 @@ TEST_CASE(
   const std::string expected = "a size, or those of one operator together, of more than 2^62 bytes";
   const tensor_id v = m.variable(unit * 3, "weights");
   const auto nothing = [](call&) {};
-  for (const bytes size :
-       {largest_request + bytes{1}, largest_request * 2, bytes{0} - unit, bytes{0} - bytes{1}}) {
+  for (const bytes size : {detail::largest_request + bytes{1}, detail::largest_request * 2,
+                           bytes{0} - unit, bytes{0} - bytes{1}}) {
     CAPTURE(size.count);
     CHECK(text_of<misuse>([&] { (void)m.variable(size); }) == expected);
     CHECK(text_of<misuse>([&] { (void)m.constant(size); }) == expected);
@@ -526,13 +526,14 @@ TEST_CASE(
   }
   // Each is possible, both together are not.
   CHECK(text_of<misuse>([&] {
-          (void)m.run<2>({.outputs = {largest_request, unit}}, nothing);
+          (void)m.run<2>({.outputs = {detail::largest_request, unit}}, nothing);
         }) == expected);
   CHECK(text_of<misuse>([&] {
-          (void)m.run({.outputs = {largest_request}, .workspace = unit}, nothing);
+          (void)m.run({.outputs = {detail::largest_request}, .workspace = unit}, nothing);
         }) == expected);
-  const memory_report r = report_of([&] { (void)m.run({.outputs = {largest_request}}, nothing); });
-  CHECK(r.requested == largest_request);
-  CHECK(r.smallest_budget >= largest_request);
+  const memory_report r =
+      report_of([&] { (void)m.run({.outputs = {detail::largest_request}}, nothing); });
+  CHECK(r.requested == detail::largest_request);
+  CHECK(r.smallest_budget >= detail::largest_request);
   CHECK(it.storage.used() == unit * 3);
 }

@@ -208,7 +208,7 @@ TEST_CASE("paper: early release in forward, reload ahead in backward") {
   kept.pop_back();
   m.run<0>({.cost = nanoseconds{1}}, nothing);
   CHECK(m.counts().prefetches > 0);
-  CHECK(on_device(m.where(kept[0])));  // first in, first out
+  CHECK(detail::on_device(m.where(kept[0])));  // first in, first out
   CHECK(m.counts().backward_releases == 0);
   m.end_of_step();
 }
@@ -216,7 +216,7 @@ TEST_CASE("paper: early release in forward, reload ahead in backward") {
 TEST_CASE("paper, strict: nothing is released in backward") {
   for (const bool strict : {false, true}) {
     machine it(4, 4);
-    manager m{base{}, paper_ratio{.strict = strict}, fifo_prefetch{}, it.storage};
+    manager m{base{}, paper_director{.strict = strict}, fifo_prefetch{}, it.storage};
     const tensor_id a = m.run({.outputs = {unit * 2}}, gives(1));
     m.backward();
     if (strict) {

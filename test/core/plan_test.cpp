@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "delta/detail/engine/restore_plan.hpp"
+#include "delta/detail/runtime/restore_plan.hpp"
 
 using namespace delta;
 using namespace delta::detail;
@@ -17,7 +17,7 @@ namespace {
 
 /// A random graph: some sources, operators on what came before, some tensors gone.
 struct sample {
-  graph g;
+  detail::graph g;
   std::vector<tensor_id> tensors;
   std::vector<tensor_id> targets;
   bytes tail{};
@@ -60,14 +60,14 @@ constexpr auto as_is = [](bytes n) { return n; };
 /// What running the plan adds at its worst moment, by the rules alone: a replay takes its outputs
 /// (scratch for those that are here) and workspace; what it read for the last time goes.
 std::uint64_t really_added(const sample& s, const plan& p) {
-  const graph& g = s.g;
+  const detail::graph& g = s.g;
   std::multiset<tensor_id> uses(s.targets.begin(), s.targets.end());
   for (const auto& step : p.steps)
     if (step.what == plan_step::kind::replay)
       for (const tensor_id in : g.inputs(step.op)) uses.insert(in);
   std::set<tensor_id> here;
   for (const tensor_id t : s.tensors)
-    if (on_device(g[t].where)) here.insert(t);
+    if (detail::on_device(g[t].where)) here.insert(t);
   std::uint64_t live = 0, peak = 0;
   const auto come = [&](tensor_id t) {
     if (uses.contains(t) && here.insert(t).second) live += g[t].footprint.count;
@@ -87,7 +87,7 @@ std::uint64_t really_added(const sample& s, const plan& p) {
     for (const tensor_id out : g.outputs(step.op)) come(out);
     for (const tensor_id in : g.inputs(step.op)) {
       uses.erase(uses.find(in));
-      if (!uses.contains(in) && !on_device(g[in].where) && here.erase(in) > 0)
+      if (!uses.contains(in) && !detail::on_device(g[in].where) && here.erase(in) > 0)
         live -= g[in].footprint.count;
     }
   }
@@ -118,9 +118,9 @@ TEST_CASE("a plan is in order, complete, runs each operator once, and knows its 
       if (one_output) CHECK(p.peak.count == added);
       exact += p.peak.count == added;
       steps += int(p.steps.size());
-      for (const auto& r : p.rows) CHECK(s.g[r.tensor].planned != tensor::nowhere);
+      for (const auto& r : p.rows) CHECK(s.g[r.tensor].planned != detail::tensor_record::nowhere);
       maker.forget(s.g);
-      for (const tensor_id t : s.tensors) CHECK(s.g[t].planned == tensor::nowhere);
+      for (const tensor_id t : s.tensors) CHECK(s.g[t].planned == detail::tensor_record::nowhere);
     }
   }
   CHECK(steps > 10'000);
@@ -128,7 +128,7 @@ TEST_CASE("a plan is in order, complete, runs each operator once, and knows its 
 }
 
 TEST_CASE("a plan ten thousand operators deep needs no stack") {
-  graph g;
+  detail::graph g;
   tensor_id last = g.add_tensor(bytes{1}, bytes{1});
   g[last].where = residency::resident;
   for (int i = 0; i < 10'000; ++i) {

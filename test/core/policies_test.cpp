@@ -20,8 +20,8 @@ namespace {
 ///                              a, h (variable, on the host) -> to_d(5 ns) -> d, here
 /// One byte out takes 1 ns, one in 0.5 ns.
 struct situation {
-  graph g;
-  conditions now;
+  detail::graph g;
+  detail::machine_state now;
   tensor_id v, a, b, c, h, d;
   operator_id to_a, to_b, to_c, to_d;
 
@@ -127,14 +127,14 @@ TEST_CASE("context: what can leave, and how") {
   s.g[s.b].references = 0;
   CHECK(c.is_released(s.b));
   CHECK(c.release_cost(s.b) == 0);
-  s.g[s.b].wanted = 1;
+  s.g[s.b].restore_references = 1;
   CHECK(!c.is_released(s.b));
 }
 
 TEST_CASE("heuristics: the equations") {
   situation s;
   const context c = s.view();
-  const auto score = [&](const auto& heuristic) { return score_of(heuristic, c, s.b); };
+  const auto score = [&](const auto& heuristic) { return detail::score_of(heuristic, c, s.b); };
   CHECK(score(base{}) == doctest::Approx(1.0 / (300 * 4)));
   CHECK(score(lru{}) == doctest::Approx(1.0 / 4));
   CHECK(score(greedy{}) == doctest::Approx(1.0 / 300));
@@ -144,10 +144,10 @@ TEST_CASE("heuristics: the equations") {
   s.g[s.to_b].cost = nanoseconds{10'000};
   CHECK(score(joint{}) == doctest::Approx(562.0 / (300 * 4)));
   // What can't be computed leaves last by its cost, never as a number that is none.
-  CHECK(score_of(dtr{}, c, s.v) == never);
-  CHECK(score_of(msps{}, c, s.v) == never);
+  CHECK(detail::score_of(dtr{}, c, s.v) == never);
+  CHECK(detail::score_of(msps{}, c, s.v) == never);
   s.now.may_offload = false;
-  CHECK(score_of(joint{}, c, s.v) == never);
+  CHECK(detail::score_of(joint{}, c, s.v) == never);
   s.g[s.b].references = 0;  // dropped, and can be made again: before all others
   CHECK(score(lru{}) < 0);
   CHECK(score(dtr{}) < 0);
@@ -166,7 +166,7 @@ TEST_CASE("filter: the lowest, ties to the lower id, no number last, whatever th
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   const auto pick = [&](std::vector<double> scores, auto may) {
     std::vector<tensor_id> list{s.v, s.a, s.b, s.c, s.h, s.d};
-    filter<listed> f{{std::move(scores)}};
+    detail::filter<listed> f{{std::move(scores)}};
     const tensor_id first = f.select(c, list, may);
     std::vector<tensor_id> back(list.rbegin(), list.rend());
     CHECK(f.select(c, back, may) == first);
@@ -179,7 +179,7 @@ TEST_CASE("filter: the lowest, ties to the lower id, no number last, whatever th
   CHECK(pick({-never, 4, 3, nan, 2, 9}, all) == s.v);
   CHECK(pick({1, 1, 1, 1, 1, 1}, [&](tensor_id t) { return t == s.c || t == s.d; }) == s.c);
   CHECK(pick({1, 1, 1, 1, 1, 1}, [](tensor_id) { return false; }) == tensor_id::none);
-  filter<listed> f{{{1, 1, 1, 1, 1, 1}}};
+  detail::filter<listed> f{{{1, 1, 1, 1, 1, 1}}};
   const std::vector<tensor_id> two{s.v, s.b};
   f.select(c, two, all);
   CHECK(f.evaluations() == 2);
@@ -189,7 +189,7 @@ TEST_CASE("filter: the lowest, ties to the lower id, no number last, whatever th
 TEST_CASE("deciders: the paper's ratio") {
   situation s;
   const context c = s.view();
-  paper_ratio rule;
+  paper_director rule;
   s.g[s.d].footprint = 35_B;  // c_s = m / (0.35 b) = 100 ns
   s.g[s.a].where = residency::resident;
   s.g[s.h].where = residency::resident;
@@ -230,10 +230,12 @@ TEST_CASE("deciders: the cheaper behind the queue, and those that know one answe
   CHECK(evict_only{}.decide(c, s.b) == action::evict);
   CHECK(offload_only{}.decide(c, s.b) == action::offload);
   CHECK(never_release{}.decide(c, s.b) == action::keep);
-  static_assert(evicts<evict_only>() && !offloads<evict_only>());
-  static_assert(!evicts<offload_only>() && offloads<offload_only>());
-  static_assert(!evicts<never_release>() && !offloads<never_release>());
-  static_assert(evicts<cheaper>() && offloads<cheaper>());
+  static_assert(detail::value_of_evicts<evict_only>() && !detail::value_of_offloads<evict_only>());
+  static_assert(!detail::value_of_evicts<offload_only>() &&
+                detail::value_of_offloads<offload_only>());
+  static_assert(!detail::value_of_evicts<never_release>() &&
+                !detail::value_of_offloads<never_release>());
+  static_assert(detail::value_of_evicts<cheaper>() && detail::value_of_offloads<cheaper>());
 }
 
 TEST_CASE("prefetchers: order, number, room, phase") {
@@ -295,9 +297,10 @@ TEST_CASE("what the program has dropped leaves before anything in use, whatever 
   situation s;
   s.g[s.b].references = 0;
   CHECK(s.view().is_released(s.b));
-  CHECK(score_of(far_below{}, s.view(), s.b) < score_of(far_below{}, s.view(), s.d));
+  CHECK(detail::score_of(far_below{}, s.view(), s.b) <
+        detail::score_of(far_below{}, s.view(), s.d));
   const std::vector<tensor_id> candidates{s.d, s.b};
-  filter<far_below> f{far_below{}};
+  detail::filter<far_below> f{far_below{}};
   CHECK(f.select(s.view(), candidates, [](tensor_id) { return true; }) == s.b);
 }
 
@@ -336,7 +339,7 @@ TEST_CASE("only what left again unused counts as wasted") {
   const tensor_id v = variable_of(m, 7);
   squeeze(m, 4);
   m.run<0>({}, [](call&) {});  // it comes back early
-  CHECK(on_device(m.where(v)));
+  CHECK(detail::on_device(m.where(v)));
   word = action::keep;
   CHECK_THROWS_AS(squeeze(m, 4), budget_exceeded);
   CHECK(wasted == 0);

@@ -21,10 +21,10 @@ template <class Policy, class H, class D, class P>
 constexpr bool is_made_of = std::same_as<Policy, policy<H, D, P>>;
 
 static_assert(is_made_of<decltype(unmanaged()), base, never_release, no_prefetch>);
-static_assert(is_made_of<decltype(paper()), base, paper_ratio, fifo_prefetch>);
+static_assert(is_made_of<decltype(paper()), base, paper_director, fifo_prefetch>);
 static_assert(is_made_of<decltype(recompute_only()), dtr, evict_only, no_prefetch>);
-static_assert(is_made_of<decltype(online()), joint_root, cheaper, no_prefetch>);
-static_assert(is_made_of<decltype(learned()), exposed_cost, least_exposed, timely>);
+static_assert(is_made_of<decltype(online()), cheapest_way_root, cheaper, no_prefetch>);
+static_assert(is_made_of<decltype(learned()), stall_per_byte, least_stall, just_in_time>);
 static_assert(is_made_of<decltype(swap_lru()), lru, offload_only, no_prefetch>);
 
 /// A selector that never chooses, to name the types of policies that choose.
@@ -72,7 +72,7 @@ TEST_CASE("paper: equation (1), the biggest of the stale ones, not (2), the stal
   CHECK(m.where(last) == residency::resident);
   // The stalest one is what lru takes.
   machine other(10, 0);
-  manager l{lru{}, paper_ratio{}, fifo_prefetch{}, other.storage};
+  manager l{lru{}, paper_director{}, fifo_prefetch{}, other.storage};
   const tensor_id stale = l.run({.outputs = {unit}}, gives(1));
   (void)l.run({.outputs = {unit * 4}}, gives(2));
   (void)l.run({.outputs = {unit * 3}}, gives(3));
@@ -95,11 +95,11 @@ TEST_CASE("what came back early and was not used yet leaves after all others") {
   wanted = true;
   m.run<0>({.inputs = {b}}, [](call&) {});
   wanted = false;
-  REQUIRE(on_device(m.where(a)));
+  REQUIRE(detail::on_device(m.where(a)));
   REQUIRE(m.counts().prefetches == 1);
   // It is still the stalest, but nobody has had anything of it.
   squeeze(m, 2);
-  CHECK(on_device(m.where(a)));
+  CHECK(detail::on_device(m.where(a)));
   CHECK(m.where(b) == residency::host);
   // Used, it is one like the others; and what is needed goes in the end, fresh or not.
   m.run<0>({.inputs = {a}}, [](call&) {});

@@ -56,7 +56,7 @@ verdict attempt(const program& p, const tested_policy& policy, bytes budget, byt
 std::vector<tested_policy> offloading_policies() {
   std::vector<tested_policy> all{
       own("greedy cheaper lifo", policy<greedy, cheaper, lifo_prefetch>{}),
-      own("msps paper", policy<msps, paper_ratio, no_prefetch>{}),
+      own("msps paper", policy<msps, paper_director, no_prefetch>{}),
       own("dtr cheaper fifo", policy<dtr, cheaper, fifo_prefetch>{})};
   for (const char* name : {"online", "paper", "learned", "adaptive", "swap_lru"})
     all.push_back(by_name(name));

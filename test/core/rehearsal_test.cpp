@@ -35,8 +35,9 @@ struct foretelling {
     *said = {};
     if (c.past().steps() == 0 || !c.past().follows()) return variant;
     const step_record& next = c.past().followed();
-    *said = {rehearse(coming_step(c, next), candidates::make(always{variant}), variant),
-             next.operations.back().prefix};
+    *said = {
+        detail::rehearse(detail::next_step(c, next), candidates::make(always{variant}), variant),
+        next.operations.back().prefix};
     return variant;
   }
 };

@@ -411,8 +411,8 @@ namespace {
 struct failing_ear : arena<immediate> {
   using arena::arena;
   int left = -1;
-  void owned_by(const block&, tensor_id) {
-    if (left >= 0 && left-- == 0) throw std::runtime_error("owned_by");
+  void on_owner_changed(const block&, tensor_id) {
+    if (left >= 0 && left-- == 0) throw std::runtime_error("on_owner_changed");
   }
 };
 }  // namespace
@@ -425,7 +425,7 @@ TEST_CASE("replace and adoption: a storage that can't hear of owners loses no bl
     const tensor_id x = m.run({.outputs = {unit}}, gives(1));
     auto op = m.begin({.inputs = {x}});
     storage.left = 0;
-    CHECK_THROWS_WITH(op.replace(x), "owned_by");
+    CHECK_THROWS_WITH(op.replace(x), "on_owner_changed");
   }
   CHECK(storage.used() == bytes{});
   {
@@ -433,7 +433,7 @@ TEST_CASE("replace and adoption: a storage that can't hear of owners loses no bl
     block b = m.take_block(unit);
     const std::uint32_t row = b.index();
     storage.left = 0;
-    CHECK_THROWS_WITH((void)m.variable(unit, "w", std::move(b)), "owned_by");
+    CHECK_THROWS_WITH((void)m.variable(unit, "w", std::move(b)), "on_owner_changed");
     m.give_back(block{b ? b.index() : row});  // as through the functions of C
   }
   CHECK(storage.used() == bytes{});

@@ -21,21 +21,21 @@ constexpr nanoseconds ns(std::int64_t n) {
 }  // namespace
 
 TEST_CASE("the virtual clock: three engines side by side, each in order") {
-  virtual_clock t;
-  const stamp a = t.queue(engine::compute, ns(100), {});
-  const stamp b = t.queue(engine::copy_out, ns(40), fence{}.join(a));
-  const stamp c = t.queue(engine::copy_out, ns(10), {});
-  const stamp d = t.queue(engine::copy_in, ns(70), {});
+  detail::virtual_clock t;
+  const stamp a = t.queue(lane::compute, ns(100), {});
+  const stamp b = t.queue(lane::copy_out, ns(40), fence{}.join(a));
+  const stamp c = t.queue(lane::copy_out, ns(10), {});
+  const stamp d = t.queue(lane::copy_in, ns(70), {});
   CHECK(a.point == 100);
   CHECK(b.point == 140);
   CHECK(c.point == 150);  // behind b, although it waits for nothing
   CHECK(d.point == 70);
-  CHECK(t.backlog(engine::copy_out) == ns(150));
+  CHECK(t.backlog(lane::copy_out) == ns(150));
   CHECK(t.reached(stamp{}));
   CHECK_FALSE(t.reached(d));
   t.advance(ns(30));
   CHECK(t.waited() == ns(0));
-  CHECK(t.backlog(engine::copy_in) == ns(40));
+  CHECK(t.backlog(lane::copy_in) == ns(40));
   t.wait(d);
   CHECK(t.now() == ns(70));
   CHECK(t.waited() == ns(40));
@@ -45,7 +45,7 @@ TEST_CASE("the virtual clock: three engines side by side, each in order") {
   CHECK(t.now() == ns(140));
   CHECK(t.waited() == ns(80));
   CHECK(t.elapsed(b) == ns(40));
-  for (int i = 0; i < 64; ++i) t.queue(engine::copy_in, ns(1), {});
+  for (int i = 0; i < 64; ++i) t.queue(lane::copy_in, ns(1), {});
   CHECK_FALSE(t.elapsed(b));  // long ago
 }
 

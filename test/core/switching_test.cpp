@@ -23,9 +23,9 @@ using namespace delta;
 using namespace delta::test;
 
 // The default's rehearsals are compiled in delta::engine.
-extern template std::array<double, 2> delta::rehearse_both(
-    const coming_step&, decltype(delta::detail::learned_or_not::make(always{})), std::uint32_t,
-    double, bool);
+extern template std::array<double, 2> delta::detail::rehearse_both(
+    const detail::next_step&, decltype(delta::detail::learned_or_not::make(always{})),
+    std::uint32_t, double, bool);
 
 namespace {
 
@@ -191,7 +191,8 @@ struct hopeless_first {
   static constexpr std::array<std::string_view, 2> names{"hopeless", "online"};
   template <Selector S>
   static auto make(S selector) {
-    return switching(std::move(selector), hopeless{}, policy<joint_root, cheaper, no_prefetch>{});
+    return switching(std::move(selector), hopeless{},
+                     policy<cheapest_way_root, cheaper, no_prefetch>{});
   }
 };
 
@@ -206,14 +207,14 @@ struct any_selector {
   chooses how;
   int replaced = 0;  ///< times that another was asked for in the step under way
   int replacements = 0;
-  rehearsing<hopeless_first> rehearser{};
+  detail::rehearsing<hopeless_first> rehearser{};
 
   std::uint32_t choose(const context& c) {
     replaced = 0;
     return how == chooses::rehearsed ? rehearser.choose(c) : 0;
   }
-  std::uint32_t instead(const context& c, bool thrashes) {
-    if (how == chooses::rehearsed) return rehearser.instead(c, thrashes);
+  std::uint32_t replacement(const context& c, bool thrashes) {
+    if (how == chooses::rehearsed) return rehearser.replacement(c, thrashes);
     if (!thrashes) return c.variant();
     ++replaced, ++replacements;
     if (how == chooses::first) return c.variant();
@@ -221,7 +222,7 @@ struct any_selector {
     return c.variant() == 0 ? 1 : c.variant();
   }
   // For reports.
-  [[nodiscard]] const step_results& results() const noexcept { return rehearser.results(); }
+  [[nodiscard]] const detail::step_results& results() const noexcept { return rehearser.results(); }
   [[nodiscard]] double expected(const step_record& s) const { return rehearser.expected(s); }
 };
 /// The test looks at what the manager's selector knows.
@@ -229,8 +230,10 @@ struct shown_selector {
   static constexpr auto names = any_selector::names;
   any_selector* to;
   std::uint32_t choose(const context& c) const { return to->choose(c); }
-  std::uint32_t instead(const context& c, bool thrashes) const { return to->instead(c, thrashes); }
-  [[nodiscard]] const step_results& results() const noexcept { return to->results(); }
+  std::uint32_t replacement(const context& c, bool thrashes) const {
+    return to->replacement(c, thrashes);
+  }
+  [[nodiscard]] const detail::step_results& results() const noexcept { return to->results(); }
   [[nodiscard]] double expected(const step_record& s) const { return to->expected(s); }
 };
 
@@ -305,7 +308,7 @@ TEST_CASE("rehearsing: steps without operators are no steps") {
 TEST_CASE("rehearsing: where kinds of steps take turns each is rehearsed, not every step") {
   simulated storage({.capacity = 100_B, .host_capacity = 400_B, .places = false});
   manager m{adaptive(), storage};
-  const rehearsing<delta::detail::learned_or_not>& selector = m.heuristic().selector;
+  const detail::rehearsing<delta::detail::learned_or_not>& selector = m.heuristic().selector;
   const auto run = [&](std::int64_t cost) {
     return m.run({.outputs = {60_B}, .cost = nanoseconds{cost}}, nothing);
   };
@@ -319,7 +322,7 @@ TEST_CASE("rehearsing: where kinds of steps take turns each is rehearsed, not ev
     m.end_of_step();
   }
   REQUIRE(selector.results().kinds().size() == 2);
-  for (const step_kind& k : selector.results().kinds()) {
+  for (const detail::step_kind& k : selector.results().kinds()) {
     CHECK(k.rehearsals() >= 2);
     CHECK(k.rehearsals() <= 4);
   }
@@ -330,7 +333,7 @@ TEST_CASE(
     "rehearsing: sizes over a tenth apart are kinds of their own, and measured by themselves") {
   simulated storage({.capacity = 400_B, .host_capacity = 400_B, .places = false});
   manager m{adaptive(), storage};
-  const rehearsing<delta::detail::learned_or_not>& selector = m.heuristic().selector;
+  const detail::rehearsing<delta::detail::learned_or_not>& selector = m.heuristic().selector;
   const auto step = [&](bytes size) {
     const tensor_id a = m.run({.outputs = {size}, .cost = nanoseconds{100}}, nothing);
     m.drop(m.run({.inputs = {a}, .outputs = {size}, .cost = nanoseconds{100}}, nothing));
@@ -402,13 +405,15 @@ struct two_ways {
     }
     return n;
   }
-  [[nodiscard]] const step_results& results() const { return m.heuristic().selector.results(); }
-  [[nodiscard]] const step_kind& kind() const { return results().kinds().front(); }
+  [[nodiscard]] const detail::step_results& results() const {
+    return m.heuristic().selector.results();
+  }
+  [[nodiscard]] const detail::step_kind& kind() const { return results().kinds().front(); }
   [[nodiscard]] double expected() const { return m.heuristic().selector.expected(m.past().last()); }
 
   simulated storage;
-  manager_for<decltype(either_way::make(rehearsing<either_way>{})), simulated> m{
-      either_way::make(rehearsing<either_way>{}), storage};
+  manager_for<decltype(either_way::make(detail::rehearsing<either_way>{})), simulated> m{
+      either_way::make(detail::rehearsing<either_way>{}), storage};
 };
 
 }  // namespace
@@ -480,13 +485,13 @@ TEST_CASE("rehearse: what does not come to its end, or not in time, takes for ev
   run_program(m, p, run_now{}, [] {});
   const step_record& step = m.past().last();
   simulated_options on = machine_for(p, 100);
-  const double whole = rehearse(step, learned(), 0, on);
+  const double whole = detail::rehearse(step, learned(), 0, on);
   CHECK(whole == doctest::Approx(step.time));
-  CHECK(rehearse(step, learned(), 0, on, whole / 2) == never);
+  CHECK(detail::rehearse(step, learned(), 0, on, whole / 2) == never);
   on.capacity = bytes{largest_footprint(p).count / 2};
-  CHECK(rehearse(step, learned(), 0, on) == never);
+  CHECK(detail::rehearse(step, learned(), 0, on) == never);
   on.capacity = largest_footprint(p), on.host_capacity = {};
-  CHECK(rehearse(step, policy<lru, offload_only, no_prefetch>{}, 0, on) == never);
+  CHECK(detail::rehearse(step, policy<lru, offload_only, no_prefetch>{}, 0, on) == never);
 }
 
 TEST_CASE("rehearse: about what the next step takes, and what is chosen is seldom a mistake") {
@@ -508,7 +513,7 @@ TEST_CASE("rehearse: about what the next step takes, and what is chosen is seldo
       run_program(m, repeated(p, 4), run_now{}, [] {});
       const step_record& last = m.past().last();
       return std::pair(m.past().last_took() / last.time,
-                       rehearse(last, learned(), 0, on) / last.time);
+                       detail::rehearse(last, learned(), 0, on) / last.time);
     }();
     const double chosen = fourth(by_name("adaptive")), untaught = fourth(online_of_two);
     ++all;

@@ -160,7 +160,7 @@ struct online_or_liar {
   static constexpr std::array<std::string_view, 2> names{"online", "liar"};
   template <Selector S>
   static auto make(S selector) {
-    return switching(std::move(selector), policy<joint_root, cheaper, no_prefetch>{},
+    return switching(std::move(selector), policy<cheapest_way_root, cheaper, no_prefetch>{},
                      policy<newest_leave, evict_only, no_prefetch>{});
   }
 };
@@ -171,13 +171,13 @@ timing play_two(S selector, const training_loop& loop, const simulated_options& 
 }
 /// Chooses the liar for every step, and goes back within it as `rehearsing` does.
 struct believes_it {
-  rehearsing<online_or_liar>* judge;
+  detail::rehearsing<online_or_liar>* judge;
   std::uint32_t choose(const context& c) const {
     (void)judge->choose(c);
     return c.past().steps() < 2 ? 0 : 1;
   }
-  std::uint32_t instead(const context& c, bool thrashes) const {
-    return judge->instead(c, thrashes);
+  std::uint32_t replacement(const context& c, bool thrashes) const {
+    return judge->replacement(c, thrashes);
   }
 };
 
@@ -199,7 +199,7 @@ TEST_CASE("training loops: a policy that lies gives way within the step") {
                                .places = false};
     const timing plain = play("online", loop, on);
     const timing liar = play_two(always{1}, loop, on);
-    rehearsing<online_or_liar> judge;
+    detail::rehearsing<online_or_liar> judge;
     const timing judged = play_two(believes_it{&judge}, loop, on);
     if (!plain.passed) continue;
     REQUIRE(judged.passed);

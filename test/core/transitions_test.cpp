@@ -32,20 +32,20 @@ TEST_CASE("residency: exactly these transitions are legal") {
     for (const residency to : all) {
       CAPTURE(name(from));
       CAPTURE(name(to));
-      CHECK(legal(from, to) == listed.contains({from, to}));
-      legal_ones += legal(from, to);
+      CHECK(detail::legal(from, to) == listed.contains({from, to}));
+      legal_ones += detail::legal(from, to);
     }
   CHECK(legal_ones == listed.size());
-  CHECK(std::size(all) == residency_count);
-  static_assert(legal(resident, evicted) && !legal(evicted, host));
+  CHECK(std::size(all) == detail::residency_count);
+  static_assert(detail::legal(resident, evicted) && !detail::legal(evicted, host));
 }
 
 TEST_CASE("residency: names, and who has bytes on the device") {
   const char* names[] = {"resident", "offloading", "host", "reloading", "evicted", "dead"};
   const bool here[] = {true, true, false, true, false, false};
-  for (std::size_t i = 0; i < residency_count; ++i) {
+  for (std::size_t i = 0; i < detail::residency_count; ++i) {
     CHECK(name(all[i]) == names[i]);
-    CHECK(on_device(all[i]) == here[i]);
+    CHECK(detail::on_device(all[i]) == here[i]);
   }
 }
 

@@ -38,7 +38,7 @@ class machine : public simulated {
     return done;
   }
   std::optional<nanoseconds> elapsed(stamp s) {
-    if (s.where == engine::compute &&
+    if (s.where == lane::compute &&
         (behind_ == never || std::find(last_.begin(), last_.end(), s) != last_.end()))
       return std::nullopt;
     return simulated::elapsed(s);

@@ -135,7 +135,7 @@ TEST_CASE_TEMPLATE_INVOKE(honest, base, lru, greedy, dtr, msps, joint, undeclare
 TEST_CASE_TEMPLATE_DEFINE("a quantity that is read and not declared is found", H, liars) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const heuristic_report r = verify_heuristic(H{}, seed);
-    CHECK(r.fault == heuristic_fault::undeclared_quantity);
+    CHECK(r.fault == heuristic_report::kind::undeclared_quantity);
     CHECK(r.tensor != tensor_id::none);
   }
 }
@@ -146,7 +146,7 @@ TEST_CASE_TEMPLATE_INVOKE(liars, reads_bytes, reads_recompute_cost, reads_neighb
 TEST_CASE_TEMPLATE_DEFINE("a time that is read and not declared is found", H, reads_the_clock) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     const heuristic_report r = verify_heuristic(H{}, seed);
-    CHECK(r.fault == heuristic_fault::reads_the_time);
+    CHECK(r.fault == heuristic_report::kind::reads_the_time);
     CHECK(r.tensor != tensor_id::none);
   }
 }
@@ -155,13 +155,13 @@ TEST_CASE_TEMPLATE_INVOKE(reads_the_clock, hides_staleness, hides_tick,
 
 TEST_CASE("every other fault is found") {
   std::uint64_t asked = 0;
-  CHECK(verify_heuristic(not_a_number{}).fault == heuristic_fault::not_a_number);
-  CHECK(verify_heuristic(negative{}).fault == heuristic_fault::negative_weight);
-  CHECK(verify_heuristic(reads_tick{}).fault == heuristic_fault::reads_the_time);
-  CHECK(verify_heuristic(reads_staleness{}).fault == heuristic_fault::reads_the_time);
-  CHECK(verify_heuristic(counts_questions{&asked}).fault == heuristic_fault::answers_differ);
+  CHECK(verify_heuristic(not_a_number{}).fault == heuristic_report::kind::not_a_number);
+  CHECK(verify_heuristic(negative{}).fault == heuristic_report::kind::negative_weight);
+  CHECK(verify_heuristic(reads_tick{}).fault == heuristic_report::kind::reads_the_time);
+  CHECK(verify_heuristic(reads_staleness{}).fault == heuristic_report::kind::reads_the_time);
+  CHECK(verify_heuristic(counts_questions{&asked}).fault == heuristic_report::kind::answers_differ);
   changes_its_mind::memory seen;
-  CHECK(verify_heuristic(changes_its_mind{&seen}).fault == heuristic_fault::index_differs);
+  CHECK(verify_heuristic(changes_its_mind{&seen}).fault == heuristic_report::kind::index_differs);
 }
 
 TEST_CASE("the same seed finds the same, in words") {

@@ -62,7 +62,7 @@ class far_machine final : public cpu_machine {
   far_machine() : cpu_machine({}) {}
   [[nodiscard]] bool computes_at_once() const override { return false; }
   std::optional<nanoseconds> elapsed(stamp s) override {
-    if (s.where != delta::engine::compute) return cpu_machine::elapsed(s);
+    if (s.where != delta::lane::compute) return cpu_machine::elapsed(s);
     asked_ += s.point != 0;
     return stated;
   }

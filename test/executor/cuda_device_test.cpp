@@ -146,11 +146,11 @@ TEST_CASE("cuda device: the host runs ahead by a bounded number of stamps") {
   }
   CHECK(last.point == 5'000);
   s.gpu.wait(last);
-  CHECK(s.gpu.reached({engine::copy_out, 1}));
+  CHECK(s.gpu.reached({lane::copy_out, 1}));
   CHECK(s.gpu.elapsed(last));
-  CHECK(s.gpu.elapsed({engine::copy_out, 5'000 - 1'023}));
-  CHECK_FALSE(s.gpu.elapsed({engine::copy_out, 5'000 - 1'024}));
-  CHECK_FALSE(s.gpu.elapsed({engine::copy_out, 0}));
+  CHECK(s.gpu.elapsed({lane::copy_out, 5'000 - 1'023}));
+  CHECK_FALSE(s.gpu.elapsed({lane::copy_out, 5'000 - 1'024}));
+  CHECK_FALSE(s.gpu.elapsed({lane::copy_out, 0}));
   s.check();
 }
 

@@ -120,7 +120,7 @@ TEST_CASE("cpu device: more copies than the ring was made for") {
     last = m.device.copy(direction::out, m.here + i * 64, m.there + i * 64, 64_B, {});
   m.device.wait(last);
   for (std::size_t i = 0; i < 1024; ++i) CHECK(m.here[i * 64] == std::byte(i % 251));
-  CHECK_FALSE(m.device.elapsed({engine::copy_out, 1}));
+  CHECK_FALSE(m.device.elapsed({lane::copy_out, 1}));
   CHECK(m.device.elapsed(last));
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("cpu device: ends while copies are queued, without waiting for them") 
   {
     pair_of_memories m{1_MiB, {.copy_rate = 1e5}};  // ten seconds
     m.device.copy(direction::out, m.here, m.there, 1_MiB, {});
-    m.device.copy(direction::in, m.there, m.here, 1_MiB, fence{}.join(stamp{engine::copy_out, 1}));
+    m.device.copy(direction::in, m.there, m.here, 1_MiB, fence{}.join(stamp{lane::copy_out, 1}));
   }
   CHECK(std::chrono::steady_clock::now() - begin < 2s);
 }
@@ -198,7 +198,7 @@ TEST_CASE("cpu device: an operator's time without the copies beside it") {
   REQUIRE(alone);
   CHECK(*alone <= *took - 10ms);
   CHECK(*alone >= *took / 4);
-  CHECK_FALSE(m.device.alone({engine::compute, beside.point + 1}));
+  CHECK_FALSE(m.device.alone({lane::compute, beside.point + 1}));
   // Of a measured rate a slow copy loses the part in which it does not sleep.
   const cpu_device slow({.copy_rate = 1e9, .latency = {}, .expected_rate = 4e9, .burden = 0.5});
   CHECK(slow.burden(direction::in) == 0.125);

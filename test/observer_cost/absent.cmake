@@ -7,8 +7,8 @@ file(REMOVE_RECURSE ${FOLDER})
 file(COPY ${INCLUDE}/ DESTINATION ${FOLDER}/silent)
 
 set(cut 0)
-foreach(header reclaimer idle_work operator_run operator_frame kernel_launch)
-  set(file ${FOLDER}/silent/delta/detail/engine/${header}.hpp)
+foreach(header reclaimer idle_work operator_run operator_context kernel_launch)
+  set(file ${FOLDER}/silent/delta/detail/runtime/${header}.hpp)
   file(READ ${file} text)
   foreach(statement "const auto draft = [^;]*;"
                     "((frame_\\.)?reclaimer_?(->|\\.)events\\(\\)|r.events\\(\\)|events_)\\.(work|copy|flush|tell)\\([^;]*;")

@@ -56,8 +56,8 @@ struct range {
 };
 
 /// A Device, single-threaded and repeatable: all that it does follows from the seed and the calls.
-/// Work of all three engines is queued and run only when somebody waits, or by whim. Each task has
-/// a vector clock, which on serial engines is a fence: everything that it is ordered after.
+/// Work of all three lanes is queued and run only when somebody waits, or by whim. Each task has
+/// a vector clock, which on serial lanes is a fence: everything that it is ordered after.
 class adversary {
  public:
   explicit adversary(std::uint64_t seed, wait_reason ignored = wait_reason::none)
@@ -76,22 +76,22 @@ class adversary {
   stamp copy(direction d, std::byte* to, const std::byte* from, bytes n, const fence& after) {
     const range source{const_cast<std::byte*>(from), n.count}, target{to, n.count};
     fence f = after;
-    auto& other = f.point[at(d == direction::out ? engine::copy_in : engine::copy_out)];
-    auto& compute = f.point[at(engine::compute)];
+    auto& other = f.point[at(d == direction::out ? lane::copy_in : lane::copy_out)];
+    auto& compute = f.point[at(lane::compute)];
     if (d == direction::out) {
       if (ignored_ == wait_reason::copy_out_after_writer) compute = 0;
       while (other != 0 &&
-             ignores(other, engine::copy_in, source, target, wait_reason::copy_out_after_writer,
+             ignores(other, lane::copy_in, source, target, wait_reason::copy_out_after_writer,
                      wait_reason::copy_out_after_copy_in_of_slab))
         --other;
     } else {
       if (ignored_ == wait_reason::copy_in_after_operator) compute = 0;
-      while (other != 0 && ignores(other, engine::copy_out, source, target,
-                                   wait_reason::copy_in_after_own_copy_out,
-                                   wait_reason::copy_in_after_copy_out_of_block))
+      while (other != 0 &&
+             ignores(other, lane::copy_out, source, target, wait_reason::copy_in_after_own_copy_out,
+                     wait_reason::copy_in_after_copy_out_of_block))
         --other;
     }
-    const stamp s = submit(engine_of(d), d == direction::out ? "copy out" : "copy in", f, {source},
+    const stamp s = submit(lane_of(d), d == direction::out ? "copy out" : "copy in", f, {source},
                            {target}, [=] {
                              if (n.count > 0) std::memcpy(to, from, n.count);
                            });
@@ -106,28 +106,28 @@ class adversary {
   stamp end() {
     launch_as("end", false, {}, {}, [] {});
     whim();
-    return {engine::compute, lane_of(engine::compute).tasks.size()};
+    return {lane::compute, queue_of(lane::compute).tasks.size()};
   }
 
   bool reached(stamp s) {
     run_some();
     auto& told = told_.point[at(s.where)];
     if (s.point <= told) return true;
-    if (lane_of(s.where).done < s.point || chance(2)) return false;
+    if (queue_of(s.where).done < s.point || chance(2)) return false;
     told = s.point;
     host_clock_.join(task_at(s).clock);
     return true;
   }
   void wait(stamp s) {
     if (s.point == 0) return;
-    while (lane_of(s.where).done < s.point) run_some();
+    while (queue_of(s.where).done < s.point) run_some();
     told_.join(s);
     host_clock_.join(task_at(s).clock);
   }
   /// Everything runs to its end.
   void drain() {
-    for (const engine e : {engine::compute, engine::copy_out, engine::copy_in})
-      wait({e, lane_of(e).tasks.size()});
+    for (const lane e : {lane::compute, lane::copy_out, lane::copy_in})
+      wait({e, queue_of(e).tasks.size()});
   }
 
   /// The host itself touches memory, now.
@@ -136,14 +136,14 @@ class adversary {
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp) { return std::nullopt; }
   [[nodiscard]] nanoseconds now() const {
     std::uint64_t done = 0;
-    for (const lane& l : lanes_) done += l.done;
+    for (const work_queue& l : queues_) done += l.done;
     return nanoseconds{static_cast<std::int64_t>(done) * 1000};
   }
   [[nodiscard]] nanoseconds waited() const { return {}; }
   [[nodiscard]] double rate(direction) const { return 1e9; }
   [[nodiscard]] nanoseconds latency(direction) const { return nanoseconds{1000}; }
   [[nodiscard]] nanoseconds backlog(direction d) const {
-    const lane& l = lanes_[at(engine_of(d))];
+    const work_queue& l = queues_[at(lane_of(d))];
     return nanoseconds{static_cast<std::int64_t>(l.tasks.size() - l.done) * 1000};
   }
   [[nodiscard]] void* native_stream() { return this; }
@@ -161,7 +161,7 @@ class adversary {
                                  [&](const memory& m) { return m.begin == begin; });
     assert(it != memories_.end());
     const range all{it->begin, it->size};
-    for (const lane& l : lanes_)
+    for (const work_queue& l : queues_)
       for (std::size_t i = l.done; i < l.tasks.size(); ++i)
         for (const auto* list : {&l.tasks[i].reads, &l.tasks[i].writes})
           for (const range r : *list)
@@ -171,15 +171,15 @@ class adversary {
     memories_.erase(it);
   }
   [[nodiscard]] bool watches(range r) { return find(r) != nullptr; }
-  /// Work on any engine.
-  stamp queue(engine e, const char* name, const fence& after, std::vector<range> reads,
+  /// Work on any lane.
+  stamp queue(lane e, const char* name, const fence& after, std::vector<range> reads,
               std::vector<range> writes, std::function<void()> work) {
     return submit(e, name, after, std::move(reads), std::move(writes), std::move(work));
   }
   /// The last work that was queued there.
-  [[nodiscard]] stamp last(engine e) const { return {e, lanes_[at(e)].tasks.size()}; }
+  [[nodiscard]] stamp last(lane e) const { return {e, queues_[at(e)].tasks.size()}; }
   /// Whether it has run, whatever the host has been told.
-  [[nodiscard]] bool over(stamp s) const { return lanes_[at(s.where)].done >= s.point; }
+  [[nodiscard]] bool over(stamp s) const { return queues_[at(s.where)].done >= s.point; }
   /// Sometimes some of what may go on does.
   void whim() {
     if (chance(8)) run_some();
@@ -197,7 +197,7 @@ class adversary {
     std::vector<range> reads, writes;
     std::function<void()> work;
   };
-  struct lane {
+  struct work_queue {
     std::vector<task> tasks;  ///< number p is at p - 1
     std::uint64_t done = 0;
   };
@@ -227,18 +227,18 @@ class adversary {
     return nullptr;
   }
 
-  static constexpr std::size_t at(engine e) { return static_cast<std::size_t>(e); }
+  static constexpr std::size_t at(lane e) { return static_cast<std::size_t>(e); }
   static bool overlap(range a, range b) {
     return a.size && b.size && a.begin < b.begin + b.size && b.begin < a.begin + a.size;
   }
-  lane& lane_of(engine e) { return lanes_[at(e)]; }
-  task& task_at(stamp s) { return lane_of(s.where).tasks[s.point - 1]; }
+  work_queue& queue_of(lane e) { return queues_[at(e)]; }
+  task& task_at(stamp s) { return queue_of(s.where).tasks[s.point - 1]; }
   bool chance(unsigned one_in) { return random_() % one_in == 0; }
 
-  /// Whether the wait of a copy for that task of the other copy engine is switched off: it has one
+  /// Whether the wait of a copy for that task of the other copy lane is switched off: it has one
   /// reason before reading the source, another before writing the target, and the one that is
   /// ignored is the only one.
-  bool ignores(std::uint64_t point, engine e, range source, range target, wait_reason for_source,
+  bool ignores(std::uint64_t point, lane e, range source, range target, wait_reason for_source,
                wait_reason for_target) {
     if (ignored_ != for_source && ignored_ != for_target) return false;
     const task& t = task_at({e, point});
@@ -250,24 +250,24 @@ class adversary {
   void launch_as(const char* name, bool move, std::vector<range> reads, std::vector<range> writes,
                  std::function<void()> work) {
     fence f = std::exchange(pending_, {});
-    const auto ignore = [&](wait_reason w, engine e) {
+    const auto ignore = [&](wait_reason w, lane e) {
       if (ignored_ == w) f.point[at(e)] = 0;
     };
     ignore(move ? wait_reason::move_after_copy_out : wait_reason::operator_after_copy_out,
-           engine::copy_out);
+           lane::copy_out);
     ignore(move ? wait_reason::move_after_copy_in : wait_reason::operator_after_copy_in,
-           engine::copy_in);
-    submit(engine::compute, name, f, std::move(reads), std::move(writes), std::move(work));
+           lane::copy_in);
+    submit(lane::compute, name, f, std::move(reads), std::move(writes), std::move(work));
   }
 
-  stamp submit(engine e, const char* name, const fence& after, std::vector<range> reads,
+  stamp submit(lane e, const char* name, const fence& after, std::vector<range> reads,
                std::vector<range> writes, std::function<void()> work) {
-    lane& l = lane_of(e);
+    work_queue& l = queue_of(e);
     fence clock = host_clock_;
     if (!l.tasks.empty()) clock.join(l.tasks.back().clock);
-    for (std::size_t i = 0; i < engine_count; ++i) {
-      const stamp s{static_cast<engine>(i), after.point[i]};
-      assert(s.point <= lane_of(s.where).tasks.size() && "a fence names work not queued yet");
+    for (std::size_t i = 0; i < lane_count; ++i) {
+      const stamp s{static_cast<lane>(i), after.point[i]};
+      assert(s.point <= queue_of(s.where).tasks.size() && "a fence names work not queued yet");
       if (s.point != 0) clock.join(task_at(s).clock);
     }
     const stamp self{e, l.tasks.size() + 1};
@@ -299,8 +299,8 @@ class adversary {
       };
       check(c.writer, true);
       if (write)
-        for (std::size_t e = 0; e < engine_count; ++e)
-          check({static_cast<engine>(e), c.readers.point[e]}, false);
+        for (std::size_t e = 0; e < lane_count; ++e)
+          check({static_cast<lane>(e), c.readers.point[e]}, false);
       if (self.point == 0) continue;
       if (write)
         c.writer = self, c.readers = {};
@@ -316,18 +316,18 @@ class adversary {
         std::to_string(s.point) + (writes ? " writes" : " reads") + "; nothing orders the two");
   }
 
-  [[nodiscard]] bool ready(const lane& l) const {
+  [[nodiscard]] bool ready(const work_queue& l) const {
     if (l.done == l.tasks.size()) return false;
     const fence& f = l.tasks[l.done].after;
-    for (std::size_t e = 0; e < engine_count; ++e)
-      if (lanes_[e].done < f.point[e]) return false;
+    for (std::size_t e = 0; e < lane_count; ++e)
+      if (queues_[e].done < f.point[e]) return false;
     return true;
   }
-  /// Runs a few tasks of one engine that can go on. One of them always can: the task queued first.
+  /// Runs a few tasks of one lane that can go on. One of them always can: the task queued first.
   void run_some() {
-    const std::size_t from = random_() % engine_count;
-    for (std::size_t i = 0; i < engine_count; ++i) {
-      lane& l = lanes_[(from + i) % engine_count];
+    const std::size_t from = random_() % lane_count;
+    for (std::size_t i = 0; i < lane_count; ++i) {
+      work_queue& l = queues_[(from + i) % lane_count];
       if (!ready(l)) continue;
       do {
         auto work = std::move(l.tasks[l.done].work);
@@ -341,7 +341,7 @@ class adversary {
   std::mt19937_64 random_;
   wait_reason ignored_;
   std::vector<memory> memories_;
-  std::array<lane, engine_count> lanes_;
+  std::array<work_queue, lane_count> queues_;
   fence pending_;     // what compute waits for next
   fence told_;        // what reached() has said yes to
   fence host_clock_;  // what the host knows to be done

@@ -1,4 +1,4 @@
-// delta tests: CUDA without a GPU. Memory is the heap's, streams are the adversary's engines: what
+// delta tests: CUDA without a GPU. Memory is the heap's, streams are the adversary's lanes: what
 // is queued runs as late and in as odd an order as the events allow, and every pair of accesses
 // that no event orders is reported. So the real cuda_device runs on it, unchanged.
 #pragma once
@@ -62,7 +62,7 @@ class fake_cuda final : public executor::cuda_api {
   /// What a cuda_stream points to: kernels are launched here.
   class stream {
    public:
-    explicit stream(fake_cuda& owner, engine where) : owner_(&owner), where_(where) {}
+    explicit stream(fake_cuda& owner, lane where) : owner_(&owner), where_(where) {}
     /// Queues a kernel that takes the time of `kernel_time` and touches no more than it says.
     /// On a lost GPU it leaves an error for last_error().
     void launch(std::vector<range> reads, std::vector<range> writes, std::function<void()> work) {
@@ -79,7 +79,7 @@ class fake_cuda final : public executor::cuda_api {
    private:
     friend fake_cuda;
     fake_cuda* owner_;
-    engine where_;
+    lane where_;
     fence pending_;  // what the next work waits for
     bool live_ = true;
   };
@@ -204,7 +204,7 @@ class fake_cuda final : public executor::cuda_api {
 
   status stream_create(cuda_stream* to, bool) override {
     return call("cudaStreamCreateWithPriority", [&]() -> status {
-      for (const engine e : {engine::compute, engine::copy_out, engine::copy_in}) {
+      for (const lane e : {lane::compute, lane::copy_out, lane::copy_in}) {
         const bool taken = std::any_of(streams_.begin(), streams_.end(),
                                        [&](const auto& s) { return s->live_ && s->where_ == e; });
         if (taken) continue;
@@ -262,9 +262,8 @@ class fake_cuda final : public executor::cuda_api {
       event& it = of(e);
       *done = !o_.punctual || it.time <= now_;
       if (o_.punctual && *done) wait_for(it.when);
-      for (std::size_t i = 0; i < engine_count && *done; ++i)
-        *done =
-            it.when.point[i] == 0 || machine_.reached({static_cast<engine>(i), it.when.point[i]});
+      for (std::size_t i = 0; i < lane_count && *done; ++i)
+        *done = it.when.point[i] == 0 || machine_.reached({static_cast<lane>(i), it.when.point[i]});
       if (*done) now_ = std::max(now_, it.time);
       it.seen = it.seen || *done;
     });
@@ -453,19 +452,18 @@ class fake_cuda final : public executor::cuda_api {
     return fence{s.pending_}.join(machine_.last(s.where_));
   }
   void wait_for(const fence& f) {
-    for (std::size_t i = 0; i < engine_count; ++i)
-      machine_.wait({static_cast<engine>(i), f.point[i]});
+    for (std::size_t i = 0; i < lane_count; ++i) machine_.wait({static_cast<lane>(i), f.point[i]});
     now_ = std::max(now_, end_of(f));
   }
   [[nodiscard]] bool is_over(const fence& f) const {
-    for (std::size_t i = 0; i < engine_count; ++i)
-      if (!machine_.over({static_cast<engine>(i), f.point[i]})) return false;
+    for (std::size_t i = 0; i < lane_count; ++i)
+      if (!machine_.over({static_cast<lane>(i), f.point[i]})) return false;
     return true;
   }
   /// When all that is over, in this machine's time.
   [[nodiscard]] nanoseconds end_of(const fence& f) const {
     nanoseconds t{};
-    for (std::size_t i = 0; i < engine_count; ++i)
+    for (std::size_t i = 0; i < lane_count; ++i)
       if (f.point[i] > 0) t = std::max(t, ends_[i][f.point[i] - 1]);
     return t;
   }
@@ -484,7 +482,7 @@ class fake_cuda final : public executor::cuda_api {
              std::vector<range> writes, std::function<void()> work) {
     if (!o_.contents) reads.clear(), writes.clear();
     const fence after = std::exchange(s.pending_, {});
-    if (s.where_ == engine::compute) {
+    if (s.where_ == lane::compute) {
       machine_.begin(after);
       machine_.launch(std::move(reads), std::move(writes), std::move(work));
     } else {
@@ -507,7 +505,7 @@ class fake_cuda final : public executor::cuda_api {
   void copy(stream& s, direction d, range target, range source) {
     const range host = d == direction::out ? target : source;
     const bool pinned = is_pinned(host);
-    const engine beside = engine_of(d == direction::out ? direction::in : direction::out);
+    const lane beside = lane_of(d == direction::out ? direction::in : direction::out);
     const auto& others = ends_[static_cast<std::size_t>(beside)];
     const auto& own = ends_[static_cast<std::size_t>(s.where_)];
     const nanoseconds start = std::max(now_, own.empty() ? nanoseconds{} : own.back());
@@ -515,7 +513,7 @@ class fake_cuda final : public executor::cuda_api {
     const nanoseconds cost = o_.latency + time_of(host.size, both ? o_.rate_both : o_.rate);
     const fence after = std::exchange(s.pending_, {});
     if (!o_.contents) target.size = source.size = 0;
-    if (pinned && s.where_ == engine_of(d)) {
+    if (pinned && s.where_ == lane_of(d)) {
       machine_.copy(d, target.begin, source.begin, bytes{source.size}, after);
     } else {
       std::vector<range> reads{source}, writes{target};
@@ -534,7 +532,7 @@ class fake_cuda final : public executor::cuda_api {
   std::vector<std::unique_ptr<stream>> streams_;
   std::vector<std::unique_ptr<event>> events_;
   std::map<std::byte*, allocation> memory_;
-  std::array<std::vector<nanoseconds>, engine_count> ends_;  // of all work, by its number
+  std::array<std::vector<nanoseconds>, lane_count> ends_;  // of all work, by its number
   bytes device_bytes_{};
   nanoseconds now_{};
   std::uint64_t calls_ = 0, launches_ = 0;

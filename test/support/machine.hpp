@@ -22,11 +22,11 @@ class immediate {
   std::byte* host_memory(bytes n) { return reserve(host_, n); }
   stamp copy(direction d, std::byte* to, const std::byte* from, bytes n, const fence&) {
     std::memcpy(to, from, n.count);
-    return {engine_of(d), ++points_};
+    return {lane_of(d), ++points_};
   }
   void begin(const fence&) {}
   void move(std::byte* to, const std::byte* from, bytes n) { std::memmove(to, from, n.count); }
-  stamp end() { return {engine::compute, ++points_}; }
+  stamp end() { return {lane::compute, ++points_}; }
   bool reached(stamp) const { return true; }
   void wait(stamp) const {}
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp) const { return std::nullopt; }

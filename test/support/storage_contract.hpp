@@ -196,7 +196,7 @@ TEST_CASE_TEMPLATE_DEFINE("storage: stamps", Subject, storage_stamps) {
     it.write(s, b, i);
     auto t = s.copy_out(b);
     REQUIRE(t);
-    CHECK(t->done().where == engine::copy_out);
+    CHECK(t->done().where == lane::copy_out);
     out.push_back(t->done());
     pairs.push_back(s.land(std::move(*t)));
   }
@@ -207,9 +207,9 @@ TEST_CASE_TEMPLATE_DEFINE("storage: stamps", Subject, storage_stamps) {
     CHECK(s.reached(out[i]));
   }
   auto in = s.copy_in(std::move(pairs[0].second), std::move(pairs[0].first));
-  CHECK(in.done().where == engine::copy_in);
+  CHECK(in.done().where == lane::copy_in);
   const stamp read = it.expect(s, pairs[1].first, 1);
-  CHECK(read.where == engine::compute);
+  CHECK(read.where == lane::compute);
   s.wait(read);
   CHECK(s.reached(read));
   s.wait(in.done());

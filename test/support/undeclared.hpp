@@ -21,7 +21,7 @@ class undeclared {
     requires(!std::same_as<H, undeclared>)
   undeclared(H answers)
       : score_([h = std::move(answers)](const context& c, tensor_id t) {
-          return score_of(h, c, t);
+          return detail::score_of(h, c, t);
         }) {}
   double score(const context& c, tensor_id t) const { return score_(c, t); }
 

@@ -1,7 +1,7 @@
 // delta executor: what the GPU's operators are written over. Internal to the kernels.
 //
 // An operator is a function template over an Engine, which runs functors. cuda_engine.cuh launches
-// them; the engine of the tests runs the same functors, with the same index arithmetic, on the
+// them; the lane of the tests runs the same functors, with the same index arithmetic, on the
 // host. An Engine is copied by value and offers, all in stream order and without host waits:
 //   each(n, f)                   f(i) for every i < n, in any order
 //   columns(cut, columns, r)     a reduction down the rows of every column; see column_cut

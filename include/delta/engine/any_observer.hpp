@@ -27,6 +27,8 @@ struct manager_options {
   bool check_replays = false;
 };
 
+namespace detail {
+
 /// Hands events to such an observer. Without one no event is made, and each place where one would
 /// have been costs a test of a pointer.
 struct maybe_observed : manager_options {
@@ -36,5 +38,7 @@ struct maybe_observed : manager_options {
 };
 
 static_assert(Observer<maybe_observed>);
+
+}  // namespace detail
 
 }  // namespace delta

@@ -53,8 +53,8 @@ class any_operation {
  public:
   /// `name`: for errors and timelines; copied.
   explicit any_operation(std::string name = "operator") : name_(std::move(name)) {}
-  any_operation& reads(std::initializer_list<any_tensor_ref> tensors) {
-    for (const any_tensor_ref t : tensors) inputs_.push_back(t.id);
+  any_operation& reads(std::initializer_list<any_detail::any_tensor_ref> tensors) {
+    for (const any_detail::any_tensor_ref t : tensors) inputs_.push_back(t.id);
     return *this;
   }
   any_operation& reads(const std::vector<any_tensor>& tensors) {
@@ -72,8 +72,8 @@ class any_operation {
   }
   /// Changed in place: a new version. Unless its trait is DELTA_EFFECT_ONCE, and nothing of it is
   /// read, the operator is not replayed: what it makes is offloaded, or stays.
-  any_operation& updates(std::initializer_list<any_tensor_ref> tensors) {
-    for (const any_tensor_ref t : tensors) updates_.push_back(t.id);
+  any_operation& updates(std::initializer_list<any_detail::any_tensor_ref> tensors) {
+    for (const any_detail::any_tensor_ref t : tensors) updates_.push_back(t.id);
     return *this;
   }
   any_operation& updates(const std::vector<any_tensor>& tensors) {

@@ -38,7 +38,7 @@ struct any_options {
   /// also while the manager is destroyed. For who shows tensors by address, with `keep_addresses`:
   /// else an address holds until something is allocated. It may copy and destroy tensors, and must
   /// not throw. Nothing: nobody is told.
-  std::function<void(delta_tensor, std::byte*)> owned_by;
+  std::function<void(delta_tensor, std::byte*)> on_owner_changed;
 };
 
 }  // inline namespace

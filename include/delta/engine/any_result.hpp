@@ -56,6 +56,7 @@ class any_failure : public std::exception {
 };
 #endif
 
+namespace any_detail {
 /// Throws any_failure, or what a kernel has thrown. Without exceptions it prints the error's line
 /// and ends the program.
 [[noreturn]] inline void raise(const any_error& e) {
@@ -67,6 +68,7 @@ class any_failure : public std::exception {
   std::abort();
 #endif
 }
+}  // namespace any_detail
 
 /// A value, or why there is none.
 template <class T>
@@ -80,7 +82,7 @@ class [[nodiscard]] any_result {
   /// The value. Where there is none: throws any_failure, or what the kernel has thrown; without
   /// exceptions prints the error's line and ends the program.
   [[nodiscard]] T& value() & {
-    if (!value_) raise(*error_);
+    if (!value_) any_detail::raise(*error_);
     return *value_;
   }
   [[nodiscard]] T value() && { return std::move(value()); }
@@ -100,13 +102,15 @@ class [[nodiscard]] any_result<void> {
   any_result(any_error error) : error_(std::move(error)) {}  // NOLINT
   explicit operator bool() const noexcept { return !error_; }
   void value() const {
-    if (error_) raise(*error_);
+    if (error_) any_detail::raise(*error_);
   }
   [[nodiscard]] const any_error& error() const noexcept { return *error_; }
 
  private:
   std::optional<any_error> error_;
 };
+
+namespace any_detail {
 
 /// Errors as values: what any_manager gives.
 struct errors_returned {
@@ -125,10 +129,12 @@ struct errors_thrown {
   using result = T;
   template <class T>
   [[noreturn]] static T failed(const any_error& e) {
-    raise(e);
+    any_detail::raise(e);
   }
 };
 #endif
+
+}  // namespace any_detail
 
 }  // inline namespace
 }  // namespace delta

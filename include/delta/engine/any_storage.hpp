@@ -36,9 +36,9 @@ class any_storage {
   [[nodiscard]] virtual bytes host_used() const = 0;
   [[nodiscard]] virtual bytes rounded(bytes) const = 0;
   [[nodiscard]] virtual bool knows(const block&, bytes) const = 0;
-  virtual void owned_by(const block&, tensor_id) = 0;
-  [[nodiscard]] virtual bool scatters() const = 0;
-  [[nodiscard]] virtual bool allocates_within_brackets() const = 0;
+  virtual void on_owner_changed(const block&, tensor_id) = 0;
+  [[nodiscard]] virtual bool may_fragment() const = 0;
+  [[nodiscard]] virtual bool may_allocate_in_operator() const = 0;
 
   // Copies and operators.
   virtual std::optional<transfer> copy_out(block&) = 0;
@@ -110,12 +110,12 @@ class storage_of final : public any_storage {
     else
       return true;
   }
-  void owned_by(const block& b, tensor_id t) override {
-    if constexpr (detail::has_owned_by<S>) storage_->owned_by(b, t);
+  void on_owner_changed(const block& b, tensor_id t) override {
+    if constexpr (detail::has_on_owner_changed<S>) storage_->on_owner_changed(b, t);
   }
-  [[nodiscard]] bool scatters() const override { return detail::scatters(asked()); }
-  [[nodiscard]] bool allocates_within_brackets() const override {
-    return detail::allocates_within_brackets(asked());
+  [[nodiscard]] bool may_fragment() const override { return detail::may_fragment(asked()); }
+  [[nodiscard]] bool may_allocate_in_operator() const override {
+    return detail::may_allocate_in_operator(asked());
   }
 
   std::optional<transfer> copy_out(block& b) override { return storage_->copy_out(b); }
@@ -190,7 +190,7 @@ class storage_of final : public any_storage {
     if constexpr (detail::has_holes<S>)
       return storage_->largest_hole();
     else
-      return saturating_sub(capacity(), used());
+      return detail::saturating_sub(capacity(), used());
   }
   std::optional<bytes> bytes_to_move(bytes n) override {
     if constexpr (detail::has_holes<S>)
@@ -215,7 +215,7 @@ class storage_of final : public any_storage {
   [[nodiscard]] const S& asked() const noexcept { return *storage_; }
 
   S* storage_;
-  stamp last_{engine::compute, 0};
+  stamp last_{lane::compute, 0};
 };
 
 }  // namespace detail

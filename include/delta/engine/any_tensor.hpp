@@ -34,10 +34,10 @@ struct any_core {
     return e;
   }
   static void tell(void* self, delta_tensor t, void* data) {
-    static_cast<any_core*>(self)->owned_by(t, static_cast<std::byte*>(data));
+    static_cast<any_core*>(self)->on_owner_changed(t, static_cast<std::byte*>(data));
   }
   delta_manager* manager = nullptr;
-  std::function<void(delta_tensor, std::byte*)> owned_by;
+  std::function<void(delta_tensor, std::byte*)> on_owner_changed;
 #if defined(__cpp_exceptions)
   std::exception_ptr thrown;  // by the kernel that has failed
 #endif
@@ -84,11 +84,13 @@ class any_tensor {
   delta_tensor id_ = nobody;
 };
 
+namespace any_detail {
 /// A tensor's number, for the lists of any_operation; made from a tensor, which stays as it is.
 struct any_tensor_ref {
   any_tensor_ref(const any_tensor& t) noexcept : id(t.id()) {}  // NOLINT: lists are of tensors
   delta_tensor id;
 };
+}  // namespace any_detail
 
 /// Bytes of the program's own: they count in the budget and stay where they are. Becomes a tensor
 /// (`variable`, `constant`, `open_operator::allocate`), else its destructor gives it back, also

@@ -69,9 +69,9 @@ typedef struct delta_error {
   uint64_t foreign;         /* of what is used, blocks that the program itself has taken */
 } delta_error;
 
-/* A machine: two memories and three serial engines (compute, copies out, copies in), as
- * delta/storage/device.hpp says it. `self` is handed to each. A point counts the work of one engine
- * (0 compute, 1 copies out, 2 copies in), rising from 1; `after` has one point per engine, 0 where
+/* A machine: two memories and three serial lanes (compute, copies out, copies in), as
+ * delta/storage/device.hpp says it. `self` is handed to each. A point counts the work of one lane
+ * (0 compute, 1 copies out, 2 copies in), rising from 1; `after` has one point per lane, 0 where
  * there is nothing to wait for, and is valid during the call. The device owns both memories. Times
  * are nanoseconds. Only the memories can be refused: a device whose other functions may fail is
  * better written as a Device in C++, which throws. */
@@ -79,16 +79,16 @@ typedef struct delta_device {
   void* self;
   void* (*device_memory)(void* self, uint64_t size); /* both: once, aligned to the granularity; */
   void* (*host_memory)(void* self, uint64_t size);   /* NULL: there is not so much */
-  /* 0 out to the host, 1 in to the device; gives its point on that engine */
+  /* 0 out to the host, 1 in to the device; gives its point on that lane */
   uint64_t (*copy)(void* self, int direction, void* to, const void* from, uint64_t size,
                    const uint64_t after[3]);
   void (*begin)(void* self, const uint64_t after[3]);
   void (*move)(void* self, void* to, const void* from, uint64_t size); /* as memmove, on compute */
   uint64_t (*end)(void* self);
-  int (*reached)(void* self, int engine, uint64_t point);
-  void (*wait)(void* self, int engine, uint64_t point);
+  int (*reached)(void* self, int lane, uint64_t point);
+  void (*wait)(void* self, int lane, uint64_t point);
   /* -1: not known (yet). Where it is never known, give cost_ns, or costs are guessed. */
-  int64_t (*elapsed)(void* self, int engine, uint64_t point);
+  int64_t (*elapsed)(void* self, int lane, uint64_t point);
   int64_t (*now)(void* self);
   int64_t (*waited)(void* self);                 /* may be NULL: nobody asks */
   double (*rate)(void* self, int direction);     /* bytes per second */
@@ -119,7 +119,7 @@ typedef struct delta_options {
    * their way there, and with NULL when they go: also while the manager is destroyed. The address
    * holds until then with keep_addresses, and else until something is allocated. It may call what a
    * kernel may call. */
-  void (*owned_by)(void* owner, delta_tensor t, void* data);
+  void (*on_owner_changed)(void* owner, delta_tensor t, void* data);
   void* owner;
 } delta_options;
 

@@ -104,7 +104,7 @@ template <class H, class D, class P>
                                                               std::unique_ptr<any_storage> storage,
                                                               const manager_options& options = {}) {
   return std::make_unique<detail::manager_of<H, D, P>>(std::move(p), std::move(storage),
-                                                       maybe_observed{options});
+                                                       detail::maybe_observed{options});
 }
 
 }  // namespace delta

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/storage/machine_engines.hpp"
+#include "delta/detail/storage/machine_lanes.hpp"
 #include "delta/detail/storage/storage_rules.hpp"
 #include "delta/storage/device.hpp"
 #include "delta/storage/simulated.hpp"
@@ -37,7 +37,7 @@ struct arena_options {
 
 namespace detail {
 
-// A device's engines as storage_rules wants them: offsets instead of addresses and, with a virtual
+// A device's lanes as storage_rules wants them: offsets instead of addresses and, with a virtual
 // clock, the model's stamps instead of the device's. Work is queued on the device first: if that
 // throws, the model has not gone on.
 template <Device D>
@@ -119,7 +119,7 @@ class device_engines {
   struct pair_of_points {
     std::uint64_t model, real;
   };
-  // The pairs of one engine in order, from `first` on; the rest were reached and are cut off now
+  // The pairs of one lane in order, from `first` on; the rest were reached and are cut off now
   // and then, so no heap is used in the long run. (A deque gives its blocks back and asks again.)
   struct track {
     std::vector<pair_of_points> pairs;
@@ -152,16 +152,16 @@ class device_engines {
   [[nodiscard]] fence real_of(const fence& f) const {
     if (!model_) return f;
     fence real;
-    for (std::size_t e = 0; e < engine_count; ++e)
-      real.join(real_of(stamp{static_cast<engine>(e), f.point[e]}));
+    for (std::size_t e = 0; e < lane_count; ++e)
+      real.join(real_of(stamp{static_cast<lane>(e), f.point[e]}));
     return real;
   }
 
-  machine_engines<D> real_;
+  machine_lanes<D> real_;
   std::byte* device_memory_;
   std::byte* host_memory_;
-  std::optional<virtual_engines> model_;
-  std::array<track, engine_count> tracks_;
+  std::optional<virtual_lanes> model_;
+  std::array<track, lane_count> tracks_;
 };
 
 }  // namespace detail
@@ -183,34 +183,34 @@ class arena : public detail::storage_rules<detail::device_engines<detail::checke
       : base(o.capacity, o.host_capacity, o.granularity, o.moving, device_engines{device, o}) {}
 
   /// Where the block is now: until something is allocated, unless the block is held. On a device
-  /// whose compute runs on, the bytes are for its engines; the host waits for a stamp first. O(1).
+  /// whose compute runs on, the bytes are for its lanes; the host waits for a stamp first. O(1).
   [[nodiscard]] std::byte* data(const block& b) const {
-    return this->engines().device_memory() + this->offset(b);
+    return this->lanes().device_memory() + this->offset(b);
   }
   /// Where the slab is: slabs never move. Its bytes are there once its transfer is done. O(1).
   [[nodiscard]] std::byte* data(const slab& h) const {
-    return this->engines().host_memory() + this->offset(h);
+    return this->lanes().host_memory() + this->offset(h);
   }
   /// Copies bytes of a block from its byte `from` on to the host's heap, and back: for checks and
   /// tests. Over when it returns; whoever uses the block must be done. Always true: there are
   /// bytes.
   bool read_bytes(const block& b, std::uint64_t from, std::span<std::byte> to) {
     if (!to.empty())
-      this->engines().copy_now(direction::out, this->offset(b) + from, to.data(), bytes{to.size()});
+      this->lanes().copy_now(direction::out, this->offset(b) + from, to.data(), bytes{to.size()});
     return true;
   }
   bool write_bytes(const block& b, std::uint64_t to, std::span<const std::byte> from) {
     // A copy in only reads it.
     if (!from.empty())
-      this->engines().copy_now(direction::in, this->offset(b) + to,
-                               const_cast<std::byte*>(from.data()), bytes{from.size()});
+      this->lanes().copy_now(direction::in, this->offset(b) + to,
+                             const_cast<std::byte*>(from.data()), bytes{from.size()});
     return true;
   }
   /// What a kernel is launched on, where the device has something of the kind.
   [[nodiscard]] void* native_stream() const
     requires detail::has_native_stream<D>
   {
-    return this->engines().device().native_stream();
+    return this->lanes().device().native_stream();
   }
 };
 

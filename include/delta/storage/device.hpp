@@ -1,4 +1,4 @@
-// delta: the concepts Engines and Device: three serial engines, what a device_heap needs of a
+// delta: the concepts Lanes and Device: three serial lanes, what a device_heap needs of a
 // machine; and two memories beside them, for an arena. The fences that these are given are all that
 // they must obey; who waits for whom is decided in storage_rules.
 #pragma once
@@ -15,10 +15,10 @@ namespace delta {
 
 // ---------------------------------------------------------------------------------------------
 // Semantic rules:
-//  * Work on one engine runs in the order in which it was queued. Nothing needs to be done when a
+//  * Work on one lane runs in the order in which it was queued. Nothing needs to be done when a
 //    function returns, except where its comment says so; fences name only work that was queued
 //    before.
-//  * A stamp's point is larger than those of all earlier stamps of its engine; 0 is never given.
+//  * A stamp's point is larger than those of all earlier stamps of its lane; 0 is never given.
 //    When a stamp is reached, all that it was ordered after is reached, too.
 //  * Once reached(s) has said yes it says so for ever. It says yes in the end, though nobody waits.
 //  * The host may touch memory only after reached() or wait() said that its users are done; what
@@ -39,27 +39,27 @@ DELTA_DETAIL_NEEDED(
       { d.host_memory(n) } -> std::same_as<std::byte*>;
     });
 /// `copy(direction, to, from, size, after)`, with any address on the host's side, queues a copy on
-/// that direction's engine, to start when `after` is reached. A copy of zero bytes still gives a
+/// that direction's lane, to start when `after` is reached. A copy of zero bytes still gives a
 /// stamp; its addresses may be null.
 DELTA_DETAIL_NEEDED(
     copy,
-    "Engines need 'delta::stamp copy(delta::direction, std::byte* to, const "
+    "Lanes need 'delta::stamp copy(delta::direction, std::byte* to, const "
     "std::byte* from, delta::bytes, const delta::fence& after)'",
     requires(T& d, direction way, std::byte* to, const std::byte* from, bytes n, const fence& f) {
       { d.copy(way, to, from, n, f) } -> std::same_as<stamp>;
     });
-/// `begin(after)` makes the compute engine wait before what is queued next, `end()` gives the stamp
+/// `begin(after)` makes the compute lane wait before what is queued next, `end()` gives the stamp
 /// of all that was queued on it so far, after a `begin`. `begin` may be called again before `end`,
 /// and without one.
 DELTA_DETAIL_NEEDED(
     brackets,
-    "Engines need 'void begin(const delta::fence& after)' and 'delta::stamp "
+    "Lanes need 'void begin(const delta::fence& after)' and 'delta::stamp "
     "end()'",
     requires(T& d, const fence& f) {
       { d.begin(f) } -> std::same_as<void>;
       { d.end() } -> std::same_as<stamp>;
     });
-/// `move(to, from, size)`, between the two, moves bytes within the device on the compute engine;
+/// `move(to, from, size)`, between the two, moves bytes within the device on the compute lane;
 /// the ranges may overlap, as with memmove.
 DELTA_DETAIL_NEEDED(
     move,
@@ -72,17 +72,17 @@ DELTA_DETAIL_NEEDED(
 /// device that never knows leaves the manager to guess what is dear to recompute, by bytes.
 DELTA_DETAIL_NEEDED(
     stamps,
-    "Engines need 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and "
+    "Lanes need 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and "
     "'std::optional<delta::nanoseconds> elapsed(delta::stamp)'",
     requires(T& d, stamp s) {
       { d.reached(s) } -> std::same_as<bool>;
       { d.wait(s) } -> std::same_as<void>;
       { d.elapsed(s) } -> std::same_as<std::optional<nanoseconds>>;
     });
-/// As in Storage; `waited` is how long the host and the compute engine waited for copies.
+/// As in Storage; `waited` is how long the host and the compute lane waited for copies.
 DELTA_DETAIL_NEEDED(
     time_and_rates,
-    "Engines need 'delta::nanoseconds now() const', 'delta::nanoseconds waited() "
+    "Lanes need 'delta::nanoseconds now() const', 'delta::nanoseconds waited() "
     "const', 'double rate(delta::direction) const', 'delta::nanoseconds "
     "latency(delta::direction) const' and 'delta::nanoseconds "
     "backlog(delta::direction) const'",
@@ -108,24 +108,24 @@ DELTA_DETAIL_DETECTED(
     burden, "'double burden(delta::direction) const'", requires(const T& d, direction way) {
       { d.burden(way) } -> std::convertible_to<double>;
     });
-/// `alone(stamp)`: what work on the compute engine would have taken without copies beside it, known
+/// `alone(stamp)`: what work on the compute lane would have taken without copies beside it, known
 /// when `elapsed` is (default: what that says).
 DELTA_DETAIL_DETECTED(
     alone, "'std::optional<delta::nanoseconds> alone(delta::stamp)'", requires(T& d, stamp s) {
       { d.alone(s) } -> std::same_as<std::optional<nanoseconds>>;
     });
 
-using engines_rows = rows<copy_row, brackets_row, stamps_row, time_and_rates_row, native_stream_row,
-                          began_row, move_rate_row, burden_row, alone_row>;
+using lanes_rows = rows<copy_row, brackets_row, stamps_row, time_and_rates_row, native_stream_row,
+                        began_row, move_rate_row, burden_row, alone_row>;
 using device_rows = rows<memories_row, move_row>;
 
 }  // namespace detail
 
-/// What a machine must have for a device_heap, whose memory is a framework's: work of three engines
-/// on addresses that they are told. `static_assert(delta::explain_engines<my_engines>());` says
+/// What a machine must have for a device_heap, whose memory is a framework's: work of three lanes
+/// on addresses that they are told. `static_assert(delta::explain_lanes<my_lanes>());` says
 /// what is missing.
 template <class D>
-concept Engines = detail::engines_rows::right<D>;
+concept Lanes = detail::lanes_rows::right<D>;
 
 /// What a machine must have for an arena: 14 functions in five groups. In outline, where everything
 /// is done at once:
@@ -140,18 +140,18 @@ concept Engines = detail::engines_rows::right<D>;
 ///   };
 ///   static_assert(delta::explain_device<my_device>());
 template <class D>
-concept Device = Engines<D> && detail::device_rows::right<D>;
+concept Device = Lanes<D> && detail::device_rows::right<D>;
 
-/// Of Engines: a sentence per group of functions that is not there as a whole, and per optional
+/// Of Lanes: a sentence per group of functions that is not there as a whole, and per optional
 /// function that is wrong. A device_heap says them of its machine.
 template <class D>
-consteval bool explain_engines() {
-  return detail::engines_rows::tell<D>();
+consteval bool explain_lanes() {
+  return detail::lanes_rows::tell<D>();
 }
 /// The same of a Device. An arena says them of its device.
 template <class D>
 consteval bool explain_device() {
-  return detail::engines_rows::tell<D>() && detail::device_rows::tell<D>();
+  return detail::lanes_rows::tell<D>() && detail::device_rows::tell<D>();
 }
 
 namespace detail {
@@ -180,8 +180,7 @@ template <class D>
 using checked_device =
     std::conditional_t<explain_device<D>() && Device<D>, D, const device_archetype>;
 template <class D>
-using checked_engines =
-    std::conditional_t<explain_engines<D>() && Engines<D>, D, const device_archetype>;
+using checked_lanes = std::conditional_t<explain_lanes<D>() && Lanes<D>, D, const device_archetype>;
 }  // namespace detail
 
 static_assert(Device<detail::device_archetype> && Device<const detail::device_archetype>);

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "delta/detail/storage/allocations.hpp"
-#include "delta/detail/storage/machine_engines.hpp"
+#include "delta/detail/storage/machine_lanes.hpp"
 #include "delta/detail/storage/storage_rules.hpp"
 #include "delta/storage/device.hpp"
 #include "delta/storage/memory_source.hpp"
@@ -28,25 +28,25 @@ struct device_heap_options {
   /// Sizes count rounded up to it, and the sources are asked for as many; a power of two.
   std::uint64_t granularity = 512;
   /// Of blocks. What was released may be handed out again at once, also while it is still used:
-  /// whoever uses it next does so on the compute engine, or is a block of this storage.
+  /// whoever uses it next does so on the compute lane, or is a block of this storage.
   memory_source device{};
   /// Of slabs, which copies must be able to reach (pinned memory). What was released may be handed
   /// out again at once, but to this storage only, or to who waits for the copies that use it.
   memory_source host{};
-  /// Others have memory of `device`, too, and use it on the compute engine, unseen by this storage.
-  /// So that engine waits for the copies of bytes before they go back to the source, and a copy
-  /// into bytes that have come from it waits for all that the compute engine was given by then.
+  /// Others have memory of `device`, too, and use it on the compute lane, unseen by this storage.
+  /// So that lane waits for the copies of bytes before they go back to the source, and a copy
+  /// into bytes that have come from it waits for all that the compute lane was given by then.
   /// Off: a copy waits for those alone who used the same bytes before, as blocks.
   bool shared = true;
   /// Is told where a tensor's bytes are from now on, and by null that they go. Nothing: nobody is.
-  std::function<void(tensor_id, std::byte*)> owned_by = {};
+  std::function<void(tensor_id, std::byte*)> on_owner_changed = {};
 };
 
 namespace detail {
-// A machine's engines as storage_rules wants them, where offsets are addresses.
-template <Engines D>
-class addressed_engines : public machine_engines<D> {
-  using base = machine_engines<D>;
+// A machine's lanes as storage_rules wants them, where offsets are addresses.
+template <Lanes D>
+class addressed_lanes : public machine_lanes<D> {
+  using base = machine_lanes<D>;
 
  public:
   using base::base;
@@ -57,31 +57,30 @@ class addressed_engines : public machine_engines<D> {
 };
 }  // namespace detail
 
-/// A budget of bytes, in allocations as many as there are blocks, on a machine whose engines run
+/// A budget of bytes, in allocations as many as there are blocks, on a machine whose lanes run
 /// on: what is free is always in one piece, nothing moves, and addresses hold until a block is
 /// freed. Order between kernels and copies is storage_rules', as are the members that are not here.
 /// The machine and the sources outlive it. One thread at a time. Any other allocation of the
 /// program counts once it was `adopt`ed. Whatever the machine throws comes through, with blocks and
 /// slabs as they were, where nothing else is said.
 ///
-///   my_engines machine;
+///   my_lanes machine;
 ///   delta::device_heap memory{machine, {.capacity = 8_GiB, .host_capacity = 32_GiB,
 ///                                       .device = caching_allocator(), .host = pinned_memory()}};
 ///   delta::manager manager{delta::adaptive(), memory};
 ///   const auto w = manager.variable(size, "weights", memory.adopt(address, size, freed).value());
 template <class D>
-class device_heap
-    : public detail::storage_rules<detail::addressed_engines<detail::checked_engines<D>>,
-                                   detail::allocations> {
-  using addressed_engines = detail::addressed_engines<detail::checked_engines<D>>;
-  using base = detail::storage_rules<addressed_engines, detail::allocations>;
+class device_heap : public detail::storage_rules<detail::addressed_lanes<detail::checked_lanes<D>>,
+                                                 detail::allocations> {
+  using addressed_lanes = detail::addressed_lanes<detail::checked_lanes<D>>;
+  using base = detail::storage_rules<addressed_lanes, detail::allocations>;
 
  public:
   device_heap(D& machine, device_heap_options o)
       : base(o.granularity, /*moving=*/false,
              {o.device, base::round_down(o.capacity, o.granularity), !o.shared},
              {o.host, base::round_down(o.host_capacity, o.granularity), true},
-             addressed_engines{machine}),
+             addressed_lanes{machine}),
         options_(std::move(o)) {
     assert(options_.device.allocate != nullptr && options_.host.allocate != nullptr);
   }
@@ -101,7 +100,7 @@ class device_heap
   using release_function = void (*)(void* self, void* memory, std::size_t size);
 
   /// Bytes of the program's own as a block: they count from now on, and `given_back` is called,
-  /// with `n`, when the block is freed. Work that the compute engine was given before it is copied
+  /// with `n`, when the block is freed. Work that the compute lane was given before it is copied
   /// for the first time may use them; while an operator runs they are that operator's, too.
   /// nullopt: the budget has no room for rounded(n) more. O(log blocks). Throws misuse
   /// where bytes of it are a block's already, std::bad_alloc, and what the machine throws; then
@@ -109,14 +108,14 @@ class device_heap
   [[nodiscard]] std::optional<block> adopt(std::byte* at, bytes n, release_function given_back,
                                            void* self = nullptr) {
     const bytes size = this->rounded(n);
-    if (n > this->capacity() || size > saturating_sub(this->capacity(), this->used()))
+    if (n > this->capacity() || size > detail::saturating_sub(this->capacity(), this->used()))
       return std::nullopt;
     const std::uint32_t i =
         this->device().adopt(at, size.count, n.count, {nullptr, given_back, self});
     try {
       if (this->running()) this->join_operator(i);
     } catch (...) {
-      static_cast<void>(this->device().disown(i));
+      static_cast<void>(this->device().drop_deleter(i));
       this->device().release(i);
       throw;
     }
@@ -124,22 +123,22 @@ class device_heap
     return block{i};
   }
   /// The bytes of a block are the program's again, with whatever gives them back; the block is
-  /// gone, and they count no more. The compute engine waits for the copies of them: they are for
+  /// gone, and they count no more. The compute lane waits for the copies of them: they are for
   /// work that it is given from now on. Whose they were is told that they go. O(log blocks). If it
   /// throws nothing has changed.
   [[nodiscard]] std::pair<std::byte*, memory_source> surrender(block&& b) {
     detail::allocation& r = row_of(b);
     let_compute_wait(r);
-    memory_source from = this->device().disown(b.index());
+    memory_source from = this->device().drop_deleter(b.index());
     if (!r.adopted) from.allocate = options_.device.allocate;
     std::byte* const at = r.at();
     tell(std::exchange(r.owner, tensor_id::none), nullptr);
     base::free(std::move(b));
     return {at, from};
   }
-  /// The program is about to use the block's bytes by work on the compute engine that no operator
-  /// brackets: that engine waits for the copies of them, and the next copy of them for what that
-  /// engine is given until then. A block that was just allocated between operators needs it only
+  /// The program is about to use the block's bytes by work on the compute lane that no operator
+  /// brackets: that lane waits for the copies of them, and the next copy of them for what that
+  /// lane is given until then. A block that was just allocated between operators needs it only
   /// where nothing is `shared`. O(1).
   void settle(const block& b) {
     detail::allocation& r = row_of(b);
@@ -187,7 +186,7 @@ class device_heap
     try {
       if (options_.shared) let_compute_wait(r);
     } catch (...) {
-      static_cast<void>(this->device().disown(b.index()));
+      static_cast<void>(this->device().drop_deleter(b.index()));
     }
     base::free(std::move(b));
   }
@@ -203,12 +202,12 @@ class device_heap
   }
 
   /// The address, until the block is freed; null for no bytes. On a machine whose compute runs on,
-  /// the bytes are for its engines; the host waits for a stamp first. O(1).
+  /// the bytes are for its lanes; the host waits for a stamp first. O(1).
   [[nodiscard]] std::byte* data(const block& b) const { return this->device()[b.index()].at(); }
   [[nodiscard]] std::byte* data(const slab& h) const { return this->host()[h.index()].at(); }
-  [[nodiscard]] bool scatters() const noexcept { return false; }
-  [[nodiscard]] bool allocates_within_brackets() const noexcept { return false; }
-  void owned_by(const block& b, tensor_id t) {
+  [[nodiscard]] bool may_fragment() const noexcept { return false; }
+  [[nodiscard]] bool may_allocate_in_operator() const noexcept { return false; }
+  void on_owner_changed(const block& b, tensor_id t) {
     detail::allocation& r = row_of(b);
     const tensor_id before = std::exchange(r.owner, t);
     if (before != t) tell(before, nullptr);
@@ -230,7 +229,7 @@ class device_heap
   [[nodiscard]] void* native_stream() const
     requires detail::has_native_stream<D>
   {
-    return this->engines().machine().native_stream();
+    return this->lanes().machine().native_stream();
   }
 
  private:
@@ -239,21 +238,21 @@ class device_heap
   }
   // For copies: what it computes is in order anyway.
   void let_compute_wait(detail::allocation& r) {
-    if (this->copying(r)) this->engines().begin(r.users());
+    if (this->copying(r)) this->lanes().begin(r.users());
   }
   void used_unseen(detail::allocation& r) noexcept {
     r.unseen = true;
     r.unseen_after = std::max(seen_, this->last_operator().point);
   }
-  // The next copy of it is behind all that the compute engine was given by now, unless an operator
+  // The next copy of it is behind all that the compute lane was given by now, unless an operator
   // has written it since: that came later.
   void see(detail::allocation& r) {
     if (!std::exchange(r.unseen, false) || r.offset == 0) return;
-    if (r.written.point[static_cast<std::size_t>(engine::compute)] > r.unseen_after) return;
+    if (r.written.point[static_cast<std::size_t>(lane::compute)] > r.unseen_after) return;
     try {
-      this->engines().begin({});
-      const stamp now = this->engines().end({});
-      if (this->running()) this->engines().begin({});  // for the `end` of the operator
+      this->lanes().begin({});
+      const stamp now = this->lanes().end({});
+      if (this->running()) this->lanes().begin({});  // for the `end` of the operator
       r.written.join(now);
       seen_ = now.point;
     } catch (...) {
@@ -264,7 +263,7 @@ class device_heap
   void copy_now(direction d, const block& b, std::uint64_t from, std::byte* host, std::size_t n) {
     detail::allocation& r = row_of(b);
     see(r);
-    this->engines().copy_now(d, r.at() + from, host, bytes{n}, r.users());
+    this->lanes().copy_now(d, r.at() + from, host, bytes{n}, r.users());
   }
   void forget_past(detail::allocations& places) {
     // Within an operator what it has used is noted at its end.
@@ -272,15 +271,15 @@ class device_heap
       places.forget([&](stamp s) { return this->reached(s); });
   }
   void wait_for(const fence& f) {
-    for (std::size_t e = 0; e < engine_count; ++e)
-      if (f.point[e] != 0) this->wait({static_cast<engine>(e), f.point[e]});
+    for (std::size_t e = 0; e < lane_count; ++e)
+      if (f.point[e] != 0) this->wait({static_cast<lane>(e), f.point[e]});
   }
   void tell(tensor_id t, std::byte* at) const {
-    if (t != tensor_id::none && options_.owned_by) options_.owned_by(t, at);
+    if (t != tensor_id::none && options_.on_owner_changed) options_.on_owner_changed(t, at);
   }
 
   device_heap_options options_;
-  std::uint64_t seen_ = 0;  // the last point of the compute engine that was asked for by `see`
+  std::uint64_t seen_ = 0;  // the last point of the compute lane that was asked for by `see`
 };
 
 static_assert(Storage<device_heap<detail::device_archetype>>);

@@ -29,7 +29,7 @@ struct heap_options {
   /// Of blocks, and of slabs.
   memory_source device = aligned_heap(), host = aligned_heap();
   /// Is told where a tensor's bytes are from now on, and by null that they go. Nothing: nobody is.
-  std::function<void(tensor_id, std::byte*)> owned_by = {};
+  std::function<void(tensor_id, std::byte*)> on_owner_changed = {};
 };
 
 /// A budget of bytes, in allocations as many as there are blocks: what is free is always in one
@@ -67,7 +67,7 @@ class heap_storage {
   [[nodiscard]] std::optional<block> adopt(std::byte* at, bytes n, release_function given_back,
                                            void* self = nullptr) {
     const bytes size = rounded(n);
-    if (n > capacity() || size > saturating_sub(capacity(), used())) return std::nullopt;
+    if (n > capacity() || size > detail::saturating_sub(capacity(), used())) return std::nullopt;
     const std::uint32_t i = device_.fresh();
     device_.take(i, {.at = at, .asked = n, .size = size, .release = given_back, .self = self});
     return block{i};
@@ -146,13 +146,13 @@ class heap_storage {
 
   /// The address, until the block is freed; null for no bytes.
   [[nodiscard]] std::byte* data(const block& b) noexcept { return device_[b.index()].at; }
-  [[nodiscard]] bool scatters() const noexcept { return false; }
-  [[nodiscard]] bool allocates_within_brackets() const noexcept { return true; }
+  [[nodiscard]] bool may_fragment() const noexcept { return false; }
+  [[nodiscard]] bool may_allocate_in_operator() const noexcept { return true; }
   [[nodiscard]] bool knows(const block& b, bytes n) const noexcept {
     return b.index() < device_.rows.size() && device_.rows[b.index()].used &&
            device_.rows[b.index()].size == rounded(n);
   }
-  void owned_by(const block& b, tensor_id t) {
+  void on_owner_changed(const block& b, tensor_id t) {
     row& r = device_[b.index()];
     const tensor_id before = std::exchange(r.owner, t);
     if (before != t) tell(before, nullptr);
@@ -234,7 +234,7 @@ class heap_storage {
                                      bytes capacity) {
     const bytes size = rounded(n);
     // The first test also keeps rounding from wrapping round.
-    if (n > capacity || size > saturating_sub(capacity, m.used)) return std::nullopt;
+    if (n > capacity || size > detail::saturating_sub(capacity, m.used)) return std::nullopt;
     const std::uint32_t i = m.fresh();
     std::byte* at = nullptr;
     if (size.count > 0) {
@@ -253,7 +253,7 @@ class heap_storage {
     r.at = nullptr;
   }
   void tell(tensor_id t, std::byte* at) const {
-    if (t != tensor_id::none && options_.owned_by) options_.owned_by(t, at);
+    if (t != tensor_id::none && options_.on_owner_changed) options_.on_owner_changed(t, at);
   }
 
   heap_options options_;

@@ -60,11 +60,11 @@ class host_device {
       r.sum += n.count;
       r.took += took;
     }
-    return finished(engine_of(d), began, took);
+    return finished(lane_of(d), began, took);
   }
   void begin(const fence&) { began_ = clock::now(); }
   void move(std::byte* to, const std::byte* from, bytes n) { std::memmove(to, from, n.count); }
-  stamp end() { return finished(engine::compute, began_, clock::now() - began_); }
+  stamp end() { return finished(lane::compute, began_, clock::now() - began_); }
 
   bool reached(stamp) const noexcept { return true; }
   void wait(stamp) const noexcept {}
@@ -115,7 +115,7 @@ class host_device {
     if (m == nullptr) throw std::bad_alloc();
     return m.get();
   }
-  stamp finished(engine e, clock::time_point began, nanoseconds took) {
+  stamp finished(lane e, clock::time_point began, nanoseconds took) {
     const std::uint64_t point = ++points_;
     work_[point % kept] = {point, began - made_, took};
     return {e, point};
@@ -127,7 +127,7 @@ class host_device {
 
   clock::time_point made_ = clock::now(), began_ = made_;
   memory device_, host_;
-  std::uint64_t points_ = 0;  // of all engines: what was queued later ends later
+  std::uint64_t points_ = 0;  // of all lanes: what was queued later ends later
   std::array<work, kept> work_{};
   std::array<measured_rate, 2> rates_{};
 };

@@ -1,4 +1,4 @@
-// delta: memory in virtual time: bytes are counted, nothing is stored, three serial engines run
+// delta: memory in virtual time: bytes are counted, nothing is stored, three serial lanes run
 // side by side on an exact clock. What a policy would do on a machine can be asked without one.
 #pragma once
 
@@ -47,8 +47,10 @@ struct copy_rates {
   }
 };
 
-/// Three serial engines in exact virtual time. A stamp's point is the virtual time, in ns, at which
-/// its work ends; zero-length work may share a point. So points of all engines are comparable, and
+namespace detail {
+
+/// Three serial lanes in exact virtual time. A stamp's point is the virtual time, in ns, at which
+/// its work ends; zero-length work may share a point. So points of all lanes are comparable, and
 /// a fence is reached at the latest of its three. All functions are O(1) and do not allocate; none
 /// throws.
 ///
@@ -56,13 +58,13 @@ struct copy_rates {
 /// fast the program really is, and every run repeats exactly (repairs P-17).
 class virtual_clock {
  public:
-  /// Queues `cost` of work on `e`, to start once the engine is free and `after` is reached, but not
+  /// Queues `cost` of work on `e`, to start once the lane is free and `after` is reached, but not
   /// before now. Gives the end of it. Time does not go on.
-  stamp queue(engine e, nanoseconds cost, const fence& after) noexcept {
+  stamp queue(lane e, nanoseconds cost, const fence& after) noexcept {
     return queue(e, cost, cost, after);
   }
   /// The same of work that takes longer than it would alone.
-  stamp queue(engine e, nanoseconds cost, nanoseconds alone, const fence& after) noexcept {
+  stamp queue(lane e, nanoseconds cost, nanoseconds alone, const fence& after) noexcept {
     auto& end = end_[static_cast<std::size_t>(e)];
     end = std::max(start_of(e), latest(after)) + static_cast<std::uint64_t>(cost.count());
     recent_[next_++ % recent_.size()] = {stamp{e, end}, cost, alone};
@@ -78,23 +80,23 @@ class virtual_clock {
   void advance(stamp s) noexcept { now_ = std::max(now_, s.point); }
   /// The clock goes on to `s`; what that takes counts as waiting.
   void wait(stamp s) noexcept { wait_until(s.point); }
-  /// The compute engine can't start before `after`: the clock goes on to where it can. Only what
-  /// exceeds the compute engine's own queue counts as waiting (for copies): a kernel that waits for
+  /// The compute lane can't start before `after`: the clock goes on to where it can. Only what
+  /// exceeds the compute lane's own queue counts as waiting (for copies): a kernel that waits for
   /// the kernel before it has lost nothing.
   void begin(const fence& after) noexcept {
-    now_ = start_of(engine::compute);
+    now_ = start_of(lane::compute);
     wait_until(latest(after));
   }
   /// How long work queued on `e` now would wait before it starts.
-  [[nodiscard]] nanoseconds backlog(engine e) const noexcept { return to_time(start_of(e) - now_); }
-  /// How long the host and the compute engine waited for copies in all.
+  [[nodiscard]] nanoseconds backlog(lane e) const noexcept { return to_time(start_of(e) - now_); }
+  /// How long the host and the compute lane waited for copies in all.
   [[nodiscard]] nanoseconds waited() const noexcept { return waited_; }
   /// When one of the last pieces of work began, as `elapsed`.
   [[nodiscard]] std::optional<nanoseconds> began(stamp s) const noexcept {
     const auto took = elapsed(s);
     return took ? std::optional(to_time(s.point) - *took) : std::nullopt;
   }
-  /// The cost of one of the last pieces of work (64 are remembered, of all engines together), else
+  /// The cost of one of the last pieces of work (64 are remembered, of all lanes together), else
   /// nullopt. The last are looked at first: who asks, asks about what it has just queued.
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) const noexcept {
     const piece* const p = find(s);
@@ -122,7 +124,7 @@ class virtual_clock {
     return nanoseconds{static_cast<std::int64_t>(t)};
   }
   static std::uint64_t latest(const fence& f) noexcept { return std::ranges::max(f.point); }
-  [[nodiscard]] std::uint64_t start_of(engine e) const noexcept {
+  [[nodiscard]] std::uint64_t start_of(lane e) const noexcept {
     return std::max(now_, end_[static_cast<std::size_t>(e)]);
   }
   void wait_until(std::uint64_t t) noexcept {
@@ -132,32 +134,30 @@ class virtual_clock {
   }
 
   std::uint64_t now_ = 0;
-  std::array<std::uint64_t, engine_count> end_{};
+  std::array<std::uint64_t, lane_count> end_{};
   nanoseconds waited_{};
   std::array<piece, 64> recent_{};
   std::size_t next_ = 0;
 };
 
-namespace detail {
-
-/// Three engines in virtual time, without memory: what storage_rules wants of a machine, so that
+/// Three lanes in virtual time, without memory: what storage_rules wants of a machine, so that
 /// decisions can be tried where there is none. Addresses are taken and not looked at.
-class virtual_engines {
+class virtual_lanes {
  public:
   /// Copies take what `real` says; who asks for rates is told `told`.
-  virtual_engines(const copy_rates& told, const copy_rates& real) noexcept
+  virtual_lanes(const copy_rates& told, const copy_rates& real) noexcept
       : told_(told), real_(real) {}
-  explicit virtual_engines(const copy_rates& rates) noexcept : virtual_engines(rates, rates) {}
-  /// Queued behind `after` on the engine of its direction.
+  explicit virtual_lanes(const copy_rates& rates) noexcept : virtual_lanes(rates, rates) {}
+  /// Queued behind `after` on the lane of its direction.
   stamp copy(direction d, std::uint64_t, std::uint64_t, bytes n, const fence& after) noexcept {
-    return time_.queue(engine_of(d), real_.cost(d, n), after);
+    return time_.queue(lane_of(d), real_.cost(d, n), after);
   }
   void begin(const fence& after) noexcept { time_.begin(after); }
   // Free by itself: end_moves is told how many bytes there were.
   void move(std::uint64_t, std::uint64_t, std::uint64_t) noexcept {}
   stamp end_moves(bytes n) noexcept { return end(real_.move_cost(n)); }
   stamp end(nanoseconds cost) noexcept {
-    const stamp done = time_.queue(engine::compute, slowed(cost), cost, {});
+    const stamp done = time_.queue(lane::compute, slowed(cost), cost, {});
     time_.advance(done);  // the host runs in lock-step
     return done;
   }
@@ -171,7 +171,7 @@ class virtual_engines {
   [[nodiscard]] double move_rate() const noexcept { return told_.move; }
   [[nodiscard]] nanoseconds latency(direction) const noexcept { return told_.latency; }
   [[nodiscard]] nanoseconds backlog(direction d) const noexcept {
-    return time_.backlog(engine_of(d));
+    return time_.backlog(lane_of(d));
   }
   [[nodiscard]] double burden(direction d) const noexcept {
     return d == direction::out ? told_.burden_out : told_.burden_in;
@@ -187,11 +187,11 @@ class virtual_engines {
     struct copies {
       double left, burden;
     };
-    const auto of = [&](engine e, double b) {
+    const auto of = [&](lane e, double b) {
       return copies{static_cast<double>(time_.backlog(e).count()), std::max(b, 0.0)};
     };
-    copies first = of(engine::copy_out, real_.burden_out);
-    copies last = of(engine::copy_in, real_.burden_in);
+    copies first = of(lane::copy_out, real_.burden_out);
+    copies last = of(lane::copy_in, real_.burden_in);
     if (last.left < first.left) std::swap(first, last);
     double left = static_cast<double>(cost.count()), took = 0;
     const auto pass = [&](double span, double burden) {
@@ -221,7 +221,7 @@ struct simulated_options {
   std::uint64_t granularity = 1;  ///< sizes are rounded up to it; a power of two
   double rate_move = 0;           ///< bytes per second within the device; 0: moves take no time
   bool moving = true;             ///< blocks may be moved together to make room
-  /// What the engines reach of the rates that they are said to have, positive: `rate` gives what
+  /// What the lanes reach of the rates that they are said to have, positive: `rate` gives what
   /// was promised, `backlog` and every stamp the time that copies really take. Latency and moves
   /// are as promised.
   double real_rate = 1.0;
@@ -242,19 +242,19 @@ struct simulated_options {
 ///   manager.run({.inputs = {x}, .outputs = {40_B}, .cost = 7us}, [](delta::call&) {});
 ///   std::cout << storage.now().count() << " ns, " << storage.waited().count() << " ns of waiting";
 ///
-/// The host runs in lock-step with the compute engine: end_operator(cost) returns when the operator
+/// The host runs in lock-step with the compute lane: end_operator(cost) returns when the operator
 /// is done, so now() is then its completion; a begin that waits for copies advances now() to the
 /// operator's start, and waited() by as much. Blocks have places as in an arena (unless told not
 /// to), so both say yes and no to the same requests and read the same clock.
-class simulated : public detail::storage_rules<detail::virtual_engines> {
+class simulated : public detail::storage_rules<detail::virtual_lanes> {
  public:
   /// Nothing is taken from the machine but the table of blocks.
   explicit simulated(const simulated_options& o)
       : storage_rules(o.capacity, o.host_capacity, o.granularity, o.moving,
-                      detail::virtual_engines{{o.rate_out, o.rate_in, o.rate_move, o.latency,
-                                               o.burden_out, o.burden_in},
-                                              {o.rate_out * o.real_rate, o.rate_in * o.real_rate,
-                                               o.rate_move, o.latency, o.burden_out, o.burden_in}},
+                      detail::virtual_lanes{{o.rate_out, o.rate_in, o.rate_move, o.latency,
+                                             o.burden_out, o.burden_in},
+                                            {o.rate_out * o.real_rate, o.rate_in * o.real_rate,
+                                             o.rate_move, o.latency, o.burden_out, o.burden_in}},
                       o.places) {}
 };
 

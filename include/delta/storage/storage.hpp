@@ -22,7 +22,7 @@ namespace delta {
 // Semantic rules (a compiler can't check them; test/support/storage_contract.hpp does):
 //  * capacity() is hard: used() <= capacity() at every instant; blocks, workspace and both ends of
 //    copies in flight count, each rounded up by rounded().
-//  * Order between the engines is kept by the storage, per block: an operator begins after the
+//  * Order between the lanes is kept by the storage, per block: an operator begins after the
 //    last writer of what it reads, and after the last reader and writer of what it writes; a copy
 //    out after the last writer; a copy in after its own copy out and after the last reader and
 //    writer of its destination; memory given out again is written only after its last user is
@@ -33,7 +33,7 @@ namespace delta {
 //    its calls, and from within a kernel. Those bytes count in used(). Between begin_operator and
 //    end_operator what is allocated is written by that operator, and may be freed at once; what
 //    the bracket names is not freed.
-//  * Each engine is serial and first in, first out.
+//  * Each lane is serial and first in, first out.
 // ---------------------------------------------------------------------------------------------
 
 namespace detail {
@@ -80,7 +80,7 @@ DELTA_DETAIL_NEEDED(
     requires(T& s, transfer&& t) {
       { s.land(std::move(t)) } -> std::same_as<std::pair<block, slab>>;
     });
-/// `begin_operator(reads, writes)`: the compute engine waits for what these blocks need.
+/// `begin_operator(reads, writes)`: the compute lane waits for what these blocks need.
 DELTA_DETAIL_NEEDED(
     begin_operator,
     "a Storage needs 'void begin_operator(std::span<const delta::block* const> "
@@ -223,43 +223,44 @@ DELTA_DETAIL_DETECTED(
     requires(const T& s, const block& b, bytes n) {
       { s.knows(b, n) } -> std::same_as<bool>;
     });
-/// `owned_by(block, t)`: tensor `t`'s bytes are in this block from now on, or on their way into it,
-/// until it is freed or told of another tensor; none: they are nobody's, as an operator is about to
-/// write over them. For who shows tensors by address: told whenever bytes come, and `free` says
-/// when they go (default: nobody is told).
+/// `on_owner_changed(block, t)`: tensor `t`'s bytes are in this block from now on, or on their way
+/// into it, until it is freed or told of another tensor; none: they are nobody's, as an operator is
+/// about to write over them. For who shows tensors by address: told whenever bytes come, and `free`
+/// says when they go (default: nobody is told).
 DELTA_DETAIL_DETECTED(
-    owned_by, "'void owned_by(const delta::block&, delta::tensor_id)'",
+    on_owner_changed, "'void on_owner_changed(const delta::block&, delta::tensor_id)'",
     requires(T& s, const block& b, tensor_id t) {
-      { s.owned_by(b, t) } -> std::same_as<void>;
+      { s.on_owner_changed(b, t) } -> std::same_as<void>;
     });
-/// `scatters()`: may free bytes lie in several pieces (default: they may)? Where each block, and
-/// each slab, is an allocation of its own they don't: whatever fits by its size fits.
+/// `may_fragment()`: may free bytes lie in several pieces (default: they may)? Where each block,
+/// and each slab, is an allocation of its own they don't: whatever fits by its size fits.
 DELTA_DETAIL_DETECTED(
-    scatters, "'bool scatters() const'", requires(const T& s) {
-      { s.scatters() } -> std::same_as<bool>;
+    may_fragment, "'bool may_fragment() const'", requires(const T& s) {
+      { s.may_fragment() } -> std::same_as<bool>;
     });
-/// `allocates_within_brackets()`: may the manager allocate blocks, adopt and free them between
+/// `may_allocate_in_operator()`: may the manager allocate blocks, adopt and free them between
 /// begin_operator and end_operator (default: it ends the bracket first)? True only where blocks
 /// never move, kernels are over when their call returns, and the lists that begin_operator was
 /// given are not kept: blocks of them may be another's by the end. An open operator then leaves its
 /// bracket open as long as nothing has to leave for what it allocates.
 DELTA_DETAIL_DETECTED(
-    allocates_within_brackets, "'bool allocates_within_brackets() const'", requires(const T& s) {
-      { s.allocates_within_brackets() } -> std::same_as<bool>;
+    may_allocate_in_operator, "'bool may_allocate_in_operator() const'", requires(const T& s) {
+      { s.may_allocate_in_operator() } -> std::same_as<bool>;
     });
 
-using storage_rows = rows<allocate_row, free_block_row, free_slab_row, copy_out_row, copy_in_row,
-                          land_row, begin_operator_row, end_operator_row, reached_row, wait_row,
-                          elapsed_row, now_row, rate_row, latency_row, backlog_row, capacity_row,
-                          used_row, host_capacity_row, host_used_row, rounded_row, data_row,
-                          hold_row, native_stream_row, holes_row, burdens_row, bytes_row, began_row,
-                          knows_row, owned_by_row, scatters_row, allocates_within_brackets_row>;
-
-}  // namespace detail
+using storage_rows =
+    rows<allocate_row, free_block_row, free_slab_row, copy_out_row, copy_in_row, land_row,
+         begin_operator_row, end_operator_row, reached_row, wait_row, elapsed_row, now_row,
+         rate_row, latency_row, backlog_row, capacity_row, used_row, host_capacity_row,
+         host_used_row, rounded_row, data_row, hold_row, native_stream_row, holes_row, burdens_row,
+         bytes_row, began_row, knows_row, on_owner_changed_row, may_fragment_row,
+         may_allocate_in_operator_row>;
 
 /// What moves are taken to reach where nobody says, in bytes per second: one core of a current
 /// machine.
 inline constexpr double assumed_move_rate = 8e9;
+
+}  // namespace detail
 
 /// Where bytes live. Smallest model: examples/own_storage.cpp; with a Device, arena is one.
 template <class S>
@@ -268,17 +269,17 @@ concept Storage = detail::storage_rows::right<S>;
 namespace detail {
 /// May what is free in it lie in several pieces?
 template <class S>
-[[nodiscard]] bool scatters(const S& storage) {
-  if constexpr (has_scatters<S>)
-    return storage.scatters();
+[[nodiscard]] bool may_fragment(const S& storage) {
+  if constexpr (has_may_fragment<S>)
+    return storage.may_fragment();
   else
     return true;
 }
 /// May blocks come and go while a kernel runs, as nothing is in flight?
 template <class S>
-[[nodiscard]] bool allocates_within_brackets(const S& storage) {
-  if constexpr (has_allocates_within_brackets<S>)
-    return storage.allocates_within_brackets();
+[[nodiscard]] bool may_allocate_in_operator(const S& storage) {
+  if constexpr (has_may_allocate_in_operator<S>)
+    return storage.may_allocate_in_operator();
   else
     return false;
 }

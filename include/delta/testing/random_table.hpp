@@ -60,7 +60,7 @@ class random_table {
   /// can't. So an undeclared one can be caught by the case that changes it alone.
   void change() {
     const tensor_id t = any();
-    tensor& r = graph_[t];
+    detail::tensor_record& r = graph_[t];
     const bool made = r.producer != operator_id::none;
     switch (below(12)) {
       // bytes
@@ -144,7 +144,7 @@ class random_table {
 
   std::uint64_t state_;
   graph graph_;
-  conditions now_;
+  machine_state now_;
   context context_;
   std::vector<tensor_id> candidates_;
 };

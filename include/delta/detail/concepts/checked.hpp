@@ -10,9 +10,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "delta/answers.hpp"
 #include "delta/concepts.hpp"
 #include "delta/observer.hpp"
+#include "delta/policy_answers.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {

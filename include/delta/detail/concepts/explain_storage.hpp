@@ -47,10 +47,10 @@ void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direct
   if constexpr (has_burdens<S>) static_cast<void>(asked.burden(d)), static_cast<void>(s.alone(p));
   if constexpr (has_began<S>) static_cast<void>(s.began(p));
   if constexpr (has_knows<S>) static_cast<void>(asked.knows(b, n));
-  if constexpr (has_owned_by<S>) s.owned_by(b, tensor_id::none);
-  if constexpr (has_scatters<S>) static_cast<void>(asked.scatters());
-  if constexpr (has_allocates_within_brackets<S>)
-    static_cast<void>(asked.allocates_within_brackets());
+  if constexpr (has_on_owner_changed<S>) s.on_owner_changed(b, tensor_id::none);
+  if constexpr (has_may_fragment<S>) static_cast<void>(asked.may_fragment());
+  if constexpr (has_may_allocate_in_operator<S>)
+    static_cast<void>(asked.may_allocate_in_operator());
   s.free(std::move(h)), s.free(std::move(b));
 }
 // NOLINTEND(bugprone-use-after-move)

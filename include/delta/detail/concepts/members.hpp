@@ -31,15 +31,16 @@ namespace delta::detail {
 /// says of most members that they are absent, as most are, and no call has to be tried.
 struct every_name {
   // A policy's.
-  int score, weight, depends_on, later_if_dearer, drifts, select, keeps, instead;
+  int score, weight, depends_on, later_if_dearer, drifts, select, keeps, replacement;
   int restore, rather_wait, release_cost, evicts, offloads;
   int early_release_bytes, copy_ahead, wasted;
   int learns, end_of_operator, end_of_step;
   // An observer's, and a storage's or a device's.
   int listens, checks_replays;
-  int data, hold, unhold, native_stream, read_bytes, write_bytes, began, knows, owned_by, scatters;
+  int data, hold, unhold, native_stream, read_bytes, write_bytes, began, knows, on_owner_changed,
+      may_fragment;
   int largest_hole, bytes_to_move, move_rate, walk_blocks, burden, alone;
-  int allocates_within_brackets;
+  int may_allocate_in_operator;
 };
 template <class T>
 struct beside : T, every_name {};
@@ -132,7 +133,7 @@ DELTA_DETAIL_NAMES(later_if_dearer);
 DELTA_DETAIL_NAMES(drifts);
 DELTA_DETAIL_NAMES(select);
 DELTA_DETAIL_NAMES(keeps);
-DELTA_DETAIL_NAMES(instead);
+DELTA_DETAIL_NAMES(replacement);
 DELTA_DETAIL_NAMES(restore);
 DELTA_DETAIL_NAMES(rather_wait);
 DELTA_DETAIL_NAMES(release_cost);
@@ -154,9 +155,9 @@ DELTA_DETAIL_NAMES(read_bytes);
 DELTA_DETAIL_NAMES(write_bytes);
 DELTA_DETAIL_NAMES(began);
 DELTA_DETAIL_NAMES(knows);
-DELTA_DETAIL_NAMES(owned_by);
-DELTA_DETAIL_NAMES(scatters);
-DELTA_DETAIL_NAMES(allocates_within_brackets);
+DELTA_DETAIL_NAMES(on_owner_changed);
+DELTA_DETAIL_NAMES(may_fragment);
+DELTA_DETAIL_NAMES(may_allocate_in_operator);
 DELTA_DETAIL_NAMES(largest_hole);
 DELTA_DETAIL_NAMES(bytes_to_move);
 DELTA_DETAIL_NAMES(move_rate);

@@ -1,5 +1,5 @@
-// delta: work of the compute engine whose time is not known yet, as the engine may run behind the
-// host.
+// delta: a queue of work on the compute lane whose duration is not known yet, because the lane runs
+// behind the host.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class pending_times {
     std::size_t known = 0;
     for (; known < list_.size(); ++known) {
       const auto took = cost_of(list_[known].done);
-      // Times come in order, as the engine is serial: the rest are not known either.
+      // Times come in order, as the lane is serial: the rest are not known either.
       if (!took && list_.size() - known < patience) break;
       if (took) tell(list_[known].what, *took);
     }

@@ -1,4 +1,5 @@
-// delta: where the steps of a program begin that does not say so.
+// delta: detects where a training step begins, in a program that does not mark the ends of its
+// steps.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// delta: the door to learning. The engine tells the recorder what happens; policies read what came
-// of it, the history. The engine itself learns from it only where steps begin that nobody marks,
-// and whether a tensor was dropped as foretold.
+// delta: writes the history of steps. The runtime tells the recorder of every tensor, operator and
+// end of a step; policies read the history that comes of it. The runtime itself uses two answers of
+// the recorder: that an operator begins a step which the program has not marked, and that a tensor
+// was dropped earlier or later than the history foretold.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +12,10 @@
 
 #include "delta/detail/history/pending_times.hpp"
 #include "delta/detail/history/step_detector.hpp"
+#include "delta/detail/tensors/tensor_record.hpp"
 #include "delta/history.hpp"
 #include "delta/kernel.hpp"
 #include "delta/step.hpp"
-#include "delta/tensor.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
@@ -39,7 +40,7 @@ class step_recorder {
   }
   /// The program has dropped it. True: the record that is followed did not say that it would by
   /// now.
-  bool dropped(tensor_id t, const tensor& r) {
+  bool dropped(tensor_id t, const tensor_record& r) {
     const bool news = !past_.dies_before(t, past_.position());
     past_.dropped(t, r.footprint, r.pinned == pin::both);
     if (!r.persistent) detector_.dropped(r.footprint);
@@ -53,7 +54,7 @@ class step_recorder {
       past_.moved_in(t);
   }
   /// The host has acquired it.
-  void acquired(tensor_id t, const tensor& r, access how) {
+  void acquired(tensor_id t, const tensor_record& r, access how) {
     using change = step_record::change::kind;
     past_.changed(how == access::write ? change::written : change::read, t, r.footprint,
                   r.pinned == pin::both);
@@ -161,9 +162,9 @@ class no_recorder {
   [[nodiscard]] static const history& past() noexcept { return empty; }
 
   void created(tensor_id, bytes, bool, bool) const noexcept {}
-  bool dropped(tensor_id, const tensor&) const noexcept { return false; }
+  bool dropped(tensor_id, const tensor_record&) const noexcept { return false; }
   void moved(tensor_id, bytes, residency) const noexcept {}
-  void acquired(tensor_id, const tensor&, access) const noexcept {}
+  void acquired(tensor_id, const tensor_record&, access) const noexcept {}
   void abort() const noexcept {}
   template <class CostOf>
   void poll_times(const CostOf&) const noexcept {}

@@ -1,5 +1,5 @@
-// delta: places that are allocations of a memory_source: who has which, and what the next user of
-// addresses that went back to the source, and came again, must wait for.
+// delta: a table of blocks that are allocations of a memory_source: who has which, and what the
+// next user of an address must wait for, where the address went back to the source and came again.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/storage/past_users.hpp"
+#include "delta/detail/storage/address_fences.hpp"
 #include "delta/detail/storage/regions.hpp"
 #include "delta/error.hpp"
 #include "delta/storage/memory_source.hpp"
@@ -37,7 +37,7 @@ struct allocation : stretch {
   std::uint64_t gives = 0;
   tensor_id owner = tensor_id::none;
   bool adopted = false;  ///< not the source's
-  /// Work of the compute engine that no operator brackets may use it, all that was queued there
+  /// Work of the compute lane that no operator brackets may use it, all that was queued there
   /// before the next copy of it; unless an operator has written it at a point after this one.
   bool unseen = false;
   std::uint64_t unseen_after = 0;
@@ -48,9 +48,9 @@ struct allocation : stretch {
 
 /// As many allocations as there are blocks, within a budget: `region`'s interface as far as
 /// storage_rules needs it, without holes and moves. Bytes that are released go back to their source
-/// at once, whoever still uses them. What the source hands out again waits for these (past_users).
-/// `place` and `release` are O(log allocations) beside that; no heap is used once the table has
-/// grown, and never by `release`.
+/// at once, whoever still uses them. What the source hands out again waits for these
+/// (address_fences). `place` and `release` are O(log allocations) beside that; no heap is used once
+/// the table has grown, and never by `release`.
 class allocations {
  public:
   using row = allocation;
@@ -134,7 +134,7 @@ class allocations {
     r.offset = r.asked = r.gives = 0;
   }
   /// Nobody gets them when they are released. Gives who would have.
-  memory_source disown(std::uint32_t i) noexcept {
+  memory_source drop_deleter(std::uint32_t i) noexcept {
     row& r = (*this)[i];
     return {nullptr, std::exchange(r.given_back, nullptr), std::exchange(r.self, nullptr)};
   }
@@ -231,7 +231,7 @@ class allocations {
   std::vector<std::uint32_t> spare_rows_;     // of nobody
   std::vector<index_type::node_type> nodes_;  // of rows without bytes
   index_type by_address_;
-  past_users past_;
+  address_fences past_;
 };
 
 }  // namespace delta::detail

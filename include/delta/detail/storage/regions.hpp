@@ -188,14 +188,14 @@ class region {
   }
 
   /// Slides what is in the window together, away from the end that `life` is placed at, so that its
-  /// holes become one where `life` is placed. `engines` begins after everybody who used the window,
+  /// holes become one where `life` is placed. `lanes` begins after everybody who used the window,
   /// moves, and ends. Gives the number of stretches moved. O(stretches of the window, log holes for
   /// each hole).
   ///
   ///   transient:   | hole | x | hole | y | hole |  ->  | x | y |     hole      |
   ///   persistent:  | hole | x | hole | y | hole |  ->  |     hole      | x | y |
-  template <class Engines>
-  std::uint64_t close(window w, lifetime life, Engines& engines) {
+  template <class Lanes>
+  std::uint64_t close(window w, lifetime life, Lanes& lanes) {
     const bool down = life == lifetime::transient;
     const std::uint32_t outside_low = rows_[w.first].before, outside_high = rows_[w.last].after;
     const std::uint64_t begin = rows_[w.first].offset;
@@ -204,7 +204,7 @@ class region {
     fence after;
     for (std::uint32_t i = w.first; i != outside_high; i = rows_[i].after)
       after.join(rows_[i].users());
-    engines.begin(after);
+    lanes.begin(after);
     std::uint64_t to = 0, count = 0;
     // Twice over the same places: first the bytes, then the books. The order of the walk is such
     // that nothing is written over before it was moved.
@@ -219,8 +219,8 @@ class region {
         if (down) to += r.size;
       }
     };
-    slide([&](const stretch& r) { engines.move(to, r.offset, r.size); });
-    const stamp done = engines.end_moves(bytes{w.moved});
+    slide([&](const stretch& r) { lanes.move(to, r.offset, r.size); });
+    const stamp done = lanes.end_moves(bytes{w.moved});
     slide([&](stretch& r) { r.offset = to, ++count; });  // only now: the device may throw
     // Everything in the window was written by the move. Its holes go, but for one row, which
     // becomes the hole that was made.

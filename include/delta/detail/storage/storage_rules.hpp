@@ -1,6 +1,6 @@
-// delta: the rules of a storage, written once for every kind of engines: who may have which bytes,
-// and what must be over before they are touched. Below it are `Places` of each memory and `Engines`
-// (work and time); above it are `simulated` and `arena`, which differ in their engines only, and
+// delta: the rules of a storage, written once for every kind of lanes: who may have which bytes,
+// and what must be over before they are touched. Below it are `Places` of each memory and `Lanes`
+// (work and time); above it are `simulated` and `arena`, which differ in their lanes only, and
 // `device_heap`, whose places are allocations. So no two of them can follow different rules.
 #pragma once
 
@@ -20,7 +20,7 @@
 namespace delta::detail {
 
 /// The Storage calls, written once: places in two memories (a `region`, or `allocations`), and the
-/// fences between three engines, whatever these are (virtual ones in simulated.hpp, a device's in
+/// fences between three lanes, whatever these are (virtual ones in simulated.hpp, a device's in
 /// arena.hpp). Every stretch of memory
 /// knows who wrote it last and who reads it since; a call joins the fences of what it touches,
 /// queues its work behind them, and leaves its own stamp. The eight transfer rules are kept here
@@ -39,9 +39,9 @@ namespace delta::detail {
 ///   allocate(y)          the same bytes, at once
 ///   begin_operator(y)    an operator that writes y: behind the copy                       rule 2
 ///
-/// `Engines` throws where its device does. Whatever throws leaves the books in order, and every
+/// `Lanes` throws where its device does. Whatever throws leaves the books in order, and every
 /// token with its owner: the device's bytes may then be half moved, so the manager is poisoned.
-template <class Engines, class Places = region>
+template <class Lanes, class Places = region>
 class storage_rules {
   using stretch_of = typename Places::row;  // no name that who derives may have
 
@@ -61,7 +61,7 @@ class storage_rules {
     auto i = device_.place(size.count, life, n.count);
     if constexpr (Places::can_move) {
       if (const auto w = i ? std::nullopt : window_for(size)) {
-        moves_ += device_.close(*w, life, engines_);
+        moves_ += device_.close(*w, life, lanes_);
         moved_ += bytes{w->moved};
         i = device_.place(size.count, life);
       }
@@ -116,7 +116,7 @@ class storage_rules {
   /// Both ends, at any time: the fences order what follows.
   [[nodiscard]] std::pair<block, slab> land(transfer&& t) noexcept { return std::move(t).take(); }
 
-  /// The compute engine waits for the last writers of what is read, and for all users of what is
+  /// The compute lane waits for the last writers of what is read, and for all users of what is
   /// written. Blocks named here can't be freed before end_operator, nor move. A block may be in
   /// both lists, or twice in one: holds count. O(blocks named).
   void begin_operator(std::span<const block* const> reads, std::span<const block* const> writes) {
@@ -132,8 +132,8 @@ class storage_rules {
       after.join(device_[b->index()].users());
       writes_.push_back(b->index());
     }
-    // Holds only now: if the engines throw, there is nothing to take back.
-    engines_.begin(after);
+    // Holds only now: if the lanes throw, there is nothing to take back.
+    lanes_.begin(after);
     for (auto i : reads_) ++device_[i].holds;
     for (auto i : writes_) ++device_[i].holds;
     named_ = writes_.size();
@@ -146,7 +146,7 @@ class storage_rules {
     running_ = false;
     for (auto i : reads_) --device_[i].holds;
     for (auto i : writes_) --device_[i].holds;
-    const stamp done = engines_.end(cost);  // if it throws, the blocks can be freed all the same
+    const stamp done = lanes_.end(cost);  // if it throws, the blocks can be freed all the same
     for (auto i : reads_) device_[i].read.join(done);
     for (auto i : writes_) device_[i].write_at(done);
     for (const auto& [offset, size] : left_) device_.note_use(offset, size, done);
@@ -167,22 +167,22 @@ class storage_rules {
     --device_[b.index()].holds;
   }
 
-  /// What follows is the engines' word; see storage/storage.hpp.
-  [[nodiscard]] bool reached(stamp s) { return engines_.reached(s); }
-  void wait(stamp s) { engines_.wait(s); }
-  [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) { return engines_.elapsed(s); }
+  /// What follows is the lanes' word; see storage/storage.hpp.
+  [[nodiscard]] bool reached(stamp s) { return lanes_.reached(s); }
+  void wait(stamp s) { lanes_.wait(s); }
+  [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) { return lanes_.elapsed(s); }
   /// When that work began, by now()'s clock, while it is remembered.
-  [[nodiscard]] std::optional<nanoseconds> began(stamp s) { return engines_.began(s); }
-  [[nodiscard]] nanoseconds now() const { return engines_.now(); }
-  /// How long the host and the compute engine have waited for copies.
-  [[nodiscard]] nanoseconds waited() const { return engines_.waited(); }
-  [[nodiscard]] double rate(direction d) const { return engines_.rate(d); }
-  [[nodiscard]] nanoseconds latency(direction d) const { return engines_.latency(d); }
-  [[nodiscard]] nanoseconds backlog(direction d) const { return engines_.backlog(d); }
+  [[nodiscard]] std::optional<nanoseconds> began(stamp s) { return lanes_.began(s); }
+  [[nodiscard]] nanoseconds now() const { return lanes_.now(); }
+  /// How long the host and the compute lane have waited for copies.
+  [[nodiscard]] nanoseconds waited() const { return lanes_.waited(); }
+  [[nodiscard]] double rate(direction d) const { return lanes_.rate(d); }
+  [[nodiscard]] nanoseconds latency(direction d) const { return lanes_.latency(d); }
+  [[nodiscard]] nanoseconds backlog(direction d) const { return lanes_.backlog(d); }
   /// What compute loses by copies that way beside it, in ns per ns of copying; and what work that
   /// is over would have taken without any, as `elapsed`.
-  [[nodiscard]] double burden(direction d) const { return engines_.burden(d); }
-  [[nodiscard]] std::optional<nanoseconds> alone(stamp s) { return engines_.alone(s); }
+  [[nodiscard]] double burden(direction d) const { return lanes_.burden(d); }
+  [[nodiscard]] std::optional<nanoseconds> alone(stamp s) { return lanes_.alone(s); }
 
   /// The budgets, rounded down to whole granules; what is taken of them; the most that ever was.
   /// O(1).
@@ -205,7 +205,7 @@ class storage_rules {
     return std::nullopt;
   }
   /// Bytes per second at which blocks move together; 0: moving takes no time.
-  [[nodiscard]] double move_rate() const { return engines_.move_rate(); }
+  [[nodiscard]] double move_rate() const { return lanes_.move_rate(); }
   /// Calls `f(row, size, used)` for every stretch in address order: blocks (used, `row` is the
   /// token's index) and the holes between them. O(blocks).
   template <class F>
@@ -223,20 +223,20 @@ class storage_rules {
 
  protected:
   storage_rules(bytes capacity, bytes host_capacity, std::uint64_t granularity, bool moving,
-                Engines engines, bool places = true)
+                Lanes lanes, bool places = true)
       : storage_rules(granularity, moving, Places{round_down(capacity, granularity), places},
-                      Places{round_down(host_capacity, granularity), places}, std::move(engines)) {}
-  storage_rules(std::uint64_t granularity, bool moving, Places device, Places host, Engines engines)
+                      Places{round_down(host_capacity, granularity), places}, std::move(lanes)) {}
+  storage_rules(std::uint64_t granularity, bool moving, Places device, Places host, Lanes lanes)
       : granularity_(granularity),
         moving_(moving),
         device_(std::move(device)),
         host_(std::move(host)),
-        engines_(std::move(engines)) {}
+        lanes_(std::move(lanes)) {}
   // Protected: nobody deletes a storage through it, so nothing needs to be virtual.
   ~storage_rules() = default;
 
-  [[nodiscard]] Engines& engines() noexcept { return engines_; }
-  [[nodiscard]] const Engines& engines() const noexcept { return engines_; }
+  [[nodiscard]] Lanes& lanes() noexcept { return lanes_; }
+  [[nodiscard]] const Lanes& lanes() const noexcept { return lanes_; }
   [[nodiscard]] Places& device() noexcept { return device_; }
   [[nodiscard]] const Places& device() const noexcept { return device_; }
   [[nodiscard]] Places& host() noexcept { return host_; }
@@ -255,7 +255,7 @@ class storage_rules {
     try {
       writes_.push_back(i);
       reserve_left(0);
-      if (const fence after = device_[i].users(); after != fence{}) engines_.begin(after);
+      if (const fence after = device_[i].users(); after != fence{}) lanes_.begin(after);
     } catch (...) {
       std::erase(writes_, i);
       throw;
@@ -269,13 +269,13 @@ class storage_rules {
     left_.emplace_back(offset, size);
   }
   // Whether a copy touches it now. What was found reached is forgotten: asking may be dear. Kernels
-  // do not count: they run inside brackets, and moving is queued behind them on the same engine.
+  // do not count: they run inside brackets, and moving is queued behind them on the same lane.
   bool copying(stretch_of& r) {
     for (fence* f : {&r.written, &r.read})
-      for (const engine e : {engine::copy_out, engine::copy_in}) {
+      for (const lane e : {lane::copy_out, lane::copy_in}) {
         auto& point = f->point[static_cast<std::size_t>(e)];
         if (point == 0) continue;
-        if (!engines_.reached({e, point})) return true;
+        if (!lanes_.reached({e, point})) return true;
         point = 0;
       }
     return false;
@@ -287,7 +287,7 @@ class storage_rules {
                    const fence& after, slab& fresh) {
     try {
       const bytes n = std::min(device.content(), host.content());
-      return engines_.copy(d, device.offset, host.offset, n, after);
+      return lanes_.copy(d, device.offset, host.offset, n, after);
     } catch (...) {
       if (fresh) free(std::move(fresh));
       throw;
@@ -319,10 +319,10 @@ class storage_rules {
   std::vector<std::uint32_t> reads_, writes_;  // of the running operator
   std::size_t named_ = 0;  // of `writes_`, those that it began with; the others came meanwhile
   std::vector<std::pair<std::uint64_t, std::uint64_t>> left_;  // they that went: offset, size
-  stamp last_{engine::compute, 0};
+  stamp last_{lane::compute, 0};
   std::uint64_t moves_ = 0;
   bytes moved_{};
-  Engines engines_;
+  Lanes lanes_;
 };
 
 }  // namespace delta::detail

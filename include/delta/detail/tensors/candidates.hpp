@@ -8,7 +8,7 @@
 
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/detail/tensors/id_set.hpp"
-#include "delta/tensor.hpp"
+#include "delta/detail/tensors/tensor_record.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
@@ -54,28 +54,28 @@ class candidate_list {
   }
   /// Adds `t` to the candidates if it is one and is in no set.
   void enlist(graph& g, tensor_id t) noexcept {
-    tensor& r = g[t];
+    tensor_record& r = g[t];
     if (r.pinned == pin::both || !may_be_listed(r)) return;
-    r.listed = true;
+    r.is_candidate = true;
     list_.insert(t);
     note_move(t);
-    if (!r.weighed) g.changed().insert(t);
+    if (!r.has_score) g.changed().insert(t);
   }
   /// Caches `t`; false where it can't be. Its pins don't matter: nobody wants it back.
   bool cache(graph& g, tensor_id t) noexcept {
-    tensor& r = g[t];
+    tensor_record& r = g[t];
     if (r.cached) return true;
     delist(g, t);
     if (r.locks > 0 || !may_be_listed(r)) return false;
-    r.listed = r.cached = true;
+    r.is_candidate = r.cached = true;
     cached_.insert(t);
     cached_bytes_ += r.footprint;
     return true;
   }
   /// Takes `t` out of the set that it is in, if any.
   void delist(graph& g, tensor_id t) noexcept {
-    tensor& r = g[t];
-    if (!std::exchange(r.listed, false)) return;
+    tensor_record& r = g[t];
+    if (!std::exchange(r.is_candidate, false)) return;
     if (std::exchange(r.cached, false)) {
       cached_.erase(t);
       cached_bytes_ -= r.footprint;
@@ -109,8 +109,8 @@ class candidate_list {
   void show(tensor_id t) noexcept { list_.insert(t); }
 
  private:
-  static bool may_be_listed(const tensor& r) noexcept {
-    return !r.listed && r.where == residency::resident && r.footprint.count > 0;
+  static bool may_be_listed(const tensor_record& r) noexcept {
+    return !r.is_candidate && r.where == residency::resident && r.footprint.count > 0;
   }
 
   id_set list_, parked_, cached_, moved_, retained_;

@@ -1,12 +1,12 @@
-// delta: closures: which costs that are kept change when a tensor's bytes come or go. A cost is
-// kept with its tensor (`context` does that) and forgotten here.
+// delta: forgets kept costs of closures when the bytes of a tensor come or go. A cost is kept with
+// its tensor (by `context`).
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
 #include "delta/detail/tensors/graph.hpp"
-#include "delta/tensor.hpp"
+#include "delta/detail/tensors/tensor_record.hpp"
 
 namespace delta::detail {
 
@@ -65,11 +65,11 @@ class closure_watch {
     return !on_device(g[t].where) && g[t].where != residency::host;
   }
   void changed(graph& g, tensor_id t) const noexcept {
-    tensor& r = g[t];
+    tensor_record& r = g[t];
     if (!rising_) {
-      r.cost = tensor::unknown;
+      r.cost = tensor_record::unknown;
       g.reweigh(t);
-    } else if (r.reach == tensor::all_of_it) {
+    } else if (r.reach == tensor_record::all_of_it) {
       r.reach = 0;
     }
   }

@@ -9,16 +9,16 @@
 #include <span>
 #include <utility>
 
-#include "delta/conditions.hpp"
 #include "delta/detail/tensors/graph.hpp"
+#include "delta/detail/tensors/tensor_record.hpp"
 #include "delta/history.hpp"
-#include "delta/tensor.hpp"
+#include "delta/machine_state.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
 
 /// The bytes of a tensor are nowhere: evicted, or gone with the tensor.
-[[nodiscard]] inline bool missing(const tensor& r) noexcept {
+[[nodiscard]] inline bool missing(const tensor_record& r) noexcept {
   return !on_device(r.where) && r.where != residency::host;
 }
 
@@ -36,7 +36,7 @@ class closure_walk {
     bool complete = true, through_host = false;
   };
 
-  closure_walk(const graph& g, const conditions& c, const history& past) noexcept
+  closure_walk(const graph& g, const machine_state& c, const history& past) noexcept
       : graph_(&g), conditions_(&c), past_(&past) {}
 
   /// Of at most `most` records, until they cost more than `enough` ns. `position`: for
@@ -61,7 +61,7 @@ class closure_walk {
   }
 
   /// One copy in from the host, in ns, the wait for the queue included.
-  [[nodiscard]] static double reload(const tensor& r, const conditions& c) noexcept {
+  [[nodiscard]] static double reload(const tensor_record& r, const machine_state& c) noexcept {
     constexpr auto in = static_cast<std::size_t>(direction::in);
     // The two summands of a copy are added first, as whoever asks for one copy adds them.
     return c.backlog[in] +
@@ -69,7 +69,7 @@ class closure_walk {
   }
 
  private:
-  [[nodiscard]] const tensor& at(tensor_id t) const noexcept { return (*graph_)[t]; }
+  [[nodiscard]] const tensor_record& at(tensor_id t) const noexcept { return (*graph_)[t]; }
 
   void add(operator_id o, double& to) noexcept {
     if (o == operator_id::none) return;
@@ -90,7 +90,7 @@ class closure_walk {
   void expand_up(bool keep) noexcept {
     for (std::size_t i = 0; i < count_ && sums_.complete; ++i)
       for (const tensor_id in : graph_->inputs(found_[i])) {
-        const tensor& r = at(in);
+        const tensor_record& r = at(in);
         const bool dropped = what_ == closure::later && dropped_by(in);
         if (dropped || missing(r)) {
           // Shares are not multiplied along a chain: whoever shares its end shares all of it.
@@ -104,7 +104,7 @@ class closure_walk {
   }
   // A tensor on the host has two prices, and `reloads` says which: its operator, like what is
   // missing, or one copy. The copy is marked on the tensor, as it is no record.
-  void add_from_host(const tensor& r, bool keep) noexcept {
+  void add_from_host(const tensor_record& r, bool keep) noexcept {
     sums_.through_host = true;
     // Whether it is reloaded depends on what its producer reads.
     if (keep && r.producer != operator_id::none) (*graph_)[r.producer].swept_down = false;
@@ -130,13 +130,13 @@ class closure_walk {
   // computes what the program holds from it.
   void add_reader(operator_id c) noexcept {
     if (std::ranges::any_of(graph_->outputs(c), [&](tensor_id o) {
-          return missing(at(o)) && (at(o).references > 0 || at(o).edges != tensor::nowhere);
+          return missing(at(o)) && (at(o).references > 0 || at(o).edges != tensor_record::nowhere);
         }))
       add(c, sums_.records);
   }
 
   // Does a plan reload this host ancestor rather than recompute it?
-  [[nodiscard]] bool reloads(const tensor& r) const noexcept {
+  [[nodiscard]] bool reloads(const tensor_record& r) const noexcept {
     if (r.producer == operator_id::none) return true;
     const operator_record& o = (*graph_)[r.producer];
     return (r.host && static_cast<double>(o.cost.count()) >= reload(r, *conditions_)) ||
@@ -145,13 +145,13 @@ class closure_walk {
   }
   // Gone by the operator at `position`: by the program, which has dropped it or will have.
   [[nodiscard]] bool dropped_by(tensor_id t) const noexcept {
-    const tensor& r = at(t);
+    const tensor_record& r = at(t);
     return position_ != no_position && r.producer != operator_id::none &&
            (r.references == 0 || past_->dies_before(t, position_));
   }
 
   const graph* graph_;
-  const conditions* conditions_;
+  const machine_state* conditions_;
   const history* past_;
   std::array<operator_id, limit> found_;      // in the order of the walk
   std::array<std::uint32_t, limit> sharing_;  // of each: by how many its cost is shared
@@ -166,9 +166,9 @@ class closure_walk {
 /// walk. What it reads outlives it.
 struct closure_pricing {
   const graph* tensors;
-  const conditions* now;
+  const machine_state* now;
   const history* past;
-  question* asked = nullptr;  ///< lower bounds will do; null: the cost must be exact
+  cost_query* asked = nullptr;  ///< lower bounds will do; null: the cost must be exact
 
   /// In ns, as far as it is asked for. Of a closure that meets a tensor on the host a lower bound
   /// is kept: the price of a reload changes with the queue. O(closure), or what of it costs
@@ -179,19 +179,19 @@ struct closure_pricing {
     // at four times as many.
     constexpr std::uint8_t first_reach = 1, deepest = 5;
     static_assert(closure_walk::limit == std::size_t{1} << (2 * deepest));
-    const tensor& r = (*tensors)[t];
+    const tensor_record& r = (*tensors)[t];
     const bool keep = tensors->keeps == what;
     std::size_t most = closure_walk::limit;
     if (keep) {
       if (what == closure::later) {
         tensors->forecasts_are(past->forecasts());
         if (tensors->kept_for(t) != position)
-          r.cost = tensor::unknown, tensors->keep_for(t, position);
+          r.cost = tensor_record::unknown, tensors->keep_for(t, position);
       }
       const bool known = r.cost >= 0;
-      if (known && (r.reach == tensor::all_of_it || r.cost > enough)) return r.cost;
+      if (known && (r.reach == tensor_record::all_of_it || r.cost > enough)) return r.cost;
       if (asked != nullptr) {
-        if (known && asked->deepen != t) return asked->bounded = true, r.cost;
+        if (known && asked->refine != t) return asked->bounded = true, r.cost;
         r.reach = known ? std::min(static_cast<std::uint8_t>(r.reach + 1), deepest) : first_reach;
         most = std::size_t{1} << (2 * r.reach);
       }
@@ -201,7 +201,7 @@ struct closure_pricing {
     if (keep) {
       r.cost = w.records;
       if (w.complete && !w.through_host)
-        r.reach = tensor::all_of_it;
+        r.reach = tensor_record::all_of_it;
       else if (asked == nullptr)
         r.reach = w.complete ? deepest : first_reach;
     }

@@ -19,7 +19,7 @@ namespace delta::detail {
 ///
 ///   claims     out, after which the tensor's device bytes go; or in, before anybody needs it
 ///   copies     out, of a resident tensor whose host end is not valid yet
-///   forsaken   those that no tensor waits for any more: they still take the copy engine's time
+///   detached   those that no tensor waits for any more: they still take the copy lane's time
 ///
 /// And the last copies whose tensors were used before they were over: landings. Few at a time, so
 /// the lists are searched: O(copies) per copy, but where it says otherwise.
@@ -56,7 +56,7 @@ class copies_under_way {
   std::optional<claim> take_oldest(const Wait& wait) {
     if (claims_.empty()) return std::nullopt;
     auto oldest = std::ranges::find_if(
-        claims_, [](const claim& c) { return c.moving.done().where == engine::copy_out; });
+        claims_, [](const claim& c) { return c.moving.done().where == lane::copy_out; });
     if (oldest == claims_.end()) oldest = claims_.begin();
     wait(oldest->moving.done());
     return take(oldest);
@@ -90,10 +90,10 @@ class copies_under_way {
 
   // --- those that nobody waits for --------------------------------------------------------------
 
-  void forsake(stamp done, bytes size) { forsaken_.push_back({done, size}); }
+  void detach(stamp done, bytes size) { detached_.push_back({done, size}); }
   template <class Reached>
-  void forget_forsaken(const Reached& reached) {
-    std::erase_if(forsaken_, [&](const forsaken& f) { return reached(f.done); });
+  void forget_detached(const Reached& reached) {
+    std::erase_if(detached_, [&](const detached& f) { return reached(f.done); });
   }
 
   // --- landings ---------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class copies_under_way {
   /// A tensor is used though its copy is not over: until then its block can't be moved. The last
   /// per direction are remembered. O(1).
   void note_landing(stamp done) noexcept {
-    stamp& last = landings_[done.where == engine::copy_in];
+    stamp& last = landings_[done.where == lane::copy_in];
     if (done.point > last.point) last = done;
   }
   /// Waits for those. False: there were none since the last call. (One that ended after the blocks
@@ -117,18 +117,18 @@ class copies_under_way {
     return any;
   }
 
-  /// All of them, those out first, each engine's in the order in which they were queued. `size_of`:
+  /// All of them, those out first, each lane's in the order in which they were queued. `size_of`:
   /// a tensor's rounded bytes. Valid until the next call. O(copies log copies).
   template <class SizeOf>
   [[nodiscard]] std::span<const queued_copy> queued(const SizeOf& size_of) {
     sorted_.clear();
     const auto add = [&](tensor_id t, stamp done, bytes n) {
-      const bool out = done.where == engine::copy_out;
+      const bool out = done.where == lane::copy_out;
       sorted_.push_back({done, {t, n, out ? direction::out : direction::in}});
     };
     for (const claim& c : claims_) add(c.tensor, c.moving.done(), size_of(c.tensor));
     for (const copy& c : copies_) add(c.tensor, c.done, size_of(c.tensor));
-    for (const forsaken& f : forsaken_) add(tensor_id::none, f.done, f.size);
+    for (const detached& f : detached_) add(tensor_id::none, f.done, f.size);
     std::ranges::sort(sorted_, {}, [](const auto& c) {
       return std::pair(c.second.way == direction::in, c.first.point);
     });
@@ -142,7 +142,7 @@ class copies_under_way {
     tensor_id tensor;
     stamp done;
   };
-  struct forsaken {
+  struct detached {
     stamp done;
     bytes size;
   };
@@ -154,7 +154,7 @@ class copies_under_way {
 
   std::vector<claim> claims_;
   std::vector<copy> copies_;
-  std::vector<forsaken> forsaken_;
+  std::vector<detached> detached_;
   std::array<stamp, 2> landings_{};
   std::vector<std::pair<stamp, queued_copy>> sorted_;  // scratch
   std::vector<queued_copy> queued_;

@@ -14,13 +14,14 @@
 #include <vector>
 
 #include "delta/detail/tensors/id_set.hpp"
-#include "delta/detail/tensors/slices.hpp"
+#include "delta/detail/tensors/short_lists.hpp"
+#include "delta/detail/tensors/tensor_record.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
-#include "delta/tensor.hpp"
+#include "delta/policy_answers.hpp"
 #include "delta/units.hpp"
 
-namespace delta {
+namespace delta::detail {
 
 /// The record of one operator that may have to run again. Records exist only where the policy may
 /// evict: without that nothing is ever replayed, and no kernel is stored.
@@ -51,14 +52,6 @@ struct operator_record {
 };
 static_assert(sizeof(void*) != 8 || sizeof(operator_record) <= 96, "there may be a million");
 
-/// Of which closures the costs are kept with the tensors, once asked for: `context`'s three.
-enum class closure : std::uint8_t {
-  none,
-  ancestors,     ///< recompute_cost
-  later,         ///< recompute_cost_by
-  neighbourhood  ///< neighbourhood_cost
-};
-
 /// Tensors and operator records. Invariant: a tensor with a producer can be computed again, because
 /// every input of a living record either has its bytes somewhere or has a producer itself; losing
 /// the one takes the record away (`residency_table::forget_record`). So "can it be recomputed?" is
@@ -71,7 +64,7 @@ enum class closure : std::uint8_t {
 /// A record's lists lie in one table for all. Whoever reads a tensor is in a list through the
 /// edges, so that an edge goes in O(1), however many read the tensor.
 class graph {
-  static constexpr std::uint32_t none = tensor::nowhere;
+  static constexpr std::uint32_t none = tensor_record::nowhere;
   // From a tensor to a record that reads it: one per mention among the inputs.
   struct edge {
     operator_id reader = operator_id::none;
@@ -119,18 +112,20 @@ class graph {
 
   /// The record of an id that is known to be good. Not checked. References hold until the next
   /// add_tensor or add_record.
-  [[nodiscard]] tensor& operator[](tensor_id t) noexcept { return tensors_[index(t)]; }
-  [[nodiscard]] const tensor& operator[](tensor_id t) const noexcept { return tensors_[index(t)]; }
+  [[nodiscard]] tensor_record& operator[](tensor_id t) noexcept { return tensors_[index(t)]; }
+  [[nodiscard]] const tensor_record& operator[](tensor_id t) const noexcept {
+    return tensors_[index(t)];
+  }
   [[nodiscard]] operator_record& operator[](operator_id o) noexcept { return records_[index(o)]; }
   [[nodiscard]] const operator_record& operator[](operator_id o) const noexcept {
     return records_[index(o)];
   }
   /// The record of an id that the program gave. Throws unknown_tensor where it names nothing, or
   /// what the program has dropped. O(1).
-  tensor& checked(tensor_id t) {
-    return const_cast<tensor&>(static_cast<const graph&>(*this).checked(t));
+  tensor_record& checked(tensor_id t) {
+    return const_cast<tensor_record&>(static_cast<const graph&>(*this).checked(t));
   }
-  [[nodiscard]] const tensor& checked(tensor_id t) const {
+  [[nodiscard]] const tensor_record& checked(tensor_id t) const {
     if (index(t) >= tensors_.size() || !(*this)[t].in_use || (*this)[t].references == 0)
       throw unknown_tensor(t);
     return (*this)[t];
@@ -163,16 +158,16 @@ class graph {
       // Whole words of rows, as they are read a word at a time; and before the record, which counts
       // them.
       if (last_use_.size() == tensors_.size())
-        last_use_.resize(tensors_.size() + detail::id_set::word_bits);
+        last_use_.resize(tensors_.size() + id_set::word_bits);
       if (kept_for_.size() == tensors_.size())
-        kept_for_.resize(tensors_.size() + detail::id_set::word_bits);
+        kept_for_.resize(tensors_.size() + id_set::word_bits);
       changed_.cover(tensors_.size() + 1);
       tensors_.emplace_back();
     } else {
       t = free_tensors_.back();
       free_tensors_.pop_back();
     }
-    tensor& r = (*this)[t];
+    tensor_record& r = (*this)[t];
     r.size = size;
     r.footprint = footprint;
     r.references = 1;
@@ -181,8 +176,8 @@ class graph {
     return t;
   }
 
-  /// When an operator touched the tensor: ns, by `conditions::clock`; as a double, which is exact
-  /// for 104 days. By row, apart from the records: who looks for a victim reads those of all
+  /// When an operator touched the tensor: ns, by `machine_state::clock`; as a double, which is
+  /// exact for 104 days. By row, apart from the records: who looks for a victim reads those of all
   /// candidates.
   [[nodiscard]] double last_use(tensor_id t) const noexcept { return last_use_[index(t)]; }
   void set_last_use(tensor_id t, nanoseconds when) noexcept {
@@ -199,19 +194,19 @@ class graph {
   /// forgotten. O(1), O(tensors) where it is another.
   void forecasts_are(std::uint64_t number) const noexcept {
     if (std::exchange(forecasts_, number) == number) return;
-    for (const tensor& r : tensors_) r.cost = tensor::unknown;
+    for (const tensor_record& r : tensors_) r.cost = tensor_record::unknown;
   }
   [[nodiscard]] bool forecasts_are_still(std::uint64_t number) const noexcept {
     return forecasts_ == number;
   }
   /// The tensor's weight may be another by now than when it was asked for. O(1).
   void reweigh(tensor_id t) noexcept {
-    tensor& r = (*this)[t];
-    if (std::exchange(r.weighed, false) && r.listed) changed_.insert(t);
+    tensor_record& r = (*this)[t];
+    if (std::exchange(r.has_score, false) && r.is_candidate) changed_.insert(t);
   }
   /// Candidates that are to be weighed anew. Who keeps weights marks them as weighed and clears
   /// this; so it holds what happened since the last search, however long that is ago.
-  [[nodiscard]] detail::id_set& changed() noexcept { return changed_; }
+  [[nodiscard]] id_set& changed() noexcept { return changed_; }
 
   /// A fresh record of an operator that makes `outputs` from `inputs`, with its edges; the caller
   /// fills in the rest. Amortised O(inputs + outputs + updates).
@@ -292,9 +287,9 @@ class graph {
 
   /// Gives a tensor's record back; it must have no bytes, references, producer or readers. O(1).
   void recycle(tensor_id t) {
-    tensor& r = (*this)[t];
+    tensor_record& r = (*this)[t];
     assert(r.references == 0 && r.locks == 0 && r.edges == none && !r.device && !r.host);
-    r = tensor{};
+    r = tensor_record{};
     free_tensors_.push_back(t);
   }
 
@@ -316,8 +311,7 @@ class graph {
     std::vector<bool> named(rows, false);
     for (const tensor_id t : order) named[index(t)] = true;
     tensors_.resize(rows);
-    last_use_.resize((rows + detail::id_set::word_bits - 1) / detail::id_set::word_bits *
-                     detail::id_set::word_bits);
+    last_use_.resize((rows + id_set::word_bits - 1) / id_set::word_bits * id_set::word_bits);
     kept_for_.resize(last_use_.size());
     changed_.cover(rows);
     free_tensors_.clear();
@@ -330,8 +324,8 @@ class graph {
   /// record can go (repairs P-1). O(outputs).
   [[nodiscard]] bool useless(operator_id o) const noexcept {
     return std::ranges::all_of(outputs(o), [&](tensor_id t) {
-      const tensor& r = (*this)[t];
-      return r.references == 0 && r.locks == 0 && r.wanted == 0 && r.edges == none;
+      const tensor_record& r = (*this)[t];
+      return r.references == 0 && r.locks == 0 && r.restore_references == 0 && r.edges == none;
     });
   }
 
@@ -365,7 +359,7 @@ class graph {
   /// first. Walks must not be nested: the inner one overwrites marks of the outer.
   std::uint32_t next_mark() const noexcept {
     if (++mark_ == 0) {  // once in four billion walks
-      for (const tensor& r : tensors_) r.mark = 0;
+      for (const tensor_record& r : tensors_) r.mark = 0;
       for (const operator_record& r : records_) r.mark = 0;
       mark_ = 1;
     }
@@ -386,14 +380,14 @@ class graph {
     if (gone.next != none) edges_[gone.next].before = gone.before;
   }
 
-  std::vector<tensor> tensors_;
+  std::vector<tensor_record> tensors_;
   std::vector<operator_record> records_;
-  detail::slices<tensor_id> lists_;
-  detail::slices<edge> edges_;
+  slices<tensor_id> lists_;
+  slices<edge> edges_;
   std::vector<tensor_id> free_tensors_;
   std::vector<operator_id> free_records_;
   std::vector<double> last_use_;
-  detail::id_set changed_;
+  id_set changed_;
   mutable std::vector<std::uint32_t> kept_for_;
   mutable std::uint64_t forecasts_ = 0;
   mutable std::uint32_t mark_ = 0;
@@ -408,4 +402,4 @@ inline bytes replay_need(const graph& g, operator_id o, bytes workspace_footprin
   return need;
 }
 
-}  // namespace delta
+}  // namespace delta::detail

@@ -36,9 +36,10 @@ class residency_table {
 
   explicit residency_table(Storage& s) : storage_(&s) {}
 
-  graph tensors;    ///< the records
-  conditions now;   ///< what policies see; the storage's part as of the last `refresh_conditions`
-  counters counts;  ///< what was done
+  graph tensors;  ///< the records
+  machine_state
+      now;  ///< what policies see; the storage's part as of the last `refresh_machine_state`
+  counters counts;                       ///< what was done
   [[no_unique_address]] Recorder steps;  ///< is told what happens
 
   [[nodiscard]] Storage& storage() noexcept { return *storage_; }
@@ -93,7 +94,7 @@ class residency_table {
     return now.clock;
   }
   void follow_clock() { now.clock = std::max(now.clock, storage_->now()); }
-  /// What work on the compute engine costs, where that is known: what it took, or where the storage
+  /// What work on the compute lane costs, where that is known: what it took, or where the storage
   /// can tell, would have taken without copies beside it. What those cost is counted as theirs: a
   /// rehearsal slows operators down by itself.
   [[nodiscard]] std::optional<nanoseconds> cost_of(stamp done) {
@@ -103,7 +104,7 @@ class residency_table {
       return storage_->elapsed(done);
   }
   /// Refreshes what policies see: some calls of the storage. O(1).
-  void refresh_conditions() {
+  void refresh_machine_state() {
     const nanoseconds time = storage_->now();
     now.clock = std::max(now.clock, time);
     now.ahead = now.clock - time;
@@ -127,7 +128,7 @@ class residency_table {
     candidates_.cover(tensors.tensor_slots() + 1);
     late_.cover(tensors.tensor_slots() + 1);
     const tensor_id t = tensors.add_tensor(size, storage_->rounded(size));
-    tensor& r = tensors[t];
+    tensor_record& r = tensors[t];
     existing_ += r.footprint;
     in_use_ += r.footprint;
     steps.created(t, r.footprint, persistent, pinned == pin::both);
@@ -155,7 +156,7 @@ class residency_table {
   /// Starts a copy in to `b`. On demand the tensor is usable at once: the storage orders the
   /// operator behind the copy. Early, it is `reloading` until the copy is done or it is used.
   stamp reload(tensor_id t, block&& b, bool early) {
-    tensor& r = tensors[t];
+    tensor_record& r = tensors[t];
     std::erase(offloaded_, t);
     tell_owner(b, t);
     transfer moving = queue_copy_in(r, std::move(b));
@@ -165,7 +166,7 @@ class residency_table {
     become(t, residency::reloading);
     if (early) {
       ++counts.prefetches;
-      r.fresh = true;
+      r.prefetched_unused = true;
       copies_.add(t, std::move(moving));
     } else {
       land(t, std::move(moving));
@@ -177,7 +178,7 @@ class residency_table {
 
   /// Drops the bytes; the producer can make them again (or nobody wants them). O(log holes).
   void evict(tensor_id t) {
-    tensor& r = tensors[t];
+    tensor_record& r = tensors[t];
     storage_->free(std::move(r.device));
     if (r.references > 0) ++counts.evictions;
     become(t, r.references > 0 ? residency::evicted : residency::dead);
@@ -200,8 +201,8 @@ class residency_table {
   /// valid, also while it is being made; else its producer can make the tensor again; without one
   /// it is dead, whoever refers to it.
   block hand_over(tensor_id t) {
-    tensor& r = tensors[t];
-    if (std::exchange(r.copying, false)) forsake(copies_.take_copy(t), r.footprint);
+    tensor_record& r = tensors[t];
+    if (std::exchange(r.copying, false)) detach(copies_.take_copy(t), r.footprint);
     tell_owner(r.device, tensor_id::none);
     if (r.host) {
       become(t, residency::host);
@@ -215,7 +216,7 @@ class residency_table {
   /// Starts a copy out, after which the device bytes go: in `harvest`, as nobody is told when it
   /// ends. Nullopt: the host is full, and nothing has changed.
   std::optional<stamp> offload(tensor_id t) {
-    tensor& r = tensors[t];
+    tensor_record& r = tensors[t];
     auto moving = r.copying ? std::optional(resume(t)) : storage_->copy_out(r.device);
     if (!moving) return std::nullopt;
     const stamp done = moving->done();
@@ -229,7 +230,7 @@ class residency_table {
   /// Starts a copy out without freeing anything: the tensor is clean from now on, and the storage
   /// orders whoever gets its block behind the copy. Nullopt: the host is full.
   std::optional<stamp> copy_ahead(tensor_id t) {
-    tensor& r = tensors[t];
+    tensor_record& r = tensors[t];
     auto moving = storage_->copy_out(r.device);
     if (!moving) return std::nullopt;
     const stamp done = moving->done();
@@ -243,7 +244,7 @@ class residency_table {
   void forget_host_copy(tensor_id t) {
     if (!tensors[t].host) return;
     if (std::exchange(tensors[t].copying, false))
-      forsake(copies_.take_copy(t), tensors[t].footprint);
+      detach(copies_.take_copy(t), tensors[t].footprint);
     storage_->free(std::move(tensors[t].host));
     tensors.reweigh(t);
   }
@@ -259,9 +260,9 @@ class residency_table {
       tensors[t].copying = false;
       tensors.reweigh(t);
     });
-    copies_.forget_forsaken(reached);
+    copies_.forget_detached(reached);
   }
-  /// All copies under way, those out first, each engine's in the order in which they were queued.
+  /// All copies under way, those out first, each lane's in the order in which they were queued.
   /// Where the steps are learned also those that nobody uses: they take their time. O(copies log
   /// copies).
   [[nodiscard]] std::span<const queued_copy> queued_copies() {
@@ -269,7 +270,7 @@ class residency_table {
   }
   /// The device's memory in address order, where the storage shows it and has places; else empty.
   /// Valid until the next call. O(blocks + copies).
-  [[nodiscard]] std::span<const memory_stretch> layout() {
+  [[nodiscard]] std::span<const layout_extent> layout() {
     layout_.clear();
     if constexpr (has_holes<Storage>) {
       storage_->walk_blocks([&](std::uint32_t row, bytes size, bool used) {
@@ -306,7 +307,7 @@ class residency_table {
 
   /// Forbids ways out. What has none left is part of every operator's need.
   void forbid(tensor_id t, pin ways) {
-    tensor& r = tensors[t];
+    tensor_record& r = tensors[t];
     if (r.pinned != pin::both && (r.pinned | ways) == pin::both) constants_ += r.footprint;
     r.pinned = r.pinned | ways;
     refile(t);
@@ -319,7 +320,7 @@ class residency_table {
   /// While locked it can't leave, and dropping it waits (repairs P-22). A cached one is wanted
   /// again. O(1).
   void lock(tensor_id t) {
-    tensor& r = tensors[t];
+    tensor_record& r = tensors[t];
     if (r.locks++ == 0 && r.references == 0) {
       in_use_ += r.footprint;
       if (r.pinned == pin::both) dropped_constants_ -= r.footprint;
@@ -336,12 +337,12 @@ class residency_table {
   /// A restore has computed it. If nobody references or locks it, and records read it, its bytes
   /// stay until they are in the way: what was made for one tensor is often needed for the next.
   void cache(tensor_id t) {
-    tensor& r = tensors[t];
+    tensor_record& r = tensors[t];
     if (r.references > 0 || r.locks > 0) return;
-    const bool useful = r.producer != operator_id::none && r.edges != tensor::nowhere;
+    const bool useful = r.producer != operator_id::none && r.edges != tensor_record::nowhere;
     if (!useful || r.where != residency::resident) return free_if_useless(t);
     forget_host_copy(t);
-    r.fresh = false;
+    r.prefetched_unused = false;
     if (!candidates_.cache(tensors, t)) free_if_useless(t);
   }
   /// An operator that began at `when` has used it: s starts anew, and it has come back for
@@ -350,8 +351,8 @@ class residency_table {
     // What was restored for the operator became resident after its beginning.
     const bool older = static_cast<double>(when.count()) < tensors.last_use(t);
     tensors.set_last_use(t, when);
-    tensors[t].fresh = false;
-    if (older && tensors[t].listed) candidates_.note_move(t);
+    tensors[t].prefetched_unused = false;
+    if (older && tensors[t].is_candidate) candidates_.note_move(t);
   }
 
   // --- the end ----------------------------------------------------------------------------------
@@ -430,7 +431,7 @@ class residency_table {
 
  private:
   void become(tensor_id t, residency to) {
-    tensor& r = tensors[t];
+    tensor_record& r = tensors[t];
     // The one state, and the table of repairs P-21.
     assert(legal(r.where, to));
     const residency from = std::exchange(r.where, to);
@@ -441,7 +442,7 @@ class residency_table {
     to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
   }
   // Neither referenced nor locked from now on.
-  void fall_out_of_use(const tensor& r) noexcept {
+  void fall_out_of_use(const tensor_record& r) noexcept {
     in_use_ -= r.footprint;
     if (r.pinned == pin::both) dropped_constants_ += r.footprint;
   }
@@ -459,10 +460,10 @@ class residency_table {
     tensors[t].device = std::move(b);
   }
   void tell_owner(const block& b, tensor_id t) {
-    if constexpr (has_owned_by<Storage>) storage_->owned_by(b, t);
+    if constexpr (has_on_owner_changed<Storage>) storage_->on_owner_changed(b, t);
   }
   // If it throws the slab is still the tensor's, and the block goes back.
-  transfer queue_copy_in(tensor& r, block&& b) {
+  transfer queue_copy_in(tensor_record& r, block&& b) {
     try {
       return storage_->copy_in(std::move(r.host), std::move(b));
     } catch (...) {
@@ -492,18 +493,18 @@ class residency_table {
     own(t, std::move(b));
     tensors[t].host = std::move(s);
     // Last, as it may throw: the bytes are somebody's by now.
-    if (kept && done.where == engine::copy_out && !storage_->reached(done)) {
+    if (kept && done.where == lane::copy_out && !storage_->reached(done)) {
       copies_.add_copy(t, done);
       tensors[t].copying = true;
     } else {
-      forsake(done, tensors[t].footprint);
+      detach(done, tensors[t].footprint);
     }
   }
   // Nobody waits for that copy any more. Destructors come here: without memory it is not counted
   // among the queued ones.
-  void forsake(stamp done, bytes size) noexcept {
+  void detach(stamp done, bytes size) noexcept {
     if constexpr (Recorder::enabled) try {
-        copies_.forsake(done, size);
+        copies_.detach(done, size);
       } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
       }
   }
@@ -526,7 +527,7 @@ class residency_table {
   void free_all_of(tensor_id t) {
     end_flight(t, false);
     candidates_.let_go(t);
-    tensor& r = tensors[t];
+    tensor_record& r = tensors[t];
     if (r.device) storage_->free(std::move(r.device));
     if (r.where == residency::host) std::erase(offloaded_, t);
     // Once: it may be computed again, and buried again.
@@ -534,7 +535,7 @@ class residency_table {
       constants_ -= r.footprint;
       if (r.references == 0 && r.locks == 0) dropped_constants_ -= r.footprint;
     }
-    r.fresh = false;
+    r.prefetched_unused = false;
     forget_host_copy(t);
     if (r.where != residency::dead) become(t, residency::dead);
   }
@@ -544,10 +545,11 @@ class residency_table {
     while (!orphans_.empty()) {
       const tensor_id t = orphans_.back();
       orphans_.pop_back();
-      tensor& r = tensors[t];
+      tensor_record& r = tensors[t];
       if (!r.in_use || r.references > 0 || r.locks > 0) continue;
-      const bool source = r.producer == operator_id::none && r.edges != tensor::nowhere;
-      if (source || r.wanted > 0) {  // retained: it may still be released under pressure
+      const bool source = r.producer == operator_id::none && r.edges != tensor_record::nowhere;
+      if (source ||
+          r.restore_references > 0) {  // retained: it may still be released under pressure
         candidates_.enlist(tensors, t);
         if (source) candidates_.retain(t);
         continue;
@@ -576,7 +578,7 @@ class residency_table {
   std::vector<tensor_id> owners_;  // by row of the storage's table; checked when asked
   std::vector<operator_id> broken_;
   copies_under_way copies_;
-  std::vector<memory_stretch> layout_;
+  std::vector<layout_extent> layout_;
   bytes leaving_{}, constants_{}, existing_{}, in_use_{}, dropped_constants_{}, here_{};
 };
 

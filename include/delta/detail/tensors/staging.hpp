@@ -1,5 +1,5 @@
-// delta: a manager's tensors brought to where they are between two steps of another manager, so
-// that a step can be rehearsed from there.
+// delta: a snapshot of where the tensors of one manager are between two steps, and the function that
+// loads it into another manager, so that a step can be rehearsed from there.
 #pragma once
 
 #include <algorithm>
@@ -15,30 +15,28 @@
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 
-namespace delta {
+namespace delta::detail {
 
 /// A tensor as it is between two steps.
-struct standing_tensor {
+struct tensor_snapshot {
   tensor_id tensor = tensor_id::none;
   bytes size{};  ///< rounded
   pin pinned = pin::none;
   residency where = residency::resident;  ///< evicted: it counts as one on the host
   bool clean = false;                     ///< resident, and its host copy is valid
-  bool fresh = false;                     ///< it came back early, and was not used yet
+  bool prefetched_unused = false;         ///< it came back early, and was not used yet
   double used = 0;                        ///< ns from its last use to now
 };
 
 /// Where everything is between two steps.
-struct standing {
-  std::vector<standing_tensor> tensors;  ///< those on the host in the order in which they left
+struct residency_snapshot {
+  std::vector<tensor_snapshot> tensors;  ///< those on the host in the order in which they left
   std::vector<queued_copy> copies;       ///< under way, of each direction in their order
   std::array<nanoseconds, 2> over{};     ///< by direction: of the first of them, that is behind it
   nanoseconds ahead{};                   ///< of the storage's clock: operators that took no time
-  bytes own_peak{};                      ///< the most that the program has had at once so far
-  std::vector<memory_stretch> layout;    ///< of the device's memory; empty: it has no places
+  bytes unmanaged_peak{};                ///< the most that the program has had at once so far
+  std::vector<layout_extent> layout;     ///< of the device's memory; empty: it has no places
 };
-
-namespace detail {
 
 /// Brings an empty residency table over a storage in virtual time to that state. Takes time. Throws
 /// budget_exceeded where it does not fit, std::bad_alloc. O(tensors + stretches).
@@ -54,21 +52,21 @@ class stage {
     free_holes();
   }
 
-  void set(const standing& s) {
+  void set(const residency_snapshot& s) {
     std::vector<tensor_id> ids;
     ids.reserve(s.tensors.size());
     // In the order in which they are admitted.
     const auto in_order = [&](const auto& visit) {
       for (const int turn : {0, 1, 2, 3})
-        for (const standing_tensor& x : s.tensors)
+        for (const tensor_snapshot& x : s.tensors)
           if (turn_of(x, s) == turn) visit(x, turn);
     };
-    in_order([&](const standing_tensor& x, int) { ids.push_back(x.tensor); });
+    in_order([&](const tensor_snapshot& x, int) { ids.push_back(x.tensor); });
     table_->tensors.give_out(ids);
     for (const queued_copy& c : s.copies)
       if (c.way == direction::in && !standing_at(s, c)) bring_out(c);
     bool copied = false, placed = false;
-    in_order([&](const standing_tensor& x, int turn) {
+    in_order([&](const tensor_snapshot& x, int turn) {
       if (turn > 0 && !std::exchange(placed, true)) reserve(s);
       if (turn == 3 && !std::exchange(copied, true)) queue(s);
       admit(x);
@@ -77,20 +75,20 @@ class stage {
     });
     if (!placed) reserve(s);
     if (!copied) queue(s);
-    table_->now.own_peak = s.own_peak;
+    table_->now.unmanaged_peak = s.unmanaged_peak;
     table_->now.step_over = true;
     const nanoseconds now = storage_->now() + s.ahead;
     table_->now.clock = now;
-    for (const standing_tensor& x : s.tensors) {
+    for (const tensor_snapshot& x : s.tensors) {
       table_->tensors.set_last_use(x.tensor, now - nanoseconds{static_cast<std::int64_t>(x.used)});
-      table_->tensors[x.tensor].fresh = x.fresh;
+      table_->tensors[x.tensor].prefetched_unused = x.prefetched_unused;
     }
   }
 
  private:
   // What is on the host comes first, while the device is empty; then clean tensors; then those that
   // are being copied out; the others last, as the copies under way take no time of theirs.
-  static int turn_of(const standing_tensor& x, const standing& s) {
+  static int turn_of(const tensor_snapshot& x, const residency_snapshot& s) {
     if (x.where == residency::host || x.where == residency::reloading ||
         x.where == residency::evicted)
       return 0;
@@ -118,13 +116,13 @@ class stage {
   // Of the empty device everybody's place: what stays is placed from the low end on, so one
   // stretch after another comes to lie where it did. What is nobody's is free again then. Where
   // something is left on the device that should be on the host, the rest comes to lie anywhere.
-  void reserve(const standing& s) {
+  void reserve(const residency_snapshot& s) {
     std::vector<std::pair<tensor_id, bytes>> here;
     here.reserve(s.tensors.size());
-    for (const standing_tensor& x : s.tensors) here.emplace_back(x.tensor, x.size);
+    for (const tensor_snapshot& x : s.tensors) here.emplace_back(x.tensor, x.size);
     std::ranges::sort(here);
     reserved_.reserve(s.layout.size()), holes_.reserve(s.layout.size());
-    for (const memory_stretch& m : s.layout) {
+    for (const layout_extent& m : s.layout) {
       auto b = storage_->allocate(m.size, lifetime::persistent);
       if (!b) break;
       // A copy out may still be under way of a tensor that is gone, whose id another one has.
@@ -140,7 +138,7 @@ class stage {
     for (block& b : holes_) storage_->free(std::move(b));
     holes_.clear();
   }
-  void admit(const standing_tensor& x) {
+  void admit(const tensor_snapshot& x) {
     // What is on the host passes through the device before anybody has a place there.
     (void)table_->admit(x.size, room_for(x.tensor, x.size), true, x.pinned, "rehearsed");
   }
@@ -157,7 +155,7 @@ class stage {
   }
   // The copies under way, so that each direction's end when they should: of the first of each a
   // part is over.
-  void queue(const standing& s) {
+  void queue(const residency_snapshot& s) {
     const auto over = [&](direction d) { return s.over[static_cast<std::size_t>(d)]; };
     direction first = direction::out, second = direction::in;
     if (over(first) < over(second)) std::swap(first, second);
@@ -167,15 +165,15 @@ class stage {
     pass(over(second));
   }
   // Whose copy it is; null where nobody uses it.
-  static const standing_tensor* standing_at(const standing& s, const queued_copy& c) {
-    const auto at = std::ranges::find(s.tensors, c.tensor, &standing_tensor::tensor);
+  static const tensor_snapshot* standing_at(const residency_snapshot& s, const queued_copy& c) {
+    const auto at = std::ranges::find(s.tensors, c.tensor, &tensor_snapshot::tensor);
     if (at == s.tensors.end()) return nullptr;
     return c.way == direction::out || at->where == residency::reloading ? &*at : nullptr;
   }
-  void queue(const standing& s, direction d) {
+  void queue(const residency_snapshot& s, direction d) {
     for (const queued_copy& c : s.copies) {
       if (c.way != d) continue;
-      const standing_tensor* x = standing_at(s, c);
+      const tensor_snapshot* x = standing_at(s, c);
       if (x == nullptr)
         d == direction::out ? waste_out(c) : waste_in(c);
       else if (d == direction::in)
@@ -186,7 +184,7 @@ class stage {
         (void)table_->copy_ahead(c.tensor);
     }
   }
-  // Copies that nobody uses: they keep the engine busy. Where there is no room they are left out.
+  // Copies that nobody uses: they keep the lane busy. Where there is no room they are left out.
   void waste_out(const queued_copy& c) {
     auto b = storage_->allocate(c.size, lifetime::persistent);
     if (!b) return;
@@ -233,5 +231,4 @@ class stage {
   std::vector<slab> outside_;
 };
 
-}  // namespace detail
-}  // namespace delta
+}  // namespace delta::detail

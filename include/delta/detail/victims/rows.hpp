@@ -24,12 +24,12 @@ enum class row_form : std::uint8_t {
   scores    ///< of a heuristic that does not read the staleness: urgency is the score's negative
 };
 
-/// The most urgent leaves. By row, whole words; `listed` says which rows count. Pointers into
+/// The most urgent leaves. By row, whole words; `candidates` says which rows count. Pointers into
 /// tables that the owner keeps.
 struct victim_rows {
   const double* value = nullptr;     ///< weights, not negative; or negated scores
   const double* last_use = nullptr;  ///< ns, as `graph` has it
-  const id_set* listed = nullptr;
+  const id_set* candidates = nullptr;
   double now = 0;  ///< ns
 };
 
@@ -118,7 +118,7 @@ double highest_urgency(const victim_rows& rows, std::size_t w, std::uint64_t mas
 /// The highest urgency of every listed word's rows: what `first_row` goes by. O(listed words).
 template <row_form Form>
 void scan_words(const victim_rows& rows, double* per_word) noexcept {
-  rows.listed->for_each_word([&](std::size_t w, std::uint64_t mask) {
+  rows.candidates->for_each_word([&](std::size_t w, std::uint64_t mask) {
     per_word[w] = highest_urgency<Form>(rows, w, mask);
   });
 }
@@ -127,14 +127,15 @@ void scan_words(const victim_rows& rows, double* per_word) noexcept {
 template <row_form Form>
 tensor_id first_row(const victim_rows& rows, const double* per_word) noexcept {
   double highest = not_urgent;
-  rows.listed->for_each_word(
+  rows.candidates->for_each_word(
       [&](std::size_t w, std::uint64_t) { highest = std::max(highest, per_word[w]); });
-  if (highest == not_urgent) return rows.listed->empty() ? tensor_id::none : *rows.listed->begin();
+  if (highest == not_urgent)
+    return rows.candidates->empty() ? tensor_id::none : *rows.candidates->begin();
   // No score is lower than this one's, and rows come in the order of their ids: the first that has
   // it is the one.
   const double lowest = score_at<Form>(highest);
   const double enough = nearly<Form>(highest);
-  return rows.listed->find_word([&](std::size_t w, std::uint64_t mask) {
+  return rows.candidates->find_word([&](std::size_t w, std::uint64_t mask) {
     if (per_word[w] < enough) return tensor_id::none;
     for (; mask != 0; mask &= mask - 1) {
       const std::size_t row =

@@ -8,9 +8,7 @@
 #include "delta/context.hpp"
 #include "delta/units.hpp"
 
-namespace delta {
-
-namespace detail {
+namespace delta::detail {
 
 // What is no weight, or no number, leaves last: a heuristic that breaks its word loses no more than
 // its say. None is so heavy that its product with a staleness overflows: what the program has
@@ -22,24 +20,22 @@ constexpr double valid_score(double s) noexcept {
   return s <= never ? s : never;
 }
 
-}  // namespace detail
-
 /// Score of a tensor under either form of heuristic; lower leaves first. A weight w stands for 1 /
 /// (w s), equation (1) with any weight; weight 0 gives infinity, which leaves last. What the
 /// program has dropped scores minus infinity. As dear as the heuristic's answer.
 template <Heuristic H>
 double score_of(const H& heuristic, const context& c, tensor_id t) {
   if (c.is_released(t)) return -never;  // nobody wants it back: before all others
-  if constexpr (detail::has_weight<H>)
-    return 1.0 / (detail::valid_weight(heuristic.weight(c, t)) * c.staleness(t));
+  if constexpr (has_weight<H>)
+    return 1.0 / (valid_weight(heuristic.weight(c, t)) * c.staleness(t));
   else
-    return detail::valid_score(heuristic.score(c, t));
+    return valid_score(heuristic.score(c, t));
 }
 
 /// Which closure costs the graph should keep for this heuristic (`graph::keeps`).
 template <Heuristic H>
 consteval closure costs_to_keep() {
-  constexpr quantity q = depends_on<H>();
+  constexpr quantity q = value_of_depends_on<H>();
   if (q == quantity::everything) return closure::none;
   if (covers(q, quantity::later_recompute_cost)) return closure::later;
   if (covers(q, quantity::neighbourhood_cost)) return closure::neighbourhood;
@@ -65,4 +61,4 @@ class lowest_score {
   double score_ = never;
 };
 
-}  // namespace delta
+}  // namespace delta::detail

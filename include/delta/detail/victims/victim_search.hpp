@@ -19,7 +19,7 @@
 #include "delta/detail/victims/rows.hpp"
 #include "delta/detail/victims/scores.hpp"
 
-namespace delta {
+namespace delta::detail {
 
 /// May a tensor leave, as things are?
 enum class permission : std::uint8_t {
@@ -44,17 +44,16 @@ class filter {
 
   /// Are answers kept, so that the fast searches can be used?
   static constexpr bool keeps_answers =
-      depends_on<H>() != quantity::everything &&
-      (detail::has_weight<H> || !covers(depends_on<H>(), quantity::staleness));
+      value_of_depends_on<H>() != quantity::everything &&
+      (has_weight<H> || !covers(value_of_depends_on<H>(), quantity::staleness));
   /// Which closure costs the graph should keep for this heuristic (`graph::keeps`).
   static constexpr closure keeps_costs = costs_to_keep<H>();
   /// Are answers compared that are some operators old, as the time is in them?
-  static constexpr bool lets_drift = !keeps_answers && detail::value_of_drifts<H>() &&
-                                     detail::has_score<H> &&
-                                     depends_on<H>() != quantity::everything;
+  static constexpr bool lets_drift = !keeps_answers && value_of_drifts<H>() && has_score<H> &&
+                                     value_of_depends_on<H>() != quantity::everything;
   /// Do lower bounds of costs do for all but the victim?
   static constexpr bool asks_for_bounds = (keeps_answers || lets_drift) &&
-                                          detail::value_of_later_if_dearer<H>() &&
+                                          value_of_later_if_dearer<H>() &&
                                           keeps_costs != closure::none;
 
   /// The candidate with the lowest score of those that `may_leave`; none if there is none.
@@ -71,13 +70,13 @@ class filter {
   /// `may_leave` throws. O(candidates) at worst; docs/results/decisions.md has what it takes as a
   /// rule.
   template <class MayLeave>
-  tensor_id select(const context& c, graph& g, const conditions& now, detail::candidate_list& list,
+  tensor_id select(const context& c, graph& g, const machine_state& now, candidate_list& list,
                    const MayLeave& may_leave) {
     if constexpr (!keeps_answers && !lets_drift) {
       return scan(c, list.all(), [&](tensor_id t) { return may_leave(t) == permission::yes; });
     } else {
       context asking = c;
-      if constexpr (asks_for_bounds) asking.set_question(&question_);
+      if constexpr (asks_for_bounds) asking.set_cost_query(&question_);
       question_ = {};
       scanned_ = false;
       if constexpr (lets_drift)
@@ -118,8 +117,7 @@ class filter {
   [[nodiscard]] const H& heuristic() const noexcept { return heuristic_; }
 
  private:
-  static constexpr detail::row_form form =
-      detail::has_weight<H> ? detail::row_form::weights : detail::row_form::scores;
+  static constexpr row_form form = has_weight<H> ? row_form::weights : row_form::scores;
 
   template <class Range, class MayLeave>
   tensor_id scan(const context& c, const Range& candidates, const MayLeave& may_leave) {
@@ -141,8 +139,8 @@ class filter {
     bool operator==(const prices&) const = default;
   };
   // Of all that the heuristic may have read. What is on the host has a price in closures.
-  static prices prices_of(const conditions& now, bool host) noexcept {
-    constexpr quantity q = depends_on<H>();
+  static prices prices_of(const machine_state& now, bool host) noexcept {
+    constexpr quantity q = value_of_depends_on<H>();
     constexpr bool exposed = covers(q, quantity::exposed_swap_cost);
     constexpr bool swap = exposed || covers(q, quantity::swap_cost);
     prices p;
@@ -157,33 +155,34 @@ class filter {
     return p;
   }
 
-  detail::victim_rows rows(const graph& g, const conditions& now,
-                           const detail::candidate_list& list) const noexcept {
+  victim_rows rows(const graph& g, const machine_state& now,
+                   const candidate_list& list) const noexcept {
     return {values_.data(), g.last_uses(), &list.all(), static_cast<double>(now.clock.count())};
   }
   // A row's value; of what the program has dropped, and of no number, as `score_of` has it.
   double ask(const context& c, tensor_id t) {
     ++evaluations_;
     if (c.is_released(t)) return never;
-    if constexpr (detail::has_weight<H>)
-      return detail::valid_weight(heuristic_.weight(c, t));
+    if constexpr (has_weight<H>)
+      return valid_weight(heuristic_.weight(c, t));
     else
-      return -detail::valid_score(heuristic_.score(c, t));
+      return -valid_score(heuristic_.score(c, t));
   }
 
   // Every candidate's value as it is now.
-  void renew(const context& c, graph& g, const conditions& now, detail::candidate_list& list) {
-    constexpr bool sees_ways_out = touches(
-        depends_on<H>(), quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
-    values_.resize(list.all().words() * detail::id_set::word_bits);
+  void renew(const context& c, graph& g, const machine_state& now, candidate_list& list) {
+    constexpr bool sees_ways_out =
+        touches(value_of_depends_on<H>(),
+                quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
+    values_.resize(list.all().words() * id_set::word_bits);
     const bool host = !c.offloaded().empty();
     const prices p = prices_of(now, host);
     const bool all = p != asked_under_;
     asked_under_ = p;
-    detail::id_set& changed = g.changed();
+    id_set& changed = g.changed();
     const auto ask_again = [&](tensor_id t) {
       values_[index(t)] = ask(c, t);
-      g[t].weighed = true;
+      g[t].has_score = true;
     };
     if (all) {
       for (const tensor_id t : list.all()) ask_again(t);
@@ -200,15 +199,15 @@ class filter {
   // Of answers that drift those that were not asked since the tensor came or was used, or since its
   // closure changed; of the others some, by turns. All where they are few, and where the forecasts,
   // or who decides, are others.
-  void renew_some(const context& c, graph& g, const conditions& now, detail::candidate_list& list) {
+  void renew_some(const context& c, graph& g, const machine_state& now, candidate_list& list) {
     constexpr std::size_t few = 256, per_operator = 32;
-    const detail::id_set& listed = list.all();
-    values_.resize(listed.words() * detail::id_set::word_bits);
+    const id_set& listed = list.all();
+    values_.resize(listed.words() * id_set::word_bits);
     asked_use_.resize(values_.size(), -1.0);
     const auto ask_again = [&](tensor_id t) {
       values_[index(t)] = ask(c, t);
       asked_use_[index(t)] = g.last_use(t);
-      g[t].weighed = true;
+      g[t].has_score = true;
     };
     const bool others = std::exchange(forecasts_, c.past().forecasts()) != c.past().forecasts();
     const bool all = std::exchange(variant_, now.variant) != now.variant || others;
@@ -222,7 +221,7 @@ class filter {
       listed.for_each_word([&](std::size_t w, std::uint64_t word) {
         for (; word != 0; word &= word - 1) {
           const std::size_t row =
-              w * detail::id_set::word_bits + static_cast<std::size_t>(std::countr_zero(word));
+              w * id_set::word_bits + static_cast<std::size_t>(std::countr_zero(word));
           if (asked_use_[row] != last_use[row]) ask_again(static_cast<tensor_id>(row));
         }
       });
@@ -232,7 +231,7 @@ class filter {
       while (evaluations_ < enough) {
         turn_ = (turn_ + 1) % listed.words();
         for (std::uint64_t word = listed.word(turn_); word != 0; word &= word - 1)
-          ask_again(static_cast<tensor_id>(turn_ * detail::id_set::word_bits +
+          ask_again(static_cast<tensor_id>(turn_ * id_set::word_bits +
                                            static_cast<std::size_t>(std::countr_zero(word))));
       }
     }
@@ -242,14 +241,14 @@ class filter {
   }
   // The row that comes first: is its value what the heuristic says now, exactly? Else it has
   // another from now on, and other rows may come first.
-  bool settled(const context& c, const graph& g, const conditions& now,
-               detail::candidate_list& list, tensor_id t) {
+  bool settled(const context& c, const graph& g, const machine_state& now, candidate_list& list,
+               tensor_id t) {
     if constexpr (!lets_drift && !asks_for_bounds) return true;
     double& value = values_[index(t)];
     if (value == never) return true;  // nobody wants it back
     const double before = value;
     do {
-      question_ = {.deepen = t};
+      question_ = {.refine = t};
       value = ask(c, t);
     } while (question_.bounded && value == before);
     // More urgent than when it was asked, it still comes first.
@@ -258,44 +257,42 @@ class filter {
     return false;
   }
   // What was found of the row's word is not true any more.
-  void look_again(const graph& g, const conditions& now, const detail::candidate_list& list,
+  void look_again(const graph& g, const machine_state& now, const candidate_list& list,
                   tensor_id t) noexcept {
     if (!scanned_) return;
-    const std::size_t w = index(t) / detail::id_set::word_bits;
-    per_word_[w] = detail::highest_urgency<form>(rows(g, now, list), w, list.all().word(w));
+    const std::size_t w = index(t) / id_set::word_bits;
+    per_word_[w] = highest_urgency<form>(rows(g, now, list), w, list.all().word(w));
   }
   // Those of a set that are candidates now.
   template <class Visit>
-  static void for_each_listed(const detail::id_set& some, const detail::candidate_list& list,
-                              const Visit& visit) {
+  static void for_each_listed(const id_set& some, const candidate_list& list, const Visit& visit) {
     some.for_each_word([&](std::size_t w, std::uint64_t word) {
       for (word &= list.all().word(w); word != 0; word &= word - 1)
-        visit(static_cast<tensor_id>(w * detail::id_set::word_bits +
+        visit(static_cast<tensor_id>(w * id_set::word_bits +
                                      static_cast<std::size_t>(std::countr_zero(word))));
     });
   }
 
   // --- the search -------------------------------------------------------------------------------
 
-  tensor_id search(const graph& g, const conditions& now, const detail::candidate_list& list) {
-    const detail::victim_rows r = rows(g, now, list);
+  tensor_id search(const graph& g, const machine_state& now, const candidate_list& list) {
+    const victim_rows r = rows(g, now, list);
     if (!std::exchange(scanned_, true)) {
       per_word_.resize(list.all().words());
-      detail::scan_words<form>(r, per_word_.data());
+      scan_words<form>(r, per_word_.data());
     }
-    return detail::first_row<form>(r, per_word_.data());
+    return first_row<form>(r, per_word_.data());
   }
   // Row by row, of those that may leave.
   template <class MayLeave>
-  tensor_id search_allowed(const graph& g, const conditions& now, detail::candidate_list& list,
+  tensor_id search_allowed(const graph& g, const machine_state& now, candidate_list& list,
                            const MayLeave& may_leave) {
-    const detail::victim_rows r = rows(g, now, list);
+    const victim_rows r = rows(g, now, list);
     lowest_score lowest;
     for (const tensor_id t : list.all()) {
       const permission may = may_leave(t);
       if (may == permission::not_as_is) list.park(t);
-      if (may == permission::yes)
-        lowest.offer(t, detail::score_at<form>(detail::urgency<form>(r, index(t))));
+      if (may == permission::yes) lowest.offer(t, score_at<form>(urgency<form>(r, index(t))));
     }
     return lowest.tensor();
   }
@@ -306,7 +303,7 @@ class filter {
   std::vector<double> per_word_;  // scratch of a scan
   std::vector<tensor_id> hidden_;
   prices asked_under_;
-  question question_;
+  cost_query question_;
   bool scanned_ = false;  // per_word_ holds, in this search
   // Of answers that drift: the use after which each was asked, and what all were asked under.
   std::vector<double> asked_use_;
@@ -316,4 +313,4 @@ class filter {
   std::size_t turn_ = 0;
 };
 
-}  // namespace delta
+}  // namespace delta::detail

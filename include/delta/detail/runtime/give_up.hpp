@@ -1,0 +1,94 @@
+// delta: the last resorts, when no policy can let a tensor go any more: host copies beside bytes on
+// the device are given up, and so are tensors that the program has dropped but records still read.
+// The latter also goes as long as the program needs no policy at all (reclaimer.hpp).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "delta/context.hpp"
+#include "delta/detail/tensors/candidates.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/detail/tensors/tensor_record.hpp"
+#include "delta/units.hpp"
+
+namespace delta::detail {
+
+/// The host is full and something could leave if it were not: gives up every host copy of a tensor
+/// that is not on the host alone. False: there is none. O(tensors).
+template <class Table>
+bool reclaim_host(Table& table) {
+  bool any = false;
+  if (!table.now.may_offload) return false;
+  for (std::uint32_t i = 0; i < table.tensors.tensor_slots(); ++i)
+    if (const auto t = static_cast<tensor_id>(i);
+        table.tensors[t].host && table.tensors[t].where != residency::host) {
+      table.forget_host_copy(t);
+      any = true;
+    }
+  return any;
+}
+
+/// The host is full, and something could leave if it were not that can't be computed again: gives
+/// up what lies on the host alone, can, and is cheapest for its bytes. `reservation`: what was
+/// passed over in it found no hole there. False: there is no need, or nothing of the kind.
+/// O(candidates + closures of what is on the host).
+template <class Table>
+bool give_up_on_host(Table& table, const context& c, std::uint64_t reservation) {
+  const auto is_stuck = [&](tensor_id t) {
+    const tensor_record& r = table.tensors[t];
+    return r.locks == 0 && !covers(r.pinned, pin::offload) &&
+           (r.restore_references > 0 || !c.can_evict(t)) && !r.host &&
+           (r.footprint > table.now.host_free || r.skipped_in == reservation);
+  };
+  if (!table.now.may_offload || !std::ranges::any_of(table.candidates().all(), is_stuck))
+    return false;
+  tensor_id cheapest = tensor_id::none;
+  double least = never;
+  for (const tensor_id t : table.offloaded()) {
+    const tensor_record& r = table.tensors[t];
+    // Not what a restore under way counts on.
+    const bool counted_on =
+        r.locks > 0 || r.restore_references > 0 || r.planned != tensor_record::nowhere;
+    if (counted_on || !c.can_evict(t)) continue;
+    if (const double cost = c.recompute_cost(t) / c.bytes(t); cost < least)
+      cheapest = t, least = cost;
+  }
+  if (cheapest == tensor_id::none) return false;
+  return table.evict_from_host(cheapest), true;
+}
+
+/// Has all that is computed from it its bytes, and does no restore under way wait for any of it?
+/// `walk`: a buffer. O(what is computed from it).
+[[nodiscard]] inline bool nothing_hangs_on(const graph& g, tensor_id t,
+                                           std::vector<operator_id>& walk) {
+  bool nothing = true;
+  g.for_each_dependent(t, walk,
+                       [&](tensor_id d) { nothing = nothing && g[d].where != residency::evicted; });
+  // A consumer's output that is dropped but locked belongs to a restore under way.
+  for (const operator_id o : g.readers(t))
+    for (const tensor_id out : g.outputs(o))
+      nothing = nothing && (g[out].references > 0 || g[out].locks == 0);
+  return nothing;
+}
+
+/// A tensor that the program has dropped, kept because something can only be recomputed from it,
+/// goes when all that hangs on it has its bytes: then nothing is lost but the chance to evict
+/// those. The lowest id of those on the device; false: there is none. O(retained and what hangs on
+/// them).
+template <class Table>
+bool give_up_a_source(Table& table, std::vector<operator_id>& walk, bool constants) {
+  const graph& g = table.tensors;
+  for (const tensor_id t : table.candidates().retained()) {
+    const tensor_record& r = g[t];
+    const bool needed =
+        r.locks > 0 || r.restore_references > 0 || (r.pinned == pin::both && !constants);
+    if (needed || r.where != residency::resident || !nothing_hangs_on(g, t, walk)) continue;
+    table.forget_records_around(t);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace delta::detail

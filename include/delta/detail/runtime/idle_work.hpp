@@ -1,0 +1,91 @@
+// delta: what is done after every operator, when nobody waits: release before memory is full, the
+// prefetcher's reloads, copies ahead (docs/paper.md, repairs P-4, P-10).
+#pragma once
+
+#include "delta/concepts.hpp"
+#include "delta/context.hpp"
+#include "delta/observer.hpp"
+#include "delta/storage/storage.hpp"
+#include "delta/tensor.hpp"
+#include "delta/units.hpp"
+
+namespace delta::detail {
+
+/// Can a block be placed without moving others? What nobody waits for is not worth a move.
+template <class S>
+[[nodiscard]] bool fits_unmoved(S& storage, bytes n) {
+  if constexpr (has_holes<S>)
+    return storage.largest_hole() >= storage.rounded(n);
+  else
+    return true;
+}
+
+/// Releases as many bytes as the prefetcher wants early; fewer, where the Filter finds no more that
+/// nothing waits for.
+template <class Reclaimer>
+void release_early(Reclaimer& r) {
+  auto& table = r.table();
+  const auto staying = [&] {
+    return table.storage().used() - table.candidates().cached_bytes() - table.leaving();
+  };
+  const double target = r.policy().early_release_bytes(r.view());
+  for (const bytes before = staying();
+       static_cast<double>((before - staying()).count) < target && r.release_idle();) {
+  }
+}
+
+/// Reloads what the prefetcher names, until it names nothing or something that does not fit.
+template <class Reclaimer>
+void reload_early(Reclaimer& r) {
+  auto& table = r.table();
+  for (;;) {
+    const context c = r.view();
+    const tensor_id t = r.policy().next_reload(c);
+    // A tensor that is not on the host is no answer; nor is one that does not fit, as asking
+    // again would name the same.
+    if (t == tensor_id::none || table.tensors[t].where != residency::host) break;
+    const bytes need = table.tensors[t].footprint;
+    if (table.free_bytes() + table.candidates().cached_bytes() < need) break;
+    while (table.free_bytes() < need) r.drop_cached();
+    if (!fits_unmoved(table.storage(), table.tensors[t].size)) break;
+    auto b = table.storage().allocate(table.tensors[t].size, r.lifetime_of(t));
+    if (!b) break;
+    r.bring_back(t, std::move(*b), event_kind::prefetch);
+    table.refresh_machine_state();
+  }
+}
+
+/// Copies out what the prefetcher names, without freeing it.
+template <class Reclaimer>
+void copy_ahead(Reclaimer& r) {
+  auto& table = r.table();
+  for (;;) {
+    const context c = r.view();
+    const tensor_id t = r.policy().next_copy_ahead(c);
+    // What has a copy already, or is not to have one, is no answer.
+    if (t == tensor_id::none || table.tensors[t].where != residency::resident ||
+        table.tensors[t].host || !c.can_offload(t))
+      break;
+    const auto done = table.copy_ahead(t);
+    if (!done) break;
+    r.events().copy(event_kind::copy_out, r.operation(), t, *done);
+    table.refresh_machine_state();
+  }
+}
+
+/// All three, after the operator `o`. Never throws for lack of memory.
+template <class Reclaimer>
+void do_idle_work(Reclaimer& r, const ended_operator& o) {
+  using policy_roles = typename Reclaimer::policy_roles;
+  r.begin_idle(o);
+  r.table().harvest();
+  r.table().refresh_machine_state();
+  if constexpr (policy_roles::may_release_early) release_early(r);
+  reload_early(r);
+  if constexpr (policy_roles::may_copy_ahead) copy_ahead(r);
+  r.events().flush();
+  r.end_of_operator();
+  r.end_idle();
+}
+
+}  // namespace delta::detail

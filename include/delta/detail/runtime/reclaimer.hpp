@@ -1,0 +1,419 @@
+// delta: makes room: the loop of Algorithm 1 (lines 11 to 19; docs/paper.md, as are the repairs
+// P-n) around Filter and Decider, with the exit that the paper's has not (P-4). Operators and
+// restores need bytes: `make`, then `obtain` for each block. While nobody waits, idle_work.hpp asks
+// it to let more go.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/concepts.hpp"
+#include "delta/context.hpp"
+#include "delta/detail/runtime/budget_bounds.hpp"
+#include "delta/detail/runtime/contiguous_release.hpp"
+#include "delta/detail/runtime/event_sink.hpp"
+#include "delta/detail/runtime/give_up.hpp"
+#include "delta/detail/runtime/roles.hpp"
+#include "delta/detail/runtime/shortage_report.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
+#include "delta/error.hpp"
+#include "delta/observer.hpp"
+
+namespace delta::detail {
+
+/// Releases tensors until a reservation fits. Every step of a reservation frees bytes, starts the
+/// copy of a candidate, passes one over, or ends one of finitely many copies, so it ends. What a
+/// policy's answer can't do is put right here, so that no Decider can lose bytes (P-3).
+template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O>
+class reclaimer {
+ public:
+  using storage_type = S;
+  using decider_type = D;
+  using observer_type = O;
+  using policy_roles = roles<H, D, P>;
+  using recorder = std::conditional_t<policy_roles::learn, step_recorder, no_recorder>;
+  using table_type = residency_table<S, recorder>;
+
+  reclaimer(table_type& table, H h, D d, P p, O o)
+      : table_(&table),
+        roles_(std::move(h), std::move(d), std::move(p)),
+        events_(table, std::move(o)) {
+    let_decide(0);
+    table.tensors.keeps = roles_.costs_to_keep(0);
+  }
+
+  /// Makes `need` bytes free, in however many pieces. Throws budget_exceeded, and then nothing more
+  /// can leave. Each call is a reservation of its own: what the Decider has kept is judged anew.
+  /// O(candidates) per tensor released.
+  void make(bytes need, const char* operation) {
+    ++reservation_;
+    operation_ = operation;
+    table_->harvest();
+    stay_within_own_peak(need);
+    while (table_->free_bytes() < need)
+      if (!drop_cached()) release_something(need);
+  }
+
+  /// A block of `n` bytes, which `make` has made room for. Where free bytes lie scattered, the
+  /// cheaper of moving blocks together and releasing a window of neighbours; where copies under way
+  /// are between the holes, waits for them; releases more only then.
+  block obtain(bytes n, lifetime l) {
+    for (;;) {
+      neighbours_.clear_window(*this, n);
+      if (auto b = table_->storage().allocate(n, l)) return std::move(*b);
+      if (!table_->wait_for_copy() && !table_->wait_for_landings() && !release_any() &&
+          !replace_policy())
+        throw budget_exceeded(report(n, operation_, shortage::one_piece));
+    }
+  }
+
+  /// The bytes that would be free after waiting for copies; what is locked now is not among them.
+  /// O(candidates).
+  [[nodiscard]] bytes reachable() {
+    table_->harvest();
+    table_->refresh_machine_state();
+    bytes sum = table_->free_bytes() + table_->leaving() + table_->candidates().cached_bytes();
+    const context c = view();
+    for (const tensor_id t : table_->candidates().all())
+      if (table_->tensors[t].locks == 0 && may_leave(c, t)) sum += table_->tensors[t].footprint;
+    return sum;
+  }
+
+  void end_of_step() {
+    table_->now.step_over = true, stuck_at_ = 0;
+    replaced_ = 0;
+    table_->refresh_machine_state();
+    context c = view();
+    if constexpr (policy_roles::switch_variants) {
+      c.set_copies(table_->queued_copies());
+      if constexpr (has_holes<S>) c.set_layout(table_->layout(), table_->storage().move_rate());
+    }
+    roles_.end_of_step(c);
+    if constexpr (policy_roles::switch_variants) decide_by(roles_.select(c));
+  }
+  /// Of several policies this one decides from now on. O(1), O(tensors) where it keeps the costs of
+  /// other closures.
+  void decide_by(std::uint32_t variant) {
+    let_decide(variant);
+    if constexpr (policy_roles::switch_variants) {
+      graph& g = table_->tensors;
+      const closure wanted = roles_.costs_to_keep(variant);
+      if (std::exchange(g.keeps, wanted) == wanted) return;
+      for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
+        g[static_cast<tensor_id>(i)].cost = tensor_record::unknown;
+    }
+  }
+
+  /// Recomputation thrashes: of several policies, does another one decide from now on? At most 16
+  /// times in a step. It may recompute each operator as often as the one
+  /// before it. O(tensors + records).
+  bool replace_policy() {
+    if constexpr (policy_roles::replace_variants) {
+      if (replaced_ == most_replaced) return false;
+      table_->refresh_machine_state();
+      ++replaced_;
+      if (!ask_for_another(view(), true)) {
+        replaced_ = most_replaced;  // there is nobody
+        return false;
+      }
+      table_->tensors.forget_replays();
+      while (make_host_room()) {
+      }
+      return true;
+    } else {
+      return false;
+    }
+  }
+  /// An operator has ended: policies are told, and of several another one may decide from now on.
+  void end_of_operator() {
+    const context c = view();
+    roles_.end_of_operator(c);
+    if constexpr (policy_roles::replace_variants) (void)ask_for_another(c, false);
+  }
+  /// Is there a policy that has not decided in this step, and is safer than the one that does?
+  [[nodiscard]] bool has_another() const noexcept {
+    return policy_roles::replace_variants && table_->now.variant != 0 && replaced_ == 0;
+  }
+  /// Has that happened in this step? Then it may also be short of room by what was done before.
+  [[nodiscard]] bool policy_replaced() const noexcept { return replaced_ > 0; }
+
+  /// Should this tensor on the host be reloaded? (Decider::restore; default: the cheaper.)
+  [[nodiscard]] bool reloads(tensor_id t) {
+    const context c = view();
+    return !c.can_recompute(t) || roles_.restore(c, t) == restoration::reload;
+  }
+
+  /// What a policy sees now.
+  [[nodiscard]] context view() const {
+    context c(table_->tensors, table_->now);
+    c.set_offloaded(table_->offloaded());
+    c.set_past(table_->steps.past(), table_->candidates().all());
+    c.set_ended(ended_);
+    return c;
+  }
+  /// For the manager's figures, and for those who tell.
+  [[nodiscard]] std::uint64_t evaluations() const noexcept {
+    return roles_.victims().evaluations();
+  }
+  [[nodiscard]] auto& events() noexcept { return events_; }
+  [[nodiscard]] const H& heuristic() const noexcept { return roles_.heuristic(); }
+  /// Variables lie apart from what comes and goes within a step.
+  [[nodiscard]] lifetime lifetime_of(tensor_id t) const {
+    return table_->tensors[t].persistent ? lifetime::persistent : lifetime::transient;
+  }
+  /// Starts the copy in of a tensor on the host: because it is needed, or early.
+  void bring_back(tensor_id t, block&& b, event_kind why) {
+    const auto draft = events_.returning(view(), t);
+    const stamp done = table_->reload(t, std::move(b), why == event_kind::prefetch);
+    events_.tell(why, operation_, draft);
+    events_.copy(event_kind::copy_in, operation_, t, done);
+  }
+
+  /// Who holds the memory, for an error about `need` more bytes. O(tensors + blocks).
+  [[nodiscard]] memory_report report(bytes need, const char* operation, shortage what) {
+    table_->refresh_machine_state();
+    memory_report r = shortage_of(*table_, view(), reservation_, need, operation, what);
+    r.foreign = foreign_;
+    r.unfinished = unfinished_;
+    name_budget(r, table_->storage(), bounds_, roles_.lets_all_go());
+    return r;
+  }
+  /// What a call asks for, before anything is done for it: errors name budgets by that. O(1).
+  void expect(const demand& d) {
+    foreign_ = saturating_sub(table_->storage().used(), table_->here() + d.made);
+    unfinished_ = !d.replayed && table_->counts.operators == 0;
+    // What asks for more than there is fails, and says nothing about the program.
+    if (d.made + d.need <= table_->storage().capacity())
+      table_->now.unmanaged_peak =
+          std::max(table_->now.unmanaged_peak, table_->in_use() + foreign_ + d.made + d.need);
+    // Those wait for the first step's end (`stay_within_own_peak`).
+    const bytes waiting = table_->now.step_over ? bytes{} : table_->dropped_constants();
+    bounds_.note(d, table_->constants(), foreign_, table_->in_use() + waiting, table_->existing(),
+                 table_->tensors.live_tensors());
+  }
+  [[nodiscard]] budget_bounds& bounds() noexcept { return bounds_; }
+  /// Bytes that are taken, and neither a tensor's nor the call's at hand.
+  [[nodiscard]] bytes foreign() const noexcept { return foreign_; }
+
+  // --- for idle work and for releasing neighbours -----------------------------------------------
+
+  [[nodiscard]] table_type& table() noexcept { return *table_; }
+  [[nodiscard]] policy_roles& policy() noexcept { return roles_; }
+  /// Idle work begins after that operator, which policies see until `end_idle`. What the Decider
+  /// has kept may be asked about again.
+  void begin_idle(const ended_operator& o) noexcept { ++reservation_, ended_ = o; }
+  void end_idle() noexcept { ended_ = {}; }
+  /// Was it passed over in this reservation?
+  [[nodiscard]] bool skipped_in(tensor_id t) const noexcept {
+    return table_->tensors[t].skipped_in == reservation_;
+  }
+  /// Releases the Filter's choice of what nothing waits for. False: there is none.
+  bool release_idle() { return release_one(tier::idle); }
+  /// What is cached leaves before anybody is asked, the lowest id first. O(1).
+  bool drop_cached() {
+    const id_set& cached = table_->candidates().cached();
+    if (cached.empty()) return false;
+    return table_->evict(*cached.begin()), true;
+  }
+  /// Lets one tensor go, by the first way that is open to it, or passes it over.
+  void release(const context& c, tensor_id t, action a) {
+    tensor_record& r = table_->tensors[t];
+    // Nobody wants it back: it goes whatever the Decider says.
+    if (c.is_released(t)) return left(c, t), table_->evict(t);
+    if (a == action::keep) return void(r.skipped_in = reservation_);
+    const auto draft = events_.leaving(c, t, roles_.heuristic());
+    if (c.is_clean(t) && c.can_offload(t)) {
+      left(c, t);
+      table_->drop_clean(t);
+      events_.tell(event_kind::clean_drop, operation_, draft);
+      return;
+    }
+    // Its block is free no sooner in any other way.
+    const bool under_way = r.copying;
+    if (under_way && c.can_offload(t)) a = action::offload;
+    // The way chosen, else the other one: pins, a full host, no producer. The host may have no hole
+    // in spite of enough bytes, which only the storage knows.
+    if (a == action::evict && !c.can_evict(t)) a = action::offload;
+    if (a == action::offload && c.can_offload(t))
+      if (const auto done = table_->offload(t)) {
+        left(c, t);
+        // A copy is told of once, though what it frees may be wanted back and leave again under it.
+        events_.copy(event_kind::copy_out, operation_, t, *done, !under_way);
+        events_.tell(event_kind::offload, operation_, draft);
+        return;
+      }
+    if (c.can_evict(t)) {
+      left(c, t);
+      table_->evict(t);
+      events_.tell(event_kind::evict, operation_, draft);
+      return;
+    }
+    r.skipped_in = reservation_;
+  }
+  /// Waits for a copy under way.
+  void wait() {
+    events_.tell(event_kind::wait, operation_);
+    table_->wait_for_copy();
+    events_.flush();
+  }
+  [[nodiscard]] const char* operation() const noexcept { return operation_; }
+
+ private:
+  void let_decide(std::uint32_t variant) {
+    table_->now.variant = variant;
+    // Who takes over in the midst of a step may do whatever any of them may: what it finds is not
+    // of its making.
+    table_->now.may_evict =
+        replaced_ > 0 ? value_of_evicts<D>() : policy_roles::may(action::evict, variant);
+    table_->now.may_offload =
+        replaced_ > 0 ? value_of_offloads<D>() : policy_roles::may(action::offload, variant);
+  }
+  // Does another policy decide from now on?
+  bool ask_for_another(const context& c, bool thrashes) {
+    const std::uint32_t next = roles_.replacement(c, thrashes);
+    if (next == table_->now.variant) return false;
+    decide_by(next);
+    table_->candidates().unpark(table_->tensors);
+    return true;
+  }
+
+  /// How badly room is needed: who else may be asked to leave.
+  enum class tier : std::uint8_t {
+    idle,   ///< what nothing waits for
+    fresh,  ///< also what came back early and was not used yet (repairs P-26)
+    wanted  ///< also what a restore under way will read: it comes back again
+  };
+
+  // The Filter's choice among those that may be asked now.
+  [[nodiscard]] tensor_id choose(const context& c, tier up_to) {
+    return roles_.victims().select(
+        c, table_->tensors, table_->now, table_->candidates(), [&](tensor_id t) {
+          const tensor_record& r = table_->tensors[t];
+          const bool asked_now =
+              r.skipped_in != reservation_ && (!r.prefetched_unused || up_to >= tier::fresh) &&
+              (r.restore_references == 0 || up_to >= tier::wanted) && r.locks == 0;
+          if (asked_now && may_leave(c, t)) return permission::yes;
+          // Host room comes and goes; all else that keeps it here is its own affair.
+          const bool for_good =
+              asked_now && (!table_->now.may_offload || covers(r.pinned, pin::offload));
+          return for_good ? permission::not_as_is : permission::not_now;
+        });
+  }
+
+  // Takes note of a release: one in the backward pass, or of what was brought back for nothing.
+  void left(const context& c, tensor_id t) {
+    tensor_record& r = table_->tensors[t];
+    if (table_->now.backward && !c.is_released(t)) ++table_->counts.backward_releases;
+    if (!std::exchange(r.prefetched_unused, false)) return;
+    roles_.wasted(c, t);
+  }
+
+  // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask.
+  bool release_one(tier up_to) {
+    table_->refresh_machine_state();
+    const context c = view();
+    const tensor_id t = choose(c, up_to);
+    if (t == tensor_id::none) return false;
+    ++table_->counts.decisions;
+    action a = roles_.decide(c, t);
+    // What a restore waits for goes to the host where it can: recomputing it could go in circles.
+    if (a == action::evict && table_->tensors[t].restore_references > 0 && c.can_offload(t))
+      a = action::offload;
+    release(c, t, a);
+    return true;
+  }
+
+  /// One step towards `need` free bytes.
+  void release_something(bytes need) {
+    if (table_->leaving().count > 0 && table_->free_bytes() + table_->leaving() >= need) {
+      if (!release_instead_of_waiting()) wait();
+      return;
+    }
+    if (!release_any() && !replace_policy())
+      throw budget_exceeded(report(need, operation_, shortage::room));
+  }
+  /// One more tensor on its way, or one copy less under way; false: nothing more can leave. Waiting
+  /// comes before what would soon be fetched again, and that before host copies and sources, which
+  /// once given up are lost.
+  bool release_any() {
+    if (drop_cached() || release_one(tier::idle)) return true;
+    if (table_->copying()) return wait(), true;
+    if (release_one(tier::fresh) || make_host_room() || release_one(tier::wanted) ||
+        reclaim_host(*table_))
+      return true;
+    return give_up_source(true);
+  }
+  // What can only be offloaded should not be stuck for what could be computed again.
+  bool make_host_room() {
+    if (!give_up_on_host(*table_, view(), reservation_)) return false;
+    ++reservation_;  // who found no room may find it now
+    table_->refresh_machine_state();
+    return true;
+  }
+  bool give_up_source(bool constants) {
+    const bytes before = table_->existing();
+    const std::size_t tensors = table_->tensors.live_tensors();
+    const bool any = give_up_a_source(*table_, walk_, constants);
+    bounds_.give_up(tensors - table_->tensors.live_tensors(), before - table_->existing());
+    return any;
+  }
+  /// As long as the program would fit by itself, it takes no more than it would: what is kept for
+  /// replays alone goes, rather than that the peak rises above the program's own. Under a budget
+  /// that the program has exceeded, all of it stays. O(1) where there is nothing of the kind.
+  ///
+  /// Constants that were dropped wait for the first step's end: until then nobody knows whether the
+  /// program will fit, and where it does not, their holes among what stays would cost more than the
+  /// bytes are worth.
+  void stay_within_own_peak(bytes need) {
+    const bytes unmanaged_peak = table_->now.unmanaged_peak;
+    if (unmanaged_peak > table_->storage().capacity()) return;
+    const candidate_list& kept = table_->candidates();
+    while (table_->storage().used() + need > unmanaged_peak) {
+      if (drop_cached()) continue;
+      // Who could not go then can't go now, most likely: asked again when there is another one, or
+      // somebody else would have to leave.
+      const bool spare = table_->storage().used() + need <= table_->storage().capacity();
+      if (kept.retained().empty() || (spare && stuck_at_ == kept.ever_retained())) return;
+      if (give_up_source(table_->now.step_over)) continue;
+      stuck_at_ = kept.ever_retained();
+      if (!spare) return;
+    }
+  }
+  /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
+  /// Another copy out would only queue behind them.
+  bool release_instead_of_waiting() {
+    table_->refresh_machine_state();
+    const context c = view();
+    const tensor_id t = choose(c, tier::idle);
+    if (t == tensor_id::none) return false;
+    const double waiting = c.backlog(direction::out);
+    if (roles_.rather_wait(c, t, waiting)) return false;
+    ++table_->counts.decisions;
+    const action a = c.is_released(t) ? action::evict : roles_.decide(c, t);
+    if (a == action::keep || (a == action::offload && !c.is_clean(t))) return false;
+    release(c, t, a);
+    return true;
+  }
+
+  table_type* table_;
+  policy_roles roles_;
+  [[no_unique_address]] event_sink<table_type, O> events_;
+  contiguous_release<reclaimer> neighbours_;
+  std::vector<operator_id> walk_;
+  std::uint64_t stuck_at_ = 0;  // so many had been retained when none of them could go
+  ended_operator ended_;        // while nobody waits
+  std::uint64_t reservation_ = 0;
+  static constexpr std::uint32_t most_replaced = 16;
+  std::uint32_t replaced_ = 0;  // policies, in this step
+  budget_bounds bounds_{value_of_evicts<D>(), policy_roles::may_release_early};
+  bytes foreign_{};  // when the call at hand began: taken, and neither a tensor's nor the call's
+  bool unfinished_ = true;  // only variables and constants were made so far
+  const char* operation_ = "";
+};
+
+}  // namespace delta::detail

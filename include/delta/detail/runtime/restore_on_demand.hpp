@@ -1,0 +1,145 @@
+// delta: restores depth first, one operator's inputs at a time, where no plan fits as a whole.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "delta/detail/runtime/restore_context.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/error.hpp"
+
+namespace delta::detail {
+
+/// Depth first with an explicit stack. An input that waits for its siblings is not locked: it is
+/// released when nothing else can be (to the host where possible), so that a chain never locks more
+/// than one operator's inputs. A cap on replays bounds it: in a budget too small two siblings can
+/// take each other away for ever (P-26).
+template <class Reclaimer>
+class restore_on_demand {
+ public:
+  explicit restore_on_demand(restore_context<Reclaimer>& m) : means_(&m) {}
+
+  /// Makes all of `targets` resident; nothing stays locked at its end. Throws thrash,
+  /// budget_exceeded.
+  void run(std::span<const tensor_id> targets, const char* operation) {
+    graph& g = means_->table.tensors;
+    targets_ = targets;
+    // The operator that asked is at the bottom: it has no record yet, so none stands for it.
+    frames_.assign(1, operator_id::none);
+    replays_ = 0;
+    // Ten times the replays of a restore that makes everything once; less where somebody else may
+    // take over.
+    cap_ = (means_->reclaimer.has_another() ? 2u : 10u) * (g.live_records() + 1);
+    want(operator_id::none);
+    try {
+      while (advance(operation)) {
+      }
+    } catch (...) {
+      while (!frames_.empty()) {
+        unwant(frames_.back());
+        frames_.pop_back();
+      }
+      throw;
+    }
+    // The caller locks the targets next; until then nothing may free them.
+    for (const tensor_id t : targets) --g[t].restore_references, g.reweigh(t);
+    frames_.clear();
+  }
+
+ private:
+  // One step for the operator on top of the stack: down to what makes a missing input, or, where
+  // all inputs can be had, its replay and up. False: the asker's inputs are here.
+  bool advance(const char* operation) {
+    auto& table = means_->table;
+    const graph& g = table.tensors;
+    const operator_id o = frames_.back();
+    const auto ins = inputs(o);
+    for (const tensor_id t : ins) table.claim(t);
+    // One that can only be recomputed goes deeper; those on the host wait until all others are
+    // here.
+    const auto next = std::find_if(ins.begin(), ins.end(), [&](tensor_id t) {
+      return means_->missing(t) && g[t].where != residency::host;
+    });
+    if (next != ins.end()) {
+      frames_.push_back(g[*next].producer);
+      want(frames_.back());
+      return true;
+    }
+    // All inputs are on the device or on the host: lock those, fetch these, run, go up.
+    guard here(*this, ins);
+    for (const tensor_id t : ins)
+      if (means_->missing(t)) means_->reload(t, operation), here.add(t);
+    if (o == operator_id::none) return false;
+    if (++replays_ > cap_) throw thrash(means_->report(operation), replays_, cap_);
+    means_->kernels.replay(o);
+    // Unlocked first: `unwant` lets go of what nobody needs any more, and passes over what is
+    // locked.
+    here.release();
+    means_->drop_unneeded(o);
+    unwant(o);
+    frames_.pop_back();
+    return true;
+  }
+
+  [[nodiscard]] std::span<const tensor_id> inputs(operator_id o) const {
+    return o == operator_id::none ? targets_ : means_->table.tensors.inputs(o);
+  }
+  // `wanted` says "a restore waits for this": such a tensor is asked to leave last, and does not
+  // count as dropped, but it is not locked.
+  void want(operator_id o) {
+    graph& g = means_->table.tensors;
+    for (const tensor_id t : inputs(o)) {
+      ++g[t].restore_references, g.reweigh(t);
+      if (g[t].cached) means_->table.refile(t);
+    }
+  }
+  void unwant(operator_id o) {
+    graph& g = means_->table.tensors;
+    // A copy of the list: caching may recycle the record.
+    wanted_.assign(inputs(o).begin(), inputs(o).end());
+    for (const tensor_id t : wanted_) --g[t].restore_references, g.reweigh(t);
+    for (const tensor_id t : wanted_)
+      if (g[t].in_use && g[t].restore_references == 0 && g[t].references == 0 && g[t].locks == 0 &&
+          std::find(targets_.begin(), targets_.end(), t) == targets_.end())
+        means_->table.cache(t);
+  }
+
+  // Locks on an operator's inputs while they gather, those that are here at first; released by
+  // whatever ends the scope.
+  class guard {
+   public:
+    guard(restore_on_demand& r, std::span<const tensor_id> list) : owner_(&r) {
+      r.gathered_.clear();
+      for (const tensor_id t : list)
+        if (!r.means_->missing(t)) add(t);
+    }
+    ~guard() { release(); }
+    guard(const guard&) = delete;
+    guard& operator=(const guard&) = delete;
+    // Each mention is one lock, as everywhere.
+    void add(tensor_id t) {
+      owner_->means_->table.lock(t);
+      owner_->gathered_.push_back(t);
+    }
+    void release() {
+      while (!owner_->gathered_.empty()) {
+        const tensor_id t = owner_->gathered_.back();
+        owner_->gathered_.pop_back();
+        owner_->means_->table.unlock_restored(t);
+      }
+    }
+
+   private:
+    restore_on_demand* owner_;
+  };
+
+  restore_context<Reclaimer>* means_;
+  std::span<const tensor_id> targets_;
+  std::vector<operator_id> frames_;  // who waits for whom, the asker first
+  std::uint64_t replays_ = 0, cap_ = 0;
+  std::vector<tensor_id> wanted_, gathered_;  // of one step each, kept for their memory
+};
+
+}  // namespace delta::detail

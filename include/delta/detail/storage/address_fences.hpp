@@ -1,0 +1,121 @@
+// delta: a fence per range of addresses that went back to their source: the last users of these
+// bytes. Whoever gets the addresses next waits for the fence; without it a copy that still reads
+// freed bytes would read those of another tensor.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "delta/units.hpp"
+
+namespace delta::detail {
+
+/// Ranges of addresses that are nobody's now, with the fence of those who used them. They lie side
+/// by side in address order and do not overlap. At most `most`: of more, each next user of any
+/// address waits for all of them, which is never wrong. Memory is taken once, at the beginning;
+/// nothing else throws. O(log ranges) and a shift of the ranges behind for each.
+class address_fences {
+ public:
+  static constexpr std::size_t most = 1024;
+
+  address_fences() { ranges_.reserve(most); }
+
+  /// These users have used [begin, end), of which no range knows.
+  void add(std::uint64_t begin, std::uint64_t end, const fence& users) noexcept {
+    if (begin == end) return;
+    if (ranges_.size() == most) {
+      for (const range& r : ranges_) rest_.join(r.users);
+      ranges_.clear();
+      merged_ = true;
+    }
+    ranges_.insert(first_behind(begin), {begin, end, users});
+  }
+  /// Somebody has [begin, end) from now on: whoever used any of it, and is forgotten here.
+  fence take(std::uint64_t begin, std::uint64_t end) noexcept {
+    fence users = rest_;
+    const auto first = first_behind(begin);
+    auto last = first;
+    for (; last != ranges_.end() && last->begin < end; ++last) users.join(last->users);
+    if (first == last) return users;
+    // What the first and the last have beside it stays.
+    const range low = *first, high = *(last - 1);
+    ranges_.erase(first, last);
+    if (low.begin < begin) add(low.begin, begin, low.users);
+    if (end < high.end) add(end, high.end, high.users);
+    return users;
+  }
+  /// That work, too, has used what is known of [begin, end).
+  void note_use(std::uint64_t begin, std::uint64_t end, stamp done) noexcept {
+    for (auto r = first_behind(begin); r != ranges_.end() && r->begin < end; ++r)
+      r->users.join(done);
+    if (merged_) rest_.join(done);
+  }
+
+  /// They have doubled since it was last asked which of them are over.
+  [[nodiscard]] bool should_forget() const noexcept { return ranges_.size() >= next_; }
+  /// Forgets the ranges whose users are over, as far as `reached(stamp)` says so; it is asked as
+  /// seldom as can be: of two points of a lane the later one says it of both.
+  template <class Reached>
+  void forget(Reached&& reached) {
+    fence over;
+    fence open;
+    open.point.fill(std::numeric_limits<std::uint64_t>::max());
+    const auto is_over = [&](const fence& f) {
+      for (std::size_t e = 0; e < lane_count; ++e) {
+        if (f.point[e] <= over.point[e]) continue;
+        if (f.point[e] >= open.point[e]) return false;
+        const bool yes = reached(stamp{static_cast<lane>(e), f.point[e]});
+        (yes ? over : open).point[e] = f.point[e];
+        if (!yes) return false;
+      }
+      return true;
+    };
+    std::erase_if(ranges_, [&](const range& r) { return is_over(r.users); });
+    if (merged_ && is_over(rest_)) rest_ = {}, merged_ = false;
+    next_ = std::clamp<std::size_t>(2 * ranges_.size(), 64, most);
+  }
+  /// All of them.
+  [[nodiscard]] fence all() const noexcept {
+    fence f = rest_;
+    for (const range& r : ranges_) f.join(r.users);
+    return f;
+  }
+
+  /// Is anything known of a part of it? For tests, as is `check`: empty, or what is wrong.
+  [[nodiscard]] bool knows(std::uint64_t begin, std::uint64_t end) const noexcept {
+    return std::ranges::any_of(ranges_,
+                               [&](const range& r) { return r.begin < end && begin < r.end; });
+  }
+  [[nodiscard]] std::string_view check() const noexcept {
+    std::uint64_t end = 0;
+    for (const range& r : ranges_) {
+      if (r.begin < end || r.begin >= r.end) return "past users are out of order, or overlap";
+      end = r.end;
+    }
+    return ranges_.size() <= most ? "" : "too many past users are kept";
+  }
+
+ private:
+  struct range {
+    std::uint64_t begin, end;
+    fence users;
+  };
+  // The first that does not end before `at`, or there.
+  [[nodiscard]] std::vector<range>::iterator first_behind(std::uint64_t at) noexcept {
+    return std::partition_point(ranges_.begin(), ranges_.end(),
+                                [&](const range& r) { return r.end <= at; });
+  }
+
+  std::vector<range> ranges_;  // never more than was reserved
+  fence rest_;                 // of all addresses
+  bool merged_ = false;        // rest_ stands for ranges
+  std::size_t next_ = 64;
+};
+
+}  // namespace delta::detail
