@@ -66,8 +66,7 @@ struct always {
 
 namespace detail {
 
-template <class S>
-using checked_selector = std::conditional_t<explain_selector<S>() && Selector<S>, S, stand_in>;
+DELTA_DETAIL_CHECKED(selector, Selector, stand_in);
 
 /// Calls `f` with the role that stands for that policy; with the first role, where there is none.
 template <std::size_t I = 0, class Tuple, class F>

@@ -176,11 +176,8 @@ struct device_archetype {
   nanoseconds latency(direction) const;
   nanoseconds backlog(direction) const;
 };
-template <class D>
-using checked_device =
-    std::conditional_t<explain_device<D>() && Device<D>, D, const device_archetype>;
-template <class D>
-using checked_lanes = std::conditional_t<explain_lanes<D>() && Lanes<D>, D, const device_archetype>;
+DELTA_DETAIL_CHECKED(device, Device, const device_archetype);
+DELTA_DETAIL_CHECKED(lanes, Lanes, const device_archetype);
 }  // namespace detail
 
 static_assert(Device<detail::device_archetype> && Device<const detail::device_archetype>);

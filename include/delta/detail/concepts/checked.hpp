@@ -28,45 +28,10 @@ struct stand_in {
   void on(const event&) const;
 };
 
-// Is it right? If not, that has been told. What is right is not asked for its sentences, which
-// would take the compiler longer than the concept.
-template <class H>
-consteval bool heuristic_or_told() {
-  if constexpr (Heuristic<H>)
-    return true;
-  else
-    return !explain_heuristic<H>();
-}
-template <class D>
-consteval bool decider_or_told() {
-  if constexpr (Decider<D>)
-    return true;
-  else
-    return !explain_decider<D>();
-}
-template <class P>
-consteval bool prefetcher_or_told() {
-  if constexpr (Prefetcher<P>)
-    return true;
-  else
-    return !explain_prefetcher<P>();
-}
-template <class O>
-consteval bool observer_or_told() {
-  if constexpr (Observer<O>)
-    return true;
-  else
-    return !explain_observer<O>();
-}
-
-template <class H>
-using checked_heuristic = std::conditional_t<heuristic_or_told<H>(), H, stand_in>;
-template <class D>
-using checked_decider = std::conditional_t<decider_or_told<D>(), D, stand_in>;
-template <class P>
-using checked_prefetcher = std::conditional_t<prefetcher_or_told<P>(), P, stand_in>;
-template <class O>
-using checked_observer = std::conditional_t<observer_or_told<O>(), O, stand_in>;
+DELTA_DETAIL_CHECKED(heuristic, Heuristic, stand_in);
+DELTA_DETAIL_CHECKED(decider, Decider, stand_in);
+DELTA_DETAIL_CHECKED(prefetcher, Prefetcher, stand_in);
+DELTA_DETAIL_CHECKED(observer, Observer, stand_in);
 
 /// The three roles' at once: of several assertions in a class clang reports the first. True, as
 /// what is wrong has been told.

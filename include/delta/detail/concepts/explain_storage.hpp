@@ -101,18 +101,7 @@ struct stand_in_storage {
   bytes rounded(bytes) const;
 };
 
-/// Is it right? If not, that has been told. What is right is not asked for its sentences, which
-/// would take the compiler longer than the concept.
-template <class S>
-consteval bool storage_or_told() {
-  if constexpr (Storage<S>)
-    return true;
-  else
-    return !explain_storage<S>();
-}
-/// A storage as a manager has it: the type itself, or after its sentences the stand-in.
-template <class S>
-using checked_storage = std::conditional_t<storage_or_told<S>(), S, const stand_in_storage>;
+DELTA_DETAIL_CHECKED(storage, Storage, const stand_in_storage);
 
 /// For a storage given as a temporary: it would be gone after the declaration, and the manager's
 /// reference with it.

@@ -91,6 +91,19 @@ concept can_be_called =
       static_assert(right<T>, sentence);                     \
     }                                                        \
   }
+/// `checked_NAME<T>`: T where it models `Concept`; else its sentences are printed, and it is
+/// `stand_in`, so that the rest compiles. What is right is not asked for its sentences, which would
+/// take the compiler longer than the concept.
+#define DELTA_DETAIL_CHECKED(name, Concept, stand_in) \
+  template <class T>                                  \
+  consteval bool name##_or_told() {                   \
+    if constexpr (Concept<T>)                         \
+      return true;                                    \
+    else                                              \
+      return !explain_##name<T>();                    \
+  }                                                   \
+  template <class T>                                  \
+  using checked_##name = std::conditional_t<name##_or_told<T>(), T, stand_in>
 /// What a concept can't do without: "a Storage needs '...'".
 #define DELTA_DETAIL_NEEDED(row, sentence, ...) DELTA_DETAIL_ROW(row, false, sentence, __VA_ARGS__)
 /// One member that is detected.
