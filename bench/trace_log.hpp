@@ -168,6 +168,8 @@ class written_manager {
   auto acquire(tensor_id t, access how = access::read) { return manager_->acquire(t, how); }
   void backward() { manager_->backward(); }
   void end_of_step() { manager_->end_of_step(); }
+  [[nodiscard]] bool recomputable(tensor_id t) const { return manager_->recomputable(t); }
+  [[nodiscard]] auto begin(const operation_span& op) { return manager_->begin(op); }
 
   template <class F>
   void run(const operation_span& op, std::span<tensor_id> ids, const F& body) {

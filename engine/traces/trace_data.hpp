@@ -59,6 +59,7 @@ struct trace {
     std::uint32_t updates = 0;  ///< how many it changes in place
     bytes workspace{};          ///< scratch, while it runs
     trait traits = trait::pure;
+    std::uint32_t replaced = 0;  ///< so many first outputs have the first inputs' blocks
     bool operator==(const operation&) const = default;
   };
 
@@ -116,6 +117,11 @@ struct trace {
     return std::span(lists).subspan(first, count);
   }
 };
+
+/// Is it the event of a tensor without a producer?
+[[nodiscard]] constexpr bool is_source(trace::kind what) noexcept {
+  return what == trace::kind::constant || what == trace::kind::variable;
+}
 
 /// A trace that breaks the rules, or a file that holds none. `what()` is one line: where, what is
 /// wrong, what was expected.

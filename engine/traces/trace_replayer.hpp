@@ -3,8 +3,11 @@
 // kernel given for each operation.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,21 +50,36 @@ class trace_replayer {
         work_(std::move(work)),
         step_ended_(std::move(step_ended)),
         ids_(t.tensors.size(), tensor_id::none),
-        references_(t.tensors.size(), 0) {}
+        references_(t.tensors.size(), 0),
+        once_(t.tensors.size(), false) {}
   /// Kernels point to it.
   trace_replayer(const trace_replayer&) = delete;
   trace_replayer& operator=(const trace_replayer&) = delete;
 
+  /// What comes once of a step that is repeated: sources from before the first operation that the
+  /// step keeps. Throws as `run`, of which there may be several then, with `let_go` in between.
+  void begin() {
+    const auto& all = trace_->events;
+    for (std::size_t i = 0; i < all.size() && all[i].what != trace::kind::run; ++i)
+      if (is_source(all[i].what)) once_[all[i].index] = true;
+    for (const trace::event& e : all)
+      if (e.what == trace::kind::drop) once_[e.index] = false;
+    for (const trace::event& e : all)
+      if (is_source(e.what) && once_[e.index]) make(e);
+  }
+  /// What the step has left beside that goes.
+  void let_go() {
+    for (std::uint32_t t = 0; t < ids_.size(); ++t)
+      for (; !once_[t] && references_[t] > 0; --references_[t]) manager_->drop(ids_[t]);
+  }
   /// Carries the events out, once. Throws what the manager throws: budget_exceeded and thrash where
   /// the budget does not do. Linear in the trace, beside what the manager takes.
   void run() {
     for (const trace::event& e : trace_->events) {
       switch (e.what) {
         case trace::kind::constant:
-          made(e.index, manager_->constant(size(e.index), label(e.index, "constant")));
-          break;
         case trace::kind::variable:
-          made(e.index, manager_->variable(size(e.index), label(e.index, "variable")));
+          if (!once_[e.index]) make(e);
           break;
         case trace::kind::run:
           operate(trace_->operations[e.index]);
@@ -101,6 +119,11 @@ class trace_replayer {
   }
 
  private:
+  void make(const trace::event& e) {
+    made(e.index, e.what == trace::kind::constant
+                      ? manager_->constant(size(e.index), label(e.index, "constant"))
+                      : manager_->variable(size(e.index), label(e.index, "variable")));
+  }
   void made(std::uint32_t tensor, tensor_id id) {
     ids_[tensor] = id;
     references_[tensor] = 1;
@@ -120,19 +143,41 @@ class trace_replayer {
     inputs_.clear(), updates_.clear(), sizes_.clear();
     for (const std::uint32_t t : trace_->inputs(o)) inputs_.push_back(ids_[t]);
     for (const std::uint32_t t : trace_->updates(o)) updates_.push_back(ids_[t]);
-    for (const std::uint32_t t : trace_->outputs(o))
+    const auto all = trace_->outputs(o), fresh = all.subspan(o.replaced);
+    for (const std::uint32_t t : fresh)
       if (trace_->tensors[t].view_of == trace::none) sizes_.push_back(size(t));
     outputs_.resize(sizes_.size());
-    manager_->run(operation_span{.inputs = inputs_,
-                                 .outputs = sizes_,
-                                 .updates = updates_,
-                                 .workspace = o.workspace,
-                                 .traits = o.traits,
-                                 .cost = o.cost,
-                                 .name = trace_->name(o).c_str()},
-                  outputs_, [this, &o](call& c) { work_on(o, c); });
+    operation_span what{.inputs = inputs_,
+                        .outputs = sizes_,
+                        .updates = updates_,
+                        .workspace = o.workspace,
+                        .traits = o.traits,
+                        .cost = o.cost,
+                        .name = trace_->name(o).c_str()};
+    const auto work = [this, &o](call& c) { work_on(o, c); };
+    const auto old = std::span<const tensor_id>(inputs_).first(o.replaced);
+    if (o.replaced == 0) {
+      manager_->run(what, outputs_, work);
+    } else if (std::ranges::all_of(old, [&](tensor_id t) { return manager_->recomputable(t); })) {
+      outputs_.resize(sizes_.size() + o.replaced);
+      auto open = manager_->begin(what);
+      open.replace(old);
+      call arguments = open.arguments();
+      work(arguments);
+      open.end(outputs_, work);
+    } else {
+      // What can't be made again under this policy is changed for good.
+      updates_.assign(old.begin(), old.end());
+      what.inputs = what.inputs.subspan(o.replaced);
+      what.updates = updates_;
+      what.traits = trait::never_replay;
+      manager_->run(what, outputs_, work);
+      for (const tensor_id t : old) outputs_.push_back(manager_->share(t));
+    }
+    // Fresh ones come first in `outputs_`, as they were named when it began.
+    for (std::uint32_t i = 0; i < o.replaced; ++i) made(all[i], outputs_[sizes_.size() + i]);
     std::size_t next = 0;
-    for (const std::uint32_t t : trace_->outputs(o)) {
+    for (const std::uint32_t t : fresh) {
       const std::uint32_t base = trace_->tensors[t].view_of;
       made(t, base == trace::none ? outputs_[next++] : manager_->share(ids_[base]));
     }
@@ -144,6 +189,7 @@ class trace_replayer {
   [[no_unique_address]] StepEnded step_ended_;
   std::vector<tensor_id> ids_;             // by tensor of the trace; views have their storage's
   std::vector<std::uint32_t> references_;  // by tensor of the trace
+  std::vector<bool> once_;                 // by tensor of the trace: `begin` has made it
   std::vector<tensor_id> inputs_, updates_, outputs_;
   std::vector<bytes> sizes_;
 };

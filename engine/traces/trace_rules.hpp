@@ -117,6 +117,8 @@ class trace_rules {
       return finding{"an operation's name outside `names`", "an index into it"};
     if (static_cast<unsigned>(o.traits) > every_trait)
       return finding{"an unknown trait", "random, effect_once, never_replay"};
+    if (o.replaced > std::min(o.inputs, o.outputs))
+      return finding{"more new versions than inputs or outputs", "fewer"};
     if (o.cost.count() < 0) return finding{"a negative cost", "0 ns or more"};
     if (o.cost > most_time - time_) return finding{"costs beyond 63 bits", "less in all"};
     time_ += o.cost;

@@ -42,7 +42,8 @@ std::uint32_t trace_assembly::add_run(const draft& d) {
                           .outputs = count(d.outputs),
                           .updates = count(d.updates),
                           .workspace = d.workspace,
-                          .traits = d.traits});
+                          .traits = d.traits,
+                          .replaced = d.replaced});
   t.lists.insert(t.lists.end(), d.inputs.begin(), d.inputs.end());
   for (const output& o : d.outputs) {
     t.lists.push_back(next_index(t.tensors));

@@ -40,6 +40,7 @@ class trace_assembly {
     std::vector<std::uint32_t> updates;
     bytes workspace{};
     trait traits = trait::pure;
+    std::uint32_t replaced = 0;
   };
 
   /// A constant or a variable; gives its number. Throws trace_fault, as all do.

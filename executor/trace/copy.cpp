@@ -68,7 +68,8 @@ void copyist::add_run(const trace::operation& o) {
                              .outputs = {},
                              .updates = numbers_of(from_->updates(o)),
                              .workspace = o.workspace,
-                             .traits = o.traits};
+                             .traits = o.traits,
+                             .replaced = o.replaced};
   for (const std::uint32_t t : from_->outputs(o)) {
     const trace::tensor& output = from_->tensors[t];
     const bool view = output.view_of != trace::none;

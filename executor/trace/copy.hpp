@@ -23,11 +23,6 @@ struct holding {
 [[nodiscard]] std::vector<holding> holdings_after(const trace& t,
                                                   std::span<const trace::event> past);
 
-/// Is it the event of a tensor without a producer?
-[[nodiscard]] constexpr bool is_source(trace::kind what) noexcept {
-  return what == trace::kind::constant || what == trace::kind::variable;
-}
-
 /// Writes events of one trace behind what another has so far, as often as wanted: what a second
 /// copy of an event makes is a tensor of its own, and takes the place of the first in what is
 /// copied from then on. Both traces outlive it. Every `add` throws trace_fault.

@@ -66,6 +66,8 @@ void write_header(json_text& to, const trace& t) {
 
 void write_run(json_text& to, const trace& t, const trace::operation& o) {
   const auto plain = [&](std::uint32_t tensor) { to.whole(tensor); };
+  if (o.replaced > 0)
+    throw bad_trace(t.events.size(), "new versions in old blocks", "none: files have no word");
   to.text("{\"run\":");
   to.string(t.name(o));
   to.text(",\"cost\":");

@@ -34,22 +34,22 @@ delta::bytes size_of(std::int64_t n) {
   return delta::bytes{static_cast<std::uint64_t>(n)};
 }
 
-void add_operations(recorded_step& s, const numbers& operations) {
+void add_operations(delta::trace& t, const numbers& operations) {
   if (operations.size() % fields != 0)
     throw std::invalid_argument("a recorded step has an operation that is cut off");
   std::uint32_t first = 0;
   for (std::size_t i = 0; i < operations.size(); i += fields) {
     const std::int64_t* const o = &operations[i];
-    s.events.operations.push_back({.name = index_of(o[0]),
-                                   .cost = delta::nanoseconds{o[1]},
-                                   .first = first,
-                                   .inputs = index_of(o[3]),
-                                   .outputs = index_of(o[4]),
-                                   .updates = index_of(o[5]),
-                                   .workspace = size_of(o[7]),
-                                   .traits = static_cast<delta::trait>(o[2] & 7)});
-    s.replaced.push_back(index_of(o[6]));
-    const auto& made = s.events.operations.back();
+    t.operations.push_back({.name = index_of(o[0]),
+                            .cost = delta::nanoseconds{o[1]},
+                            .first = first,
+                            .inputs = index_of(o[3]),
+                            .outputs = index_of(o[4]),
+                            .updates = index_of(o[5]),
+                            .workspace = size_of(o[7]),
+                            .traits = static_cast<delta::trait>(o[2] & 7),
+                            .replaced = index_of(o[6])});
+    const auto& made = t.operations.back();
     first += made.inputs + made.outputs + made.updates;
   }
 }
@@ -69,12 +69,12 @@ void name_producers(delta::trace& t) {
   }
 }
 
-std::unique_ptr<recorded_step> made(const numbers& sizes, const numbers& labels,
-                                    const numbers& operations, const numbers& lists,
-                                    const numbers& events, std::vector<std::string> names,
-                                    std::uint64_t granularity) {
-  auto s = std::make_unique<recorded_step>();
-  delta::trace& t = s->events;
+std::unique_ptr<delta::trace> made(const numbers& sizes, const numbers& labels,
+                                   const numbers& operations, const numbers& lists,
+                                   const numbers& events, std::vector<std::string> names,
+                                   std::uint64_t granularity) {
+  auto step = std::make_unique<delta::trace>();
+  delta::trace& t = *step;
   t.names = std::move(names);
   t.recorded_on.emplace().granularity = granularity;
   if (labels.size() != sizes.size() || events.size() % 2 != 0)
@@ -83,15 +83,18 @@ std::unique_ptr<recorded_step> made(const numbers& sizes, const numbers& labels,
     t.tensors.push_back({.size = size_of(sizes[i]),
                          .name = labels[i] < 0 ? delta::trace::none : index_of(labels[i])});
   for (const std::int64_t n : lists) t.lists.push_back(index_of(n));
-  add_operations(*s, operations);
+  add_operations(t, operations);
   name_producers(t);
   for (std::size_t i = 0; i < events.size(); i += 2) {
     if (events[i] < 0 || events[i] > static_cast<std::int64_t>(delta::trace::kind::end_of_step))
       throw std::invalid_argument("a recorded step has an event of no known kind");
     t.events.push_back({static_cast<delta::trace::kind>(events[i]), index_of(events[i + 1])});
   }
-  check(*s);
-  return s;
+  delta::check(t);
+  if (t.has_results())
+    throw delta::bad_trace(t.events.size(), "a step without its end",
+                           "end_of_step as the last event");
+  return step;
 }
 
 const char* name_of(rehearsed::verdict v) {
@@ -105,7 +108,7 @@ const char* name_of(rehearsed::verdict v) {
   }
 }
 
-py::dict replayed(const recorded_step& s, const std::string& policy, std::int64_t budget,
+py::dict replayed(const delta::trace& s, const std::string& policy, std::int64_t budget,
                   std::int64_t host, double rate_out, double rate_in, std::int64_t latency,
                   double burden, unsigned steps, double limit) {
   const rehearsal_machine on{.policy = policy,
@@ -141,16 +144,16 @@ py::dict replayed(const recorded_step& s, const std::string& policy, std::int64_
 }
 
 // Of time / unmanaged time, whatever the policy.
-double bound(const recorded_step& s, std::int64_t budget, double rate_out, double rate_in) {
+double bound(const delta::trace& s, std::int64_t budget, double rate_out, double rate_in) {
   const delta::bound_machine on{size_of(budget), rate_out, rate_in};
   const py::gil_scoped_release others_may_run;
-  return delta::lower_bound(s.events, on);
+  return delta::lower_bound(s, on);
 }
 
 }  // namespace
 
 void add_planning(py::module_& m) {
-  py::class_<recorded_step>(m, "RecordedStep")
+  py::class_<delta::trace>(m, "RecordedStep")
       .def(py::init(torch::wrap_pybind_function(made)), py::arg("sizes"), py::arg("labels"),
            py::arg("operations"), py::arg("lists"), py::arg("events"), py::arg("names"),
            py::arg("granularity"))

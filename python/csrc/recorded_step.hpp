@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "delta/error.hpp"
 #include "delta/observer.hpp"
@@ -12,16 +11,6 @@
 #include "traces/trace.hpp"
 
 namespace delta_torch {
-
-/// A step that can be repeated. Every tensor has one reference. Sources from before the first
-/// operation that the step keeps come once; all else comes again in every step, and what is left of
-/// it goes behind the step's end.
-struct recorded_step {
-  delta::trace events;
-  /// By operation: how many of its first inputs its first outputs are new versions of, in the same
-  /// blocks. A file says it as outputs beside inputs that are dropped next.
-  std::vector<std::uint32_t> replaced;
-};
 
 /// A machine and a policy to replay on it.
 struct rehearsal_machine {
@@ -45,12 +34,10 @@ struct rehearsed {
   delta::bytes smallest_budget{};  ///< that it names; 0: none
 };
 
-/// Throws delta::bad_trace where the step breaks the rules of docs/traces.md, or does not end with
-/// the end of a step. Linear.
-void check(const recorded_step&);
-
-/// Replays it. The step keeps the rules. Throws delta::unknown_policy, and what the manager throws
-/// beside delta::budget_exceeded. Touches nothing of Python or PyTorch.
-[[nodiscard]] rehearsed rehearse(const recorded_step&, const rehearsal_machine&);
+/// Replays a step, which keeps the rules and ends. Every tensor has one reference; sources from
+/// before the first operation that the step keeps come once, and all else in every step. Throws
+/// delta::unknown_policy, and what the manager throws beside delta::budget_exceeded. Touches
+/// nothing of Python or PyTorch.
+[[nodiscard]] rehearsed rehearse(const delta::trace&, const rehearsal_machine&);
 
 }  // namespace delta_torch

@@ -21,6 +21,7 @@
 #include "delta/storage/host_device.hpp"
 #include "delta/storage/simulated.hpp"
 #include "random_trace.hpp"
+#include "trace/delta_format.hpp"
 #include "traces/trace.hpp"
 
 using namespace delta;
@@ -221,6 +222,42 @@ TEST_CASE("a constant that was dropped goes rather than that there is no room") 
   const auto big = m.run<2>({.inputs = {y}, .outputs = {bytes{100}, bytes{100}}}, [](call&) {});
   CHECK(big.size() == 2);
   CHECK(storage.used() == bytes{300});
+}
+
+TEST_CASE("a step is played again, with new versions in old blocks") {
+  trace t;
+  t.names = {"make", "in place"};
+  t.tensors = {{.size = bytes{100}},
+               {.size = bytes{100}, .producer = 0},
+               {.size = bytes{100}, .producer = 1}};
+  t.lists = {0, 1, 1, 2};
+  t.operations = {
+      {.name = 0, .cost = nanoseconds{5}, .inputs = 1, .outputs = 1},
+      {.name = 1, .cost = nanoseconds{5}, .first = 2, .inputs = 1, .outputs = 1, .replaced = 1}};
+  t.events = {{trace::kind::variable, 0},
+              {trace::kind::run, 0},
+              {trace::kind::run, 1},
+              {trace::kind::drop, 1},
+              {trace::kind::end_of_step, 0}};
+  check(t);
+  for (const char* name : {"online", "unmanaged"}) {
+    CAPTURE(name);
+    simulated storage{memory(bytes{200})};
+    const auto m = make_manager(name, over(storage));
+    int operations = 0;
+    trace_replayer play(*m, t, [&] { ++operations; });
+    play.begin();
+    play.run();
+    play.let_go();
+    play.run();
+    CHECK(operations == 4);
+    CHECK(m->counts().operators == 4);
+    CHECK(storage.peak() == bytes{200});
+    CHECK(m->live_tensors() == 2);
+  }
+  CHECK_THROWS_AS(executor::to_text(t), bad_trace);
+  t.operations[1].replaced = 2;
+  CHECK_THROWS_AS(check(t), bad_trace);
 }
 
 TEST_CASE("a run can be ended from the kernel") {
