@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -59,8 +60,8 @@ void need_run(const session& s) {
   if (!s.on()) throw std::runtime_error("delta: no run is under way; see delta_torch.budget");
 }
 
-void start(const std::string& policy, std::int64_t budget, std::int64_t host, bool check_replays,
-           const std::string& timeline, const std::string& device) {
+void start(const std::string& policy, std::optional<std::int64_t> budget, std::int64_t host,
+           bool check_replays, const std::string& timeline, const std::string& device) {
   static const bool told = [] {
     pthread_atfork(nullptr, nullptr, [] { session::get().now_a_child(); });
     return true;
@@ -71,12 +72,12 @@ void start(const std::string& policy, std::int64_t budget, std::int64_t host, bo
         "delta: this process was forked off while a run was under way; start new ones by spawn");
   if (const auto known = policies(); std::ranges::find(known, policy) == known.end())
     throw std::invalid_argument("delta: there is no policy '" + policy + "'");
-  if (budget == 0 || budget < -1 || host < 0)
+  if (budget.value_or(1) < 1 || host < 0)
     throw std::invalid_argument("delta: a budget is a positive number of bytes");
   register_fallback();
   between_operators([&](session& s) {
     s.start({.policy = policy,
-             .budget = budget < 0 ? 0 : static_cast<std::size_t>(budget),
+             .budget = budget ? static_cast<std::size_t>(*budget) : no_limit,
              .host = static_cast<std::size_t>(host),
              .check_replays = check_replays,
              .timeline = timeline,
@@ -223,7 +224,8 @@ py::dict stats() {
   const auto& own = s.past().own;
   py::dict d;
   const auto put = [&](const char* name, std::uint64_t value) { d[name] = value; };
-  put("budget", now.budget), put("host", now.host), put("used", now.used), put("peak", now.peak);
+  d["budget"] = now.budget < no_limit ? py::cast(now.budget) : py::none();
+  put("host", now.host), put("used", now.used), put("peak", now.peak);
   put("host_used", now.host_used), put("host_peak", now.host_peak);
   put("operators", c.operators), put("steps", own.steps), put("evictions", c.evictions);
   put("offloads", c.offloads), put("reloads", c.reloads), put("prefetches", c.prefetches);

@@ -22,9 +22,6 @@
 namespace delta_torch {
 
 namespace {
-// More than any machine has, for a run that is only measured.
-constexpr std::size_t no_limit = std::size_t{1} << 46;
-
 // Its address is of no use to anybody any more: the next who takes it is seen again.
 void taken_back(entry& e) {
   e.held = false;
@@ -77,7 +74,7 @@ void session::start(const run_options& o) {
   set_away_reader(away_reader::streams, false);
   target& device = target_of(o.device);
   auto memory = device.open(
-      {.capacity = delta::bytes{o.budget == 0 ? no_limit : o.budget},
+      {.capacity = delta::bytes{o.budget},
        .host_capacity = delta::bytes{o.host},
        .on_owner_changed = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
   auto told = o.timeline.empty() ? nullptr : std::make_unique<observers>(o.timeline);

@@ -27,11 +27,14 @@
 
 namespace delta_torch {
 
+/// A budget that is none, for a run that is only measured: more than any machine has.
+inline constexpr std::size_t no_limit = std::size_t{1} << 46;
+
 /// What a run is started with.
 struct run_options {
   std::string policy = "adaptive";
-  std::size_t budget = 0;  ///< bytes
-  std::size_t host = 0;    ///< bytes
+  std::size_t budget = no_limit;  ///< bytes
+  std::size_t host = 0;           ///< bytes
   bool check_replays = false;
   std::string timeline;  ///< a file; empty: none
   c10::Device device{c10::kCPU};

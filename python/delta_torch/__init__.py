@@ -16,10 +16,11 @@ from torch import OutOfMemoryError
 
 from ._version import __version__
 from .modules import keep
+from .options import policies
 from .own_policy import PolicyError, compile_policy
 from .planning import Machine, Plan, Recording, machines, plan, record
 from .report import Report
-from .run import Run, budget, pin, policies, step, stop
+from .run import Run, budget, pin, step, stop
 from .smallest_budget import FoundBudget, NoBudgetFound, find_budget
 from .threads import attach
 

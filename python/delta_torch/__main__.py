@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from .options import MAX_OVERHEAD, Options, policies
 from .planning import machines, plan, record
 from .planning.makers import OPTIMIZERS, Training, maker_of
-from .run import policies
 from .sizes import format_bytes
 
 _BAR = 24
@@ -39,9 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     planned = commands.add_parser("plan", help="predicts a training step under budgets")
     _add_model(planned)
     planned.add_argument("--batch", type=int, nargs="+", default=[1], metavar="N")
-    planned.add_argument("--policy", default="adaptive", help=", ".join(policies()))
+    planned.add_argument("--policy", default=Options.policy, help=", ".join(policies()))
     planned.add_argument("--host", help="memory to copy out to, 64GiB (default: 4 peaks)")
-    planned.add_argument("--max-overhead", type=float, default=1.2, metavar="X")
+    planned.add_argument("--max-overhead", type=float, default=MAX_OVERHEAD, metavar="X")
     planned.add_argument("--largest", action="store_true", help="search the largest batch, too")
     planned.add_argument(
         "--checkpoint", action="store_true", help="show torch.utils.checkpoint per block beside"

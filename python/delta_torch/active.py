@@ -6,7 +6,6 @@ import functools
 import time
 import weakref
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,25 +16,10 @@ from .compiled import Uncompiled
 from .devices import prepare
 from .higher_order import pass_through
 from .modules import ModuleNames
+from .options import Options
 from .patching import Patches
 from .report import Report, made_report
 from .sizes import Share
-
-_NO_LIMIT = -1
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a run is asked for; budget() says what each means."""
-
-    size: int | Share | None
-    policy: str
-    host: int
-    verify: bool
-    timeline: str
-    steps: str
-    share_after: int
-    device: torch.device
 
 
 class Active:
@@ -44,13 +28,13 @@ class Active:
     unmanaged_peak: in bytes, where the budget is a share and the peak is known already.
     """
 
-    def __init__(self, settings: Settings, owner: object, unmanaged_peak: int | None) -> None:
-        self.settings = settings
+    def __init__(self, options: Options, owner: object, unmanaged_peak: int | None) -> None:
+        self.options = options
         self.owner = weakref.ref(owner)
         self.on = False
         self.report: Report | None = None  # at its end
         self.within_step = 0  # contexts of each_step() that are entered
-        self._measures = isinstance(settings.size, Share) and unmanaged_peak is None
+        self._measures = isinstance(options.size, Share) and unmanaged_peak is None
         self._known_peak = unmanaged_peak
         self._measured_ns = 0
         self._began = 0.0
@@ -99,26 +83,26 @@ class Active:
         _C.end_of_step()
         if not self._measures:
             return
-        if _C.stats()["steps"] >= self.settings.share_after:
+        if _C.stats()["steps"] >= self.options.share_after:
             self._measures = False
             self._measured_ns = _C.samples()[-1][0]
-            _C.hold_share(self.settings.size.of_peak)
+            _C.hold_share(self.options.size.of_peak)
 
     def reported(self) -> Report:
         """What has happened so far."""
         return made_report(
-            policy=self.settings.policy,
-            host_budget=self.settings.host,
+            policy=self.options.policy,
+            host_budget=self.options.host,
             measured_ns=self._measured_ns,
             steps_alone=self._steps_alone,
             seconds=time.perf_counter() - self._began,
         )
 
     def _begin(self) -> None:
-        asked, undo = self.settings, self._undo
+        asked, undo = self.options, self._undo
         prepare(asked.device)
         pass_through()
-        limit = asked.size if isinstance(asked.size, int) else _NO_LIMIT
+        limit = asked.size if isinstance(asked.size, int) else None
         if self._known_peak is not None:
             limit = asked.size.bytes_of(self._known_peak)
         _C.start(

@@ -10,8 +10,6 @@ from typing import Any
 from . import _C
 from .sizes import format_bytes
 
-# The extension's budget where there is none: more than any machine has.
-_NO_LIMIT = 2**46
 _BIGGEST = 10
 
 
@@ -166,10 +164,9 @@ def made_report(
 ) -> Report:
     """A report of the extension's counts at this moment."""
     stats = _C.stats()
-    budget = stats["budget"]
     return Report(
         policy=policy,
-        budget_bytes=None if budget <= 0 or budget >= _NO_LIMIT else budget,
+        budget_bytes=stats["budget"],
         peak_bytes=stats["peak"],
         unmanaged_peak_bytes=stats["unmanaged_peak"] or None,
         measured_ns=measured_ns,

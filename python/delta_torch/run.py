@@ -13,37 +13,25 @@ from typing import Any, Literal
 import torch
 
 from . import _C
-from .active import Active, Settings
+from .active import Active
 from .calling import refuse_within_a_pass
-from .devices import device_of_run
+from .options import Options
 from .report import Report
-from .sizes import Share, format_bytes, parse_budget, parse_host
-
-# Steps without a limit that are measured where the budget is a share: in the first, optimizers
-# make their state; the second one is as all others.
-MEASURED_STEPS = 2
+from .sizes import Share, format_bytes
 
 _lock = threading.RLock()
 _current: Active | None = None  # that is on, or was last
 
 
-def policies() -> list[str]:
-    """The names of the policies that there are, those of compile_policy last.
-
-    docs/policies.md says what each of delta's own does.
-    """
-    return list(_C.policies())
-
-
 def budget(
     size: int | float | str | None,
     *,
-    policy: str = "adaptive",
-    host: int | str = 0,
-    verify: bool = False,
+    policy: str = Options.policy,
+    host: int | str = Options.host,
+    verify: bool = Options.verify,
     timeline: str | os.PathLike[str] | None = None,
     steps: Literal["optimizer", "manual"] = "optimizer",
-    share_after: int = MEASURED_STEPS,
+    share_after: int = Options.share_after,
     device: torch.device | str | None = None,
 ) -> Run:
     """A context manager: what is trained within it takes at most `size` bytes for its tensors.
@@ -87,45 +75,19 @@ class Run:
     that was measured holds from the start.
     """
 
-    def __init__(
-        self,
-        size: int | float | str | None,
-        *,
-        policy: str = "adaptive",
-        host: int | str = 0,
-        verify: bool = False,
-            timeline: str | os.PathLike[str] | None = None,
-        steps: Literal["optimizer", "manual"] = "optimizer",
-        share_after: int = MEASURED_STEPS,
-        device: torch.device | str | None = None,
-    ) -> None:
-        if policy not in policies():
-            raise ValueError(f"there is no policy {policy!r}; there are {', '.join(policies())}")
-        if steps not in ("optimizer", "manual"):
-            raise ValueError(f"steps is 'optimizer' or 'manual', not {steps!r}")
-        if not isinstance(share_after, int) or isinstance(share_after, bool) or share_after < 1:
-            raise ValueError(f"share_after is a number of steps, 1 or more: not {share_after!r}")
-        self._settings = Settings(
-            size=None if size is None else parse_budget(size),
-            policy=policy,
-            host=parse_host(host),
-            verify=bool(verify),
-            timeline="" if timeline is None else os.fspath(timeline),
-            steps=steps,
-            share_after=share_after,
-            device=device_of_run(device),
-        )
+    def __init__(self, size: int | float | str | None, **options: Any) -> None:
+        self._options = Options(size=size, **options)
         self._active: Active | None = None  # since it was entered last
 
     @property
     def policy(self) -> str:
         """The policy's name."""
-        return self._settings.policy
+        return self._options.policy
 
     @property
     def device(self) -> torch.device:
         """The device whose memory it is about."""
-        return self._settings.device
+        return self._options.device
 
     def __enter__(self) -> Run:
         global _current
@@ -133,7 +95,7 @@ class Run:
         with _lock:
             give_way()
             known = self._active.report if self._active is not None else None
-            active = Active(self._settings, self, known.unmanaged_peak_bytes if known else None)
+            active = Active(self._options, self, known.unmanaged_peak_bytes if known else None)
             active.begin()
             self._active = _current = active
         return self
@@ -208,7 +170,7 @@ class Run:
         return active.report.error if active.report is not None else None
 
     def __repr__(self) -> str:
-        size = self._settings.size
+        size = self._options.size
         limit = (
             "no limit"
             if size is None

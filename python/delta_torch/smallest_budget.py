@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import torch
 
-from .devices import device_of_run, finish
-from .run import budget, give_way, policies
-from .sizes import format_bytes, parse_host
+from .devices import finish
+from .options import MAX_OVERHEAD, Options
+from .run import budget, give_way
+from .sizes import format_bytes
 
 # Steps that are not measured: without a budget, those in which the optimizer makes its state and
 # kernels are cold; under one, those in which a policy learns what operators cost and in what order
@@ -96,10 +97,10 @@ class NoBudgetFound(RuntimeError):
 
 def find_budget(
     step: Callable[[], Any],
-    max_overhead: float = 1.2,
-    policy: str = "adaptive",
+    max_overhead: float = MAX_OVERHEAD,
+    policy: str = Options.policy,
     *,
-    host: int | str = 0,
+    host: int | str = Options.host,
     clock: Literal["processor", "wall"] | None = None,
     steps: int = 5,
     trials: int = 7,
@@ -134,17 +135,17 @@ def find_budget(
     uses no memory that can be managed, NoBudgetFound where no budget will do, and what `step`
     raises, but for torch.OutOfMemoryError under a budget, which counts as too small.
     """
-    on = device_of_run(device)
+    asked = Options(policy=policy, host=host, device=device)
+    on = asked.device
     clock = clock or ("processor" if on.type == "cpu" else "wall")
-    _check(step, max_overhead, policy, clock, steps, trials)
-    host_bytes = parse_host(host)
+    _check(step, max_overhead, clock, steps, trials)
     give_way()
 
     def without() -> Times:
         return measured(step, WARM_UP, steps)
 
     def under(size: int) -> Times | str:
-        return _measured_under(step, size, steps, policy=policy, host=host_bytes, device=on)
+        return _measured_under(step, size, steps, policy=policy, host=asked.host, device=on)
 
     unmanaged = without()
     with budget(None, policy="unmanaged", device=on) as run:
@@ -162,7 +163,7 @@ def find_budget(
         unmanaged=tried.unmanaged,
         trials=tuple(tried.trials),
         policy=policy,
-        host_bytes=host_bytes,
+        host_bytes=asked.host,
         max_overhead=max_overhead,
         clock=clock,
         steps=steps,
@@ -268,15 +269,11 @@ def _measured_under(step: Callable[[], Any], size: int, steps: int, **options: A
     return text
 
 
-def _check(
-    step: object, max_overhead: float, policy: str, clock: str, steps: int, trials: int
-) -> None:
+def _check(step: object, max_overhead: float, clock: str, steps: int, trials: int) -> None:
     if not callable(step):
         raise ValueError(f"step is a function that runs one training step: not {step!r}")
     if not isinstance(max_overhead, (int, float)) or not 1 < max_overhead < math.inf:
         raise ValueError(f"max_overhead is a number above 1, such as 1.2: not {max_overhead!r}")
-    if policy not in policies():
-        raise ValueError(f"there is no policy {policy!r}; there are {', '.join(policies())}")
     if clock not in ("processor", "wall"):
         raise ValueError(f"clock is 'processor' or 'wall', not {clock!r}")
     for name, value in (("steps", steps), ("trials", trials)):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..run import policies
-from ..sizes import parse_host
+from ..options import MAX_OVERHEAD, Options
 from .machines import Machine, machine
 from .plans import BatchPlan, Plan, Point
 from .record import record
@@ -33,10 +33,10 @@ def plan(
     *,
     device: str | Machine = "a100-80",
     batches: Sequence[int] | None = None,
-    policy: str = "adaptive",
+    policy: str = Options.policy,
     host: int | str | None = None,
     shares: Sequence[float] = SHARES,
-    max_overhead: float = 1.2,
+    max_overhead: float = MAX_OVERHEAD,
     largest: bool = False,
     tf32: bool = False,
     nonzero: float | None = None,
@@ -61,11 +61,12 @@ def plan(
     Raises TypeError and ValueError for arguments that make no sense, RuntimeError where the step
     can't be recorded.
     """
+    asked = Options(policy=policy, host=0 if host is None else host, device="cpu")
     return _Planner(
         step=step,
         on=machine(device),
         policy=policy,
-        host=host,
+        host=None if host is None else asked.host,
         shares=shares,
         max_overhead=max_overhead,
         tf32=tf32,
@@ -75,45 +76,33 @@ def plan(
     ).plan(batches, largest)
 
 
+@dataclass
 class _Planner:
     """One call of plan()."""
 
-    def __init__(
-        self,
-        *,
-        step: Callable[..., Any] | Recording,
-        on: Machine,
-        policy: str,
-        host: int | str | None,
-        shares: Sequence[float],
-        max_overhead: float,
-        tf32: bool,
-        nonzero: float | None,
-        compare: Callable[..., Any] | None,
-        progress: Progress,
-    ) -> None:
-        if not isinstance(step, Recording) and not callable(step):
+    step: Callable[..., Any] | Recording
+    on: Machine
+    policy: str
+    host: int | None
+    shares: Sequence[float]
+    max_overhead: float
+    tf32: bool
+    nonzero: float | None
+    compare: Callable[..., Any] | None
+    progress: Progress
+    recordings: dict[int | None, Recording] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.step, Recording) and not callable(self.step):
             raise TypeError(
                 "plan() takes a function that builds the model and returns the step, or a "
-                f"Recording, not {type(step).__name__}"
+                f"Recording, not {type(self.step).__name__}"
             )
-        if policy not in policies():
-            raise ValueError(f"there is no policy {policy!r}; there are {', '.join(policies())}")
-        if not shares or not all(0 < s <= 1 for s in shares):
-            raise ValueError(f"shares are above 0 and at most 1, not {list(shares)!r}")
-        if not 1 <= max_overhead <= LIMIT:
-            raise ValueError(f"max_overhead is from 1 to {LIMIT:g}, not {max_overhead!r}")
-        self._step = step
-        self._on = on
-        self._policy = policy
-        self._host = None if host is None else parse_host(host)
-        self._shares = sorted({*shares, 1.0}, reverse=True)
-        self._max_overhead = max_overhead
-        self._tf32 = tf32
-        self._nonzero = nonzero
-        self._compare = compare
-        self._progress = progress
-        self._recordings: dict[int | None, Recording] = {}
+        if not self.shares or not all(0 < s <= 1 for s in self.shares):
+            raise ValueError(f"shares are above 0 and at most 1, not {list(self.shares)!r}")
+        if not 1 <= self.max_overhead <= LIMIT:
+            raise ValueError(f"max_overhead is from 1 to {LIMIT:g}, not {self.max_overhead!r}")
+        self.shares = sorted({*self.shares, 1.0}, reverse=True)
 
     def plan(self, batches: Sequence[int] | None, largest: bool) -> Plan:
         sizes: list[int | None] = list(batches) if batches is not None else [None]
@@ -122,21 +111,21 @@ class _Planner:
         for i, batch in enumerate(sizes):
             made.append(self._of_batch(batch, i / len(sizes), 1 / len(sizes)))
         result = Plan(
-            device=self._on.name,
-            memory_bytes=self._on.usable,
-            policy=self._policy,
-            max_overhead=self._max_overhead,
-            source=self._on.source,
+            device=self.on.name,
+            memory_bytes=self.on.usable,
+            policy=self.policy,
+            max_overhead=self.max_overhead,
+            source=self.on.source,
             batches=made,
         )
         if largest:
             first = [b for b in sizes if b is not None]
-            self._progress("largest batch, unmanaged", 0.0)
+            self.progress("largest batch, unmanaged", 0.0)
             result.largest_unmanaged = self._largest(self._fits_unmanaged, max(first))
-            self._progress("largest batch, managed", 0.5)
+            self.progress("largest batch, managed", 0.5)
             start = max(result.largest_unmanaged or 1, 1)
             result.largest_managed = self._largest(self._fits_managed, start)
-        self._progress("done", 1.0)
+        self.progress("done", 1.0)
         return result
 
     def _check(self, sizes: list[int | None], largest: bool) -> None:
@@ -145,40 +134,40 @@ class _Planner:
         for size in sizes:
             if size is not None and (not isinstance(size, int) or size < 1):
                 raise ValueError(f"a batch size is a whole number above 0, not {size!r}")
-        if isinstance(self._step, Recording) and sizes != [None]:
+        if isinstance(self.step, Recording) and sizes != [None]:
             raise ValueError("a Recording has a batch size already: batches are for a maker")
         if largest and sizes == [None]:
             raise ValueError("the largest batch can only be searched where batches are given")
 
     def _record(self, batch: int | None, maker: Any = None) -> Recording:
-        if isinstance(self._step, Recording):
-            return self._step
-        known = self._recordings.get(batch) if maker is None else None
+        if isinstance(self.step, Recording):
+            return self.step
+        known = self.recordings.get(batch) if maker is None else None
         if known is not None:
             return known
         made = record(
-            maker or self._step,
-            device=self._on,
+            maker or self.step,
+            device=self.on,
             fake=True,
             args=() if batch is None else (batch,),
-            tf32=self._tf32,
-            nonzero=self._nonzero,
+            tf32=self.tf32,
+            nonzero=self.nonzero,
         )
         if maker is None:
-            self._recordings[batch] = made
+            self.recordings[batch] = made
         return made
 
     def _of_batch(self, batch: int | None, done: float, part: float) -> BatchPlan:
         name = "" if batch is None else f"batch {batch}: "
-        self._progress(f"{name}recording", done)
+        self.progress(f"{name}recording", done)
         step = self._record(batch)
-        replays = _Replays(step, self._on, self._policy, self._host_of(step))
-        self._progress(f"{name}replaying", done + part * 0.3)
-        budgets = {int(step.peak_bytes * s) for s in self._shares}
-        if self._on.usable < step.peak_bytes:
-            budgets.add(self._on.usable)
+        replays = _Replays(step, self.on, self.policy, self._host_of(step))
+        self.progress(f"{name}replaying", done + part * 0.3)
+        budgets = {int(step.peak_bytes * s) for s in self.shares}
+        if self.on.usable < step.peak_bytes:
+            budgets.add(self.on.usable)
         curve = replays.all(budgets)
-        self._progress(f"{name}searching budgets", done + part * 0.6)
+        self.progress(f"{name}searching budgets", done + part * 0.6)
         smallest = {target: replays.smallest(target) for target in TARGETS}
         made = BatchPlan(
             batch=batch,
@@ -190,27 +179,27 @@ class _Planner:
             points=sorted(curve, key=lambda p: -p.budget_bytes),
             smallest=smallest,
         )
-        if self._compare is not None:
-            self._progress(f"{name}checkpointing", done + part * 0.9)
-            other = self._record(batch, self._compare)
+        if self.compare is not None:
+            self.progress(f"{name}checkpointing", done + part * 0.9)
+            other = self._record(batch, self.compare)
             made.checkpoint_bytes, made.checkpoint_ns = other.peak_bytes, other.step_ns
             made.at_checkpoint = replays.point(other.peak_bytes)
         return made
 
     def _host_of(self, step: Recording) -> int:
-        if self._host is not None:
-            return self._host
-        return 0 if self._on.name == "cpu" else HOST_PEAKS * step.peak_bytes
+        if self.host is not None:
+            return self.host
+        return 0 if self.on.name == "cpu" else HOST_PEAKS * step.peak_bytes
 
     def _fits_unmanaged(self, batch: int) -> bool:
-        return self._record(batch).peak_bytes <= self._on.usable
+        return self._record(batch).peak_bytes <= self.on.usable
 
     def _fits_managed(self, batch: int) -> bool:
         step = self._record(batch)
-        if step.peak_bytes <= self._on.usable:
+        if step.peak_bytes <= self.on.usable:
             return True
-        point = _Replays(step, self._on, self._policy, self._host_of(step)).point(self._on.usable)
-        return point.fits and point.overhead <= self._max_overhead
+        point = _Replays(step, self.on, self.policy, self._host_of(step)).point(self.on.usable)
+        return point.fits and point.overhead <= self.max_overhead
 
     def _largest(self, fits: Callable[[int], bool], start: int) -> int:
         """Within 2 % of it, below 50 exactly; 0: not even one. Taken to be monotone."""

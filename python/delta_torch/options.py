@@ -1,0 +1,58 @@
+"""What a managed step is asked for: each option with its unit, its default and its check, once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from . import _C
+from .devices import device_of_run
+from .sizes import Share, parse_budget, parse_host
+
+# What a managed step may take, times the unmanaged one, where nothing is said of it.
+MAX_OVERHEAD = 1.2
+
+
+def policies() -> list[str]:
+    """The names of the policies that there are, those of compile_policy last.
+
+    docs/policies.md says what each of delta's own does.
+    """
+    return list(_C.policies())
+
+
+@dataclass(frozen=True)
+class Options:
+    """They are given as budget() takes them, and are what the types say from then on.
+
+    Raises ValueError for what makes no sense.
+    """
+
+    size: int | Share | None = None  # bytes, or a share of the peak; None: no limit
+    policy: str = "adaptive"
+    host: int = 0  # bytes that may be copied out
+    verify: bool = False  # computes every operator twice
+    timeline: str = ""  # a file; given as None: none
+    steps: str = "optimizer"  # what ends them, or "manual"
+    # Of a share, steps that are measured without a limit: in the first, optimizers make their
+    # state; the second one is as all others.
+    share_after: int = 2
+    device: torch.device | None = None  # given as None: the accelerator, or the CPU
+
+    def __post_init__(self) -> None:
+        policy, steps, share_after = self.policy, self.steps, self.share_after
+        if policy not in policies():
+            raise ValueError(f"there is no policy {policy!r}; there are {', '.join(policies())}")
+        if steps not in ("optimizer", "manual"):
+            raise ValueError(f"steps is 'optimizer' or 'manual', not {steps!r}")
+        if not isinstance(share_after, int) or isinstance(share_after, bool) or share_after < 1:
+            raise ValueError(f"share_after is a number of steps, 1 or more: not {share_after!r}")
+        vars(self).update(
+            size=None if self.size is None else parse_budget(self.size),
+            host=parse_host(self.host),
+            verify=bool(self.verify),
+            timeline="" if self.timeline is None else os.fspath(self.timeline),
+            device=device_of_run(self.device),
+        )
