@@ -98,12 +98,12 @@ operator_info& operator_table::of(const c10::OperatorHandle& op) {
   place& at = latest_[reinterpret_cast<std::uintptr_t>(key) / 64 % latest_.size()];
   if (at.key == key) return *at.info;
   auto known = infos_.find(key);
-  if (known == infos_.end()) known = infos_.emplace(key, made(op)).first;
+  if (known == infos_.end()) known = infos_.emplace(key, info_of(op)).first;
   at = {key, &known->second};
   return *at.info;
 }
 
-operator_info operator_table::made(const c10::OperatorHandle& op) {
+operator_info info_of(const c10::OperatorHandle& op) {
   constexpr std::array<std::string_view, 5> with_statistics{
       "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
       "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update"};

@@ -33,6 +33,7 @@ struct operator_info {
   std::vector<const char*> labels;  ///< by module; null: not made yet
 };
 
+[[nodiscard]] operator_info info_of(const c10::OperatorHandle&);
 /// Is it only metadata, or made of operators that come back to the dispatcher one by one? Then it
 /// need not be seen.
 [[nodiscard]] bool passes_through(const c10::OperatorHandle&);
@@ -68,7 +69,6 @@ class operator_table {
   static const char* label(operator_info&, std::uint32_t module, const std::string& module_name);
 
  private:
-  static operator_info made(const c10::OperatorHandle&);
   struct place {
     const void* key = nullptr;
     operator_info* info = nullptr;

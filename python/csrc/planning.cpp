@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "operators.hpp"
 #include "recorded_step.hpp"
 #include "traces/bound.hpp"
 
@@ -150,6 +151,19 @@ double bound(const delta::trace& s, std::int64_t budget, double rate_out, double
   return delta::lower_bound(s, on);
 }
 
+// What a run knows of an operator. One that is not the dispatcher's, as prim's, is not seen there.
+py::dict rules_of(const std::string& name, const std::string& overload) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+  const operator_info info = op ? info_of(*op) : operator_info{};
+  py::dict d;
+  d["written"] = info.written, d["running"] = info.running, d["training"] = info.training;
+  d["random"] = info.random, d["statistics"] = info.statistics;
+  d["repeatable"] = !info.resizes && !info.opaque;
+  d["composite"] = op && is_made_of_others(*op);
+  d["unseen"] = !op || passes_through(*op);
+  return d;
+}
+
 }  // namespace
 
 void add_planning(py::module_& m) {
@@ -162,6 +176,7 @@ void add_planning(py::module_& m) {
            py::arg("burden"), py::arg("steps"), py::arg("limit"))
       .def("lower_bound", torch::wrap_pybind_function(bound), py::arg("budget"),
            py::arg("rate_out"), py::arg("rate_in"));
+  m.def("operator_rules", torch::wrap_pybind_function(rules_of));
 }
 
 }  // namespace delta_torch

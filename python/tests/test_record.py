@@ -16,6 +16,8 @@ import torch
 from torch import nn
 
 import delta_torch
+from delta_torch.planning.kinds import look_up
+from delta_torch.planning.machines import EFFICIENCY
 from delta_torch.planning.recording import EFFECT_ONCE, NEVER_REPLAY, RANDOM, RUN
 from real_models import MODELS
 from training import SEED, measured
@@ -102,6 +104,34 @@ def test_what_operators_are() -> None:
     assert roles["gradients"] >= 5
     assert {"parameters", "optimizer state"} <= set(step.at_peak)
     assert sum(step.at_peak.values()) == step.peak_bytes
+
+
+def test_what_all_operators_are() -> None:
+    """Planning asks the extension, by the schema: what it is told keeps to that, for every one."""
+    priced = {kind: 0 for kind in (*EFFICIENCY, "nothing")}
+    for known in torch._C._dispatch_get_all_op_names():
+        name, _, overload = known.partition(".")
+        if not name.startswith("aten::") or name.endswith("::"):
+            continue
+        func = getattr(getattr(torch.ops.aten, name[6:]), overload or "default")
+        op = look_up(func)
+        priced[op.kind] += 1
+        says = [a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments]
+        assert op.written == [w or r for w, r in zip(says, op.running, strict=True)], known
+        assert any(op.running) <= op.statistics, known
+        assert op.training < 0 or op.arguments[op.training] in ("train", "training"), known
+        assert op.random == (torch.Tag.nondeterministic_seeded in func.tags), known
+        assert op.unseen or not op.composite, known
+        assert op.composite or not (op.unseen and any(op.written)), known
+    assert not priced.pop("grouped convolution") and all(priced.values()), priced
+    prim = look_up(torch.ops.prim.device.default)
+    assert prim.unseen and not prim.composite
+
+
+def test_copies_in_inference_mode() -> None:
+    with torch.inference_mode():  # where operators that are made of others arrive whole
+        step = delta_torch.record(lambda: torch.ones(8, 8).t().reshape(-1))
+    assert step.operators[-2:] == ["aten::clone", "aten::_unsafe_view"]
 
 
 def test_replay_is_the_recording() -> None:

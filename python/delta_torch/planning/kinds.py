@@ -1,4 +1,4 @@
-"""PyTorch's operators by their schemas: what each reads, writes and makes, and its kind."""
+"""PyTorch's operators: the kind of each, by which it is priced, beside what a run knows of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from .. import _C
 
 # By the operator's name without its namespace, overload and trailing underscore; of several
 # endings the first that fits. What is in no list is elementwise.
@@ -43,15 +45,6 @@ _NOTHING = frozenset(
     "empty empty_like empty_strided new_empty new_empty_strided empty_permuted _local_scalar_dense "
     "resize set is_same_size _unsafe_view".split()
 )
-_OTHERS = frozenset(("prim", "profiler"))
-_RESIZING = frozenset(
-    "aten::resize_ aten::resize_as_ aten::set_ aten::resize_output_ aten::_resize_output_ "
-    "aten::swap_".split()
-)
-_WITH_STATISTICS = frozenset(
-    "aten::native_batch_norm aten::cudnn_batch_norm aten::miopen_batch_norm "
-    "aten::_native_batch_norm_legit aten::_batch_norm_with_update".split()
-)
 
 
 def kind_of(name: str) -> str:
@@ -75,52 +68,30 @@ def kind_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Operator:
-    """What has to be known of an operator, from its schema."""
+    """What has to be known of an operator: its kind, and what a run knows of it."""
 
     name: str  # "aten::addmm"
     kind: str
-    arguments: tuple[str, ...]  # their names, in order
-    written: tuple[bool, ...]  # by argument
-    view: bool  # metadata alone
+    arguments: list[str]  # their names, in order
+    written: list[bool]  # by argument
+    running: list[bool]  # by argument: written in training only
+    training: int  # the argument that says whether it trains; -1: it always does
     random: bool  # draws from a generator
-    resizes: bool  # may give its argument another size
     statistics: bool  # writes running statistics, on which its outputs do not depend
+    repeatable: bool  # neither gives an argument another size, nor may hide a tensor in one
     composite: bool  # made of others
+    unseen: bool  # that, or metadata alone
 
 
 def look_up(func: torch._ops.OpOverload) -> Operator:
-    """Reads the schema of an operator."""
+    """What the extension knows of an operator, by its schema."""
     schema = func._schema
-    statistics = schema.name in _WITH_STATISTICS
-    written = tuple(
-        bool(a.alias_info is not None and a.alias_info.is_write)
-        # native_batch_norm's schema does not say that it writes them.
-        or (statistics and a.name in ("running_mean", "running_var"))
-        for a in schema.arguments
-    )
-    aliases = [r.alias_info for r in schema.returns]
     return Operator(
         name=schema.name,
         kind=kind_of(schema.name.rpartition("::")[2]),
-        arguments=tuple(a.name for a in schema.arguments),
-        written=written,
-        # Those of prim, as `device`, ask about a tensor; those of the profiler touch none.
-        view=func.namespace in _OTHERS
-        or bool(aliases)
-        and not any(written)
-        and all(a is not None and not a.is_write for a in aliases),
-        random=torch.Tag.nondeterministic_seeded in func.tags
-        or not schema.name.startswith("aten::"),
-        resizes=schema.name in _RESIZING,
-        statistics=statistics,
-        composite=_has_kernel(func, "CompositeImplicitAutograd") and not _has_kernel(func, "CPU"),
+        arguments=[a.name for a in schema.arguments],
+        **_C.operator_rules(schema.name, schema.overload_name),
     )
-
-
-def _has_kernel(func: torch._ops.OpOverload, key: str) -> bool:
-    if func.namespace in _OTHERS:
-        return False  # some are not among the dispatcher's
-    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

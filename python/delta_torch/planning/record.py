@@ -94,16 +94,22 @@ def _measured(*what: Any) -> int:
 def _recorded(
     recorder: Recorder, step: Callable[[], Any], on: Machine | None, warmup: int, repeats: int
 ) -> Recording:
-    roles = _Roles(recorder)
     steps: list[Recording] = []
-    with roles, recorder:
+    stepped: dict[int, torch.optim.Optimizer] = {}  # they say what parameters and gradients are
+
+    def steps_now(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        stepped[id(optimizer)] = optimizer
+        _name_roles(recorder, optimizer)
+
+    with ExitStack() as undo, recorder:
+        undo.callback(optimizers.register_optimizer_step_pre_hook(steps_now).remove)
         for i in range(warmup + repeats):
             if i >= warmup:
-                roles.name_all()
+                _name_roles(recorder, *stepped.values())
                 recorder.begin(_empty(on))
             step()
             if i >= warmup:
-                roles.name_all()
+                _name_roles(recorder, *stepped.values())
                 steps.append(recorder.end())
     last = steps[-1]
     if not last.operations:
@@ -126,42 +132,16 @@ def _empty(on: Machine | None) -> Recording:
     )
 
 
-class _Roles:
-    """Says which tensors are parameters, gradients and optimizer state, by the optimizers that
-    step."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._seen: list[torch.optim.Optimizer] = []
-        self._handle: Any = None
-
-    def __enter__(self) -> _Roles:
-        self._handle = optimizers.register_optimizer_step_pre_hook(self._steps)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._handle.remove()
-        self._seen.clear()
-
-    def name_all(self) -> None:
-        for optimizer in self._seen:
-            self._name(optimizer)
-
-    def _steps(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        if not any(o is optimizer for o in self._seen):
-            self._seen.append(optimizer)
-        self._name(optimizer)
-
-    def _name(self, optimizer: torch.optim.Optimizer) -> None:
-        for state in optimizer.state.values():
-            for value in state.values():
-                if isinstance(value, torch.Tensor):
-                    self._recorder.name(value, "optimizer state")
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                self._recorder.name(p, "parameters")
-                if p.grad is not None:
-                    self._recorder.name(p.grad, "gradients")
+def _name_roles(recorder: Recorder, *of: torch.optim.Optimizer) -> None:
+    for state in (s for optimizer in of for s in optimizer.state.values()):
+        for value in state.values():
+            if isinstance(value, torch.Tensor):
+                recorder.name(value, "optimizer state")
+    for group in (g for optimizer in of for g in optimizer.param_groups):
+        for p in group["params"]:
+            recorder.name(p, "parameters")
+            if p.grad is not None:
+                recorder.name(p.grad, "gradients")
 
 
 def _as_on_a_gpu() -> Patches:

@@ -107,11 +107,11 @@ class Recorder(TorchDispatchMode):
         op = self._operators.get(func)
         if op is None:
             op = self._operators[func] = look_up(func)
-        if op.view:
-            return func(*args, **kwargs)
         if op.composite:
             with self:
                 return func.decompose(*args, **kwargs)
+        if op.unseen:
+            return func(*args, **kwargs)
         touched = self._look_at(op, args, kwargs)
         result, took = self._timed(func, args, kwargs)
         if self._recording is None:
@@ -140,7 +140,7 @@ class Recorder(TorchDispatchMode):
         self, op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[int, _Touched]:
         touched: dict[int, _Touched] = {}
-        training = _training(op, args, kwargs)
+        trains = _trains(op, args, kwargs)
         for place, tensor in _arguments(op, args, kwargs):
             if not _has_storage(tensor):
                 raise RuntimeError(
@@ -153,7 +153,7 @@ class Recorder(TorchDispatchMode):
                 if known is None:
                     continue
             at = touched.setdefault(key, _Touched(known))
-            if op.written[place] and training:
+            if op.written[place] and (trains or not op.running[place]):
                 at.written = True
         return touched
 
@@ -242,7 +242,7 @@ class Recorder(TorchDispatchMode):
         everything = list(touched.values())
         written = [t for t in everything if t.written]
         # A generator's state is the program's.
-        repeatable = not op.resizes and not any(
+        repeatable = op.repeatable and not any(
             isinstance(value, torch.Generator) for value in (*args, *kwargs.values())
         )
         if not op.statistics and any(not t.known.again for t in written):
@@ -293,15 +293,12 @@ def _has_storage(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and not tensor.is_quantized
 
 
-def _training(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Are statistics written? All others write what they say."""
-    if not op.statistics:
+def _trains(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Are running statistics written?"""
+    if op.training < 0:
         return True
-    for name in ("training", "train"):
-        if name in op.arguments:
-            place = op.arguments.index(name)
-            return bool(args[place] if place < len(args) else kwargs.get(name, True))
-    return True
+    given = args[op.training :][:1]
+    return bool(given[0] if given else kwargs.get(op.arguments[op.training], True))
 
 
 def _arguments(
