@@ -147,6 +147,8 @@ class trace_rules {
         if (made.view_of >= tensors_.size() || tensors_[made.view_of].touched != stamp)
           return finding{"a view of what its operation does not touch",
                          "one of its inputs or updates"};
+        if (tensor < t.outputs(o)[0] + o.replaced)
+          return finding{"a new version that is a view", "a tensor of its own"};
         if (made.size != bytes{}) return finding{"a view with bytes of its own", "size 0"};
         writable = tensors_[made.view_of].writable;
       }

@@ -258,6 +258,9 @@ TEST_CASE("a step is played again, with new versions in old blocks") {
   CHECK_THROWS_AS(executor::to_text(t), bad_trace);
   t.operations[1].replaced = 2;
   CHECK_THROWS_AS(check(t), bad_trace);
+  t.operations[1].replaced = 1;
+  t.tensors[2] = {.view_of = 1, .producer = 1};
+  CHECK_THROWS_AS(check(t), bad_trace);
 }
 
 TEST_CASE("a run can be ended from the kernel") {
