@@ -100,7 +100,7 @@ class basic_any_manager {
     if (delta_take_block(raw(), size, &b) != DELTA_OK) return failed<any_block>();
     return any_block(core_, b);
   }
-  /// Can it be made again? So an operator that writes over it may replace it.
+  /// True if it can be made again: so an operator that writes over it may replace it.
   [[nodiscard]] bool recomputable(const any_tensor& t) const {
     return delta_recomputable(raw(), t.id()) != 0;
   }

@@ -85,7 +85,7 @@ DELTA_DETAIL_NEEDED(score_or_weight,
                     "or 'double weight(const delta::context&, delta::tensor_id) const' (it stands "
                     "for the score 1 / (weight x staleness))",
                     has_score<T> || has_weight<T>);
-/// Only one of the two, or which of them counts?
+/// Only one of the two: else nobody knows which of them counts.
 DELTA_DETAIL_NEEDED(one_form,
                     "a Heuristic has 'score' or 'weight', not both: only one can say who leaves "
                     "first",

@@ -131,11 +131,11 @@ class context {
   /// Of several policies the one that decides in this step (switching.hpp).
   [[nodiscard]] std::uint32_t variant() const noexcept { return pricing_.now->variant; }
 
-  /// Is a valid copy of it on the host? Of a resident tensor: it can leave without a copy.
+  /// True if a valid copy of it is on the host. A resident tensor can leave without a copy then.
   [[nodiscard]] bool is_clean(tensor_id t) const noexcept {
     return bool(at(t).host) && !at(t).copying;
   }
-  /// Is it resident, and being copied to the host? It can leave when that is done.
+  /// True if it is resident, and being copied to the host: it can leave when that is done.
   [[nodiscard]] bool is_copying(tensor_id t) const noexcept { return at(t).copying; }
   /// The program has dropped it, no restore under way waits for it, and it can be made again:
   /// letting it go costs nothing.
@@ -143,11 +143,11 @@ class context {
     const detail::tensor_record& r = at(t);
     return r.references == 0 && r.restore_references == 0 && r.producer != operator_id::none;
   }
-  /// Could it be computed again, whatever the policy thinks of that?
+  /// True if it could be computed again, whatever the policy thinks of that.
   [[nodiscard]] bool can_recompute(tensor_id t) const noexcept {
     return at(t).producer != operator_id::none;
   }
-  /// May its bytes be dropped? Not without a producer (repairs P-3), not of a persistent tensor,
+  /// True if its bytes may be dropped: not without a producer (P-3), not of a persistent tensor,
   /// not against its pin or the decider's own word; and not when its operator was replayed too
   /// often in this step while the program holds it (P-26).
   [[nodiscard]] bool can_evict(tensor_id t) const noexcept {
@@ -157,7 +157,7 @@ class context {
            (r.references == 0 ||
             (*pricing_.tensors)[r.producer].replays < pricing_.now->recompute_cap);
   }
-  /// May it go to the host? Not against its pin or the decider's word, and only where a copy is
+  /// True if it may go to the host: not against its pin or the decider's word; and if a copy is
   /// there already or the host has as many bytes left (P-16). They may lie in pieces: the storage
   /// has the last word.
   [[nodiscard]] bool can_offload(tensor_id t) const noexcept {
@@ -174,7 +174,7 @@ class context {
   [[nodiscard]] residency where(tensor_id t) const noexcept { return at(t).where; }
   /// Which ways out are forbidden to it.
   [[nodiscard]] pin pins(tensor_id t) const noexcept { return at(t).pinned; }
-  /// Came it back early, and was not used yet?
+  /// True if it came back early, and was not used yet.
   [[nodiscard]] bool is_unused_prefetch(tensor_id t) const noexcept {
     return at(t).prefetched_unused;
   }
@@ -185,7 +185,7 @@ class context {
 
   /// The tick.
   [[nodiscard]] tick now() const noexcept { return pricing_.now->now; }
-  /// Has the program said that the backward pass has begun (manager::backward)?
+  /// True if the program has said that the backward pass has begun (manager::backward).
   [[nodiscard]] bool backward() const noexcept { return pricing_.now->backward; }
   /// ns by the clock that staleness is reckoned by: their difference is when a tensor was used.
   [[nodiscard]] double clock() const noexcept {

@@ -51,7 +51,7 @@ class history {
 
   // --- what policies ask ------------------------------------------------------------------------
 
-  /// Does the step under way agree with one that was seen? Else what follows is unknown, or 0.
+  /// True if the step under way agrees with one that was seen. Else what is below is unknown, or 0.
   [[nodiscard]] bool follows() const noexcept { return matcher_.follows(); }
   /// The record that it follows.
   [[nodiscard]] const step_record& followed() const noexcept { return matcher_.followed(); }
@@ -108,7 +108,7 @@ class history {
   [[nodiscard]] double time_until_peak() const noexcept {
     return before_peak() ? time_until(followed().peak_at) : 0.0;
   }
-  /// Is that still to come? O(1).
+  /// True if that is still to come. O(1).
   [[nodiscard]] bool before_peak() const noexcept {
     return follows() && position() <= followed().peak_at;
   }

@@ -27,7 +27,7 @@ enum class trait : std::uint8_t {
 constexpr trait operator|(trait a, trait b) noexcept {
   return static_cast<trait>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
-/// Is `t` (one or several) among them?
+/// True if `t` (one or several) is among them.
 constexpr bool has(trait set, trait t) noexcept {
   return (static_cast<unsigned>(set) & static_cast<unsigned>(t)) != 0;
 }
@@ -127,7 +127,7 @@ class call {
   [[nodiscard]] std::size_t updates() const noexcept { return update_.size(); }
   /// How many workspaces the operator asked for.
   [[nodiscard]] std::size_t workspaces() const noexcept { return workspaces_.size(); }
-  /// Does the library run it again, rather than the program for the first time?
+  /// True if the library runs it again, rather than the program for the first time.
   [[nodiscard]] bool replaying() const noexcept { return replaying_; }
   /// The operator's number in the program's order (its tick); the same in its replays. Seeds
   /// counter-based random generators (repairs P-23).
@@ -179,7 +179,7 @@ class kernel {
 
   /// Runs it. Throws what the callable throws. One call through a pointer.
   void operator()(call& c) { face_->invoke(cell_, c); }
-  /// Does it hold anything?
+  /// True if it holds anything.
   explicit operator bool() const noexcept { return face_ != nullptr; }
   /// Destroys what it holds.
   void reset() noexcept {

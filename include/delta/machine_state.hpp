@@ -49,7 +49,7 @@ struct machine_state {
   bytes host_free{};        ///< of the host budget, in however many pieces
   nanoseconds ahead{};      ///< by which `clock` is ahead of the storage's
   bytes unmanaged_peak{};   ///< the most that the program has referenced and asked for at once
-  bool step_over = false;   ///< has a whole step ended?
+  bool step_over = false;   ///< a whole step has ended
   bytes coming_need{};      ///< what the last operator had to allocate: a guess at the next one's
   std::array<double, 2> rate{1, 1};  ///< bytes per second, by direction
   std::array<double, 2> latency{};   ///< ns per copy

@@ -135,7 +135,7 @@ class manager {
     if (inside_) return table_.drop_later(t);
     guarded(open::allowed, [&] { table_.drop(t); });
   }
-  /// Does a record exist from which it can be made again? Then it outlives an operator that
+  /// True if a record exists from which it can be made again. Then it outlives an operator that
   /// `replace`s it, as what it was. O(1).
   [[nodiscard]] bool recomputable(tensor_id t) const {
     return table_.tensors.checked(t).recomputable();
@@ -301,7 +301,7 @@ class manager {
   friend open_operator;
   template <class, class, class>
   friend class detail::manager_of;
-  /// May an entry point be called between begin and end?
+  /// Whether an entry point may be called between begin and end.
   enum class open : std::uint8_t { refused, allowed };
 
   // --- what views and the open operator call: their members say what each does (handles.hpp) -----

@@ -39,7 +39,7 @@ enum class quantity : std::uint16_t {
 constexpr quantity operator|(quantity a, quantity b) noexcept {
   return static_cast<quantity>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
-/// Is all of `what` among `q`?
+/// True if all of `what` is among `q`.
 constexpr bool covers(quantity q, quantity what) noexcept {
   return (static_cast<unsigned>(q) & static_cast<unsigned>(what)) == static_cast<unsigned>(what);
 }

@@ -85,7 +85,7 @@ struct step_record {
   [[nodiscard]] std::uint64_t structure() const noexcept {
     return operations.empty() ? 0 : operations.back().prefix;
   }
-  /// Was it there before the step?
+  /// True if it was there before the step.
   [[nodiscard]] bool was_there(std::size_t which) const noexcept {
     return storages[which].born == none && !storages[which].created;
   }

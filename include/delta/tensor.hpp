@@ -48,7 +48,7 @@ constexpr pin operator|(pin a, pin b) noexcept {
 constexpr pin operator&(pin a, pin b) noexcept {
   return static_cast<pin>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
 }
-/// Does `p` forbid all that `what` forbids?
+/// True if `p` forbids all that `what` forbids.
 constexpr bool covers(pin p, pin what) noexcept {
   return (static_cast<unsigned>(p) & static_cast<unsigned>(what)) == static_cast<unsigned>(what);
 }

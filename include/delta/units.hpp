@@ -159,7 +159,7 @@ class token {
   token(const token&) = delete;
   token& operator=(const token&) = delete;
 
-  /// Does it name anything?
+  /// True if it names anything.
   constexpr explicit operator bool() const noexcept { return index_ != none; }
   /// The row in the storage's table; `none` where it names nothing.
   [[nodiscard]] constexpr std::uint32_t index() const noexcept { return index_; }

@@ -77,7 +77,7 @@ class [[nodiscard]] any_result {
   // Not explicit, so that a function may return either.
   any_result(T value) : value_(std::move(value)) {}          // NOLINT
   any_result(any_error error) : error_(std::move(error)) {}  // NOLINT
-  /// Is there a value?
+  /// True if there is a value.
   explicit operator bool() const noexcept { return value_.has_value(); }
   /// The value. Where there is none: throws any_failure, or what the kernel has thrown; without
   /// exceptions prints the error's line and ends the program.

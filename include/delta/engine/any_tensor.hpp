@@ -68,7 +68,7 @@ class any_tensor {
   ~any_tensor() {
     if (core_) delta_drop(core_->manager, id_);
   }
-  /// Does it name a tensor?
+  /// True if it names a tensor.
   explicit operator bool() const noexcept { return core_ != nullptr; }
   /// The tensor's number, as errors and timelines say it; given out again after its last drop.
   [[nodiscard]] delta_tensor id() const noexcept { return id_; }
@@ -110,7 +110,7 @@ class any_block {
   ~any_block() {
     if (core_) delta_give_back(core_->manager, block_);
   }
-  /// Does it name bytes? Not after it has become a tensor.
+  /// True if it names bytes: not after it has become a tensor.
   explicit operator bool() const noexcept { return core_ != nullptr; }
   [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(block_.data); }
   /// As it was asked for.

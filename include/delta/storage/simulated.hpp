@@ -72,7 +72,7 @@ class virtual_clock {
   }
   /// Virtual time since the beginning.
   [[nodiscard]] nanoseconds now() const noexcept { return to_time(now_); }
-  /// Is it over by now? Never waits.
+  /// True if it is over by now. Never waits.
   [[nodiscard]] bool reached(stamp s) const noexcept { return s.point <= now_; }
   /// The clock goes on by `t`, without counting it as waiting: the caller was busy.
   void advance(nanoseconds t) noexcept { now_ += static_cast<std::uint64_t>(t.count()); }
@@ -225,7 +225,7 @@ struct simulated_options {
   /// was promised, `backlog` and every stamp the time that copies really take. Latency and moves
   /// are as promised.
   double real_rate = 1.0;
-  /// Do blocks have places? Without, free bytes are always in one piece, as behind a table of
+  /// Blocks have places. Without, free bytes are always in one piece, as behind a table of
   /// pages, and nobody waits for who used them before.
   bool places = true;
   /// What compute loses by copies beside it, in ns per ns of copying: from 0, nothing, to 1, as if

@@ -267,7 +267,7 @@ template <class S>
 concept Storage = detail::storage_rows::right<S>;
 
 namespace detail {
-/// May what is free in it lie in several pieces?
+/// True if what is free in it may lie in several pieces.
 template <class S>
 [[nodiscard]] bool may_fragment(const S& storage) {
   if constexpr (has_may_fragment<S>)
@@ -275,7 +275,7 @@ template <class S>
   else
     return true;
 }
-/// May blocks come and go while a kernel runs, as nothing is in flight?
+/// True if blocks may come and go while a kernel runs, as nothing is in flight.
 template <class S>
 [[nodiscard]] bool may_allocate_in_operator(const S& storage) {
   if constexpr (has_may_allocate_in_operator<S>)

@@ -45,7 +45,7 @@ class step_log {
   [[nodiscard]] bool knows(tensor_id t) const noexcept { return index(t) < rows_.size(); }
   [[nodiscard]] row& of(tensor_id t) noexcept { return rows_[index(t)]; }
   [[nodiscard]] const row& of(tensor_id t) const noexcept { return rows_[index(t)]; }
-  /// Has the step touched it?
+  /// True if the step has touched it.
   [[nodiscard]] bool touched(tensor_id t) const noexcept { return of(t).step == step_; }
   /// The structure of all operators that have ended (step_record::operation::prefix).
   [[nodiscard]] std::uint64_t prefix() const noexcept { return prefix_; }

@@ -119,7 +119,7 @@ class step_matcher {
   }
   /// It ends: from here on it is not under way.
   void end() noexcept { running_ = false; }
-  /// It has ended: did it make as much, and as large, as the record says?
+  /// It has ended: compares how much it made, and how large, with the record.
   template <class Refile>
   void compare(const step_record& now, const Refile& refile) {
     const std::uint32_t here = now.length() - 1;

@@ -119,7 +119,7 @@ class next_step {
  private:
   static constexpr std::uint32_t none = step_record::none;
 
-  // Has the step anything to do with it?
+  // By storage: true if the step has anything to do with it.
   [[nodiscard]] std::vector<bool> parts() const {
     std::vector<bool> all(step_->storages.size());
     for (std::size_t s = 0; s < all.size(); ++s) all[s] = step_->storages[s].uses > 0;
@@ -140,7 +140,7 @@ class next_step {
       const auto at = std::ranges::lower_bound(by_id, t, {}, id_of);
       return at != by_id.end() && id_of(*at) == t ? *at : none;
     };
-    // May it play that? Then it does.
+    // Takes it for that storage, where it fits.
     const auto take = [&](std::size_t s, std::uint32_t i) {
       if (i == none || taken[i] || played_[s] != tensor_id::none) return;
       const tensor_snapshot& x = begin_.tensors[i];

@@ -23,7 +23,7 @@ class step_kind {
 
   /// The kind of that step: its operators, and its size.
   explicit step_kind(const step_record& s) noexcept : structure_(s.structure()), peak_(s.peak) {}
-  /// How far is that step from this kind? Below `near`: it is one of them. Infinite: it has other
+  /// How far that step is from this kind. Below `near`: it is one of them. Infinite: it has other
   /// operators.
   static constexpr double near = 0.1;
   [[nodiscard]] double distance(const step_record& s) const noexcept {
@@ -58,9 +58,9 @@ class step_kind {
         then.took > 0 && then.sizes == sizes_ && operators_.count >= 3 && seen_ >= then.step + 3;
     return comparable ? then.operators / operators_.middle().took : 1;
   }
-  /// Did recomputation thrash under that policy?
+  /// True if recomputation thrashed under that policy.
   [[nodiscard]] bool thrashes(std::uint32_t v) const noexcept { return (thrashed_ >> v & 1) != 0; }
-  /// Was it given a second try, since the machine has changed last?
+  /// True if it was given a second try, since the machine has changed last.
   [[nodiscard]] bool tried_again(std::uint32_t v) const noexcept {
     return (tried_again_ >> v & 1) != 0 && (trying_ >> v & 1) == 0;
   }
@@ -73,7 +73,7 @@ class step_kind {
   [[nodiscard]] double rehearsed_for(const step_record& s) const noexcept {
     return time_ * static_cast<double>(s.peak) / std::max(static_cast<double>(peak_), 1.0);
   }
-  /// Are they to be rehearsed again?
+  /// True if they are to be rehearsed again.
   [[nodiscard]] bool stale() const noexcept { return stale_; }
 
   // --- what selectors tell ----------------------------------------------------------------------

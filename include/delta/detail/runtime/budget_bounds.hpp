@@ -39,7 +39,7 @@ struct demand {
 /// bound has k n more, by the blocks that are held then.
 class budget_bounds {
  public:
-  /// `replays`: may operators run again? `early`: may tensors leave though there is room?
+  /// `replays`: operators may run again. `early`: tensors may leave though there is room.
   budget_bounds(bool replays, bool early) noexcept : replays_(replays), early_(early) {}
 
   /// A call begins. `own_tensors`: bytes that the program has in tensors; `existing`: of all
@@ -80,7 +80,7 @@ class budget_bounds {
   void note_stay() noexcept { stays_ = true; }
 
   [[nodiscard]] bytes least() const noexcept { return least_; }
-  /// `moves`: may neighbours leave?
+  /// `moves`: neighbours may leave.
   [[nodiscard]] bytes all(bool moves) const noexcept { return early_ || moves ? all_ : own_; }
   [[nodiscard]] std::uint64_t holds() const noexcept { return holds_; }
   /// Has a host of that size always a slab for everything? Slabs don't move: of n slabs there are

@@ -59,7 +59,7 @@ bool give_up_on_host(Table& table, const context& c, std::uint64_t reservation) 
   return table.evict_from_host(cheapest), true;
 }
 
-/// Has all that is computed from it its bytes, and does no restore under way wait for any of it?
+/// True if all that is computed from it has its bytes, and no restore under way waits for any.
 /// `walk`: a buffer. O(what is computed from it).
 [[nodiscard]] inline bool nothing_hangs_on(const graph& g, tensor_id t,
                                            std::vector<operator_id>& walk) {

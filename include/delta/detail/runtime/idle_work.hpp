@@ -11,7 +11,7 @@
 
 namespace delta::detail {
 
-/// Can a block be placed without moving others? What nobody waits for is not worth a move.
+/// True if a block can be placed without moving others: nobody waits for it, so no move pays.
 template <class S>
 [[nodiscard]] bool fits_unmoved(S& storage, bytes n) {
   if constexpr (has_holes<S>)

@@ -202,7 +202,7 @@ class launcher {
     call c = divided(all, n, sequence, true);
     return finish(body, c, cost);
   }
-  /// Was the exception under way a kernel's? An exception can't say by itself whose it is.
+  /// True if the exception under way is a kernel's. An exception can't say by itself whose it is.
   [[nodiscard]] bool kernel_failed() const noexcept { return kernel_failed_; }
   void forget_failure() noexcept { kernel_failed_ = false; }
   /// Behind a failure: if `f` throws, too, that is what counts.
@@ -244,7 +244,7 @@ class launcher {
 
   // --- records and replays ----------------------------------------------------------------------
 
-  /// Could a replay make the same outputs? Not from an input that the operator itself has changed,
+  /// True if a replay makes the same outputs: not from an input that the operator itself changed,
   /// nor of an update that would happen twice (P-19, P-23).
   [[nodiscard]] static bool may_be_replayed(std::span<const tensor_id> inputs,
                                             std::span<const tensor_id> updates,
@@ -256,7 +256,7 @@ class launcher {
            std::find_first_of(inputs.begin(), inputs.end(), updates.begin(), updates.end()) ==
                inputs.end();
   }
-  /// And would anybody ask for it?
+  /// True if, beside that, somebody may ask for it.
   [[nodiscard]] static bool worth_recording(std::span<const tensor_id> inputs,
                                             std::span<const tensor_id> updates, std::size_t outputs,
                                             trait traits) noexcept {

@@ -142,7 +142,7 @@ class open_operator {
     if (covers(r.pinned, pin::evict)) return "replace: its pin forbids that it is recomputed";
     return r.holds > among(shown_inputs()) ? "replace: a view holds it" : nullptr;
   }
-  /// Is it one of the operator's own blocks?
+  /// True if it is one of the operator's own blocks.
   [[nodiscard]] bool has(const block& b) const noexcept { return blocks_.has(b); }
   /// One more piece of scratch; its place among them.
   std::size_t add_workspace(bytes size) {

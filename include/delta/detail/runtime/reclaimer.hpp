@@ -135,14 +135,14 @@ class reclaimer {
     roles_.end_of_operator(c);
     if constexpr (policy_roles::replace_variants) (void)ask_for_another(c, false);
   }
-  /// Is there a policy that has not decided in this step, and is safer than the one that does?
+  /// True if a policy has not decided in this step, and is safer than the one that does.
   [[nodiscard]] bool has_another() const noexcept {
     return policy_roles::replace_variants && table_->now.variant != 0 && replaced_ == 0;
   }
-  /// Has that happened in this step? Then it may also be short of room by what was done before.
+  /// True if that has happened in this step. Then room may be short by what was done before, too.
   [[nodiscard]] bool policy_replaced() const noexcept { return replaced_ > 0; }
 
-  /// Should this tensor on the host be reloaded? (Decider::restore; default: the cheaper.)
+  /// True if this tensor on the host is to be reloaded (Decider::restore; default: the cheaper).
   [[nodiscard]] bool reloads(tensor_id t) {
     const context c = view();
     return !c.can_recompute(t) || roles_.restore(c, t) == restoration::reload;
@@ -208,7 +208,7 @@ class reclaimer {
   /// has kept may be asked about again.
   void begin_idle(const ended_operator& o) noexcept { ++reservation_, ended_ = o; }
   void end_idle() noexcept { ended_ = {}; }
-  /// Was it passed over in this reservation?
+  /// True if it was passed over in this reservation.
   [[nodiscard]] bool skipped_in(tensor_id t) const noexcept {
     return table_->tensors[t].skipped_in == reservation_;
   }
@@ -273,7 +273,7 @@ class reclaimer {
     table_->now.may_offload =
         replaced_ > 0 ? value_of_offloads<D>() : policy_roles::may(action::offload, variant);
   }
-  // Does another policy decide from now on?
+  // True if another policy decides from now on.
   bool ask_for_another(const context& c, bool thrashes) {
     const std::uint32_t next = roles_.replacement(c, thrashes);
     if (next == table_->now.variant) return false;

@@ -46,7 +46,7 @@ class replay_checker {
   replay_checker(typename Reclaimer::table_type& table, Reclaimer& r, launcher<Reclaimer>& kernels)
       : table_(&table), reclaimer_(&r), kernels_(&kernels) {}
 
-  /// Does the observer want it now?
+  /// True if the observer wants it now.
   [[nodiscard]] bool enabled() { return reclaimer_->events().observer().checks_replays(); }
 
   /// The inputs are together, and the operator has not begun. O(bytes of the inputs).

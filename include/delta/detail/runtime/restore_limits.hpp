@@ -1,5 +1,5 @@
-// delta: lower bounds of the memory that a restore needs. They are checked first, so that nothing is
-// replayed in vain before the error.
+// delta: lower bounds of the memory that a restore needs. They are checked first, so that nothing
+// is replayed in vain before the error.
 #pragma once
 
 #include <cstdint>

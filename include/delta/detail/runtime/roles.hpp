@@ -50,7 +50,7 @@ template <class P>
   else
     return 0.0;
 }
-/// Does it ever? One of several has the member, though none of them may.
+/// True if it ever does. One of several has the member, though none of them may.
 template <class P>
 [[nodiscard]] constexpr bool releases_early_at_all() {
   if constexpr (requires { P::any_releases_early; })
@@ -89,12 +89,12 @@ class roles {
  public:
   roles(H h, D d, P p) : filter_(std::move(h)), decider_(std::move(d)), prefetcher_(std::move(p)) {}
 
-  /// Does any of them ask what the steps before showed?
+  /// True if any of them asks what the steps before showed.
   static constexpr bool learn =
       value_of_learns<H>() || value_of_learns<D>() || value_of_learns<P>();
-  /// Can a selector change the policy between steps?
+  /// True if a selector can change the policy between steps.
   static constexpr bool switch_variants = has_select<H>;
-  /// And within a step?
+  /// True if it can do so within a step.
   static constexpr bool replace_variants = has_replacement<H>;
   static constexpr bool may_release_early = releases_early_at_all<P>();
   static constexpr bool may_copy_ahead = has_copy_ahead<P>;
@@ -114,7 +114,7 @@ class roles {
     else
       return a == action::evict ? value_of_evicts<D>() : value_of_offloads<D>();
   }
-  /// May everything go to the host that can, by the decider's word?
+  /// True if everything may go to the host that can, by the decider's word.
   [[nodiscard]] bool lets_all_go() const { return value_of_offloads<D>() && !may_keep(decider_); }
   [[nodiscard]] bool rather_wait(const context& c, tensor_id t, double wait) {
     return rather_waits(decider_, c, t, wait);

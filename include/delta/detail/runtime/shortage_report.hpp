@@ -16,8 +16,8 @@
 
 namespace delta::detail {
 
-/// Is there any way out? Dropped tensors leave whatever their pins say: nothing is lost. A clean
-/// one is among those that can be offloaded.
+/// True if it has a way out. Dropped tensors leave whatever their pins say: nothing is lost. A
+/// clean one is among those that can be offloaded.
 [[nodiscard]] inline bool may_leave(const context& c, tensor_id t) {
   return c.is_released(t) || c.can_evict(t) || c.can_offload(t);
 }
@@ -102,7 +102,7 @@ template <class S>
 }
 
 /// Names the smallest budget that is known to do, if there is one, and by what (`budget_bounds`).
-/// `lets_all_go`: does the policy keep nothing that can go to the host? O(blocks).
+/// `lets_all_go`: the policy keeps nothing that can go to the host. O(blocks).
 template <class S>
 void name_budget(memory_report& r, S& storage, const budget_bounds& known, bool lets_all_go) {
   r.held = known.holds();

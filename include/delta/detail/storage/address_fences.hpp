@@ -87,7 +87,7 @@ class address_fences {
     return f;
   }
 
-  /// Is anything known of a part of it? For tests, as is `check`: empty, or what is wrong.
+  /// True if a part of it is known. For tests, as is `check`: empty, or what is wrong.
   [[nodiscard]] bool knows(std::uint64_t begin, std::uint64_t end) const noexcept {
     return std::ranges::any_of(ranges_,
                                [&](const range& r) { return r.begin < end && begin < r.end; });

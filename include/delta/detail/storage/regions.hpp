@@ -81,7 +81,7 @@ class region {
   [[nodiscard]] const stretch& operator[](std::uint32_t i) const noexcept {
     return const_cast<region&>(*this)[i];
   }
-  /// Is that a stretch of so many bytes that somebody has? O(1).
+  /// True if that is a stretch of so many bytes that somebody has. O(1).
   [[nodiscard]] bool has(std::uint32_t i, std::uint64_t n) const noexcept {
     return i < rows_.size() && rows_[i].used && rows_[i].size == n;
   }

@@ -155,7 +155,7 @@ class storage_rules {
   /// The stamp of the operator that ended last; point 0: none has.
   [[nodiscard]] stamp last_operator() const noexcept { return last_; }
 
-  /// Is that one of the blocks in use here, and as large as a request of `n` bytes? O(1).
+  /// True if that is a block in use here, and as large as a request of `n` bytes. O(1).
   [[nodiscard]] bool knows(const block& b, bytes n) const noexcept {
     return device_.has(b.index(), rounded(n).count);
   }

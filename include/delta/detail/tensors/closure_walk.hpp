@@ -135,7 +135,7 @@ class closure_walk {
       add(c, sums_.records);
   }
 
-  // Does a plan reload this host ancestor rather than recompute it?
+  // True if a plan reloads this host ancestor rather than recomputing it.
   [[nodiscard]] bool reloads(const tensor_record& r) const noexcept {
     if (r.producer == operator_id::none) return true;
     const operator_record& o = (*graph_)[r.producer];

@@ -320,7 +320,7 @@ class graph {
     free_tensors_.insert(free_tensors_.end(), order.rbegin(), order.rend());
   }
 
-  /// Is nobody left who could ask for any output of `o`, directly or by recomputing? Then the
+  /// True if nobody is left who could ask for an output of `o`, directly or by recomputing: the
   /// record can go (repairs P-1). O(outputs).
   [[nodiscard]] bool useless(operator_id o) const noexcept {
     return std::ranges::all_of(outputs(o), [&](tensor_id t) {

@@ -81,7 +81,7 @@ class residency_table {
     return tensors[owners_[row]].device.index() == row ? owners_[row] : tensor_id::none;
   }
 
-  /// Is that block a tensor's, a copy's under way included? O(copies).
+  /// True if that block is a tensor's, a copy's under way included. O(copies).
   [[nodiscard]] bool has(const block& b) const noexcept {
     return owner(b.index()) != tensor_id::none || copies_.owner(b.index()) != tensor_id::none;
   }
@@ -374,7 +374,7 @@ class residency_table {
     else
       late_.insert(t);
   }
-  /// Will it be dropped then?
+  /// True if it will be dropped then.
   [[nodiscard]] bool is_dropped_later(tensor_id t) const noexcept { return late_.contains(t); }
   [[nodiscard]] bool any_dropped_later() const noexcept { return !late_.empty(); }
   /// Drops them, the lowest id first; also those that are added meanwhile.

@@ -1,5 +1,5 @@
-// delta: a snapshot of where the tensors of one manager are between two steps, and the function that
-// loads it into another manager, so that a step can be rehearsed from there.
+// delta: a snapshot of where the tensors of one manager are between two steps, and the function
+// that loads it into another manager, so that a step can be rehearsed from there.
 #pragma once
 
 #include <algorithm>

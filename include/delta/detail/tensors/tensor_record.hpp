@@ -23,13 +23,13 @@ inline constexpr std::array<std::array<bool, residency_count>, residency_count> 
     /* dead       */ {true, false, false, false, false, false}  // recomputed for a descendant
 }};
 
-/// Is `from` -> `to` in the table? No state goes to itself. O(1), at compile time too.
+/// True if `from` -> `to` is in the table. No state goes to itself. O(1), at compile time too.
 constexpr bool legal(residency from, residency to) noexcept {
   return legal_transitions[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
 }
 
-/// Does the device hold its bytes (perhaps with a copy of them under way)? While reloading it holds
-/// the block that they come to: memory is taken, and an operator may be ordered behind the copy.
+/// True if the device holds its bytes, perhaps with a copy of them under way. While reloading it
+/// holds their block: memory is taken, and an operator may be ordered behind the copy.
 constexpr bool on_device(residency r) noexcept {
   return r == residency::resident || r == residency::offloading || r == residency::reloading;
 }
@@ -71,7 +71,7 @@ struct tensor_record {
   static constexpr std::uint8_t all_of_it = 255;
   std::uint16_t holds = 0;  ///< views and open operators that have shown its address
 
-  /// Is there a record that makes it again, and is it no variable, which is not to be made again?
+  /// True if a record makes it again, and it is no variable, which is not to be made again.
   [[nodiscard]] bool recomputable() const noexcept {
     return producer != operator_id::none && !persistent;
   }

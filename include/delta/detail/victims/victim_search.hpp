@@ -21,7 +21,7 @@
 
 namespace delta::detail {
 
-/// May a tensor leave, as things are?
+/// Whether a tensor may leave, as things are.
 enum class permission : std::uint8_t {
   yes,
   not_now,   ///< asked again at the next search
@@ -42,16 +42,16 @@ class filter {
   /// Keeps the heuristic; `heuristic()` gives access.
   explicit filter(H heuristic) : heuristic_(std::move(heuristic)) {}
 
-  /// Are answers kept, so that the fast searches can be used?
+  /// True if answers are kept, so that the fast searches can be used.
   static constexpr bool keeps_answers =
       value_of_depends_on<H>() != quantity::everything &&
       (has_weight<H> || !covers(value_of_depends_on<H>(), quantity::staleness));
   /// Which closure costs the graph should keep for this heuristic (`graph::keeps`).
   static constexpr closure keeps_costs = costs_to_keep<H>();
-  /// Are answers compared that are some operators old, as the time is in them?
+  /// True if answers are compared that are some operators old, as the time is in them.
   static constexpr bool lets_drift = !keeps_answers && value_of_drifts<H>() && has_score<H> &&
                                      value_of_depends_on<H>() != quantity::everything;
-  /// Do lower bounds of costs do for all but the victim?
+  /// True if lower bounds of costs do for all but the victim.
   static constexpr bool asks_for_bounds = (keeps_answers || lets_drift) &&
                                           value_of_later_if_dearer<H>() &&
                                           keeps_costs != closure::none;
