@@ -21,13 +21,13 @@
 
 #include "adaptive_rows.hpp"
 #include "cli/format.hpp"
+#include "data/byte_source.hpp"
 #include "delta/engine/engine.hpp"
 #include "delta/policy_names.hpp"
 #include "delta/storage/simulated.hpp"
 #include "dense_machine.hpp"
 #include "dense_program.hpp"
 #include "gpu_roofline.hpp"
-#include "gzip.hpp"
 #include "placed_steps.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_runs.hpp"
@@ -457,7 +457,7 @@ recomputed paper_page(trace_folder&) {
       replay_options planned = o;
       const std::string name = std::string(model) + "_" + planner + ".jsonl";
       planned.plan = unpacked / name;
-      std::ofstream(planned.plan) << test::read_gzip((folder / (name + ".gz")).string());
+      std::ofstream(planned.plan) << executor::read_all(folder / (name + ".gz"));
       for (const auto& [key, row] :
            replays(traces[model], {std::string(plan_policy)}, planned_for, r.exact, planned))
         r.cells.push_back({.table = "| row | plan | of |",

@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace delta::executor {
@@ -79,6 +80,15 @@ std::size_t byte_source::read_gzip(std::uint8_t* to, std::size_t size) {
     if (begin_ != end_) throw stream_error("has bytes after its gzip stream");
   }
   return done;
+}
+
+std::string read_all(const std::filesystem::path& file) {
+  byte_source from(file);
+  std::string all;
+  std::array<std::uint8_t, 1 << 16> part{};
+  while (const std::size_t n = from.read(part.data(), part.size()))
+    all.append(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(n));
+  return all;
 }
 
 }  // namespace delta::executor

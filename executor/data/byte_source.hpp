@@ -7,6 +7,7 @@
 #include <fstream>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace delta::executor {
@@ -43,5 +44,8 @@ class byte_source {
   std::size_t end_ = 0;
   std::unique_ptr<inflater> inflater_;  ///< null: a plain file
 };
+
+/// All of a file, plain or gzip. Throws stream_error.
+[[nodiscard]] std::string read_all(const std::filesystem::path&);
 
 }  // namespace delta::executor

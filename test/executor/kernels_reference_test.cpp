@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "gzip.hpp"
+#include "data/byte_source.hpp"
 #include "kernel_testing.hpp"
 #include "kernels/kernels.hpp"
 
@@ -20,7 +20,7 @@ constexpr double tolerance = 3e-6;
 
 const json& reference() {
   static const json all =
-      json::parse(delta::test::read_gzip(DELTA_SOURCE_DIR "/test/reference/kernels.json.gz"));
+      json::parse(delta::executor::read_all(DELTA_SOURCE_DIR "/test/reference/kernels.json.gz"));
   return all;
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/cpu_backend.hpp"
-#include "gzip.hpp"
+#include "data/byte_source.hpp"
 #include "interpreter.hpp"
 #include "model/models.hpp"
 
@@ -22,7 +22,7 @@ namespace {
 
 const json& reference() {
   static const json all =
-      json::parse(delta::test::read_gzip(DELTA_SOURCE_DIR "/test/reference/training.json.gz"));
+      json::parse(delta::executor::read_all(DELTA_SOURCE_DIR "/test/reference/training.json.gz"));
   return all;
 }
 
