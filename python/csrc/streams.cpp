@@ -43,7 +43,7 @@ bool device_streams::left_out(std::size_t waiter, std::size_t awaited) noexcept 
 device_streams::device_streams(c10::Device device, device_part& part)
     : guard_(device.type()),
       part_(part),
-      queues_{queue(guard_.getStream(device)), lane(guard_.getNewStream(device)),
+      queues_{queue(guard_.getStream(device)), queue(guard_.getNewStream(device)),
               queue(guard_.getNewStream(device))} {
   guard_.synchronizeDevice(device.index());
   for (queue& l : queues_) l.copies = assumed;
@@ -120,7 +120,7 @@ void device_streams::wait(stamp s) {
 // Work
 
 // The engine's next work comes after all of `after`, without the host's waiting.
-void device_streams::order(engine own, const fence& after) {
+void device_streams::order(lane own, const fence& after) {
   queue& l = queue_of(own);
   for (const lane e : {lane::compute, lane::copy_out, lane::copy_in}) {
     const auto i = static_cast<std::size_t>(e);
