@@ -55,7 +55,7 @@ struct subject {
     dy = kernel_testing::random_floats(n, 5);
   }
 
-  [[nodiscard]] all_bits run(const lane& e, bool add, bool fused, bool replay = false) const {
+  [[nodiscard]] all_bits run(const engine& e, bool add, bool fused, bool replay = false) const {
     const std::size_t n = x.size(), c = gamma.size();
     tensor in(x, shift), scale(gamma, shift), offset(beta, shift), more(residual, shift),
         slope(dy, shift);

@@ -23,7 +23,7 @@ namespace {
 /// Sums of up to some thousand products in float, in another order than the CPU's.
 constexpr double tolerance = 1e-5;
 
-gpu::bound_operator bound(const operator_case& c, const graph& g, const lane& e) {
+gpu::bound_operator bound(const operator_case& c, const graph& g, const engine& e) {
   return std::visit(
       [&](const auto& shape) { return gpu::bind_operator(e, g.hyper, c.type, shape); }, c.shape);
 }
@@ -118,7 +118,7 @@ TEST_CASE("whoever multiplies asks for the workspace of the engine at hand, and 
 // cuBLAS counts by columns; what it is told is tried out on a BLAS of three loops.
 TEST_CASE("a product of rows is the same product of columns") {
   delta::test::dice dice(5);
-  const lane e;
+  const engine e;
   std::vector<std::byte> workspace(e.product_workspace());
   for (int i = 0; i < 100; ++i) {
     const auto upto = [&](std::uint64_t most) { return 1 + std::size_t(dice.below(most)); };
@@ -163,7 +163,7 @@ TEST_CASE("a mean far from zero costs no digits of the variance") {
 }
 
 TEST_CASE("NaN passes through, and wins in max pooling") {
-  const lane e;
+  const engine e;
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float x[4] = {1.0f, nan, -1.0f, 2.0f};
   float y[4] = {};
@@ -288,7 +288,7 @@ TEST_CASE("updates of many parameters take a launch for what the tables hold") {
 }
 
 TEST_CASE("what cannot be is refused when it is bound") {
-  const lane e;
+  const engine e;
   CHECK_THROWS_AS(gpu::conv_workspace(e, {1, 4, 4, 6, 6, 3, 3, 1, 1, 4}, false),
                   std::invalid_argument);
   const auto hyper = std::make_shared<const hyper_parameters>();

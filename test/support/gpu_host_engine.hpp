@@ -77,7 +77,7 @@ class engine {
 
  private:
   struct block {
-    const lane& e;
+    const engine& e;
     template <class T, class F, class Join>
     T reduce(std::size_t n, T identity, const F& value, const Join& join) {
       std::array<T, gpu::block_lanes> partial;
