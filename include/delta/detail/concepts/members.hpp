@@ -94,6 +94,7 @@ concept can_be_called =
 /// `checked_NAME<T>`: T where it models `Concept`; else its sentences are printed, and it is
 /// `stand_in`, so that the rest compiles. What is right is not asked for its sentences, which would
 /// take the compiler longer than the concept.
+// NOLINTBEGIN(bugprone-macro-parentheses): names of templates have none
 #define DELTA_DETAIL_CHECKED(name, Concept, stand_in) \
   template <class T>                                  \
   consteval bool name##_or_told() {                   \
@@ -104,6 +105,7 @@ concept can_be_called =
   }                                                   \
   template <class T>                                  \
   using checked_##name = std::conditional_t<name##_or_told<T>(), T, stand_in>
+// NOLINTEND(bugprone-macro-parentheses)
 /// What a concept can't do without: "a Storage needs '...'".
 #define DELTA_DETAIL_NEEDED(row, sentence, ...) DELTA_DETAIL_ROW(row, false, sentence, __VA_ARGS__)
 /// One member that is detected.
