@@ -118,7 +118,7 @@ struct trace {
   }
 };
 
-/// Is it the event of a tensor without a producer?
+/// True if it is the event of a tensor without a producer.
 [[nodiscard]] constexpr bool is_source(trace::kind what) noexcept {
   return what == trace::kind::constant || what == trace::kind::variable;
 }

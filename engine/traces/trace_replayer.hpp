@@ -56,8 +56,9 @@ class trace_replayer {
   trace_replayer(const trace_replayer&) = delete;
   trace_replayer& operator=(const trace_replayer&) = delete;
 
-  /// What comes once of a step that is repeated: sources from before the first operation that the
-  /// step keeps. Throws as `run`, of which there may be several then, with `let_go` in between.
+  /// Makes the sources that a repeated step keeps: those that the trace makes before its first
+  /// operation, and never drops. `run` may follow several times, with `let_go` in between. Throws
+  /// as `run`.
   void begin() {
     const auto& all = trace_->events;
     for (std::size_t i = 0; i < all.size() && all[i].what != trace::kind::run; ++i)
@@ -67,7 +68,7 @@ class trace_replayer {
     for (const trace::event& e : all)
       if (is_source(e.what) && once_[e.index]) make(e);
   }
-  /// What the step has left beside that goes.
+  /// Drops what the step has left, but for those sources.
   void let_go() {
     for (std::uint32_t t = 0; t < ids_.size(); ++t)
       for (; !once_[t] && references_[t] > 0; --references_[t]) manager_->drop(ids_[t]);

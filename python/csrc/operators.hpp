@@ -33,6 +33,7 @@ struct operator_info {
   std::vector<const char*> labels;  ///< by module; null: not made yet
 };
 
+/// Reads the schema of an operator.
 [[nodiscard]] operator_info info_of(const c10::OperatorHandle&);
 /// Is it only metadata, or made of operators that come back to the dispatcher one by one? Then it
 /// need not be seen.

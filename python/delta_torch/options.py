@@ -1,4 +1,4 @@
-"""What a managed step is asked for: each option with its unit, its default and its check, once."""
+"""The options of a managed step: each with its unit, its default and its check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def policies() -> list[str]:
 
 @dataclass(frozen=True)
 class Options:
-    """They are given as budget() takes them, and are what the types say from then on.
+    """The options of a managed step: given as budget() takes them, kept as the types here say.
 
     Raises ValueError for what makes no sense.
     """

@@ -294,7 +294,7 @@ def _has_storage(tensor: torch.Tensor) -> bool:
 
 
 def _trains(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Are running statistics written?"""
+    """True if running statistics are written."""
     if op.training < 0:
         return True
     given = args[op.training :][:1]
