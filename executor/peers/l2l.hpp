@@ -113,7 +113,7 @@ struct by_border : always_reload {
   action decide(const context& c, tensor_id t) const noexcept {
     return layers_.within(c, t) ? action::evict : action::offload;
   }
-  static constexpr bool keeps() noexcept { return false; }
+  static constexpr bool may_keep() noexcept { return false; }
   void end_of_step(const context& c) { layers_.learn(c); }
 
  private:

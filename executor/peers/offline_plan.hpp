@@ -147,7 +147,7 @@ struct given_way {
       return planned->swaps ? action::offload : action::evict;
     return plan.copies() ? cheaper{}.decide(c, t) : action::evict;
   }
-  static constexpr bool keeps() noexcept { return false; }
+  static constexpr bool may_keep() noexcept { return false; }
   void end_of_step(const context& c) { plan.make(c); }
 };
 

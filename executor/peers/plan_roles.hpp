@@ -43,7 +43,7 @@ struct planned_way : always_reload {
     const trip* const planned = plan.due(c, t);
     return planned != nullptr && !planned->swaps ? action::evict : action::offload;
   }
-  static constexpr bool keeps() noexcept { return false; }
+  static constexpr bool may_keep() noexcept { return false; }
   void end_of_step(const context& c) { plan.make(c); }
 };
 

@@ -18,7 +18,7 @@ struct by_layer : always_reload {
   action decide(const context& c, tensor_id t) const noexcept {
     return layer_of(c.made_by(t)) == layer::other ? action::evict : action::offload;
   }
-  static constexpr bool keeps() noexcept { return false; }
+  static constexpr bool may_keep() noexcept { return false; }
 };
 
 /// SuperNeurons: the least recently used leaves, when memory is short (its tensor cache), by its

@@ -98,15 +98,15 @@ DELTA_DETAIL_CONSTANT(later_if_dearer, bool, "bool", false)
 /// no).
 DELTA_DETAIL_CONSTANT(drifts, bool, "bool", false)
 /// Detected: `select(context)` -> std::uint32_t, `context::variant` of the step that begins, asked
-/// when one has ended; and `keeps(variant)`, the closure whose costs are then kept.
+/// when one has ended; and `cached_closure(variant)`, the closure whose costs are then kept.
 DELTA_DETAIL_ROW(
-    select, (!names_select<T> && !names_keeps<T>),
-    "'select' or 'keeps' is there, but not both as "
+    select, (!names_select<T> && !names_cached_closure<T>),
+    "'select' or 'cached_closure' is there, but not both as "
     "'std::uint32_t select(const delta::context&)' and "
-    "'delta::closure keeps(std::uint32_t variant) const'",
+    "'delta::closure cached_closure(std::uint32_t variant) const'",
     requires(T& h, const T& asked, const context& c, std::uint32_t v) {
       { h.select(c) } -> std::same_as<std::uint32_t>;
-      { asked.keeps(v) } -> std::same_as<closure>;
+      { asked.cached_closure(v) } -> std::same_as<closure>;
     });
 /// Detected beside those two: `replacement(context, thrashes)` -> std::uint32_t: who decides the
 /// rest of the step. Asked after every operator, so it has to be O(1); and, with `thrashes`, where
@@ -116,13 +116,13 @@ template <class T>
 concept answers_replacement = requires(T& h, const context& c) {
   { h.replacement(c, true) } -> std::same_as<std::uint32_t>;
 };
-/// Alone it is a mistake, too; beside a wrong `select` or `keeps` those are named.
+/// Alone it is a mistake, too; beside a wrong `select` or `cached_closure` those are named.
 DELTA_DETAIL_ROW(replacement,
                  (!names_replacement<T> ||
-                  (answers_replacement<T> && (names_select<T> || names_keeps<T>))),
+                  (answers_replacement<T> && (names_select<T> || names_cached_closure<T>))),
                  "'replacement' is there, but not as "
                  "'std::uint32_t replacement(const delta::context&, bool)' "
-                 "beside 'select' and 'keeps'",
+                 "beside 'select' and 'cached_closure'",
                  has_select<T>&& answers_replacement<T>);
 
 using heuristic_rows =
@@ -152,7 +152,7 @@ concept Heuristic = detail::heuristic_rows::right<H> && detail::policy_rows::rig
 //    under way are weighed (default: the cheaper way's);
 //  * `evicts`, `offloads`: static constexpr bool (default true): false promises that it never
 //    answers so, and spares the manager the records;
-//  * `keeps()` -> bool: may it ever answer keep? (Default: yes.) Where it can't, errors can name
+//  * `may_keep()` -> bool: may it ever answer keep? (Default: yes.) Where it can't, errors can name
 //    the largest operator's need as a budget that will do.
 // ---------------------------------------------------------------------------------------------
 
@@ -184,13 +184,13 @@ DELTA_DETAIL_DETECTED(
       { d.release_cost(c, t) } -> std::convertible_to<double>;
     });
 DELTA_DETAIL_DETECTED(
-    keeps, "'bool keeps() const'", requires(const T& d) {
-      { d.keeps() } -> std::same_as<bool>;
+    may_keep, "'bool may_keep() const'", requires(const T& d) {
+      { d.may_keep() } -> std::same_as<bool>;
     });
 DELTA_DETAIL_CONSTANT(evicts, bool, "bool", true)
 DELTA_DETAIL_CONSTANT(offloads, bool, "bool", true)
 
-using decider_rows = rows<decide_row, restore_row, rather_wait_row, release_cost_row, keeps_row,
+using decider_rows = rows<decide_row, restore_row, rather_wait_row, release_cost_row, may_keep_row,
                           evicts_row, offloads_row>;
 
 }  // namespace detail
@@ -202,9 +202,9 @@ concept Decider = detail::decider_rows::right<D> && detail::policy_rows::right<D
 namespace detail {
 /// True if `decider` may answer keep: its word, or the default.
 template <class D>
-[[nodiscard]] constexpr bool may_keep(const D& decider) {
-  if constexpr (has_keeps<D>)
-    return decider.keeps();
+[[nodiscard]] constexpr bool may_answer_keep(const D& decider) {
+  if constexpr (has_may_keep<D>)
+    return decider.may_keep();
   else
     return true;
 }

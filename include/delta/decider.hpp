@@ -30,7 +30,7 @@ struct paper_director {
   restoration restore(const context& c, tensor_id t) const noexcept {
     return c.can_recompute(t) ? restoration::recompute : restoration::reload;
   }
-  [[nodiscard]] bool keeps() const noexcept { return strict; }
+  [[nodiscard]] bool may_keep() const noexcept { return strict; }
 
  private:
   // What of the link's rate a copy reaches beside a kernel, by the paper's text (P-14).
@@ -45,7 +45,7 @@ struct cheaper {
     const double swap = c.exposed_swap_cost(t);
     return c.recompute_cost(t, swap) <= swap ? action::evict : action::offload;
   }
-  static constexpr bool keeps() noexcept { return false; }
+  static constexpr bool may_keep() noexcept { return false; }
 };
 
 /// Recomputation only, as DTR does. Variables therefore stay: they have no producer. As it promises
@@ -53,7 +53,7 @@ struct cheaper {
 struct evict_only {
   static constexpr bool offloads = false;
   action decide(const context&, tensor_id) const noexcept { return action::evict; }
-  static constexpr bool keeps() noexcept { return false; }
+  static constexpr bool may_keep() noexcept { return false; }
 };
 
 /// Swapping only, as vDNN and its kin do. As it promises never to evict, no operator is recorded
@@ -61,7 +61,7 @@ struct evict_only {
 struct offload_only {
   static constexpr bool evicts = false;
   action decide(const context&, tensor_id) const noexcept { return action::offload; }
-  static constexpr bool keeps() noexcept { return false; }
+  static constexpr bool may_keep() noexcept { return false; }
 };
 
 /// The null model: nothing leaves. The baseline: its peak is what the program takes by itself; what

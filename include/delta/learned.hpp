@@ -97,7 +97,7 @@ struct least_stall : detail::stall_model {
     const double way_out = swap(c, t, f);
     return c.recompute_cost_by(t, f, way_out) <= way_out ? action::evict : action::offload;
   }
-  static constexpr bool keeps() noexcept { return false; }
+  static constexpr bool may_keep() noexcept { return false; }
   /// Where the program will hold more, until `t` is used, than is free behind the copies under way,
   /// `t` has to go all the same: waiting would only put that off. Else the cheaper. O(operators
   /// until then).

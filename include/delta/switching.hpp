@@ -107,7 +107,7 @@ struct switched_heuristic {
                         [&](const auto& h) -> double { return score_of(h, c, t); });
   }
   /// Which closures it asks for: that of the one that decides.
-  [[nodiscard]] closure keeps(std::uint32_t variant) const noexcept {
+  [[nodiscard]] closure cached_closure(std::uint32_t variant) const noexcept {
     return with_variant(all, variant, [](const auto& h) -> closure {
       return costs_to_keep<std::remove_cvref_t<decltype(h)>>();
     });
@@ -142,8 +142,8 @@ struct switched_decider {
   action decide(const context& c, tensor_id t) {
     return with_variant(all, c.variant(), [&](auto& d) { return d.decide(c, t); });
   }
-  [[nodiscard]] bool keeps() const {
-    return std::apply([](const auto&... d) { return (detail::may_keep(d) || ...); }, all);
+  [[nodiscard]] bool may_keep() const {
+    return std::apply([](const auto&... d) { return (detail::may_answer_keep(d) || ...); }, all);
   }
   restoration restore(const context& c, tensor_id t) {
     return with_variant(all, c.variant(), [&](auto& d) { return restoration_of(d, c, t); });

@@ -54,9 +54,9 @@ struct prices_by_changing : right {
   double release_cost(const context&, tensor_id) { return 0; }
 };
 static_assert(explain_decider<prices_by_changing>());
-// says: 'keeps' is there, but not as 'bool keeps() const'
+// says: 'may_keep' is there, but not as 'bool may_keep() const'
 struct keeps_in_the_object : right {
-  bool keeps = false;
+  bool may_keep = false;
 };
 static_assert(explain_decider<keeps_in_the_object>());
 

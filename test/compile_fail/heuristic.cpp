@@ -13,7 +13,7 @@ static_assert(explain_heuristic<right>());
 struct selects : right {
   static constexpr bool later_if_dearer = true, drifts = true;
   std::uint32_t select(const context&) { return 0; }
-  closure keeps(std::uint32_t) const { return closure::none; }
+  closure cached_closure(std::uint32_t) const { return closure::none; }
   std::uint32_t replacement(const context&, bool) { return 0; }
 };
 static_assert(explain_heuristic<selects>() && detail::has_replacement<selects>);
@@ -73,20 +73,21 @@ struct drifts_in_the_object : right {
 static_assert(explain_heuristic<drifts_in_the_object>());
 
 // Half of the two; and what would be called of a const heuristic, but can't be.
-// says in 2 places: 'select' or 'keeps' is there, but not both as 'std::uint32_t select(const
-//   delta::context&)' and 'delta::closure keeps(std::uint32_t variant) const'
+// says in 2 places: 'select' or 'cached_closure' is there, but not both as 'std::uint32_t
+// select(const
+//   delta::context&)' and 'delta::closure cached_closure(std::uint32_t variant) const'
 struct selects_alone : right {
   std::uint32_t select(const context&) { return 0; }
 };
 static_assert(explain_heuristic<selects_alone>());
 struct keeps_by_changing : selects_alone {
-  closure keeps(std::uint32_t) { return closure::none; }
+  closure cached_closure(std::uint32_t) { return closure::none; }
 };
 static_assert(explain_heuristic<keeps_by_changing>());
 
 // says in 2 places: 'replacement' is there, but not as 'std::uint32_t replacement(const
 // delta::context&,
-//   bool)' beside 'select' and 'keeps'
+//   bool)' beside 'select' and 'cached_closure'
 struct gives_way_alone : right {
   std::uint32_t replacement(const context&, bool) { return 0; }
 };

@@ -38,11 +38,12 @@ void all_places(simulated& s) {
 // says in 6 places: 'depends_on' is there, but not as 'static constexpr delta::quantity depends_on'
 // says in 6 places: 'later_if_dearer' is there, but not as 'static constexpr bool later_if_dearer'
 // says in 6 places: 'drifts' is there, but not as 'static constexpr bool drifts'
-// says in 6 places: 'select' or 'keeps' is there, but not both as 'std::uint32_t select(const
-//   delta::context&)' and 'delta::closure keeps(std::uint32_t variant) const'
+// says in 6 places: 'select' or 'cached_closure' is there, but not both as 'std::uint32_t
+// select(const
+//   delta::context&)' and 'delta::closure cached_closure(std::uint32_t variant) const'
 // says in 6 places: 'replacement' is there, but not as 'std::uint32_t replacement(const
 // delta::context&,
-//   bool)' beside 'select' and 'keeps'
+//   bool)' beside 'select' and 'cached_closure'
 template <int Place>
 struct wrong_heuristic {
   double score(const context&, operator_id) const;
@@ -51,7 +52,7 @@ struct wrong_heuristic {
   static constexpr int later_if_dearer = 0;
   bool drifts = false;
   int select(const context&);
-  closure keeps(std::uint32_t);
+  closure cached_closure(std::uint32_t);
   void replacement(const context&);
   static constexpr int learns = 0;
   void end_of_operator();

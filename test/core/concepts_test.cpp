@@ -85,14 +85,14 @@ struct drifts_by_number : scores {
   static constexpr int drifts = 1;
 };
 struct keeps_alone : scores {
-  closure keeps(std::uint32_t) const { return closure::none; }
+  closure cached_closure(std::uint32_t) const { return closure::none; }
 };
 struct gives_way_alone : scores {
   std::uint32_t replacement(const context&, bool) { return 0; }
 };
 struct selects final : scores {
   std::uint32_t select(const context&) { return 0; }
-  closure keeps(std::uint32_t) const { return closure::none; }
+  closure cached_closure(std::uint32_t) const { return closure::none; }
 };
 struct selects_by_sign final : scores {
   int select(const auto&) { return 0; }
@@ -161,10 +161,10 @@ struct prices_unconst : judges {
   double release_cost(const context&, tensor_id) { return 0; }
 };
 struct keeps_by_number : judges {
-  int keeps() const { return 0; }
+  int may_keep() const { return 0; }
 };
 struct keeps_nothing : judges {
-  static constexpr bool keeps() { return false; }
+  static constexpr bool may_keep() { return false; }
 };
 struct evicts_by_number : judges {
   static constexpr int evicts = 0;
@@ -184,8 +184,8 @@ static_assert(!detail::restore_row::right<restores_two_ways_wrongly>);
 static_assert(!detail::release_cost_row::right<prices_unconst> && !Decider<prices_unconst>);
 static_assert(!detail::rather_wait_row::right<waits_by_number> && !Decider<waits_by_number>);
 static_assert(!detail::rather_wait_row::right<waits_without_knowing>);
-static_assert(!detail::keeps_row::right<keeps_by_number> && !Decider<keeps_by_number>);
-static_assert(detail::may_keep(judges()) && !detail::may_keep(keeps_nothing()) &&
+static_assert(!detail::may_keep_row::right<keeps_by_number> && !Decider<keeps_by_number>);
+static_assert(detail::may_answer_keep(judges()) && !detail::may_answer_keep(keeps_nothing()) &&
               Decider<keeps_nothing>);
 static_assert(!detail::evicts_row::right<evicts_by_number> && !Decider<evicts_by_number>);
 static_assert(!detail::evicts_row::right<evicts_by_question> && !Decider<evicts_by_question>);

@@ -194,10 +194,10 @@ struct world {
     candidates_.clear();
     for (const detail::id_set* s : {&list.all(), &list.parked()})
       for (const tensor_id t : *s) candidates_.push_back(t);
-    const closure kept = std::exchange(g.keeps, closure::none);
+    const closure kept = std::exchange(g.cached_closure, closure::none);
     expected = plain.select(view, candidates_,
                             [&](tensor_id t) { return may[index(t)] == detail::permission::yes; });
-    g.keeps = kept;
+    g.cached_closure = kept;
   }
 
  private:
@@ -243,7 +243,7 @@ struct searches {
 template <class H>
 void play(std::uint64_t seed, std::size_t n, int operators, bool dear, searches& sum) {
   world w(seed);
-  w.g.keeps = detail::filter<H>::keeps_costs;
+  w.g.cached_closure = detail::filter<H>::keeps_costs;
   for (std::size_t i = 0; i < n; ++i) w.add(!w.roll.one_in(10)), w.now.clock += nanoseconds{1};
   detail::filter<H> fast(heuristic_of<H>(w)), plain(heuristic_of<H>(w));
   const std::int64_t pace = std::int64_t(w.roll.below(3)) * 50;
@@ -293,7 +293,7 @@ namespace {
 template <class H>
 std::uint64_t asked_of(std::size_t n, int searches) {
   world w(n);
-  w.g.keeps = detail::filter<H>::keeps_costs;
+  w.g.cached_closure = detail::filter<H>::keeps_costs;
   for (std::size_t i = 0; i < n; ++i) w.add(false), w.advance(1);
   detail::filter<H> f(heuristic_of<H>(w));
   for (int i = 0; i < searches; ++i) {

@@ -132,7 +132,7 @@ struct dtr_or_joint {
   double weight(const context& c, tensor_id t) const {
     return kept == closure::neighbourhood ? dtr{}.weight(c, t) : joint{}.weight(c, t);
   }
-  [[nodiscard]] closure keeps(std::uint32_t) const noexcept { return kept; }
+  [[nodiscard]] closure cached_closure(std::uint32_t) const noexcept { return kept; }
   std::uint32_t select(const context& c) const noexcept { return c.variant(); }
 };
 
@@ -154,10 +154,10 @@ class checked {
   {
     return compared(c, [&] { return h_.score(c, t); });
   }
-  [[nodiscard]] closure keeps(std::uint32_t variant) const
+  [[nodiscard]] closure cached_closure(std::uint32_t variant) const
     requires detail::has_select<H>
   {
-    return h_.keeps(variant);
+    return h_.cached_closure(variant);
   }
   std::uint32_t select(const context& c)
     requires detail::has_select<H>
@@ -179,7 +179,7 @@ class checked {
     return const_cast<detail::graph&>(*behind::graph_of(c));
   }
   static double cost(const context& c, tensor_id t) {
-    switch (graph_of(c).keeps) {
+    switch (graph_of(c).cached_closure) {
       case closure::neighbourhood:
         return c.neighbourhood_cost(t);
       case closure::later:
@@ -191,9 +191,9 @@ class checked {
   template <class F>
   static double anew(const context& c, const F& ask) {
     detail::graph& g = graph_of(c);
-    const closure kept = std::exchange(g.keeps, closure::none);
+    const closure kept = std::exchange(g.cached_closure, closure::none);
     const double answer = ask();
-    g.keeps = kept;
+    g.cached_closure = kept;
     return answer;
   }
   template <class F>
@@ -206,7 +206,7 @@ class checked {
   }
   void compare_known(const context& c) const {
     const detail::graph& g = graph_of(c);
-    const closure kept = g.keeps;
+    const closure kept = g.cached_closure;
     for (std::uint32_t i = 0; i < g.tensor_slots(); ++i) {
       const auto t = static_cast<tensor_id>(i);
       if (!g[t].in_use || g[t].cost < 0 || !c.can_recompute(t)) continue;

@@ -34,7 +34,7 @@ void call_heuristic(H& h, const context& c, tensor_id t) {
   if constexpr (detail::has_score<H>) static_cast<void>(static_cast<double>(asked.score(c, t)));
   if constexpr (detail::has_weight<H>) static_cast<void>(static_cast<double>(asked.weight(c, t)));
   if constexpr (detail::has_select<H>)
-    static_cast<void>(h.select(c)), static_cast<void>(asked.keeps(0));
+    static_cast<void>(h.select(c)), static_cast<void>(asked.cached_closure(0));
   if constexpr (detail::has_replacement<H>) static_cast<void>(h.replacement(c, true));
   call_ends(h, c);
 }

@@ -31,8 +31,8 @@ namespace delta::detail {
 /// says of most members that they are absent, as most are, and no call has to be tried.
 struct every_name {
   // A policy's.
-  int score, weight, depends_on, later_if_dearer, drifts, select, keeps, replacement;
-  int restore, rather_wait, release_cost, evicts, offloads;
+  int score, weight, depends_on, later_if_dearer, drifts, select, cached_closure, replacement;
+  int restore, rather_wait, release_cost, may_keep, evicts, offloads;
   int early_release_bytes, copy_ahead, wasted;
   int learns, end_of_operator, end_of_step;
   // An observer's, and a storage's or a device's.
@@ -147,7 +147,8 @@ DELTA_DETAIL_NAMES(depends_on);
 DELTA_DETAIL_NAMES(later_if_dearer);
 DELTA_DETAIL_NAMES(drifts);
 DELTA_DETAIL_NAMES(select);
-DELTA_DETAIL_NAMES(keeps);
+DELTA_DETAIL_NAMES(cached_closure);
+DELTA_DETAIL_NAMES(may_keep);
 DELTA_DETAIL_NAMES(replacement);
 DELTA_DETAIL_NAMES(restore);
 DELTA_DETAIL_NAMES(rather_wait);

@@ -44,7 +44,7 @@ class reclaimer {
         roles_(std::move(h), std::move(d), std::move(p)),
         events_(table, std::move(o)) {
     let_decide(0);
-    table.tensors.keeps = roles_.costs_to_keep(0);
+    table.tensors.cached_closure = roles_.costs_to_keep(0);
   }
 
   /// Makes `need` bytes free, in however many pieces. Throws budget_exceeded, and then nothing more
@@ -103,7 +103,7 @@ class reclaimer {
     if constexpr (policy_roles::switch_variants) {
       graph& g = table_->tensors;
       const closure wanted = roles_.costs_to_keep(variant);
-      if (std::exchange(g.keeps, wanted) == wanted) return;
+      if (std::exchange(g.cached_closure, wanted) == wanted) return;
       for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
         g[static_cast<tensor_id>(i)].cost = tensor_record::unknown;
     }

@@ -115,7 +115,9 @@ class roles {
       return a == action::evict ? value_of_evicts<D>() : value_of_offloads<D>();
   }
   /// True if everything may go to the host that can, by the decider's word.
-  [[nodiscard]] bool lets_all_go() const { return value_of_offloads<D>() && !may_keep(decider_); }
+  [[nodiscard]] bool lets_all_go() const {
+    return value_of_offloads<D>() && !may_answer_keep(decider_);
+  }
   [[nodiscard]] bool rather_wait(const context& c, tensor_id t, double wait) {
     return rather_waits(decider_, c, t, wait);
   }
@@ -146,7 +148,7 @@ class roles {
   /// Which closure costs the graph should keep while that policy of several decides.
   [[nodiscard]] closure costs_to_keep(std::uint32_t variant) const {
     if constexpr (switch_variants)
-      return heuristic().keeps(variant);
+      return heuristic().cached_closure(variant);
     else
       return filter<H>::keeps_costs;
   }

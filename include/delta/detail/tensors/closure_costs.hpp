@@ -22,31 +22,31 @@ namespace delta::detail {
 /// then on; all else forgets them. A walk stops at a record that no cost counts: because nobody has
 /// asked, or as an earlier walk has passed and nobody has asked since (`swept_down`, `swept_up`; of
 /// exact costs `grown_down`, `grown_up`). So walks cost no more than the questions that they make
-/// necessary, and nothing where there are none. Where nobody keeps costs (`graph::keeps`), nothing
-/// is done either.
+/// necessary, and nothing where there are none. Where nobody keeps costs (`graph::cached_closure`),
+/// nothing is done either.
 class closure_watch {
  public:
   /// The bytes of `t` have gone from the device (`left`); or have come, or are missing where they
   /// were on the host. O(what depends on it).
   void tensor_changed(graph& g, tensor_id t, bool left) {
-    if (g.keeps == closure::none) return;
+    if (g.cached_closure == closure::none) return;
     rising_ = left;
     for (const operator_id o : g.readers(t)) go_down(g, o);
     // That its producer counts as a descendant may be the news: nobody need have counted it before.
     const operator_id p = g[t].producer;
-    if (g.keeps == closure::neighbourhood && p != operator_id::none) look_up(g, p);
+    if (g.cached_closure == closure::neighbourhood && p != operator_id::none) look_up(g, p);
     walk(g);
   }
   /// The program has dropped `t` sooner than was forecast.
   void dropped(graph& g, tensor_id t) {
-    if (g.keeps != closure::later) return;
+    if (g.cached_closure != closure::later) return;
     rising_ = true;
     for (const operator_id o : g.readers(t)) go_down(g, o);
     walk(g);
   }
   /// An operator's cost has changed, or its record is about to go.
   void operator_changed(graph& g, operator_id o) {
-    if (g.keeps == closure::none) return;
+    if (g.cached_closure == closure::none) return;
     rising_ = false;
     go_down(g, o);
     go_up(g, o);
@@ -54,7 +54,7 @@ class closure_watch {
   }
   /// A missing output of `o` is one that nobody asks for any more.
   void output_forgotten(graph& g, operator_id o) {
-    if (g.keeps != closure::neighbourhood) return;
+    if (g.cached_closure != closure::neighbourhood) return;
     rising_ = false;
     go_up(g, o);
     walk(g);
@@ -104,7 +104,7 @@ class closure_watch {
         changed(g, t);
         // Through what is on the host, too: a plan may recompute it. And through what is here,
         // where it may count as gone.
-        if (!on_device(g[t].where) || g.keeps == closure::later)
+        if (!on_device(g[t].where) || g.cached_closure == closure::later)
           for (const operator_id r : g.readers(t)) go_down(g, r);
       }
     }

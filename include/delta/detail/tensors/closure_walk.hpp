@@ -180,7 +180,7 @@ struct closure_pricing {
     constexpr std::uint8_t first_reach = 1, deepest = 5;
     static_assert(closure_walk::limit == std::size_t{1} << (2 * deepest));
     const tensor_record& r = (*tensors)[t];
-    const bool keep = tensors->keeps == what;
+    const bool keep = tensors->cached_closure == what;
     std::size_t most = closure_walk::limit;
     if (keep) {
       if (what == closure::later) {

@@ -108,7 +108,7 @@ class graph {
   };
 
   /// Set once, before there are tensors, by whoever knows what policies ask.
-  closure keeps = closure::none;
+  closure cached_closure = closure::none;
 
   /// The record of an id that is known to be good. Not checked. References hold until the next
   /// add_tensor or add_record.

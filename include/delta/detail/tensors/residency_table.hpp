@@ -418,7 +418,7 @@ class residency_table {
   /// Gives every block and slab back to the storage, also to one that fails at every call.
   void release_all() {
     // Nobody asks what a closure costs any more: so nothing here needs the heap.
-    tensors.keeps = closure::none;
+    tensors.cached_closure = closure::none;
     for (std::uint32_t i = 0; i < tensors.tensor_slots(); ++i)
       if (const auto t = static_cast<tensor_id>(i); tensors[t].in_use) free_all_of(t);
   }

@@ -32,7 +32,7 @@ double score_of(const H& heuristic, const context& c, tensor_id t) {
     return valid_score(heuristic.score(c, t));
 }
 
-/// Which closure costs the graph should keep for this heuristic (`graph::keeps`).
+/// Which closure costs the graph should keep for this heuristic (`graph::cached_closure`).
 template <Heuristic H>
 consteval closure costs_to_keep() {
   constexpr quantity q = value_of_depends_on<H>();

@@ -46,7 +46,7 @@ class filter {
   static constexpr bool keeps_answers =
       value_of_depends_on<H>() != quantity::everything &&
       (has_weight<H> || !covers(value_of_depends_on<H>(), quantity::staleness));
-  /// Which closure costs the graph should keep for this heuristic (`graph::keeps`).
+  /// Which closure costs the graph should keep for this heuristic (`graph::cached_closure`).
   static constexpr closure keeps_costs = costs_to_keep<H>();
   /// True if answers are compared that are some operators old, as the time is in them.
   static constexpr bool lets_drift = !keeps_answers && value_of_drifts<H>() && has_score<H> &&
