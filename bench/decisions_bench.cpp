@@ -111,11 +111,13 @@ std::string kept_name;
 
 template <class Program>
 double mean_record_scan(const Program& program) {
-  detail::filter scan(program.heuristic());
+  const auto heuristic = program.heuristic();
+  detail::filter<std::remove_cv_t<decltype(heuristic)>> scan;
   const std::vector<tensor_id> all = program.everybody();
   constexpr int scans = 4;
   const auto once = [&] {
-    benchmark::DoNotOptimize(scan.select(program.table().view, std::span<const tensor_id>(all),
+    benchmark::DoNotOptimize(scan.select(heuristic, program.table().view,
+                                         std::span<const tensor_id>(all),
                                          [](tensor_id) { return true; }));
   };
   once();

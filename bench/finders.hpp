@@ -62,7 +62,7 @@ struct as_written {
 template <Heuristic H>
 class filter_search {
  public:
-  filter_search(tensor_table& t, H h) : table_(&t), filter_(std::move(h)) {}
+  filter_search(tensor_table& t, H h) : table_(&t), heuristic_(std::move(h)) {}
 
   void cover(std::size_t rows) { list_.cover(rows); }
   void enlist(tensor_id t) { list_.enlist(table_->tensors, t); }
@@ -71,13 +71,14 @@ class filter_search {
     if constexpr (detail::filter<H>::keeps_answers) table_->tensors.reweigh(t);
   }
   tensor_id select() {
-    return filter_.select(table_->view, table_->tensors, table_->now, list_,
+    return filter_.select(heuristic_, table_->view, table_->tensors, table_->now, list_,
                           [](tensor_id) { return detail::permission::yes; });
   }
   [[nodiscard]] std::uint64_t evaluations() const { return filter_.evaluations(); }
 
  private:
   tensor_table* table_;
+  H heuristic_;
   detail::filter<H> filter_;
   detail::candidate_list list_;
 };

@@ -11,7 +11,8 @@
 using namespace delta::literals;
 
 using machine = delta::arena<delta::host_device>;
-using manager = delta::manager<delta::dtr, delta::evict_only, delta::no_prefetch, machine>;
+using manager =
+    delta::manager<delta::policy<delta::dtr, delta::evict_only, delta::no_prefetch>, machine>;
 using delta::tensor_id;
 
 constexpr std::size_t count = 16;

@@ -39,7 +39,7 @@ auto save() {
 }
 class session {
   delta::simulated storage_{{.capacity = 4_MiB, .host_capacity = 64_MiB}};
-  delta::manager_for<decltype(save()), delta::simulated> manager_{save(), storage_};
+  delta::manager<decltype(save()), delta::simulated> manager_{save(), storage_};
 
  public:
   // Every second one of `layers` is dear; two fit at a time. Gives how many were saved.

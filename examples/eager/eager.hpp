@@ -14,7 +14,7 @@
 namespace eager {
 
 using machine = delta::arena<delta::host_device>;
-using manager = delta::manager_for<decltype(delta::online()), machine>;
+using manager = delta::manager<decltype(delta::online()), machine>;
 
 // --- memory ---
 /// The bytes of a tensor and of all its views, which count the references.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "delta/manager.hpp"
-#include "peers/plan_roles.hpp"
+#include "peers/planned_swaps.hpp"
 #include "peers/swap_plan.hpp"
 
 namespace delta::executor {
@@ -12,9 +12,7 @@ namespace delta::executor {
 /// planned from it, and are planned anew when the sequence of operators has changed; nothing is
 /// recomputed. Here the plan is Capuchin's with its swaps alone: what hides its copies first, then
 /// what exposes least of them. What the plan does not cover is swapped on demand.
-inline policy<planned_first<swaps_only_plan>, planned_way<swaps_only_plan>,
-              in_triggers<swaps_only_plan>>
-chameleon() {
+inline planned_swaps<swaps_only_plan> chameleon() {
   return {};
 }
 

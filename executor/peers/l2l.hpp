@@ -94,42 +94,34 @@ class step_layers {
   std::vector<bool> border_;          // by storage of it
 };
 
-/// First what neither the layer at work nor the next one uses, then the least recently used. O(1).
-struct far_layers_first {
+/// L2L (Pudipeddi et al. 2020, "Training Large Neural Networks with Constant Memory using a New
+/// Execution Algorithm"): parameters and optimizer state are on the host but for the layers that
+/// use them; outputs of layers go there, too (its constant-memory variant), and what is within a
+/// layer is recomputed. Short of memory or not. There each layer runs all microbatches before the
+/// next one begins, and the host may run the updates: the program's order is kept here, and updates
+/// run on the device. There a layer is the model's; here it is an operator with parameters and
+/// those behind it, and tensors are recomputed each for itself. The first step is watched: swaps on
+/// demand alone. It knows the layers of one kind of step at a time.
+struct l2l_policy : always_reload {
   static constexpr bool learns = true;
+
+  /// First what neither the layer at work nor the next one uses, then the least recently used.
+  /// O(1).
   double score(const context& c, tensor_id t) const noexcept {
     return first_or_stale(c, t, layers_.far(c, t));
   }
-  void end_of_step(const context& c) { layers_.learn(c); }
-
- private:
-  step_layers layers_;
-};
-
-/// Parameters, and activations at the borders of layers, to the host; what a layer has made for
-/// itself is recomputed. O(1).
-struct by_border : always_reload {
-  static constexpr bool learns = true;
+  /// Parameters, and activations at the borders of layers, to the host; what a layer has made for
+  /// itself is recomputed. O(1).
   action decide(const context& c, tensor_id t) const noexcept {
     return layers_.within(c, t) ? action::evict : action::offload;
   }
   static constexpr bool may_keep() noexcept { return false; }
-  void end_of_step(const context& c) { layers_.learn(c); }
-
- private:
-  step_layers layers_;
-};
-
-/// Out when the last operator of their layer that uses them has ended, and what the step before has
-/// left here after the first one; back while the layer before theirs is at work, if they fit.
-struct layer_by_layer {
-  static constexpr bool learns = true;
-
-  /// O(touched).
+  /// Out when the last operator of their layer that uses them has ended, and what the step before
+  /// has left here after the first one. O(touched).
   double early_release_bytes(const context& c) const {
     return bytes_to_leave(c, [&](tensor_id t) { return layers_.far(c, t); });
   }
-  /// What is due first. O(log step).
+  /// Back while the layer before theirs is at work, if they fit, what is due first. O(log step).
   tensor_id next(const context& c) const noexcept {
     const tensor_id t = c.past().first_due();
     if (t == tensor_id::none || layers_.away(c, t) > 1) return tensor_id::none;
@@ -140,16 +132,7 @@ struct layer_by_layer {
  private:
   step_layers layers_;
 };
-
-/// L2L (Pudipeddi et al. 2020, "Training Large Neural Networks with Constant Memory using a New
-/// Execution Algorithm"): parameters and optimizer state are on the host but for the layers that
-/// use them; outputs of layers go there, too (its constant-memory variant), and what is within a
-/// layer is recomputed. Short of memory or not. There each layer runs all microbatches before the
-/// next one begins, and the host may run the updates: the program's order is kept here, and updates
-/// run on the device. There a layer is the model's; here it is an operator with parameters and
-/// those behind it, and tensors are recomputed each for itself. The first step is watched: swaps on
-/// demand alone. It knows the layers of one kind of step at a time.
-inline policy<far_layers_first, by_border, layer_by_layer> l2l() {
+inline l2l_policy l2l() {
   return {};
 }
 

@@ -38,7 +38,6 @@ struct offline_plan {
 /// Carries an offline plan out in every step of as many operators; in others nothing is planned.
 class given_plan {
  public:
-  given_plan() = default;
   explicit given_plan(std::shared_ptr<const offline_plan> plan) noexcept
       : plan_(std::move(plan)),
         copies_(std::ranges::any_of(plan_->absences, &offline_plan::absence::offloaded)) {}
@@ -47,7 +46,7 @@ class given_plan {
   /// what the step does not make is passed over. O(step + absences log absences).
   bool make(const context& c) {
     const history& past = c.past();
-    if (plan_ == nullptr || past.steps() == 0 || past.last().operations.empty()) return false;
+    if (past.steps() == 0 || past.last().operations.empty()) return false;
     const step_record& step = past.last();
     if (step.length() != plan_->operators || step.structure() == structure_) return false;
     structure_ = step.structure();
@@ -122,71 +121,58 @@ class given_plan {
   std::vector<planned> trips_;   // by storage, then by time
 };
 
-/// Leaves first what the plan wants away by now; then as `cheapest_way_root` has it, of a plan
-/// without copies as `dtr`. O(log trips), or of the latter O(closure).
-struct given_first {
-  static constexpr bool learns = true;
-  given_plan plan{};
-
-  double score(const context& c, tensor_id t) const {
-    if (plan.due(c, t) != nullptr) return -1;
-    const double weight = plan.copies() ? cheapest_way_root{}.weight(c, t) : dtr{}.weight(c, t);
-    return 1.0 / (weight * c.staleness(t));
-  }
-  void end_of_step(const context& c) { plan.make(c); }
-};
-
-/// The way that is planned. What the plan does not cover leaves the cheaper way, of a plan without
-/// copies by eviction. O(log trips), or of the latter O(closure).
-struct given_way {
-  static constexpr bool learns = true;
-  given_plan plan{};
-
-  action decide(const context& c, tensor_id t) const {
-    if (const trip* const planned = plan.due(c, t))
-      return planned->swaps ? action::offload : action::evict;
-    return plan.copies() ? cheaper{}.decide(c, t) : action::evict;
-  }
-  static constexpr bool may_keep() noexcept { return false; }
-  void end_of_step(const context& c) { plan.make(c); }
-};
-
-/// Out when the operator that used it last has ended; back so early that all planned copies, one
-/// behind the other, are there in time, if there is room.
-struct given_copies {
-  static constexpr bool learns = true;
-  given_plan plan{};
-
-  /// O(touched x log trips).
-  double early_release_bytes(const context& c) const {
-    double sum = 0;
-    for_each_of_ended(c, [&](tensor_id t) {
-      if (plan.due(c, t) != nullptr && (c.can_offload(t) || c.can_evict(t))) sum += c.bytes(t);
-    });
-    return sum;
-  }
-  /// O(offloaded x log trips).
-  tensor_id next(const context& c) const noexcept {
-    tensor_id first = tensor_id::none;
-    std::uint32_t at = step_record::none;
-    for (const tensor_id t : c.offloaded())
-      if (const std::uint32_t wanted = plan.comes_back_for(c, t); wanted < at)
-        first = t, at = wanted;
-    return first != tensor_id::none && fits_early(c, first) ? first : tensor_id::none;
-  }
-  void end_of_step(const context& c) { plan.make(c); }
-};
-
-/// Carries `plan` out: what is planned to be away leaves when the operator that used it last has
+/// Carries a plan out: what is planned to be away leaves when the operator that used it last has
 /// ended, or as soon as memory is short; copies back begin so early that they are there in time.
 /// What the plan does not cover leaves when memory is short all the same, and everything in the
 /// first step: as under `online`, or under `dtr` where the plan offloads nothing. A plan for a step
 /// of another number of operators is not followed.
-inline policy<given_first, given_way, given_copies> follow(offline_plan plan) {
-  const given_plan given(std::make_shared<const offline_plan>(std::move(plan)));
-  policy<given_first, given_way, given_copies> followed;
-  followed.heuristic.plan = followed.decider.plan = followed.prefetcher.plan = given;
-  return followed;
+class followed_plan {
+ public:
+  static constexpr bool learns = true;
+  explicit followed_plan(offline_plan plan)
+      : plan_(std::make_shared<const offline_plan>(std::move(plan))) {}
+
+  /// First what the plan wants away by now; then as `cheapest_way_root` has it, of a plan without
+  /// copies as `dtr`. O(log trips), or of the latter O(closure).
+  double score(const context& c, tensor_id t) const {
+    if (plan_.due(c, t) != nullptr) return -1;
+    const double weight = plan_.copies() ? cheapest_way_root{}.weight(c, t) : dtr{}.weight(c, t);
+    return 1.0 / (weight * c.staleness(t));
+  }
+  /// The way that is planned. What the plan does not cover leaves the cheaper way, of a plan
+  /// without copies by eviction. O(log trips), or of the latter O(closure).
+  action decide(const context& c, tensor_id t) const {
+    if (const trip* const planned = plan_.due(c, t))
+      return planned->swaps ? action::offload : action::evict;
+    return plan_.copies() ? cheaper{}.decide(c, t) : action::evict;
+  }
+  static constexpr bool may_keep() noexcept { return false; }
+  /// Out when the operator that used it last has ended. O(touched x log trips).
+  double early_release_bytes(const context& c) const {
+    double sum = 0;
+    for_each_of_ended(c, [&](tensor_id t) {
+      if (plan_.due(c, t) != nullptr && (c.can_offload(t) || c.can_evict(t))) sum += c.bytes(t);
+    });
+    return sum;
+  }
+  /// Back so early that all planned copies, one behind the other, are there in time, if there is
+  /// room. O(offloaded x log trips).
+  tensor_id next(const context& c) const noexcept {
+    tensor_id first = tensor_id::none;
+    std::uint32_t at = step_record::none;
+    for (const tensor_id t : c.offloaded())
+      if (const std::uint32_t wanted = plan_.comes_back_for(c, t); wanted < at)
+        first = t, at = wanted;
+    return first != tensor_id::none && fits_early(c, first) ? first : tensor_id::none;
+  }
+  void end_of_step(const context& c) { plan_.make(c); }
+
+ private:
+  given_plan plan_;
+};
+/// The policy that carries `plan` out.
+inline followed_plan follow(offline_plan plan) {
+  return followed_plan(std::move(plan));
 }
 
 }  // namespace delta::executor

@@ -32,13 +32,10 @@
 
 namespace delta::executor {
 
-static_assert(Heuristic<convolution_inputs_first> && Heuristic<planned_first<swap_plan>> &&
-              Heuristic<sqrt_segments> && Heuristic<optimizer_operands_first> &&
-              Heuristic<far_layers_first> && Heuristic<searched_first>);
-static_assert(Decider<by_layer> && Decider<planned_way<swap_plan>> && Decider<by_border>);
-static_assert(Prefetcher<reverse_prefetch> && Prefetcher<convolution_inputs_out> &&
-              Prefetcher<in_triggers<swap_plan>> && Prefetcher<optimizer_operands_out> &&
-              Prefetcher<layer_by_layer> && Prefetcher<searched_swaps>);
+static_assert(Policy<decltype(vdnn())> && Policy<decltype(superneurons())> &&
+              Policy<decltype(chen())> && Policy<planned_swaps<swap_plan>> &&
+              Policy<planned_swaps<swaps_only_plan>> && Policy<zero_offload_policy> &&
+              Policy<l2l_policy> && Policy<swapadvisor_policy>);
 
 /// The paper's policy with its Assumption 2 kept: nothing is released in the backward pass (repairs
 /// P-7), so more runs end in budget_exceeded.

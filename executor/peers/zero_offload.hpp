@@ -124,28 +124,25 @@ class optimizer_operands {
   std::vector<bool> operand_;  // by storage of it
 };
 
-/// These first, then the least recently used. O(1).
-struct optimizer_operands_first {
+/// ZeRO-Offload (Ren et al. 2021, "ZeRO-Offload: Democratizing Billion-Scale Model Training"):
+/// optimizer state is on the host, and gradients go there as they are made. There the update itself
+/// runs on the CPU; here it runs on the device, so its operands are copied in for it, and what it
+/// has changed is copied out again. Parameters stay, as published. What else is in the way goes to
+/// the host, the least recently used first; there nothing else moves. The first step is watched:
+/// swaps on demand alone. It knows the optimizer of one kind of step at a time.
+struct zero_offload_policy : offload_only {
   static constexpr bool learns = true;
+
+  /// The optimizer's operands first, then the least recently used. O(1).
   double score(const context& c, tensor_id t) const noexcept {
     return first_or_stale(c, t, operands_.leaves(c, t));
   }
-  void end_of_step(const context& c) { operands_.learn(c); }
-
- private:
-  optimizer_operands operands_;
-};
-
-/// Out when their operator has ended, and what the step before has left here after the first one;
-/// back one operator before the update's, if they fit.
-struct optimizer_operands_out {
-  static constexpr bool learns = true;
-
-  /// O(touched).
+  /// Out when their operator has ended, and what the step before has left here after the first
+  /// one. O(touched).
   double early_release_bytes(const context& c) const {
     return bytes_to_leave(c, [&](tensor_id t) { return operands_.leaves(c, t); });
   }
-  /// The first that is due. O(offloaded).
+  /// Back one operator before the update's, if they fit: the first that is due. O(offloaded).
   tensor_id next(const context& c) const noexcept {
     tensor_id first = tensor_id::none;
     std::uint32_t at = c.past().position() + 2;
@@ -158,14 +155,7 @@ struct optimizer_operands_out {
  private:
   optimizer_operands operands_;
 };
-
-/// ZeRO-Offload (Ren et al. 2021, "ZeRO-Offload: Democratizing Billion-Scale Model Training"):
-/// optimizer state is on the host, and gradients go there as they are made. There the update itself
-/// runs on the CPU; here it runs on the device, so its operands are copied in for it, and what it
-/// has changed is copied out again. Parameters stay, as published. What else is in the way goes to
-/// the host, the least recently used first; there nothing else moves. The first step is watched:
-/// swaps on demand alone. It knows the optimizer of one kind of step at a time.
-inline policy<optimizer_operands_first, offload_only, optimizer_operands_out> zero_offload() {
+inline zero_offload_policy zero_offload() {
   return {};
 }
 

@@ -1,6 +1,6 @@
-// delta: the concepts of a policy's three roles (Heuristic, Decider, Prefetcher), each as the rows
-// of its members. The fourth concept, Storage, is in storage/storage.hpp, which this header
-// includes.
+// delta: the concepts of a policy and of its three roles (Heuristic, Decider, Prefetcher), each
+// role's as the rows of its members. The fourth concept, Storage, is in storage/storage.hpp, which
+// this header includes.
 //
 // A member that is detected and has a default may be left out, but not be there with another
 // signature. Of a type of one's own,
@@ -257,6 +257,44 @@ using prefetcher_rows = rows<next_row, early_release_bytes_row, copy_ahead_row, 
 /// What comes back early. Smallest model: `no_prefetch` (prefetcher.hpp).
 template <class P>
 concept Prefetcher = detail::prefetcher_rows::right<P> && detail::policy_rows::right<P>;
+
+// ---------------------------------------------------------------------------------------------
+// Policy: the three roles together. Either `policy{heuristic, decider, prefetcher}` (policy.hpp),
+// or one object that has the members of all three, and so one state for them: its ends of operators
+// and steps are told once.
+// ---------------------------------------------------------------------------------------------
+
+template <class H, class D, class P>
+struct policy;
+
+namespace detail {
+/// Who plays a policy's roles: an object of one's own plays all three.
+template <class P>
+struct roles_of {
+  using heuristic = P;
+  using decider = P;
+  using prefetcher = P;
+  static constexpr bool composed = false;
+};
+template <class H, class D, class P>
+struct roles_of<policy<H, D, P>> {
+  using heuristic = H;
+  using decider = D;
+  using prefetcher = P;
+  static constexpr bool composed = true;
+};
+template <class P>
+using heuristic_of_type = typename roles_of<P>::heuristic;
+template <class P>
+using decider_of_type = typename roles_of<P>::decider;
+template <class P>
+using prefetcher_of_type = typename roles_of<P>::prefetcher;
+}  // namespace detail
+
+/// What a manager asks. Smallest models: the presets (presets.hpp).
+template <class P>
+concept Policy = Heuristic<detail::heuristic_of_type<P>> && Decider<detail::decider_of_type<P>> &&
+                 Prefetcher<detail::prefetcher_of_type<P>>;
 
 }  // namespace delta
 

@@ -51,12 +51,12 @@ template <class Manager>
   l.measured = past.last().time > 0 ? past.last_took() / past.last().time : 0;
   l.divergences = past.divergences();
   l.memory = past.footprint();
-  if constexpr (requires { m.heuristic().selector.results(); }) {
-    l.policies = std::remove_cvref_t<decltype(m.heuristic().selector)>::names;
+  if constexpr (requires { m.policy().selector.results(); }) {
+    l.policies = std::remove_cvref_t<decltype(m.policy().selector)>::names;
     l.policy = l.policies[m.variant()];
-    l.outcomes = m.heuristic().selector.results().outcomes();
+    l.outcomes = m.policy().selector.results().outcomes();
     const step_record& next = past.follows() ? past.followed() : past.last();
-    if (next.time > 0) l.expected = m.heuristic().selector.expected(next) / next.time;
+    if (next.time > 0) l.expected = m.policy().selector.expected(next) / next.time;
   }
   return l;
 }

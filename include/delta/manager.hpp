@@ -27,7 +27,7 @@
 namespace delta {
 
 namespace detail {
-template <class H, class D, class P>
+template <class P>
 class manager_of;  // a manager behind virtual functions: engine/manager_of.hpp
 }
 
@@ -51,28 +51,35 @@ class manager_of;  // a manager behind virtual functions: engine/manager_of.hpp
 /// the manager to itself while an operator is open.
 ///
 /// A role, storage or observer that is wrong is told so in sentences, however the types are given.
-template <class H, class D, class P, class S, class O = no_observer>
+///
+/// As a member it is named by its policy's type:
+///
+///   struct trainer {
+///     delta::simulated storage;
+///     delta::manager<decltype(delta::online()), delta::simulated> manager{delta::online(),
+///     storage};
+///   };
+template <class P, class S, class O = no_observer>
 class manager {
   // The types themselves. First, so that nothing is said before the sentences about a wrong one
   // (detail/concepts/checked.hpp).
-  using heuristic_type = detail::checked_heuristic<H>;
+  using policy_type = detail::checked_policy<P>;
   using observer_type = detail::checked_observer<O>;
-  using reclaimer =
-      detail::reclaimer<heuristic_type, detail::checked_decider<D>, detail::checked_prefetcher<P>,
-                        detail::checked_storage<S>, observer_type>;
+  using reclaimer = detail::reclaimer<policy_type, detail::checked_storage<S>, observer_type>;
 
  public:
-  /// The four roles one by one, moved in; the storage by reference. O(1), no heap.
-  manager(H heuristic, D decider, P prefetcher, S& storage, O observer = {})
+  /// A preset, or a policy of one's own, moved in; the storage by reference. O(1), no heap.
+  manager(P p, S& storage, O observer = {})
       : table_(storage),
-        reclaimer_(table_, std::move(heuristic), std::move(decider), std::move(prefetcher),
-                   std::move(observer)),
+        reclaimer_(table_, std::move(p), std::move(observer)),
         run_(table_, reclaimer_) {
     table_.now.recompute_cap = recompute_cap;
   }
-  /// The same with a preset, or a composition of one's own.
-  manager(policy<H, D, P> p, S& storage, O observer = {})
-      : manager(std::move(p.heuristic), std::move(p.decider), std::move(p.prefetcher), storage,
+  /// The same of three roles, one by one.
+  template <class H, class D, class R>
+    requires std::same_as<P, delta::policy<H, D, R>>
+  manager(H heuristic, D decider, R prefetcher, S& storage, O observer = {})
+      : manager(P{std::move(heuristic), std::move(decider), std::move(prefetcher)}, storage,
                 std::move(observer)) {}
   /// Views and open operators point to it: it stays where it is.
   manager(const manager&) = delete;
@@ -251,8 +258,8 @@ class manager {
 
   /// The steps that were seen so far; empty where no role of the policy declares `learns`.
   [[nodiscard]] const history& past() const noexcept { return table_.steps.past(); }
-  /// The policy's heuristic, and of several policies (switching.hpp) the one that decides.
-  [[nodiscard]] const heuristic_type& heuristic() const noexcept { return reclaimer_.heuristic(); }
+  /// The policy, and of several (switching.hpp) the one that decides.
+  [[nodiscard]] const policy_type& policy() const noexcept { return reclaimer_.policy().policy(); }
   [[nodiscard]] std::uint32_t variant() const noexcept { return table_.now.variant; }
   /// What the policy sees now. Between steps.
   [[nodiscard]] context seen() const { return reclaimer_.view(); }
@@ -487,37 +494,14 @@ class manager {
   bool inside_ = false, poisoned_ = false;
 };
 
+template <class H, class D, class P, class S, class... O>
+manager(H, D, P, S&, O...) -> manager<policy<H, D, P>, S, O...>;
 // A storage that would not live, told in a sentence. The rest is deduced from the constructors.
 template <class H, class D, class P, class S, class... O>
   requires(!std::is_lvalue_reference_v<S>)
-manager(H, D, P, S&&, O...) -> manager<H, D, P, detail::no_temporary<S>, O...>;
-template <class H, class D, class P, class S, class... O>
-  requires(!std::is_lvalue_reference_v<S>)
-manager(policy<H, D, P>, S&&, O...) -> manager<H, D, P, detail::no_temporary<S>, O...>;
-
-namespace detail {
-template <class Policy, class S, class O>
-struct manager_for_policy {
-  static_assert(std::is_void_v<Policy>,
-                "manager_for needs a policy's type: delta::policy<H, D, P>, or "
-                "decltype(delta::online())");
-  using type = manager<stand_in, stand_in, stand_in, S, O>;
-};
-template <class H, class D, class P, class S, class O>
-struct manager_for_policy<policy<H, D, P>, S, O> {
-  using type = manager<H, D, P, S, O>;
-};
-}  // namespace detail
-
-/// The manager of a policy value's type, to be named as a member: `Policy` is a preset's type or
-/// that of a composition of one's own, `S` the storage's, `O` the observer's.
-///
-///   struct trainer {
-///     delta::simulated storage;
-///     delta::manager_for<decltype(delta::online()), delta::simulated> manager{delta::online(),
-///                                                                             storage};
-///   };
-template <class Policy, class S, class O = no_observer>
-using manager_for = typename detail::manager_for_policy<std::remove_cv_t<Policy>, S, O>::type;
+manager(H, D, P, S&&, O...) -> manager<policy<H, D, P>, detail::no_temporary<S>, O...>;
+template <class P, class S, class... O>
+  requires(!std::is_lvalue_reference_v<S> && sizeof...(O) <= 1)
+manager(P, S&&, O...) -> manager<P, detail::no_temporary<S>, O...>;
 
 }  // namespace delta

@@ -1,18 +1,27 @@
-// delta: three roles of a policy as one value.
+// delta: a policy that is composed of three roles, and the role that a policy's object plays.
 #pragma once
+
+#include <type_traits>
 
 #include "delta/concepts.hpp"
 #include "delta/detail/concepts/checked.hpp"
 
 namespace delta {
 
-/// A composition of three roles by value: what a preset is. Its parts take no room where they have
-/// no state. A part that is wrong is told so in sentences.
+/// A composition of three roles by value: what most presets are. Its parts take no room where they
+/// have no state. A part that is wrong is told so in sentences.
 ///
 ///   const delta::policy mine{my_heuristic{}, delta::cheaper{}, delta::no_prefetch{}};
+///
+/// Roles that share a state are one object instead, with the members of all three:
+///
+///   struct mine : delta::evict_only, delta::no_prefetch {
+///     double score(const delta::context& c, delta::tensor_id t) const;
+///   };
 template <class H, class D, class P>
 struct policy {
-  static_assert(detail::told_roles<H, D, P>());
+  // Of several assertions clang reports the first: one function tells of all three.
+  static_assert((static_cast<void>(detail::policy_or_told<policy>()), true));
   [[no_unique_address]] H heuristic;   ///< who leaves first
   [[no_unique_address]] D decider;     ///< how it leaves, and how it comes back
   [[no_unique_address]] P prefetcher;  ///< what happens while nobody waits
@@ -20,5 +29,46 @@ struct policy {
 /// Clang 16 does not deduce an aggregate's arguments by itself.
 template <class H, class D, class P>
 policy(H, D, P) -> policy<H, D, P>;
+
+namespace detail {
+
+/// Who plays that role of a policy. O(1).
+template <class P>
+[[nodiscard]] constexpr auto& heuristic_of(P& p) noexcept {
+  if constexpr (roles_of<std::remove_const_t<P>>::composed)
+    return p.heuristic;
+  else
+    return p;
+}
+template <class P>
+[[nodiscard]] constexpr auto& decider_of(P& p) noexcept {
+  if constexpr (roles_of<std::remove_const_t<P>>::composed)
+    return p.decider;
+  else
+    return p;
+}
+template <class P>
+[[nodiscard]] constexpr auto& prefetcher_of(P& p) noexcept {
+  if constexpr (roles_of<std::remove_const_t<P>>::composed)
+    return p.prefetcher;
+  else
+    return p;
+}
+/// True if any of its roles asks what the steps before showed.
+template <class P>
+consteval bool policy_learns() {
+  return value_of_learns<heuristic_of_type<P>>() || value_of_learns<decider_of_type<P>>() ||
+         value_of_learns<prefetcher_of_type<P>>();
+}
+/// Calls `f` with each object that plays a role, once.
+template <class P, class F>
+void for_each_role(P& p, F&& f) {
+  if constexpr (roles_of<P>::composed)
+    f(p.prefetcher), f(p.heuristic), f(p.decider);
+  else
+    f(p);
+}
+
+}  // namespace detail
 
 }  // namespace delta

@@ -1,7 +1,8 @@
 // What docs/writing_a_policy.md shows to be wrong: see check.cmake.
 #include "delta/delta.hpp"
 
-using own = delta::manager<delta::lru, delta::cheaper, delta::no_prefetch, delta::simulated>;
+using own =
+    delta::manager<delta::policy<delta::lru, delta::cheaper, delta::no_prefetch>, delta::simulated>;
 
 #ifdef WITH_MISSES
 struct forgets_const {

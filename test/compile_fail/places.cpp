@@ -8,23 +8,28 @@
 using namespace delta;
 
 // What is right compiles in all of them.
+struct one_object : cheaper, no_prefetch {
+  double weight(const context& c, tensor_id t) const { return c.bytes(t); }
+};
 struct right {
-  manager<lru, cheaper, no_prefetch, simulated> by_roles;
-  manager<lru, cheaper, no_prefetch, simulated, no_observer> with_observer;
-  manager_for<decltype(online()), simulated> by_value;
-  manager_for<const policy<lru, cheaper, no_prefetch>, simulated, no_observer> by_type;
+  manager<policy<lru, cheaper, no_prefetch>, simulated> by_roles;
+  manager<policy<lru, cheaper, no_prefetch>, simulated, no_observer> with_observer;
+  manager<decltype(online()), simulated> by_value;
+  manager<one_object, simulated> by_type;
   explicit right(simulated& s)
       : by_roles{lru{}, cheaper{}, no_prefetch{}, s},
         with_observer{policy{lru{}, cheaper{}, no_prefetch{}}, s, {}},
         by_value{online(), s},
-        by_type{policy<lru, cheaper, no_prefetch>{}, s} {}
+        by_type{one_object{}, s} {}
 };
 void all_places(simulated& s) {
   right r{s};
   manager deduced{lru{}, cheaper{}, no_prefetch{}, s};
   manager composed{policy{lru{}, cheaper{}, no_prefetch{}}, s, no_observer{}};
-  manager switched{switching(always{}, online(), policy<lru, cheaper, no_prefetch>{}), s};
-  r.by_value.end_of_step(), deduced.end_of_step(), composed.end_of_step(), switched.end_of_step();
+  manager switched{switching(always{}, online(), policy<lru, cheaper, no_prefetch>{}, one_object{}),
+                   s};
+  r.by_type.end_of_step(), r.by_value.end_of_step(), deduced.end_of_step(), composed.end_of_step(),
+      switched.end_of_step();
 }
 
 #ifdef WITH_MISSES
@@ -58,7 +63,7 @@ struct wrong_heuristic {
   void end_of_operator();
   void end_of_step(tensor_id);
 };
-// says in 6 places: a Decider needs 'delta::action decide(const delta::context&, delta::tensor_id)'
+// says in 7 places: a Decider needs 'delta::action decide(const delta::context&, delta::tensor_id)'
 //   (evict, offload or keep)
 // says in 6 places: 'restore' is there, but not as 'delta::restoration restore(const
 //   delta::context&, delta::tensor_id)'
@@ -80,7 +85,7 @@ struct wrong_decider {
   void end_of_operator(operator_id);
   int end_of_step = 0;
 };
-// says in 6 places: a Prefetcher needs 'delta::tensor_id next(const delta::context&)' (what to
+// says in 7 places: a Prefetcher needs 'delta::tensor_id next(const delta::context&)' (what to
 //   reload now, or delta::tensor_id::none)
 // says in 6 places: 'early_release_bytes' is there, but not as 'double early_release_bytes(const
 //   delta::context&)' (bytes)
@@ -142,11 +147,11 @@ void deduced(wrong_storage<1>& s) {
 }
 // 2. A member by its template's arguments.
 struct member {
-  manager<wrong_heuristic<2>, wrong_decider<2>, wrong_prefetcher<2>, wrong_storage<2>,
+  manager<policy<wrong_heuristic<2>, wrong_decider<2>, wrong_prefetcher<2>>, wrong_storage<2>,
           wrong_observer<2>>
       m;
-  explicit member(wrong_storage<2>& s) : m{{}, {}, {}, s, {}} {}
-  void step() { m.end_of_step(), m.variable(bytes{1}), m.observer(), m.heuristic(); }
+  explicit member(wrong_storage<2>& s) : m{{{}, {}, {}}, s, {}} {}
+  void step() { m.end_of_step(), m.variable(bytes{1}), m.observer(), m.policy(); }
 };
 // 3. A policy, deduced and by its template's arguments.
 void composed(wrong_storage<3>& s) {
@@ -160,13 +165,13 @@ struct composition {
 // 4. A member by its policy's type.
 struct member_for {
   using parts = policy<wrong_heuristic<5>, wrong_decider<5>, wrong_prefetcher<5>>;
-  manager_for<parts, wrong_storage<5>, wrong_observer<5>> m;
+  manager<parts, wrong_storage<5>, wrong_observer<5>> m;
   explicit member_for(wrong_storage<5>& s) : m{parts{}, s} {}
   void step() { m.end_of_step(), m.variable(bytes{1}); }
 };
-// says: manager_for needs a policy's type: delta::policy<H, D, P>, or decltype(delta::online())
+// An object that plays one role alone: it is told what a Decider and a Prefetcher need, too.
 struct member_for_a_role {
-  manager_for<lru, simulated> m;
+  manager<lru, simulated> m;
 };
 // 5. One of several policies.
 // says: a Selector needs 'std::uint32_t choose(const delta::context&)' (which policy decides in the

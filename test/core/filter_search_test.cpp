@@ -187,15 +187,15 @@ struct world {
 
   /// The fast search and the plain one. `fast` only sees what a manager's Filter sees.
   template <class H>
-  void search(detail::filter<H>& fast, detail::filter<H>& plain, tensor_id& found,
+  void search(const H& h, detail::filter<H>& fast, detail::filter<H>& plain, tensor_id& found,
               tensor_id& expected) {
     view.set_offloaded(on_host);
-    found = fast.select(view, g, now, list, [&](tensor_id t) { return may[index(t)]; });
+    found = fast.select(h, view, g, now, list, [&](tensor_id t) { return may[index(t)]; });
     candidates_.clear();
     for (const detail::id_set* s : {&list.all(), &list.parked()})
       for (const tensor_id t : *s) candidates_.push_back(t);
     const closure kept = std::exchange(g.cached_closure, closure::none);
-    expected = plain.select(view, candidates_,
+    expected = plain.select(h, view, candidates_,
                             [&](tensor_id t) { return may[index(t)] == detail::permission::yes; });
     g.cached_closure = kept;
   }
@@ -245,7 +245,8 @@ void play(std::uint64_t seed, std::size_t n, int operators, bool dear, searches&
   world w(seed);
   w.g.cached_closure = detail::filter<H>::keeps_costs;
   for (std::size_t i = 0; i < n; ++i) w.add(!w.roll.one_in(10)), w.now.clock += nanoseconds{1};
-  detail::filter<H> fast(heuristic_of<H>(w)), plain(heuristic_of<H>(w));
+  const H h = heuristic_of<H>(w);
+  detail::filter<H> fast, plain;
   const std::int64_t pace = std::int64_t(w.roll.below(3)) * 50;
   for (int op = 0; op < operators; ++op) {
     w.advance(w.roll.one_in(100) ? 1'000'000 : pace);
@@ -258,7 +259,7 @@ void play(std::uint64_t seed, std::size_t n, int operators, bool dear, searches&
     if (w.roll.one_in(dear ? 10 : 500)) w.change_prices();
     for (std::uint64_t k = 1 + w.roll.below(2); k-- > 0;) {
       tensor_id found{}, expected{};
-      w.search(fast, plain, found, expected);
+      w.search(h, fast, plain, found, expected);
       CAPTURE(op);
       REQUIRE(found == expected);
       ++sum.all;
@@ -295,11 +296,12 @@ std::uint64_t asked_of(std::size_t n, int searches) {
   world w(n);
   w.g.cached_closure = detail::filter<H>::keeps_costs;
   for (std::size_t i = 0; i < n; ++i) w.add(false), w.advance(1);
-  detail::filter<H> f(heuristic_of<H>(w));
+  const H h = heuristic_of<H>(w);
+  detail::filter<H> f;
   for (int i = 0; i < searches; ++i) {
     w.advance(1);
     const tensor_id t =
-        f.select(w.view, w.g, w.now, w.list, [](tensor_id) { return detail::permission::yes; });
+        f.select(h, w.view, w.g, w.now, w.list, [](tensor_id) { return detail::permission::yes; });
     REQUIRE(t != tensor_id::none);
     w.use(t), w.use(w.any());
   }

@@ -123,7 +123,7 @@ TEST_CASE("errors: each obstacle has its name") {
     manager m{recompute_only(), it.storage};
     const tensor_id y = m.run({.outputs = {unit}}, gives(1));
     for (std::uint32_t i = 0;
-         i < manager<dtr, evict_only, no_prefetch, arena<immediate>>::recompute_cap; ++i) {
+         i < manager<policy<dtr, evict_only, no_prefetch>, arena<immediate>>::recompute_cap; ++i) {
       squeeze(m, 4);
       CHECK(read(m, y) == 1);
     }

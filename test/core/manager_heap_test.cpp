@@ -182,9 +182,7 @@ TEST_CASE("a view that ends where the heap is dry, and a manager that goes there
     CAPTURE(learns);
     simulated storage{{.capacity = 64_KiB, .host_capacity = 64_KiB}};
     const auto play = [&](auto policy) {
-      std::optional<manager<decltype(policy.heuristic), decltype(policy.decider),
-                            decltype(policy.prefetcher), simulated>>
-          m;
+      std::optional<manager<decltype(policy), simulated>> m;
       m.emplace(std::move(policy), storage);
       // Whatever goes with the view: a record, and all that only it needs.
       std::vector<tensor_id> made(300);

@@ -166,10 +166,11 @@ TEST_CASE("filter: the lowest, ties to the lower id, no number last, whatever th
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   const auto pick = [&](std::vector<double> scores, auto may) {
     std::vector<tensor_id> list{s.v, s.a, s.b, s.c, s.h, s.d};
-    detail::filter<listed> f{{std::move(scores)}};
-    const tensor_id first = f.select(c, list, may);
+    const listed h{std::move(scores)};
+    detail::filter<listed> f;
+    const tensor_id first = f.select(h, c, list, may);
     std::vector<tensor_id> back(list.rbegin(), list.rend());
-    CHECK(f.select(c, back, may) == first);
+    CHECK(f.select(h, c, back, may) == first);
     return first;
   };
   const auto all = [](tensor_id) { return true; };
@@ -179,11 +180,12 @@ TEST_CASE("filter: the lowest, ties to the lower id, no number last, whatever th
   CHECK(pick({-never, 4, 3, nan, 2, 9}, all) == s.v);
   CHECK(pick({1, 1, 1, 1, 1, 1}, [&](tensor_id t) { return t == s.c || t == s.d; }) == s.c);
   CHECK(pick({1, 1, 1, 1, 1, 1}, [](tensor_id) { return false; }) == tensor_id::none);
-  detail::filter<listed> f{{{1, 1, 1, 1, 1, 1}}};
+  const listed h{{1, 1, 1, 1, 1, 1}};
+  detail::filter<listed> f;
   const std::vector<tensor_id> two{s.v, s.b};
-  f.select(c, two, all);
+  f.select(h, c, two, all);
   CHECK(f.evaluations() == 2);
-  CHECK(f.select(c, {}, all) == tensor_id::none);
+  CHECK(f.select(h, c, {}, all) == tensor_id::none);
 }
 
 TEST_CASE("deciders: the paper's ratio") {
@@ -300,8 +302,8 @@ TEST_CASE("what the program has dropped leaves before anything in use, whatever 
   CHECK(detail::score_of(far_below{}, s.view(), s.b) <
         detail::score_of(far_below{}, s.view(), s.d));
   const std::vector<tensor_id> candidates{s.d, s.b};
-  detail::filter<far_below> f{far_below{}};
-  CHECK(f.select(s.view(), candidates, [](tensor_id) { return true; }) == s.b);
+  detail::filter<far_below> f;
+  CHECK(f.select(far_below{}, s.view(), candidates, [](tensor_id) { return true; }) == s.b);
 }
 
 TEST_CASE("a tensor that may not be offloaded does not end on the host because it was there") {

@@ -29,12 +29,7 @@ static_assert(is_made_of<decltype(swap_lru()), lru, offload_only, no_prefetch>);
 
 /// A selector that never chooses, to name the types of policies that choose.
 using adaptive_parts = decltype(switching(always{}, online(), learned(), recompute_only()));
-template <class P>
-using heuristics_of_policy = std::remove_cvref_t<decltype(std::declval<P>().heuristic.all)>;
-static_assert(
-    std::same_as<heuristics_of_policy<decltype(adaptive())>, heuristics_of_policy<adaptive_parts>>);
-static_assert(std::same_as<decltype(adaptive().decider), decltype(adaptive_parts::decider)>);
-static_assert(std::same_as<decltype(adaptive().prefetcher), decltype(adaptive_parts::prefetcher)>);
+static_assert(std::same_as<decltype(adaptive().all), decltype(adaptive_parts::all)>);
 
 /// What a name stands for, by its type.
 template <class Expected>

@@ -47,14 +47,14 @@ struct outcome {
 /// policies; and compiled here, as the preset tsan would have to build delta::engine for this
 /// alone.
 using managed_by = std::function<std::unique_ptr<manager_interface>(std::unique_ptr<any_storage>)>;
-template <class H, class D, class P>
-managed_by by(policy<H, D, P> p) {
+template <class P>
+managed_by by(P p) {
   return [p](std::unique_ptr<any_storage> s) { return make_manager(p, std::move(s)); };
 }
 
 /// The same, and every operator is run twice and compared (replay_check.hpp).
-template <class H, class D, class P>
-managed_by checked(policy<H, D, P> p) {
+template <class P>
+managed_by checked(P p) {
   return [p](std::unique_ptr<any_storage> s) {
     return make_manager(p, std::move(s), {.check_replays = true});
   };

@@ -32,9 +32,7 @@ constexpr bytes unit = 4_KiB;
 struct checked {
   host_device machine;
   arena<host_device> storage;
-  manager<decltype(online().heuristic), decltype(online().decider), decltype(online().prefetcher),
-          arena<host_device>, replay_check<>>
-      m;
+  manager<decltype(online()), arena<host_device>, replay_check<>> m;
   explicit checked(std::uint64_t units = 16)
       : storage(machine, {.capacity = unit * units, .host_capacity = unit * 64}),
         m(online(), storage, replay_check{}) {}

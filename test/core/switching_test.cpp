@@ -99,6 +99,17 @@ program heavy(std::uint64_t seed) {
   return p;
 }
 
+struct online_as_one_object : cheapest_way_root, cheaper, no_prefetch {};
+static_assert(Policy<online_as_one_object> && Policy<decltype(online())>);
+
+/// One object counts how often it is told of an end; as three roles it is told three times.
+struct counts_ends : online_as_one_object {
+  int* operators;
+  int* steps;
+  void end_of_operator(const context&) { ++*operators; }
+  void end_of_step(const context&) { ++*steps; }
+};
+
 const tested_policy online_of_two = own("online of two", switching(always{}, online(), learned()));
 
 simulated_options machine_for(const program& p, double share) {
@@ -153,6 +164,22 @@ TEST_CASE("switching: the one that is chosen is asked, and only between steps an
   CHECK(first.remembered == 0);  // nobody learns
 }
 
+TEST_CASE("a policy of one object is told of each end once") {
+  simulated storage({.capacity = 400_B});
+  const auto ends = [&](const auto& make) {
+    int operators = 0, steps = 0;
+    const counts_ends counts{{}, &operators, &steps};
+    manager m{make(counts), storage};
+    for (int i = 0; i < 3; ++i) m.drop(m.run({.outputs = {60_B}}, nothing));
+    m.end_of_step();
+    return std::pair{operators, steps};
+  };
+  CHECK(ends([](const counts_ends& p) { return p; }) == std::pair{3, 1});
+  CHECK(ends([](const counts_ends& p) { return policy{p, p, p}; }) == std::pair{9, 3});
+  CHECK(ends([](const counts_ends& p) { return switching(always{}, p, online()); }) ==
+        std::pair{3, 1});
+}
+
 TEST_CASE("switching: always the same one decides as that one alone") {
   for (std::uint64_t seed = 1; seed <= seeds(60); ++seed) {
     CAPTURE(seed);
@@ -172,6 +199,10 @@ TEST_CASE("switching: always the same one decides as that one alone") {
           run(by_name("learned")));
     CHECK(run(own("another of two", switching(always{}, third, online()))) ==
           run(own("another", third)));
+    // One object for all three roles decides as the three do, by itself and among others.
+    CHECK(run(own("one object", online_as_one_object{})) == run(by_name("online")));
+    CHECK(run(own("one object of two", switching(always{}, online_as_one_object{}, third))) ==
+          run(by_name("online")));
   }
 }
 
@@ -284,7 +315,7 @@ TEST_CASE("rehearsing: steps without operators are no steps") {
   simulated storage({.capacity = 100_B, .host_capacity = 400_B});
   manager m{adaptive(), storage};
   m.end_of_step(), m.end_of_step();
-  const auto& selector = m.heuristic().selector;
+  const auto& selector = m.policy().selector;
   CHECK(m.variant() == 0);
   CHECK(selector.rehearsals() == 0);
   const auto step = [&](std::int64_t cost) {
@@ -308,7 +339,7 @@ TEST_CASE("rehearsing: steps without operators are no steps") {
 TEST_CASE("rehearsing: where kinds of steps take turns each is rehearsed, not every step") {
   simulated storage({.capacity = 100_B, .host_capacity = 400_B, .places = false});
   manager m{adaptive(), storage};
-  const detail::rehearsing<delta::detail::learned_or_not>& selector = m.heuristic().selector;
+  const detail::rehearsing<delta::detail::learned_or_not>& selector = m.policy().selector;
   const auto run = [&](std::int64_t cost) {
     return m.run({.outputs = {60_B}, .cost = nanoseconds{cost}}, nothing);
   };
@@ -333,7 +364,7 @@ TEST_CASE(
     "rehearsing: sizes over a tenth apart are kinds of their own, and measured by themselves") {
   simulated storage({.capacity = 400_B, .host_capacity = 400_B, .places = false});
   manager m{adaptive(), storage};
-  const detail::rehearsing<delta::detail::learned_or_not>& selector = m.heuristic().selector;
+  const detail::rehearsing<delta::detail::learned_or_not>& selector = m.policy().selector;
   const auto step = [&](bytes size) {
     const tensor_id a = m.run({.outputs = {size}, .cost = nanoseconds{100}}, nothing);
     m.drop(m.run({.inputs = {a}, .outputs = {size}, .cost = nanoseconds{100}}, nothing));
@@ -406,13 +437,13 @@ struct two_ways {
     return n;
   }
   [[nodiscard]] const detail::step_results& results() const {
-    return m.heuristic().selector.results();
+    return m.policy().selector.results();
   }
   [[nodiscard]] const detail::step_kind& kind() const { return results().kinds().front(); }
-  [[nodiscard]] double expected() const { return m.heuristic().selector.expected(m.past().last()); }
+  [[nodiscard]] double expected() const { return m.policy().selector.expected(m.past().last()); }
 
   simulated storage;
-  manager_for<decltype(either_way::make(detail::rehearsing<either_way>{})), simulated> m{
+  manager<decltype(either_way::make(detail::rehearsing<either_way>{})), simulated> m{
       either_way::make(detail::rehearsing<either_way>{}), storage};
 };
 
@@ -434,7 +465,7 @@ TEST_CASE("rehearsing: what was measured beside slow operators is measured again
   CHECK(program.step(1) == either_way::swapping);
   CHECK(program.kind().measured(either_way::swapping) == 102000);
   CHECK(program.swapping_in(20) == 20);
-  CHECK(program.m.heuristic().selector.rehearsals() == 2);
+  CHECK(program.m.policy().selector.rehearsals() == 2);
 }
 
 TEST_CASE("rehearsing: a second try takes two steps, and the second counts") {

@@ -34,13 +34,10 @@ constexpr bool is_made_of = std::same_as<Policy, policy<H, D, P>>;
 static_assert(
     is_made_of<decltype(vdnn()), convolution_inputs_first, offload_only, convolution_inputs_out>);
 static_assert(is_made_of<decltype(superneurons()), lru, by_layer, reverse_prefetch>);
-static_assert(is_made_of<decltype(capuchin()), planned_first<swap_plan>, planned_way<swap_plan>,
-                         in_triggers<swap_plan>>);
 static_assert(is_made_of<decltype(chen()), sqrt_segments, evict_only, no_prefetch>);
-static_assert(is_made_of<decltype(zero_offload()), optimizer_operands_first, offload_only,
-                         optimizer_operands_out>);
-static_assert(is_made_of<decltype(l2l()), far_layers_first, by_border, layer_by_layer>);
-static_assert(is_made_of<decltype(swapadvisor()), searched_first, offload_only, searched_swaps>);
+// These are one object each.
+static_assert(std::same_as<decltype(capuchin()), planned_swaps<swap_plan>>);
+static_assert(std::same_as<decltype(chameleon()), planned_swaps<swaps_only_plan>>);
 
 /// What a name stands for, by its type. `find` is with_activations_peer or the other one.
 template <class Find, class Expected>
@@ -330,14 +327,14 @@ third_step third_of(const char* peer, std::size_t layers, bytes budget, double r
   return third;
 }
 
-/// SwapAdvisor's Prefetcher, and what it expects of a step.
-struct watched_search : searched_swaps {
+/// SwapAdvisor's policy, and what it expects of a step.
+struct watched_search : swapadvisor_policy {
   swap_search plan;
   double* begun = nullptr;
   double* expected = nullptr;
 
   void end_of_step(const context& c) {
-    searched_swaps::end_of_step(c);
+    swapadvisor_policy::end_of_step(c);
     plan.make(c);
     *begun = plan.expected_at_first(), *expected = plan.expected();
   }
@@ -695,9 +692,8 @@ TEST_CASE(
     simulated storage(
         {.capacity = 1700_B, .host_capacity = plenty, .rate_out = rate, .rate_in = rate});
     double begun = 0, expected = 0;
-    const auto managed = delta::make_manager(
-        policy{searched_first{}, offload_only{}, watched_search{{}, {}, &begun, &expected}},
-        over(storage));
+    const auto managed =
+        delta::make_manager(watched_search{{}, {}, &begun, &expected}, over(storage));
     trainer trained(*managed, 6);
     trained.step();
     CHECK(expected < begun);

@@ -25,8 +25,8 @@ inline tested_policy by_name(std::string name) {
 }
 
 /// One of the test's own.
-template <class H, class D, class P>
-tested_policy own(std::string name, policy<H, D, P> p) {
+template <class P>
+tested_policy own(std::string name, P p) {
   return {std::move(name),
           [p](std::unique_ptr<any_storage> s) { return make_manager(p, std::move(s)); }};
 }

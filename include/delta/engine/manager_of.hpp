@@ -3,9 +3,11 @@
 // that have names are compiled already (engine.hpp).
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "delta/engine/any_observer.hpp"
@@ -19,11 +21,11 @@ namespace delta {
 
 namespace detail {
 
-/// Implements manager_interface by a manager<H, D, P>.
-template <class H, class D, class P>
+/// Implements manager_interface by a manager of that policy.
+template <class P>
 class manager_of final : public manager_interface {
  public:
-  manager_of(policy<H, D, P> p, std::unique_ptr<any_storage> storage, const maybe_observed& told)
+  manager_of(P p, std::unique_ptr<any_storage> storage, const maybe_observed& told)
       : storage_(storage ? std::move(storage) : throw misuse("make_manager: there is no storage")),
         manager_(std::move(p), *storage_, told) {}
 
@@ -91,7 +93,7 @@ class manager_of final : public manager_interface {
   void abort() noexcept override { manager_.abort(); }
 
   std::unique_ptr<any_storage> storage_;
-  manager<H, D, P, any_storage, maybe_observed> manager_;
+  manager<P, any_storage, maybe_observed> manager_;
 };
 
 }  // namespace detail
@@ -99,12 +101,13 @@ class manager_of final : public manager_interface {
 /// A manager of that policy. It owns what `over` has returned (any_storage.hpp), not the storage
 /// behind it; that outlives it, as does the observer. Throws misuse where there is no storage,
 /// std::bad_alloc.
-template <class H, class D, class P>
-[[nodiscard]] std::unique_ptr<manager_interface> make_manager(policy<H, D, P> p,
+template <class P>
+  requires(!std::convertible_to<P, std::string_view>)  // a name: engine.hpp
+[[nodiscard]] std::unique_ptr<manager_interface> make_manager(P p,
                                                               std::unique_ptr<any_storage> storage,
                                                               const manager_options& options = {}) {
-  return std::make_unique<detail::manager_of<H, D, P>>(std::move(p), std::move(storage),
-                                                       detail::maybe_observed{options});
+  return std::make_unique<detail::manager_of<P>>(std::move(p), std::move(storage),
+                                                 detail::maybe_observed{options});
 }
 
 }  // namespace delta

@@ -15,15 +15,9 @@
 
 namespace delta_torch {
 
+/// A whole policy: a composition, or one object that plays all roles.
 template <class T>
-inline constexpr bool is_policy = false;
-template <class T>
-inline constexpr bool has_right_parts = false;
-template <class H, class D, class P>
-inline constexpr bool is_policy<delta::policy<H, D, P>> = true;
-template <class H, class D, class P>
-inline constexpr bool has_right_parts<delta::policy<H, D, P>> =
-    delta::Heuristic<H> && delta::Decider<D> && delta::Prefetcher<P>;
+inline constexpr bool is_policy = delta::detail::roles_of<T>::composed || delta::Policy<T>;
 
 // Members that every_name (members.hpp) does not list, as each concept requires them.
 struct call_decide {
@@ -57,7 +51,7 @@ concept meant_as_prefetcher =
 template <class T>
 consteval bool right_or_told() {
   if constexpr (is_policy<T>) {
-    return has_right_parts<T>;  // what is wrong with them delta::policy itself tells
+    return delta::Policy<T>;  // what is wrong with its parts delta::policy itself tells
   } else if constexpr (meant_as_heuristic<T> || meant_as_decider<T> || meant_as_prefetcher<T>) {
     bool right = true;
     if constexpr (meant_as_heuristic<T>) {

@@ -28,19 +28,7 @@ struct stand_in {
   void on(const event&) const;
 };
 
-DELTA_DETAIL_CHECKED(heuristic, Heuristic, stand_in);
-DELTA_DETAIL_CHECKED(decider, Decider, stand_in);
-DELTA_DETAIL_CHECKED(prefetcher, Prefetcher, stand_in);
+DELTA_DETAIL_CHECKED(policy, Policy, stand_in);
 DELTA_DETAIL_CHECKED(observer, Observer, stand_in);
-
-/// The three roles' at once: of several assertions in a class clang reports the first. True, as
-/// what is wrong has been told.
-template <class H, class D, class P>
-consteval bool told_roles() {
-  static_cast<void>(heuristic_or_told<H>());
-  static_cast<void>(decider_or_told<D>());
-  static_cast<void>(prefetcher_or_told<P>());
-  return true;
-}
 
 }  // namespace delta::detail

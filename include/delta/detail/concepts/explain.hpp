@@ -94,4 +94,15 @@ consteval bool explain_prefetcher() {
   return true;
 }
 
+namespace detail {
+/// The same of all three of a policy's roles, of which one object may play several.
+template <class P>
+consteval bool explain_policy() {
+  static_cast<void>(explain_heuristic<heuristic_of_type<P>>());
+  static_cast<void>(explain_decider<decider_of_type<P>>());
+  static_cast<void>(explain_prefetcher<prefetcher_of_type<P>>());
+  return true;
+}
+}  // namespace detail
+
 }  // namespace delta

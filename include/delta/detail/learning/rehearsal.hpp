@@ -276,10 +276,9 @@ class step_rehearsal {
 /// them already, in virtual time. Infinite where they do not come to their end, or not within
 /// `limit` ns both. `variant`: of several policies (switching.hpp) the one that decides. As dear as
 /// the decisions of these steps: milliseconds. Throws std::bad_alloc.
-template <class H, class D, class P>
-[[nodiscard]] std::array<double, 2> rehearse_both(const next_step& what, policy<H, D, P> p,
-                                                  std::uint32_t variant, double limit = never,
-                                                  bool both = true) {
+template <class P>
+[[nodiscard]] std::array<double, 2> rehearse_both(const next_step& what, P p, std::uint32_t variant,
+                                                  double limit = never, bool both = true) {
   std::array<double, 2> took{never, never};
   simulated storage(what.machine());
   try {
@@ -299,16 +298,16 @@ template <class H, class D, class P>
   return took;
 }
 /// The same of one step.
-template <class H, class D, class P>
-[[nodiscard]] double rehearse(const next_step& what, policy<H, D, P> p, std::uint32_t variant,
+template <class P>
+[[nodiscard]] double rehearse(const next_step& what, P p, std::uint32_t variant,
                               double limit = never) {
   return rehearse_both(what, std::move(p), variant, limit, false)[0];
 }
 
 /// The same on a machine of those rates and that memory, of a step that begins with all that was
 /// there before it on the device.
-template <class H, class D, class P>
-[[nodiscard]] double rehearse(const step_record& step, policy<H, D, P> p, std::uint32_t variant,
+template <class P>
+[[nodiscard]] double rehearse(const step_record& step, P p, std::uint32_t variant,
                               const simulated_options& machine, double limit = never) {
   return rehearse(next_step(step, machine), std::move(p), variant, limit);
 }

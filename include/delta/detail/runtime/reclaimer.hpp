@@ -29,20 +29,18 @@ namespace delta::detail {
 /// Releases tensors until a reservation fits. Every step of a reservation frees bytes, starts the
 /// copy of a candidate, passes one over, or ends one of finitely many copies, so it ends. What a
 /// policy's answer can't do is put right here, so that no Decider can lose bytes (P-3).
-template <Heuristic H, Decider D, Prefetcher P, Storage S, Observer O>
+template <Policy P, Storage S, Observer O>
 class reclaimer {
  public:
   using storage_type = S;
-  using decider_type = D;
   using observer_type = O;
-  using policy_roles = roles<H, D, P>;
+  using policy_roles = roles<P>;
+  using decider_type = typename policy_roles::decider_type;
   using recorder = std::conditional_t<policy_roles::learn, step_recorder, no_recorder>;
   using table_type = residency_table<S, recorder>;
 
-  reclaimer(table_type& table, H h, D d, P p, O o)
-      : table_(&table),
-        roles_(std::move(h), std::move(d), std::move(p)),
-        events_(table, std::move(o)) {
+  reclaimer(table_type& table, P p, O o)
+      : table_(&table), roles_(std::move(p)), events_(table, std::move(o)) {
     let_decide(0);
     table.tensors.cached_closure = roles_.costs_to_keep(0);
   }
@@ -157,11 +155,8 @@ class reclaimer {
     return c;
   }
   /// For the manager's figures, and for those who tell.
-  [[nodiscard]] std::uint64_t evaluations() const noexcept {
-    return roles_.victims().evaluations();
-  }
+  [[nodiscard]] std::uint64_t evaluations() const noexcept { return roles_.evaluations(); }
   [[nodiscard]] auto& events() noexcept { return events_; }
-  [[nodiscard]] const H& heuristic() const noexcept { return roles_.heuristic(); }
   /// Variables lie apart from what comes and goes within a step.
   [[nodiscard]] lifetime lifetime_of(tensor_id t) const {
     return table_->tensors[t].persistent ? lifetime::persistent : lifetime::transient;
@@ -204,6 +199,7 @@ class reclaimer {
 
   [[nodiscard]] table_type& table() noexcept { return *table_; }
   [[nodiscard]] policy_roles& policy() noexcept { return roles_; }
+  [[nodiscard]] const policy_roles& policy() const noexcept { return roles_; }
   /// Idle work begins after that operator, which policies see until `end_idle`. What the Decider
   /// has kept may be asked about again.
   void begin_idle(const ended_operator& o) noexcept { ++reservation_, ended_ = o; }
@@ -269,9 +265,9 @@ class reclaimer {
     // Who takes over in the midst of a step may do whatever any of them may: what it finds is not
     // of its making.
     table_->now.may_evict =
-        replaced_ > 0 ? value_of_evicts<D>() : policy_roles::may(action::evict, variant);
-    table_->now.may_offload =
-        replaced_ > 0 ? value_of_offloads<D>() : policy_roles::may(action::offload, variant);
+        replaced_ > 0 ? value_of_evicts<decider_type>() : policy_roles::may(action::evict, variant);
+    table_->now.may_offload = replaced_ > 0 ? value_of_offloads<decider_type>()
+                                            : policy_roles::may(action::offload, variant);
   }
   // True if another policy decides from now on.
   bool ask_for_another(const context& c, bool thrashes) {
@@ -291,7 +287,7 @@ class reclaimer {
 
   // The Filter's choice among those that may be asked now.
   [[nodiscard]] tensor_id choose(const context& c, tier up_to) {
-    return roles_.victims().select(
+    return roles_.select_victim(
         c, table_->tensors, table_->now, table_->candidates(), [&](tensor_id t) {
           const tensor_record& r = table_->tensors[t];
           const bool asked_now =
@@ -410,7 +406,7 @@ class reclaimer {
   std::uint64_t reservation_ = 0;
   static constexpr std::uint32_t most_replaced = 16;
   std::uint32_t replaced_ = 0;  // policies, in this step
-  budget_bounds bounds_{value_of_evicts<D>(), policy_roles::may_release_early};
+  budget_bounds bounds_{value_of_evicts<decider_type>(), policy_roles::may_release_early};
   bytes foreign_{};  // when the call at hand began: taken, and neither a tensor's nor the call's
   bool unfinished_ = true;  // only variables and constants were made so far
   const char* operation_ = "";

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
 #include "delta/detail/victims/victim_search.hpp"
+#include "delta/policy.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
@@ -71,91 +73,97 @@ template <class P>
 void tell_of_waste(P& prefetcher, const context& c, tensor_id t) {
   if constexpr (has_wasted<P>) prefetcher.wasted(c, t);
 }
-/// The ends of operators and steps, to any role that wants to know.
-template <class Role>
-void tell_end_of_operator(Role& role, const context& c) {
-  if constexpr (has_end_of_operator<Role>) role.end_of_operator(c);
+/// The ends of operators and steps, to the roles that want to know.
+template <class P>
+void tell_end_of_operator(P& policy, const context& c) {
+  for_each_role(policy, [&](auto& role) {
+    if constexpr (has_end_of_operator<std::remove_reference_t<decltype(role)>>)
+      role.end_of_operator(c);
+  });
 }
-template <class Role>
-void tell_end_of_step(Role& role, const context& c) {
-  if constexpr (has_end_of_step<Role>) role.end_of_step(c);
+template <class P>
+void tell_end_of_step(P& policy, const context& c) {
+  for_each_role(policy, [&](auto& role) {
+    if constexpr (has_end_of_step<std::remove_reference_t<decltype(role)>>) role.end_of_step(c);
+  });
 }
 
 // --- a policy at work ----------------------------------------------------------------------------
 
-/// Heuristic (in its filter), Decider and Prefetcher, by value: empty ones take no room.
-template <Heuristic H, Decider D, Prefetcher P>
+/// A policy, by value, and the filter that asks its heuristic.
+template <Policy P>
 class roles {
  public:
-  roles(H h, D d, P p) : filter_(std::move(h)), decider_(std::move(d)), prefetcher_(std::move(p)) {}
+  using heuristic_type = heuristic_of_type<P>;
+  using decider_type = decider_of_type<P>;
+  using prefetcher_type = prefetcher_of_type<P>;
 
-  /// True if any of them asks what the steps before showed.
-  static constexpr bool learn =
-      value_of_learns<H>() || value_of_learns<D>() || value_of_learns<P>();
+  explicit roles(P p) : policy_(std::move(p)) {}
+
+  static constexpr bool learn = policy_learns<P>();
   /// True if a selector can change the policy between steps.
-  static constexpr bool switch_variants = has_select<H>;
+  static constexpr bool switch_variants = has_select<heuristic_type>;
   /// True if it can do so within a step.
-  static constexpr bool replace_variants = has_replacement<H>;
-  static constexpr bool may_release_early = releases_early_at_all<P>();
-  static constexpr bool may_copy_ahead = has_copy_ahead<P>;
+  static constexpr bool replace_variants = has_replacement<heuristic_type>;
+  static constexpr bool may_release_early = releases_early_at_all<prefetcher_type>();
+  static constexpr bool may_copy_ahead = has_copy_ahead<prefetcher_type>;
 
-  [[nodiscard]] filter<H>& victims() noexcept { return filter_; }
-  [[nodiscard]] const filter<H>& victims() const noexcept { return filter_; }
-  [[nodiscard]] const H& heuristic() const noexcept { return filter_.heuristic(); }
+  [[nodiscard]] const P& policy() const noexcept { return policy_; }
+  [[nodiscard]] const heuristic_type& heuristic() const noexcept { return heuristic_of(policy_); }
+  /// The Filter's choice of those that `may_leave` (victim_search.hpp).
+  template <class MayLeave>
+  [[nodiscard]] tensor_id select_victim(const context& c, graph& g, const machine_state& now,
+                                        candidate_list& list, const MayLeave& may_leave) {
+    return filter_.select(heuristic(), c, g, now, list, may_leave);
+  }
+  /// Answers that the Filter has asked for.
+  [[nodiscard]] std::uint64_t evaluations() const noexcept { return filter_.evaluations(); }
 
-  [[nodiscard]] action decide(const context& c, tensor_id t) { return decider_.decide(c, t); }
+  [[nodiscard]] action decide(const context& c, tensor_id t) { return decider().decide(c, t); }
   [[nodiscard]] restoration restore(const context& c, tensor_id t) {
-    return restoration_of(decider_, c, t);
+    return restoration_of(decider(), c, t);
   }
   /// What the decider may do, where that policy of several decides.
   [[nodiscard]] static constexpr bool may(action a, std::uint32_t variant) noexcept {
-    if constexpr (requires { D::may(a, variant); })
-      return D::may(a, variant);
+    if constexpr (requires { decider_type::may(a, variant); })
+      return decider_type::may(a, variant);
     else
-      return a == action::evict ? value_of_evicts<D>() : value_of_offloads<D>();
+      return a == action::evict ? value_of_evicts<decider_type>()
+                                : value_of_offloads<decider_type>();
   }
   /// True if everything may go to the host that can, by the decider's word.
   [[nodiscard]] bool lets_all_go() const {
-    return value_of_offloads<D>() && !may_answer_keep(decider_);
+    return value_of_offloads<decider_type>() && !may_answer_keep(decider_of(policy_));
   }
   [[nodiscard]] bool rather_wait(const context& c, tensor_id t, double wait) {
-    return rather_waits(decider_, c, t, wait);
+    return rather_waits(decider(), c, t, wait);
   }
   [[nodiscard]] double release_cost(const context& c, tensor_id t) const {
-    return release_cost_of(decider_, c, t);
+    return release_cost_of(decider_of(policy_), c, t);
   }
 
-  [[nodiscard]] tensor_id next_reload(const context& c) { return prefetcher_.next(c); }
+  [[nodiscard]] tensor_id next_reload(const context& c) { return prefetcher().next(c); }
   [[nodiscard]] double early_release_bytes(const context& c) {
-    return early_release_of(prefetcher_, c);
+    return early_release_of(prefetcher(), c);
   }
   [[nodiscard]] tensor_id next_copy_ahead(const context& c) {
-    return copy_ahead_of(prefetcher_, c);
+    return copy_ahead_of(prefetcher(), c);
   }
-  void wasted(const context& c, tensor_id t) { tell_of_waste(prefetcher_, c, t); }
-
-  void end_of_operator(const context& c) {
-    tell_end_of_operator(prefetcher_, c);
-    tell_end_of_operator(filter_.heuristic(), c);
-    tell_end_of_operator(decider_, c);
-  }
-  void end_of_step(const context& c) {
-    tell_end_of_step(prefetcher_, c);
-    tell_end_of_step(filter_.heuristic(), c);
-    tell_end_of_step(decider_, c);
-  }
+  void wasted(const context& c, tensor_id t) { tell_of_waste(prefetcher(), c, t); }
+  void end_of_operator(const context& c) { tell_end_of_operator(policy_, c); }
+  void end_of_step(const context& c) { tell_end_of_step(policy_, c); }
 
   /// Which closure costs the graph should keep while that policy of several decides.
   [[nodiscard]] closure costs_to_keep(std::uint32_t variant) const {
     if constexpr (switch_variants)
       return heuristic().cached_closure(variant);
     else
-      return filter<H>::keeps_costs;
+      return filter<heuristic_type>::keeps_costs;
   }
   /// Who decides in the step that begins. Default: who did.
   [[nodiscard]] std::uint32_t select(const context& c) {
     if constexpr (switch_variants)
-      return filter_.heuristic().select(c);
+      return heuristic_of(policy_).select(c);
     else
       return c.variant();
   }
@@ -163,15 +171,17 @@ class roles {
   /// Default: who does.
   [[nodiscard]] std::uint32_t replacement(const context& c, bool thrashes) {
     if constexpr (replace_variants)
-      return filter_.heuristic().replacement(c, thrashes);
+      return heuristic_of(policy_).replacement(c, thrashes);
     else
       return c.variant();
   }
 
  private:
-  filter<H> filter_;
-  [[no_unique_address]] D decider_;
-  [[no_unique_address]] P prefetcher_;
+  [[nodiscard]] decider_type& decider() noexcept { return decider_of(policy_); }
+  [[nodiscard]] prefetcher_type& prefetcher() noexcept { return prefetcher_of(policy_); }
+
+  [[no_unique_address]] P policy_;
+  filter<heuristic_type> filter_;
 };
 
 }  // namespace delta::detail

@@ -39,9 +39,6 @@ enum class permission : std::uint8_t {
 template <Heuristic H>
 class filter {
  public:
-  /// Keeps the heuristic; `heuristic()` gives access.
-  explicit filter(H heuristic) : heuristic_(std::move(heuristic)) {}
-
   /// True if answers are kept, so that the fast searches can be used.
   static constexpr bool keeps_answers =
       value_of_depends_on<H>() != quantity::everything &&
@@ -56,13 +53,14 @@ class filter {
                                           value_of_later_if_dearer<H>() &&
                                           keeps_costs != closure::none;
 
-  /// The candidate with the lowest score of those that `may_leave`; none if there is none.
+  /// The candidate with the lowest score by `h`, the same in every call, of those that `may_leave`;
+  /// none if there is none.
   /// `may_leave(t)` is asked first, so that nothing is scored in vain. Throws nothing but what
   /// `may_leave` throws. O(candidates) evaluations.
   template <class MayLeave>
-  tensor_id select(const context& c, std::span<const tensor_id> candidates,
+  tensor_id select(const H& h, const context& c, std::span<const tensor_id> candidates,
                    const MayLeave& may_leave) {
-    return scan(c, candidates, may_leave);
+    return scan(h, c, candidates, may_leave);
   }
 
   /// The same, of a manager's candidates. `c` shows `g` and `now`; `may_leave(t)` is a
@@ -70,19 +68,19 @@ class filter {
   /// `may_leave` throws. O(candidates) at worst; docs/results/decisions.md has what it takes as a
   /// rule.
   template <class MayLeave>
-  tensor_id select(const context& c, graph& g, const machine_state& now, candidate_list& list,
-                   const MayLeave& may_leave) {
+  tensor_id select(const H& h, const context& c, graph& g, const machine_state& now,
+                   candidate_list& list, const MayLeave& may_leave) {
     if constexpr (!keeps_answers && !lets_drift) {
-      return scan(c, list.all(), [&](tensor_id t) { return may_leave(t) == permission::yes; });
+      return scan(h, c, list.all(), [&](tensor_id t) { return may_leave(t) == permission::yes; });
     } else {
       context asking = c;
       if constexpr (asks_for_bounds) asking.set_cost_query(&question_);
       question_ = {};
       scanned_ = false;
       if constexpr (lets_drift)
-        renew_some(asking, g, now, list);
+        renew_some(h, asking, g, now, list);
       else
-        renew(asking, g, now, list);
+        renew(h, asking, g, now, list);
       tensor_id t = tensor_id::none;
       // Few are found in vain, as a rule: what an operator has locked, what came back early. Where
       // many are, it is cheaper to ask each whether it may leave.
@@ -93,7 +91,7 @@ class filter {
         if (t == tensor_id::none) break;
         const permission may = ask_each ? permission::yes : may_leave(t);
         if (may == permission::yes) {
-          if (settled(asking, g, now, list, t)) break;
+          if (settled(h, asking, g, now, list, t)) break;
           continue;
         }
         ++vain;
@@ -105,7 +103,7 @@ class filter {
         }
         look_again(g, now, list, t);
       }
-      for (const tensor_id h : hidden_) list.show(h);
+      for (const tensor_id one : hidden_) list.show(one);
       hidden_.clear();
       return t;
     }
@@ -113,19 +111,17 @@ class filter {
 
   /// Answers asked for since the beginning: what decisions cost, as a count that repeats exactly.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return evaluations_; }
-  [[nodiscard]] H& heuristic() noexcept { return heuristic_; }
-  [[nodiscard]] const H& heuristic() const noexcept { return heuristic_; }
 
  private:
   static constexpr row_form form = has_weight<H> ? row_form::weights : row_form::scores;
 
   template <class Range, class MayLeave>
-  tensor_id scan(const context& c, const Range& candidates, const MayLeave& may_leave) {
+  tensor_id scan(const H& h, const context& c, const Range& candidates, const MayLeave& may_leave) {
     lowest_score lowest;
     for (const tensor_id t : candidates) {
       if (!may_leave(t)) continue;
       ++evaluations_;
-      lowest.offer(t, score_of(heuristic_, c, t));
+      lowest.offer(t, score_of(h, c, t));
     }
     return lowest.tensor();
   }
@@ -160,17 +156,18 @@ class filter {
     return {values_.data(), g.last_uses(), &list.all(), static_cast<double>(now.clock.count())};
   }
   // A row's value; of what the program has dropped, and of no number, as `score_of` has it.
-  double ask(const context& c, tensor_id t) {
+  double ask(const H& h, const context& c, tensor_id t) {
     ++evaluations_;
     if (c.is_released(t)) return never;
     if constexpr (has_weight<H>)
-      return valid_weight(heuristic_.weight(c, t));
+      return valid_weight(h.weight(c, t));
     else
-      return -valid_score(heuristic_.score(c, t));
+      return -valid_score(h.score(c, t));
   }
 
   // Every candidate's value as it is now.
-  void renew(const context& c, graph& g, const machine_state& now, candidate_list& list) {
+  void renew(const H& h, const context& c, graph& g, const machine_state& now,
+             candidate_list& list) {
     constexpr bool sees_ways_out =
         touches(value_of_depends_on<H>(),
                 quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
@@ -181,7 +178,7 @@ class filter {
     asked_under_ = p;
     id_set& changed = g.changed();
     const auto ask_again = [&](tensor_id t) {
-      values_[index(t)] = ask(c, t);
+      values_[index(t)] = ask(h, c, t);
       g[t].has_score = true;
     };
     if (all) {
@@ -199,13 +196,14 @@ class filter {
   // Of answers that drift those that were not asked since the tensor came or was used, or since its
   // closure changed; of the others some, by turns. All where they are few, and where the forecasts,
   // or who decides, are others.
-  void renew_some(const context& c, graph& g, const machine_state& now, candidate_list& list) {
+  void renew_some(const H& h, const context& c, graph& g, const machine_state& now,
+                  candidate_list& list) {
     constexpr std::size_t few = 256, per_operator = 32;
     const id_set& listed = list.all();
     values_.resize(listed.words() * id_set::word_bits);
     asked_use_.resize(values_.size(), -1.0);
     const auto ask_again = [&](tensor_id t) {
-      values_[index(t)] = ask(c, t);
+      values_[index(t)] = ask(h, c, t);
       asked_use_[index(t)] = g.last_use(t);
       g[t].has_score = true;
     };
@@ -241,15 +239,15 @@ class filter {
   }
   // The row that comes first: is its value what the heuristic says now, exactly? Else it has
   // another from now on, and other rows may come first.
-  bool settled(const context& c, const graph& g, const machine_state& now, candidate_list& list,
-               tensor_id t) {
+  bool settled(const H& h, const context& c, const graph& g, const machine_state& now,
+               candidate_list& list, tensor_id t) {
     if constexpr (!lets_drift && !asks_for_bounds) return true;
     double& value = values_[index(t)];
     if (value == never) return true;  // nobody wants it back
     const double before = value;
     do {
       question_ = {.refine = t};
-      value = ask(c, t);
+      value = ask(h, c, t);
     } while (question_.bounded && value == before);
     // More urgent than when it was asked, it still comes first.
     if (!question_.bounded && value >= before) return true;
@@ -297,7 +295,6 @@ class filter {
     return lowest.tensor();
   }
 
-  H heuristic_;
   std::uint64_t evaluations_ = 0;
   std::vector<double> values_;    // by row, whole words
   std::vector<double> per_word_;  // scratch of a scan

@@ -1,4 +1,4 @@
-// delta executor: the three roles that carry out a plan of a step: which tensors are away between
+// delta executor: the policy that carries out a plan of a step: which tensors are away between
 // which of their uses, and which way. Who makes the plan is a parameter.
 #pragma once
 
@@ -13,53 +13,35 @@
 namespace delta::executor {
 
 /// Who plans: `make`, at the end of a step, says whether the plan is another one than before;
-/// `due` is the trip for which a tensor is to be away now, or null. Each role has a planner of its
-/// own, and all make the same plan.
+/// `due` is the trip for which a tensor is to be away now, or null.
 template <class P>
 concept Planner = requires(P& p, const P& made, const context& c, tensor_id t) {
   { p.make(c) } -> std::same_as<bool>;
   { made.due(c, t) } -> std::same_as<const trip*>;
 };
 
-/// Leaves first what the plan wants away by now; else the least recently used. O(due).
-template <Planner P>
-struct planned_first {
-  static constexpr bool learns = true;
-  P plan{};
-
-  double score(const context& c, tensor_id t) const noexcept {
-    return first_or_stale(c, t, plan.due(c, t) != nullptr);
-  }
-  void end_of_step(const context& c) { plan.make(c); }
-};
-
-/// The way that is planned; without a plan to the host, and back on demand. O(due).
-template <Planner P>
-struct planned_way : always_reload {
-  static constexpr bool learns = true;
-  P plan{};
-
-  action decide(const context& c, tensor_id t) const noexcept {
-    const trip* const planned = plan.due(c, t);
-    return planned != nullptr && !planned->swaps ? action::evict : action::offload;
-  }
-  static constexpr bool may_keep() noexcept { return false; }
-  void end_of_step(const context& c) { plan.make(c); }
-};
-
 /// Out as soon as the plan says so. Back at the last operator's end from which a copy is there in
 /// time (Capuchin's in-trigger); where one was not, it starts a twentieth of a copy earlier from
 /// then on.
 template <Planner P>
-struct in_triggers {
+struct planned_swaps : always_reload {
   static constexpr bool learns = true;
-  P plan{};
 
+  /// First what the plan wants away by now; else the least recently used. O(due).
+  double score(const context& c, tensor_id t) const noexcept {
+    return first_or_stale(c, t, plan_.due(c, t) != nullptr);
+  }
+  /// The way that is planned; without a plan to the host, and back on demand. O(due).
+  action decide(const context& c, tensor_id t) const noexcept {
+    const trip* const planned = plan_.due(c, t);
+    return planned != nullptr && !planned->swaps ? action::evict : action::offload;
+  }
+  static constexpr bool may_keep() noexcept { return false; }
   /// What is planned to be away from the end of this operator on. O(touched).
   double early_release_bytes(const context& c) {
     double sum = 0;
     for_each_of_ended(c, [&](tensor_id t) {
-      const trip* const planned = plan.due(c, t);
+      const trip* const planned = plan_.due(c, t);
       if (planned == nullptr || !(c.can_offload(t) || c.can_evict(t))) return;
       sum += c.bytes(t);
       if (planned->swaps) away_.push_back({t, c.past().storage_of(t)});
@@ -95,7 +77,7 @@ struct in_triggers {
   }
   void end_of_step(const context& c) {
     away_.clear();
-    if (plan.make(c)) lead_.assign(c.past().last().storages.size(), 1.0);
+    if (plan_.make(c)) lead_.assign(c.past().last().storages.size(), 1.0);
   }
 
  private:
@@ -104,6 +86,7 @@ struct in_triggers {
     tensor_id tensor;
     std::uint32_t storage;  // of the record
   };
+  P plan_;
   std::vector<traveller> away_;
   std::vector<double> lead_;  // by storage: copies' times before its use
 };
