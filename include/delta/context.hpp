@@ -22,6 +22,22 @@ namespace delta {
 /// What can't be done costs this much: infinity, which compares as one would wish.
 inline constexpr double never = std::numeric_limits<double>::infinity();
 
+namespace detail {
+/// What a context shows beside the tensors and the machine's state; the lists outlive it.
+struct context_parts {
+  static inline const history nothing_known{};
+  static inline const ended_operator nothing_ended{};
+  static inline const id_set nobody{};
+  const history* past = &nothing_known;
+  const ended_operator* ended = &nothing_ended;
+  const id_set* candidates = &nobody;
+  std::span<const tensor_id> offloaded{};
+  std::span<const queued_copy> copies{};
+  std::span<const layout_extent> layout{};
+  double move_rate = 0;
+};
+}  // namespace detail
+
 /// Read-only view of the tensors for heuristics, deciders and prefetchers. Cheap to make and to
 /// copy; valid during the call that it is given to. A policy may ask about the tensor that it is
 /// asked about, and about those of `offloaded`.
@@ -31,8 +47,13 @@ inline constexpr double never = std::numeric_limits<double>::infinity();
 class context {
  public:
   /// Made by the manager; both outlive it.
-  context(const detail::graph& g, const detail::machine_state& c) noexcept
-      : pricing_{&g, &c, &nothing_known} {}
+  context(const detail::graph& g, const detail::machine_state& c,
+          const detail::context_parts& shown = {}) noexcept
+      : pricing_{&g, &c, shown.past}, shown_(shown) {}
+  /// The same for the Filter: costs of closures may be lower bounds.
+  context(const context& c, detail::cost_query& asked) noexcept : context(c) {
+    pricing_.asked = &asked;
+  }
 
   /// m: the bytes that leave when it does, rounded as the storage counts (equation 1).
   [[nodiscard]] double bytes(tensor_id t) const noexcept {
@@ -210,40 +231,24 @@ class context {
   [[nodiscard]] double coming_need() const noexcept { return count(pricing_.now->coming_need); }
   /// Tensors on the host alone, in the order in which they were offloaded: the paper's queue
   /// (Algorithm 4). The list changes when the manager goes on.
-  [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
-  /// The manager's, before it asks.
-  void set_offloaded(std::span<const tensor_id> list) noexcept { offloaded_ = list; }
+  [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return shown_.offloaded; }
   /// At the end of a step, for those who choose what decides in the next: the copies under way, of
   /// each direction in the order in which they were queued. Else empty.
-  [[nodiscard]] std::span<const queued_copy> copies() const noexcept { return copies_; }
-  /// The manager's, before it asks.
-  void set_copies(std::span<const queued_copy> list) noexcept { copies_ = list; }
+  [[nodiscard]] std::span<const queued_copy> copies() const noexcept { return shown_.copies; }
   /// Also filled at the end of a step only: the device's memory in address order. Empty where the
   /// storage does not show it, or has no places.
-  [[nodiscard]] std::span<const layout_extent> layout() const noexcept { return layout_; }
+  [[nodiscard]] std::span<const layout_extent> layout() const noexcept { return shown_.layout; }
   /// Likewise, how many bytes per second move within it (0: moving takes no time).
-  [[nodiscard]] double move_rate() const noexcept { return move_rate_; }
-  /// The manager's, before it asks.
-  void set_layout(std::span<const layout_extent> list, double move_rate) noexcept {
-    layout_ = list, move_rate_ = move_rate;
-  }
+  [[nodiscard]] double move_rate() const noexcept { return shown_.move_rate; }
   /// The steps that were seen. Empty where no role declares `learns`.
   [[nodiscard]] const history& past() const noexcept { return *pricing_.past; }
   /// When a tensor will be used next, by that.
   [[nodiscard]] forecast next_use(tensor_id t) const noexcept { return pricing_.past->next_use(t); }
   /// The operator that has just ended, while nobody waits: what prefetchers are asked after, and
   /// what leaves early then. Nameless, and without tensors, when room is made for an operator.
-  [[nodiscard]] const ended_operator& ended() const noexcept { return *ended_; }
-  /// The manager's, before it asks.
-  void set_ended(const ended_operator& o) noexcept { ended_ = &o; }
-  /// The Filter's, before it asks: costs of closures may be lower bounds from now on; null: no.
-  void set_cost_query(detail::cost_query* q) noexcept { pricing_.asked = q; }
+  [[nodiscard]] const ended_operator& ended() const noexcept { return *shown_.ended; }
   /// Resident tensors that may be asked to leave, by id.
-  [[nodiscard]] const detail::id_set& candidates() const noexcept { return *candidates_; }
-  /// The manager's, before it asks.
-  void set_past(const history& h, const detail::id_set& candidates) noexcept {
-    pricing_.past = &h, candidates_ = &candidates;
-  }
+  [[nodiscard]] const detail::id_set& candidates() const noexcept { return *shown_.candidates; }
 
  private:
   static constexpr std::uint32_t no_position = detail::closure_walk::no_position;
@@ -251,16 +256,8 @@ class context {
   static double count(delta::bytes b) noexcept { return static_cast<double>(b.count); }
   const detail::tensor_record& at(tensor_id t) const noexcept { return (*pricing_.tensors)[t]; }
 
-  static inline const history nothing_known{};
-  detail::closure_pricing pricing_;  // the tensors, the conditions, the steps that were seen
-  std::span<const tensor_id> offloaded_;
-  std::span<const queued_copy> copies_;
-  std::span<const layout_extent> layout_;
-  double move_rate_ = 0;
-  static inline const ended_operator nothing_ended{};
-  const ended_operator* ended_ = &nothing_ended;
-  static inline const detail::id_set nobody{};
-  const detail::id_set* candidates_ = &nobody;
+  detail::closure_pricing pricing_;  // the tensors, the machine's state, the steps that were seen
+  detail::context_parts shown_;
 };
 
 }  // namespace delta

@@ -40,7 +40,7 @@ struct scores_of_table {
 /// Tensors, records and candidates to which everything happens that a residency table does, by its
 /// rules (tensors/residency_table.hpp); and who may leave, by chance.
 struct world {
-  explicit world(std::uint64_t seed) : roll(seed), view(g, now) {
+  explicit world(std::uint64_t seed) : roll(seed) {
     now.clock = nanoseconds{1};
     now.rate = {1e9, 2e9};
     now.budget = bytes{1u << 30};
@@ -49,12 +49,13 @@ struct world {
   world(const world&) = delete;
   world& operator=(const world&) = delete;
 
+  [[nodiscard]] context seen() const { return {g, now, {.offloaded = on_host}}; }
+
   dice roll;
   detail::graph g;
   detail::machine_state now;
   detail::candidate_list list;
   detail::closure_watch watch;
-  context view;
   std::vector<double> table;  ///< of answers
   std::vector<detail::permission> may;
   std::vector<tensor_id> on_host;
@@ -189,7 +190,7 @@ struct world {
   template <class H>
   void search(const H& h, detail::filter<H>& fast, detail::filter<H>& plain, tensor_id& found,
               tensor_id& expected) {
-    view.set_offloaded(on_host);
+    const context view = seen();
     found = fast.select(h, view, g, now, list, [&](tensor_id t) { return may[index(t)]; });
     candidates_.clear();
     for (const detail::id_set* s : {&list.all(), &list.parked()})
@@ -300,8 +301,8 @@ std::uint64_t asked_of(std::size_t n, int searches) {
   detail::filter<H> f;
   for (int i = 0; i < searches; ++i) {
     w.advance(1);
-    const tensor_id t =
-        f.select(h, w.view, w.g, w.now, w.list, [](tensor_id) { return detail::permission::yes; });
+    const tensor_id t = f.select(h, w.seen(), w.g, w.now, w.list,
+                                 [](tensor_id) { return detail::permission::yes; });
     REQUIRE(t != tensor_id::none);
     w.use(t), w.use(w.any());
   }

@@ -242,9 +242,8 @@ TEST_CASE("deciders: the cheaper behind the queue, and those that know one answe
 
 TEST_CASE("prefetchers: order, number, room, phase") {
   situation s;
-  context c = s.view();
   const std::vector<tensor_id> queue{s.h, s.a, s.c};
-  c.set_offloaded(queue);
+  const context c(s.g, s.now, {.offloaded = queue});
   s.now.backward = true;
   CHECK(no_prefetch{}.next(c) == tensor_id::none);
   CHECK(fifo_prefetch{}.next(c) == s.h);
@@ -267,9 +266,8 @@ TEST_CASE("prefetchers: order, number, room, phase") {
   s.now.coming_need = {};
   s.now.used = 1851_B;
   CHECK(roomy.next(c) == tensor_id::none);
-  c.set_offloaded({});
   s.now.used = {};
-  CHECK(fifo_prefetch{}.next(c) == tensor_id::none);
+  CHECK(fifo_prefetch{}.next(s.view()) == tensor_id::none);
   fifo_prefetch halved;
   CHECK(halved.n == 8);
   for (const std::uint32_t n : {4u, 2u, 1u, 1u}) {

@@ -86,11 +86,13 @@ class reclaimer {
     table_->now.step_over = true, stuck_at_ = 0;
     replaced_ = 0;
     table_->refresh_machine_state();
-    context c = view();
+    context_parts shown = parts();
     if constexpr (policy_roles::switch_variants) {
-      c.set_copies(table_->queued_copies());
-      if constexpr (has_holes<S>) c.set_layout(table_->layout(), table_->storage().move_rate());
+      shown.copies = table_->queued_copies();
+      if constexpr (has_holes<S>)
+        shown.layout = table_->layout(), shown.move_rate = table_->storage().move_rate();
     }
+    const context c(table_->tensors, table_->now, shown);
     roles_.end_of_step(c);
     if constexpr (policy_roles::switch_variants) decide_by(roles_.select(c));
   }
@@ -147,13 +149,7 @@ class reclaimer {
   }
 
   /// What a policy sees now.
-  [[nodiscard]] context view() const {
-    context c(table_->tensors, table_->now);
-    c.set_offloaded(table_->offloaded());
-    c.set_past(table_->steps.past(), table_->candidates().all());
-    c.set_ended(ended_);
-    return c;
-  }
+  [[nodiscard]] context view() const { return {table_->tensors, table_->now, parts()}; }
   /// For the manager's figures, and for those who tell.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return roles_.evaluations(); }
   [[nodiscard]] auto& events() noexcept { return events_; }
@@ -260,6 +256,12 @@ class reclaimer {
   [[nodiscard]] const char* operation() const noexcept { return operation_; }
 
  private:
+  [[nodiscard]] context_parts parts() const {
+    return {.past = &table_->steps.past(),
+            .ended = &ended_,
+            .candidates = &table_->candidates().all(),
+            .offloaded = table_->offloaded()};
+  }
   void let_decide(std::uint32_t variant) {
     table_->now.variant = variant;
     // Who takes over in the midst of a step may do whatever any of them may: what it finds is not

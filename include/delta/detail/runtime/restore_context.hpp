@@ -59,10 +59,7 @@ class restore_context {
     // A copy of the list, as caching may recycle the record itself.
     const auto made = table.tensors.outputs(o);
     made_.assign(made.begin(), made.end());
-    for (const tensor_id t : made_)
-      if (const tensor_record& r = table.tensors[t];
-          r.in_use && r.references == 0 && r.locks == 0 && r.restore_references == 0)
-        table.cache(t);
+    for (const tensor_id t : made_) table.cache_unneeded(t);
   }
   /// The report of a restore that failed: its need is what a plan that makes everything once takes.
   [[nodiscard]] memory_report report(const char* operation) {

@@ -24,14 +24,14 @@ class restore_on_demand {
   /// Makes all of `targets` resident; nothing stays locked at its end. Throws thrash,
   /// budget_exceeded.
   void run(std::span<const tensor_id> targets, const char* operation) {
-    graph& g = means_->table.tensors;
     targets_ = targets;
     // The operator that asked is at the bottom: it has no record yet, so none stands for it.
     frames_.assign(1, operator_id::none);
     replays_ = 0;
     // Ten times the replays of a restore that makes everything once; less where somebody else may
     // take over.
-    cap_ = (means_->reclaimer.has_another() ? 2u : 10u) * (g.live_records() + 1);
+    cap_ =
+        (means_->reclaimer.has_another() ? 2u : 10u) * (means_->table.tensors.live_records() + 1);
     want(operator_id::none);
     try {
       while (advance(operation)) {
@@ -44,7 +44,7 @@ class restore_on_demand {
       throw;
     }
     // The caller locks the targets next; until then nothing may free them.
-    for (const tensor_id t : targets) --g[t].restore_references, g.reweigh(t);
+    for (const tensor_id t : targets) means_->table.unwant(t);
     frames_.clear();
   }
 
@@ -86,24 +86,16 @@ class restore_on_demand {
   [[nodiscard]] std::span<const tensor_id> inputs(operator_id o) const {
     return o == operator_id::none ? targets_ : means_->table.tensors.inputs(o);
   }
-  // `wanted` says "a restore waits for this": such a tensor is asked to leave last, and does not
-  // count as dropped, but it is not locked.
   void want(operator_id o) {
-    graph& g = means_->table.tensors;
-    for (const tensor_id t : inputs(o)) {
-      ++g[t].restore_references, g.reweigh(t);
-      if (g[t].cached) means_->table.refile(t);
-    }
+    for (const tensor_id t : inputs(o)) means_->table.want(t);
   }
   void unwant(operator_id o) {
-    graph& g = means_->table.tensors;
     // A copy of the list: caching may recycle the record.
     wanted_.assign(inputs(o).begin(), inputs(o).end());
-    for (const tensor_id t : wanted_) --g[t].restore_references, g.reweigh(t);
+    for (const tensor_id t : wanted_) means_->table.unwant(t);
     for (const tensor_id t : wanted_)
-      if (g[t].in_use && g[t].restore_references == 0 && g[t].references == 0 && g[t].locks == 0 &&
-          std::find(targets_.begin(), targets_.end(), t) == targets_.end())
-        means_->table.cache(t);
+      if (std::find(targets_.begin(), targets_.end(), t) == targets_.end())
+        means_->table.cache_unneeded(t);
   }
 
   // Locks on an operator's inputs while they gather, those that are here at first; released by

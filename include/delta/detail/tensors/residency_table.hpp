@@ -334,6 +334,21 @@ class residency_table {
   void unlock_restored(tensor_id t) {
     if (unlocked(t)) cache(t);
   }
+  /// A restore under way will read it: it is asked to leave last, and does not count as dropped,
+  /// but it is not locked. Each call needs its own `unwant`. O(1).
+  void want(tensor_id t) {
+    ++tensors[t].restore_references;
+    tensors.reweigh(t);
+    if (tensors[t].cached) refile(t);
+  }
+  void unwant(tensor_id t) {
+    --tensors[t].restore_references;
+    tensors.reweigh(t);
+  }
+  /// Sets it aside unless the program, an operator or a restore still needs it.
+  void cache_unneeded(tensor_id t) {
+    if (tensors[t].in_use && tensors[t].restore_references == 0) cache(t);
+  }
   /// A restore has computed it. If nobody references or locks it, and records read it, its bytes
   /// stay until they are in the way: what was made for one tensor is often needed for the next.
   void cache(tensor_id t) {

@@ -73,8 +73,7 @@ class filter {
     if constexpr (!keeps_answers && !lets_drift) {
       return scan(h, c, list.all(), [&](tensor_id t) { return may_leave(t) == permission::yes; });
     } else {
-      context asking = c;
-      if constexpr (asks_for_bounds) asking.set_cost_query(&question_);
+      const context asking = asks_for_bounds ? context(c, question_) : c;
       question_ = {};
       scanned_ = false;
       if constexpr (lets_drift)
