@@ -272,7 +272,7 @@ class manager {
                std::span<const tensor_id> here = {}, const step_record* next = nullptr) {
     guarded(open::refused, [&] {
       table_.steps.preload(step, here, next);
-      reclaimer_.decide_by(variant);
+      reclaimer_.policy().decide_by(variant);
     });
   }
   /// Between two steps of another manager: this one's tensors are those, with the same ids, where

@@ -84,7 +84,7 @@ void do_idle_work(Reclaimer& r, const ended_operator& o) {
   reload_early(r);
   if constexpr (policy_roles::may_copy_ahead) copy_ahead(r);
   r.events().flush();
-  r.end_of_operator();
+  r.policy().end_of_operator(r.view());
   r.end_idle();
 }
 

@@ -18,7 +18,7 @@
 #include "delta/detail/runtime/contiguous_release.hpp"
 #include "delta/detail/runtime/event_sink.hpp"
 #include "delta/detail/runtime/give_up.hpp"
-#include "delta/detail/runtime/roles.hpp"
+#include "delta/detail/runtime/policy_seat.hpp"
 #include "delta/detail/runtime/shortage_report.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
 #include "delta/error.hpp"
@@ -34,16 +34,13 @@ class reclaimer {
  public:
   using storage_type = S;
   using observer_type = O;
-  using policy_roles = roles<P>;
-  using decider_type = typename policy_roles::decider_type;
-  using recorder = std::conditional_t<policy_roles::learn, step_recorder, no_recorder>;
+  using decider_type = decider_of_type<P>;
+  using recorder = std::conditional_t<policy_learns<P>(), step_recorder, no_recorder>;
   using table_type = residency_table<S, recorder>;
+  using policy_roles = policy_seat<P, table_type>;
 
   reclaimer(table_type& table, P p, O o)
-      : table_(&table), roles_(std::move(p)), events_(table, std::move(o)) {
-    let_decide(0);
-    table.tensors.cached_closure = roles_.costs_to_keep(0);
-  }
+      : table_(&table), roles_(table, std::move(p)), events_(table, std::move(o)) {}
 
   /// Makes `need` bytes free, in however many pieces. Throws budget_exceeded, and then nothing more
   /// can leave. Each call is a reservation of its own: what the Decider has kept is judged anew.
@@ -84,7 +81,7 @@ class reclaimer {
 
   void end_of_step() {
     table_->now.step_over = true, stuck_at_ = 0;
-    replaced_ = 0;
+    roles_.begin_step();
     table_->refresh_machine_state();
     context_parts shown = parts();
     if constexpr (policy_roles::switch_variants) {
@@ -92,56 +89,19 @@ class reclaimer {
       if constexpr (has_holes<S>)
         shown.layout = table_->layout(), shown.move_rate = table_->storage().move_rate();
     }
-    const context c(table_->tensors, table_->now, shown);
-    roles_.end_of_step(c);
-    if constexpr (policy_roles::switch_variants) decide_by(roles_.select(c));
+    roles_.end_of_step({table_->tensors, table_->now, shown});
   }
-  /// Of several policies this one decides from now on. O(1), O(tensors) where it keeps the costs of
-  /// other closures.
-  void decide_by(std::uint32_t variant) {
-    let_decide(variant);
-    if constexpr (policy_roles::switch_variants) {
-      graph& g = table_->tensors;
-      const closure wanted = roles_.costs_to_keep(variant);
-      if (std::exchange(g.cached_closure, wanted) == wanted) return;
-      for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
-        g[static_cast<tensor_id>(i)].cost = tensor_record::unknown;
-    }
-  }
-
-  /// Recomputation thrashes: of several policies, does another one decide from now on? At most 16
-  /// times in a step. It may recompute each operator as often as the one
-  /// before it. O(tensors + records).
+  /// Recomputation thrashes: true if of several policies another one decides from now on. It may
+  /// recompute each operator as often as the one before it. O(tensors + records).
   bool replace_policy() {
-    if constexpr (policy_roles::replace_variants) {
-      if (replaced_ == most_replaced) return false;
-      table_->refresh_machine_state();
-      ++replaced_;
-      if (!ask_for_another(view(), true)) {
-        replaced_ = most_replaced;  // there is nobody
-        return false;
-      }
-      table_->tensors.forget_replays();
-      while (make_host_room()) {
-      }
-      return true;
-    } else {
-      return false;
+    if (!roles_.may_be_replaced()) return false;
+    table_->refresh_machine_state();
+    if (!roles_.replace(view())) return false;
+    table_->tensors.forget_replays();
+    while (make_host_room()) {
     }
+    return true;
   }
-  /// An operator has ended: policies are told, and of several another one may decide from now on.
-  void end_of_operator() {
-    const context c = view();
-    roles_.end_of_operator(c);
-    if constexpr (policy_roles::replace_variants) (void)ask_for_another(c, false);
-  }
-  /// True if a policy has not decided in this step, and is safer than the one that does.
-  [[nodiscard]] bool has_another() const noexcept {
-    return policy_roles::replace_variants && table_->now.variant != 0 && replaced_ == 0;
-  }
-  /// True if that has happened in this step. Then room may be short by what was done before, too.
-  [[nodiscard]] bool policy_replaced() const noexcept { return replaced_ > 0; }
-
   /// True if this tensor on the host is to be reloaded (Decider::restore; default: the cheaper).
   [[nodiscard]] bool reloads(tensor_id t) {
     const context c = view();
@@ -262,24 +222,6 @@ class reclaimer {
             .candidates = &table_->candidates().all(),
             .offloaded = table_->offloaded()};
   }
-  void let_decide(std::uint32_t variant) {
-    table_->now.variant = variant;
-    // Who takes over in the midst of a step may do whatever any of them may: what it finds is not
-    // of its making.
-    table_->now.may_evict =
-        replaced_ > 0 ? value_of_evicts<decider_type>() : policy_roles::may(action::evict, variant);
-    table_->now.may_offload = replaced_ > 0 ? value_of_offloads<decider_type>()
-                                            : policy_roles::may(action::offload, variant);
-  }
-  // True if another policy decides from now on.
-  bool ask_for_another(const context& c, bool thrashes) {
-    const std::uint32_t next = roles_.replacement(c, thrashes);
-    if (next == table_->now.variant) return false;
-    decide_by(next);
-    table_->candidates().unpark(table_->tensors);
-    return true;
-  }
-
   /// How badly room is needed: who else may be asked to leave.
   enum class tier : std::uint8_t {
     idle,   ///< what nothing waits for
@@ -406,8 +348,6 @@ class reclaimer {
   std::uint64_t stuck_at_ = 0;  // so many had been retained when none of them could go
   ended_operator ended_;        // while nobody waits
   std::uint64_t reservation_ = 0;
-  static constexpr std::uint32_t most_replaced = 16;
-  std::uint32_t replaced_ = 0;  // policies, in this step
   budget_bounds bounds_{value_of_evicts<decider_type>(), policy_roles::may_release_early};
   bytes foreign_{};  // when the call at hand began: taken, and neither a tensor's nor the call's
   bool unfinished_ = true;  // only variables and constants were made so far

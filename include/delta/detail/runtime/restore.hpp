@@ -53,7 +53,7 @@ class restorer {
         // What was brought stays where it is, and nothing is locked: another policy may go on.
         if (!means_.reclaimer.replace_policy()) throw;
       } catch (const budget_exceeded&) {
-        if (!means_.reclaimer.policy_replaced() || !means_.reclaimer.replace_policy()) throw;
+        if (!means_.reclaimer.policy().was_replaced() || !means_.reclaimer.replace_policy()) throw;
       }
     }
   }

@@ -30,8 +30,8 @@ class restore_on_demand {
     replays_ = 0;
     // Ten times the replays of a restore that makes everything once; less where somebody else may
     // take over.
-    cap_ =
-        (means_->reclaimer.has_another() ? 2u : 10u) * (means_->table.tensors.live_records() + 1);
+    cap_ = (means_->reclaimer.policy().has_another() ? 2u : 10u) *
+           (means_->table.tensors.live_records() + 1);
     want(operator_id::none);
     try {
       while (advance(operation)) {
