@@ -1,5 +1,5 @@
-// delta: the adaptive policy, which chooses among several. They are rehearsed on the steps that
-// were seen; the best by that decides, and the one that was measured to be the fastest stays.
+// delta: the adaptive policy, which chooses among several. It simulates each on the steps that were
+// recorded, uses the fastest, and keeps the one that is fastest when measured.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@ namespace detail {
 using by_forecasts = policy<stall_per_byte, least_stall, just_in_time>;
 using by_costs = policy<cheapest_way_root, cheaper, no_prefetch>;
 
-/// What `adaptive` chooses from. The first is what decides while nothing is known; the last where
-/// copies do not pay.
+/// What `adaptive` chooses from. The first decides while nothing is known; the last is fastest
+/// where copies do not pay.
 struct learned_or_not {
   static constexpr std::array<std::string_view, 3> names{"online", "learned", "dtr"};
   template <Selector S>
@@ -38,9 +38,8 @@ struct learned_or_not {
 };
 
 /// Rehearses the policies of `C` on the steps that were seen, lets the best one decide, and keeps
-/// what was measured to be best. A policy is chosen for all kinds of steps together, by what a
-/// round of them takes, as what it does in one kind is felt in the next: what it leaves where, what
-/// it has copied.
+/// what was measured to be best. One policy is chosen for all kinds of steps, by their total time:
+/// what it leaves on the device and the host in one kind affects the next.
 ///
 ///   rehearsed    a step and the one behind it, from where it begins, under each policy: when its
 ///                kind was seen once; when it was seen twice, as the first one's times may be far

@@ -2,8 +2,8 @@
 // role's as the rows of its members. The fourth concept, Storage, is in storage/storage.hpp, which
 // this header includes.
 //
-// A member that is detected and has a default may be left out, but not be there with another
-// signature. Of a type of one's own,
+// A member that has a default may be absent; if it is there, it must have the right signature. Of a
+// type of one's own,
 //   static_assert(delta::explain_heuristic<my_heuristic>());
 // lists everything that is missing or wrong, in sentences, and compiles the bodies of its members
 // too, which a concept does not; so do explain_decider, explain_prefetcher and explain_storage.

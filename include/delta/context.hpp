@@ -39,8 +39,8 @@ struct context_parts {
 }  // namespace detail
 
 /// Read-only view of the tensors for heuristics, deciders and prefetchers. Cheap to make and to
-/// copy; valid during the call that it is given to. A policy may ask about the tensor that it is
-/// asked about, and about those of `offloaded`.
+/// copy; valid during the call that it is given to. A policy may query the tensor that it is given,
+/// and those of `offloaded` and `candidates`.
 ///
 /// Nothing here throws or uses the heap. O(1) unless it says otherwise. Walks leave marks in the
 /// records, so two threads can't share a graph.

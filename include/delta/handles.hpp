@@ -1,6 +1,6 @@
 // delta: what a manager hands out besides ids: the view of a tensor's bytes, and the operator that
-// the program runs itself. Both are one class template over the manager that they are of:
-// `delta::manager`, or `manager_interface`.
+// the program runs itself. Both are class templates over their manager's type, `delta::manager` or
+// `manager_interface`.
 #pragma once
 
 #include <cstddef>

@@ -32,13 +32,13 @@ namespace delta {
 /// When a tensor will be used next.
 struct forecast {
   enum class kind : std::uint8_t {
-    unknown,  ///< nothing is known, or what was expected did not come true
+    unknown,  ///< no record is followed, or its forecast was wrong
     never,    ///< not again: it will be dropped
     known
   };
   kind what = kind::unknown;
-  std::uint32_t position = 0;  ///< of a known one: the operator; beyond the step's: the next step's
-  double in = 0;               ///< of a known one: ns of operators until then
+  std::uint32_t position = 0;  ///< if known: the operator; past the step's last: of the next step
+  double in = 0;               ///< if known: ns of operators until then
 };
 
 /// The steps that were seen, and where the one under way stands.

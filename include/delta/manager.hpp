@@ -1,6 +1,6 @@
-// delta: the manager, the one stateful coordinator (Algorithm 1, repairs P-6). Knows the four
-// roles; they don't know each other. What is here is the interface: who may call what, and when.
-// The work is done in detail/ (docs/architecture.md).
+// delta: the manager, the one stateful coordinator (Algorithm 1, repairs P-6). It alone knows the
+// policy's roles and the storage, which don't know each other. What is here is the interface: who
+// may call what, and when. The work is done in detail/ (docs/architecture.md).
 #pragma once
 
 #include <algorithm>
@@ -40,17 +40,16 @@ class manager_of;  // a manager behind virtual functions: engine/manager_of.hpp
 ///   const delta::tensor_id w = manager.variable(1_MiB, "weights");
 ///
 /// Every member that may need room throws budget_exceeded or thrash when there is none; the manager
-/// stays usable, and so it does after an exception from a kernel (outputs are not created; what the
-/// kernel updated in place is as the kernel left it). Any other exception, from the storage or a
-/// policy, poisons it: every later call that changes something throws `poisoned`, but for
-/// `backward` and the destructors.
+/// stays usable, also after a kernel throws (no output is created; updates in place are as the
+/// kernel left them). Any other exception, from the storage or a policy, poisons it: every later
+/// call that changes something throws `poisoned`, but for `backward` and the destructors.
 ///
 /// An id that names nothing, or what was dropped, is told as unknown_tensor before anything is
 /// done. A call that changes something, from within a kernel or its destructor, a policy, an
 /// observer or the storage, is misuse, but for share, drop and give_back; and so is one that needs
 /// the manager to itself while an operator is open.
 ///
-/// A role, storage or observer that is wrong is told so in sentences, however the types are given.
+/// A wrong role, storage or observer is a compile error in sentences, however the types are given.
 ///
 /// As a member it is named by its policy's type:
 ///

@@ -30,8 +30,8 @@ struct counters {
   std::uint64_t replays_checked = 0;    ///< operators run twice and compared (replay_check.hpp)
   std::uint64_t replays_unchecked = 0;  ///< that should have been, and no room was to be had
   /// Operators whose cost is a guess, by the bytes that they touch: the program said none
-  /// (operation::cost), and the storage measures none (Storage::elapsed). 0 as long as it is not
-  /// certain that it does not.
+  /// (operation::cost), and the storage measures none (Storage::elapsed). 0 until it is certain
+  /// that the storage measures none.
   std::uint64_t guessed_costs = 0;
   std::uint64_t replacements = 0;  ///< outputs that took the block of an input over
 };

@@ -9,7 +9,7 @@
 namespace delta {
 
 /// A composition of three roles by value: what most presets are. Its parts take no room where they
-/// have no state. A part that is wrong is told so in sentences.
+/// have no state. A wrong part is a compile error in sentences.
 ///
 ///   const delta::policy mine{my_heuristic{}, delta::cheaper{}, delta::no_prefetch{}};
 ///
@@ -32,7 +32,7 @@ policy(H, D, P) -> policy<H, D, P>;
 
 namespace detail {
 
-/// Who plays that role of a policy. O(1).
+/// The object that plays the role. O(1).
 template <class P>
 [[nodiscard]] constexpr auto& heuristic_of(P& p) noexcept {
   if constexpr (roles_of<std::remove_const_t<P>>::composed)

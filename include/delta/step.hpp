@@ -12,21 +12,21 @@
 
 namespace delta {
 
-/// What happened between two ends of steps, in the program's order: its operators, the storages
-/// that they touched, and when those were made, used and dropped. Positions are operators, counted
-/// from 0; what the manager computed again does not count. Storages are numbered in the order in
-/// which the step first touched them, so two steps that begin alike number alike; those that it
-/// held without touching them come last.
+/// What one step of the program did, in order: its operators, the storages that they touched, and
+/// when those were made, used and dropped. Positions are operators, counted from 0; what the
+/// manager computed again does not count. Storages are numbered in the order in which the step
+/// first touched them, so two steps that begin alike number alike; those that it held without
+/// touching them come last.
 ///
 /// About 100 bytes an operator, 40 a storage and 12 a change. Nothing in it points anywhere.
 struct step_record {
   static constexpr std::uint32_t none = 0xffffffffu;
 
   struct operation {
-    std::uint64_t kind = 0;    ///< of its name, and how much it touches
-    std::uint64_t key = 0;     ///< of its kind and what it touches, by number
-    std::uint64_t prefix = 0;  ///< of all keys up to here, and how many outputs they had
-    std::uint64_t exact = 0;   ///< the same, and all sizes
+    std::uint64_t kind = 0;    ///< hash of its name and its numbers of operands
+    std::uint64_t key = 0;     ///< hash of its kind and its storages' numbers
+    std::uint64_t prefix = 0;  ///< hash of all keys and numbers of outputs up to here
+    std::uint64_t exact = 0;   ///< hash of the same and all sizes
     double start = 0;          ///< ns of the operators before it
     double cost = 0;           ///< ns, as last measured
     std::uint64_t live = 0;    ///< bytes that the program holds while it runs, workspace included
@@ -41,8 +41,8 @@ struct step_record {
     std::uint32_t died = none;  ///< the last operator before it was dropped; none: it outlived
     std::uint32_t first_use = 0, uses = 0;  ///< its slice of `uses`
     std::uint32_t again = none;  ///< its first use in the step after this one, as far as known
-    std::uint32_t was = none;  ///< its number in the last step like this one, which left it behind
-    tensor_id tensor = tensor_id::none;  ///< what it was then; the id may be another's by now
+    std::uint32_t was = none;    ///< its number in the last step of the same kind, which left it
+    tensor_id tensor = tensor_id::none;  ///< its id in the step; another tensor may have it by now
     bool pinned = false;                 ///< both ways
     bool created = false;                ///< the program made it within the step, as a source
     bool dropped = false;                ///< the program dropped it within the step

@@ -3,7 +3,7 @@
 //   auto mine = delta::switching(my_selector{}, delta::online(), delta::learned());
 //   delta::manager manager{mine, storage};
 //
-// Which one, a selector says whenever a step has ended, and, if it has an opinion, after every
+// A selector picks it at the end of every step and, if it defines `replacement`, after every
 // operator.
 #pragma once
 

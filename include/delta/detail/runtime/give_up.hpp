@@ -1,6 +1,7 @@
 // delta: the last resorts, when no policy can let a tensor go any more: host copies beside bytes on
-// the device are given up, and so are tensors that the program has dropped but records still read.
-// The latter also goes as long as the program needs no policy at all (reclaimer.hpp).
+// the device are given up, tensors on the host alone that can be computed again, and tensors that
+// the program has dropped but records still read. Dropped tensors also go while the program fits
+// without a policy (reclaimer.hpp).
 #pragma once
 
 #include <algorithm>
@@ -30,10 +31,10 @@ bool reclaim_host(Table& table) {
   return any;
 }
 
-/// The host is full, and something could leave if it were not that can't be computed again: gives
-/// up what lies on the host alone, can, and is cheapest for its bytes. `reservation`: what was
-/// passed over in it found no hole there. False: there is no need, or nothing of the kind.
-/// O(candidates + closures of what is on the host).
+/// The host is full, and a tensor that can't be computed again waits to be offloaded: evicts the
+/// tensor on the host alone that costs least per byte to compute again. `reservation`: a tensor
+/// that was skipped in it found no hole on the host. False: there is no need, or nothing of the
+/// kind. O(candidates + closures of what is on the host).
 template <class Table>
 bool give_up_on_host(Table& table, const context& c, std::uint64_t reservation) {
   const auto is_stuck = [&](tensor_id t) {

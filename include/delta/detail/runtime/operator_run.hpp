@@ -7,8 +7,9 @@
 //   allocate within   ] make room, allocate [
 //
 // where [ and ] are the storage's bracket, which stays open where the storage allows it and there
-// is room. Here is the whole one, and the marks between operators; open_operator.hpp has the open
-// one, operator_context.hpp what both have in common.
+// is room. Here are the whole one, the end of a step, and what the program takes between operators
+// (views, blocks of its own); open_operator.hpp has the open one, operator_context.hpp what both
+// have in common.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +30,8 @@ struct as_given {
   bytes operator()(bytes n) const noexcept { return n; }
 };
 
-/// Takes operators through versions, restorer, reclaimer and launcher, in the order that P-6 asks
-/// for. The manager has checked the ids, and that nobody else is inside.
+/// Takes operators through update_guard, restorer, reclaimer and launcher, in the order of P-6. The
+/// manager has checked the ids, and that nobody else is inside.
 template <class Reclaimer>
 class operator_run {
   using frame_type = operator_context<Reclaimer>;

@@ -1,7 +1,7 @@
 // delta: makes room: the loop of Algorithm 1 (lines 11 to 19; docs/paper.md, as are the repairs
-// P-n) around Filter and Decider, with the exit that the paper's has not (P-4). Operators and
-// restores need bytes: `make`, then `obtain` for each block. While nobody waits, idle_work.hpp asks
-// it to let more go.
+// P-n) around Filter and Decider, with an exit that the paper's lacks (P-4); the report of who
+// holds the memory where none is left. Operators and restores need bytes: `make`, then `obtain` for
+// each block. While nobody waits, idle_work.hpp asks it to let more go.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@
 namespace delta::detail {
 
 /// Releases tensors until a reservation fits. Every step of a reservation frees bytes, starts the
-/// copy of a candidate, passes one over, or ends one of finitely many copies, so it ends. What a
-/// policy's answer can't do is put right here, so that no Decider can lose bytes (P-3).
+/// copy of a candidate, passes one over, or ends one of finitely many copies, so it ends.
+/// Impossible answers of a policy are corrected here, so that no Decider can lose bytes (P-3).
 template <Policy P, Storage S, Observer O>
 class reclaimer {
  public:

@@ -18,9 +18,9 @@
 
 namespace delta::detail {
 
-/// Brings back what is missing (repairs P-6, P-11, P-13). For `operator_run`, before every
-/// operator, and `versions`. It runs within one entry point of the manager and keeps nothing from
-/// one call to the next but buffers.
+/// Brings back what is missing (repairs P-6, P-11, P-13). Used by `operator_run` before every
+/// operator, and by `update_guard`. It runs within one entry point of the manager and keeps nothing
+/// from one call to the next but buffers.
 template <class Reclaimer>
 class restorer {
  public:
@@ -28,9 +28,10 @@ class restorer {
       : means_(table, r, k), limits_(means_), by_plan_(means_), on_demand_(means_) {}
 
   /// Makes all of `targets` resident and locks each once (a tensor named twice: twice). `tail`:
-  /// what the caller will allocate beside them, all at once; `later`: one by one; `unlisted()`:
-  /// what else it is found to, asked once, where no plan fits. Throws budget_exceeded or thrash;
-  /// nothing stays locked. Where nothing is missing, as mostly: O(targets + copies under way).
+  /// bytes that the caller then allocates at once; `later`: bytes that it allocates one by one;
+  /// `unlisted()`: its other bytes, asked once where no plan fits. Throws budget_exceeded or
+  /// thrash; nothing stays locked. Where nothing is missing, as mostly: O(targets + copies under
+  /// way).
   void bring(std::span<const tensor_id> targets, bytes tail, const char* operation) {
     bring(targets, tail, operation, {}, [] { return bytes{}; });
   }

@@ -27,8 +27,7 @@ template <class D>
     return reload <= c.recompute_cost(t, reload) ? restoration::reload : restoration::recompute;
   }
 }
-/// Copies under way will free enough after `wait` ns: wait, rather than release t? Default: when
-/// that is cheaper.
+/// True if waiting `wait` ns for copies under way beats releasing t. Default: if that is cheaper.
 template <class D>
 [[nodiscard]] bool rather_waits(D& decider, const context& c, tensor_id t, double wait) {
   if constexpr (has_rather_wait<D>)
@@ -36,7 +35,7 @@ template <class D>
   else
     return wait <= c.release_cost(t);
 }
-/// What it costs to get t back, in ns. Default: the cheaper way's.
+/// The cost of getting t back, in ns. Default: that of the cheaper way.
 template <class D>
 [[nodiscard]] double release_cost_of(const D& decider, const context& c, tensor_id t) {
   if constexpr (has_release_cost<D>)

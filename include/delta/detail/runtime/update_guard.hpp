@@ -1,5 +1,5 @@
 // delta: updates in place. A mutation makes a new version of a tensor; what was computed from the
-// old one can't be computed again (repairs P-19). The order is: protect, bring, renew, run. Keeping
+// old one can't be computed again (repairs P-19). The order is: scope, bring, renew, run. Keeping
 // the old bytes until nobody can need them instead would double an optimizer's memory.
 #pragma once
 
@@ -27,10 +27,9 @@ class update_guard {
       : table_(&table), restorer_(&r) {}
 
   /// Before an update: what is evicted and depends on the old version comes back, one after the
-  /// other, and while this lives nothing that depends on it is evicted. Bringing one of them back
-  /// may itself need room, which could evict another whose closure the update is about to break. It
-  /// may still be offloaded: its bytes are what counts. O(dependents), and what bringing them
-  /// takes.
+  /// other, and while this lives nothing that depends on it is evicted. Bringing one back may need
+  /// room and evict another, which could not be computed again after the update. Dependents may
+  /// still be offloaded. O(dependents), and what bringing them takes.
   class scope {
    public:
     scope(update_guard& v, std::span<const tensor_id> updates, const char* name) : owner_(v) {

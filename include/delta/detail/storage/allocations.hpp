@@ -37,8 +37,8 @@ struct allocation : stretch {
   std::uint64_t gives = 0;
   tensor_id owner = tensor_id::none;
   bool adopted = false;  ///< not the source's
-  /// Work of the compute lane that no operator brackets may use it, all that was queued there
-  /// before the next copy of it; unless an operator has written it at a point after this one.
+  /// Kernels outside any operator may use it: its next copy waits for the whole compute lane,
+  /// unless an operator has written it after the point `unseen_after`.
   bool unseen = false;
   std::uint64_t unseen_after = 0;
 

@@ -10,20 +10,20 @@
 
 namespace delta::detail {
 
-/// Forgets costs, or that they are exact. What is missing stands in the closures of all that are
-/// computed from it, through whatever else is missing (`down`); and, where descendants count, in
-/// the neighbourhoods of all that it is computed from (`up`):
+/// Invalidates kept costs, or marks them as inexact. A missing tensor is in the closure of each
+/// tensor that is computed from it through missing ones (`down`); and, where descendants count, in
+/// the neighbourhood of each tensor that it is computed from (`up`):
 ///
 ///   a ---> [o] ---> (x) ---> [p] ---> (y) ---> [q] ---> b       ( ) missing
 ///                                                       b's closure: q, p, o
 ///                                                       a's neighbourhood: o, p
 ///
 /// What leaves the device makes these costs rise, so what is kept of them is a lower bound from
-/// then on; all else forgets them. A walk stops at a record that no cost counts: because nobody has
-/// asked, or as an earlier walk has passed and nobody has asked since (`swept_down`, `swept_up`; of
-/// exact costs `grown_down`, `grown_up`). So walks cost no more than the questions that they make
-/// necessary, and nothing where there are none. Where nobody keeps costs (`graph::cached_closure`),
-/// nothing is done either.
+/// then on; all else forgets them. A walk stops at a record that no kept cost includes: it was
+/// never read, or not since an earlier walk (`swept_down`, `swept_up`; of exact costs `grown_down`,
+/// `grown_up`). So walks cost no more than the questions that they make necessary, and nothing
+/// where there are none. Where nobody keeps costs (`graph::cached_closure`), nothing is done
+/// either.
 class closure_watch {
  public:
   /// The bytes of `t` have gone from the device (`left`); or have come, or are missing where they
@@ -32,7 +32,7 @@ class closure_watch {
     if (g.cached_closure == closure::none) return;
     rising_ = left;
     for (const operator_id o : g.readers(t)) go_down(g, o);
-    // That its producer counts as a descendant may be the news: nobody need have counted it before.
+    // Its producer may only now count as a descendant, so that no earlier cost includes it.
     const operator_id p = g[t].producer;
     if (g.cached_closure == closure::neighbourhood && p != operator_id::none) look_up(g, p);
     walk(g);

@@ -1,6 +1,6 @@
 // delta: the residency table: where every tensor's bytes are, and the moves between those places.
-// It never chooses: what may happen is in tensor.hpp's table, and engine/reclaimer.hpp asks who
-// decides.
+// It never chooses: which moves are legal is in tensor_record.hpp, and reclaimer.hpp asks the
+// policy.
 #pragma once
 
 #include <algorithm>

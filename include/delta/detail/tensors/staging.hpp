@@ -22,7 +22,7 @@ struct tensor_snapshot {
   tensor_id tensor = tensor_id::none;
   bytes size{};  ///< rounded
   pin pinned = pin::none;
-  residency where = residency::resident;  ///< evicted: it counts as one on the host
+  residency where = residency::resident;  ///< evicted ones are staged on the host
   bool clean = false;                     ///< resident, and its host copy is valid
   bool prefetched_unused = false;         ///< it came back early, and was not used yet
   double used = 0;                        ///< ns from its last use to now
@@ -32,14 +32,14 @@ struct tensor_snapshot {
 struct residency_snapshot {
   std::vector<tensor_snapshot> tensors;  ///< those on the host in the order in which they left
   std::vector<queued_copy> copies;       ///< under way, of each direction in their order
-  std::array<nanoseconds, 2> over{};     ///< by direction: of the first of them, that is behind it
-  nanoseconds ahead{};                   ///< of the storage's clock: operators that took no time
+  std::array<nanoseconds, 2> over{};     ///< by direction: elapsed part of the oldest copy
+  nanoseconds ahead{};                   ///< ns that the manager's clock is ahead of the storage's
   bytes unmanaged_peak{};                ///< the most that the program has had at once so far
   std::vector<layout_extent> layout;     ///< of the device's memory; empty: it has no places
 };
 
-/// Brings an empty residency table over a storage in virtual time to that state. Takes time. Throws
-/// budget_exceeded where it does not fit, std::bad_alloc. O(tensors + stretches).
+/// Loads a snapshot into an empty residency table over a simulated storage, whose clock advances.
+/// Throws budget_exceeded where it does not fit, std::bad_alloc. O(tensors + stretches).
 template <class Table>
 class stage {
  public:
