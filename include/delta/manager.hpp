@@ -305,7 +305,7 @@ class manager {
  private:
   friend view;
   friend open_operator;
-  template <class, class, class>
+  template <class>
   friend class detail::manager_of;
   /// Whether an entry point may be called between begin and end.
   enum class open : std::uint8_t { refused, allowed };
@@ -499,8 +499,11 @@ manager(H, D, P, S&, O...) -> manager<policy<H, D, P>, S, O...>;
 template <class H, class D, class P, class S, class... O>
   requires(!std::is_lvalue_reference_v<S>)
 manager(H, D, P, S&&, O...) -> manager<policy<H, D, P>, detail::no_temporary<S>, O...>;
-template <class P, class S, class... O>
-  requires(!std::is_lvalue_reference_v<S> && sizeof...(O) <= 1)
-manager(P, S&&, O...) -> manager<P, detail::no_temporary<S>, O...>;
+template <class P, class S>
+  requires(!std::is_lvalue_reference_v<S>)
+manager(P, S&&) -> manager<P, detail::no_temporary<S>>;
+template <class P, class S, class O>
+  requires(!std::is_lvalue_reference_v<S>)
+manager(P, S&&, O) -> manager<P, detail::no_temporary<S>, O>;
 
 }  // namespace delta
