@@ -268,7 +268,7 @@ template <class H, class D, class P>
 struct policy;
 
 namespace detail {
-/// Who plays a policy's roles: an object of one's own plays all three.
+/// Which objects play a policy's roles: an object of one's own plays all three.
 template <class P>
 struct roles_of {
   using heuristic = P;

@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "delta/concepts.hpp"
-#include "delta/detail/concepts/checked.hpp"
 
 namespace delta {
 

@@ -17,7 +17,6 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
-#include "delta/detail/concepts/checked.hpp"
 #include "delta/detail/runtime/roles.hpp"
 #include "delta/detail/victims/scores.hpp"
 #include "delta/manager.hpp"

@@ -2,8 +2,7 @@
 // per member that is missing or wrong, and the errors in the bodies of those that are right.
 //
 // Functions, not classes, hold the sentences: of a class clang reports the first failed one only.
-// test/compile_fail checks the sentences, on every compiler at hand; checked.hpp tells how a wrong
-// type gets to them through a manager.
+// test/compile_fail checks the sentences, on every compiler at hand.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +14,8 @@
 #include "delta/concepts.hpp"
 #include "delta/detail/concepts/explain_storage.hpp"
 #include "delta/observer.hpp"
+#include "delta/policy_answers.hpp"
+#include "delta/units.hpp"
 
 namespace delta {
 namespace detail {
@@ -105,4 +106,26 @@ consteval bool explain_policy() {
 }
 }  // namespace detail
 
+namespace detail {
+
+// `manager`, `policy` and `switching` take any types: of a constraint that is not met the compiler
+// would say in its own words that it is not. Instead each names a checked_... of every part. Of a
+// right type that is the type itself; of a wrong one it instantiates the explain_... that prints
+// the sentences, and is a stand_in, so that the rest compiles and no other error hides them.
+
+/// Models all roles with as little as each needs, and is made from anything. Never linked.
+struct stand_in {
+  template <class T>
+  explicit(false) stand_in(const T&);
+  double score(const context&, tensor_id) const;
+  action decide(const context&, tensor_id) const;
+  tensor_id next(const context&) const;
+  std::uint32_t choose(const context&) const;  // of switching's selector
+  void on(const event&) const;
+};
+
+DELTA_DETAIL_CHECKED(policy, Policy, stand_in);
+DELTA_DETAIL_CHECKED(observer, Observer, stand_in);
+
+}  // namespace detail
 }  // namespace delta

@@ -12,7 +12,6 @@
 #include "delta/detail/runtime/kernel_launch.hpp"
 #include "delta/detail/runtime/open_blocks.hpp"
 #include "delta/detail/runtime/operator_context.hpp"
-#include "delta/detail/runtime/split_scratch.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 
