@@ -11,6 +11,7 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/detail/runtime/roles.hpp"
 #include "delta/detail/runtime/shortage_report.hpp"
 #include "delta/detail/tensors/tensor_record.hpp"
 #include "delta/storage/storage.hpp"
@@ -119,7 +120,7 @@ class contiguous_release {
   // What it costs to get it back, in ns, where it may leave now.
   [[nodiscard]] static double cost_to_leave(Reclaimer& r, const context& c, tensor_id t) {
     if (is_cached(r, t)) return 0.0;
-    return may_go(r, c, t) ? r.policy().release_cost(c, t) : never;
+    return may_go(r, c, t) ? release_cost_of(r.policy().decider(), c, t) : never;
   }
   [[nodiscard]] static bool is_cached(Reclaimer& r, tensor_id t) {
     return r.table().tensors[t].cached && r.table().tensors[t].locks == 0;
@@ -139,7 +140,7 @@ class contiguous_release {
       const context now = r.view();
       const bool asked = !now.is_released(t);
       r.table().counts.decisions += asked;
-      r.release(now, t, asked ? r.policy().decide(now, t) : action::evict);
+      r.release(now, t, asked ? r.policy().decider().decide(now, t) : action::evict);
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/detail/runtime/roles.hpp"
 #include "delta/observer.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/tensor.hpp"
@@ -28,7 +29,7 @@ void release_early(Reclaimer& r) {
   const auto staying = [&] {
     return table.storage().used() - table.candidates().cached_bytes() - table.leaving();
   };
-  const double target = r.policy().early_release_bytes(r.view());
+  const double target = early_release_of(r.policy().prefetcher(), r.view());
   for (const bytes before = staying();
        static_cast<double>((before - staying()).count) < target && r.release_idle();) {
   }
@@ -40,7 +41,7 @@ void reload_early(Reclaimer& r) {
   auto& table = r.table();
   for (;;) {
     const context c = r.view();
-    const tensor_id t = r.policy().next_reload(c);
+    const tensor_id t = r.policy().prefetcher().next(c);
     // A tensor that is not on the host is no answer; nor is one that does not fit, as asking
     // again would name the same.
     if (t == tensor_id::none || table.tensors[t].where != residency::host) break;
@@ -61,7 +62,7 @@ void copy_ahead(Reclaimer& r) {
   auto& table = r.table();
   for (;;) {
     const context c = r.view();
-    const tensor_id t = r.policy().next_copy_ahead(c);
+    const tensor_id t = copy_ahead_of(r.policy().prefetcher(), c);
     // What has a copy already, or is not to have one, is no answer.
     if (t == tensor_id::none || table.tensors[t].where != residency::resident ||
         table.tensors[t].host || !c.can_offload(t))

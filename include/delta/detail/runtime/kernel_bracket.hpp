@@ -156,9 +156,6 @@ class kernel_bracket {
       return nullptr;
   }
 
- protected:
-  Table* table_;
-
  private:
   // Where an input's bytes are.
   [[nodiscard]] const block& block_of(const workload& w, tensor_id t) const {
@@ -211,6 +208,7 @@ class kernel_bracket {
     return close(cost);
   }
 
+  Table* table_;
   std::vector<block> late_frees_;  // of the program's, until the bracket closes
   bool in_bracket_ = false;
   std::uint64_t brackets_ = 0;  // begun

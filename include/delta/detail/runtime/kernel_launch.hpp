@@ -31,10 +31,10 @@ template <class Reclaimer>
 class launcher : public kernel_bracket<typename Reclaimer::table_type> {
   using table_type = typename Reclaimer::table_type;
   using storage_type = typename Reclaimer::storage_type;
-  using kernel_bracket<table_type>::table_;
 
  public:
-  launcher(table_type& table, Reclaimer& r) : kernel_bracket<table_type>(table), reclaimer_(&r) {}
+  launcher(table_type& table, Reclaimer& r)
+      : kernel_bracket<table_type>(table), table_(&table), reclaimer_(&r) {}
 
   /// Outputs and workspace of one operator, for which `reclaimer::make` has made room. What is not
   /// taken goes back. The launcher lends its list, which keeps its capacity: one at a time, so a
@@ -225,6 +225,7 @@ class launcher : public kernel_bracket<typename Reclaimer::table_type> {
     bool again;  ///< a replay
   };
 
+  table_type* table_;
   Reclaimer* reclaimer_;
   std::vector<block> blocks_;  // lent to the allocation at hand
   pending_times<unmeasured> pending_;

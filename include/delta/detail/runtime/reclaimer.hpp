@@ -105,7 +105,7 @@ class reclaimer {
   /// True if this tensor on the host is to be reloaded (Decider::restore; default: the cheaper).
   [[nodiscard]] bool reloads(tensor_id t) {
     const context c = view();
-    return !c.can_recompute(t) || roles_.restore(c, t) == restoration::reload;
+    return !c.can_recompute(t) || restoration_of(roles_.decider(), c, t) == restoration::reload;
   }
 
   /// What a policy sees now.
@@ -250,7 +250,7 @@ class reclaimer {
     tensor_record& r = table_->tensors[t];
     if (table_->now.backward && !c.is_released(t)) ++table_->counts.backward_releases;
     if (!std::exchange(r.prefetched_unused, false)) return;
-    roles_.wasted(c, t);
+    tell_of_waste(roles_.prefetcher(), c, t);
   }
 
   // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask.
@@ -260,7 +260,7 @@ class reclaimer {
     const tensor_id t = choose(c, up_to);
     if (t == tensor_id::none) return false;
     ++table_->counts.decisions;
-    action a = roles_.decide(c, t);
+    action a = roles_.decider().decide(c, t);
     // What a restore waits for goes to the host where it can: recomputing it could go in circles.
     if (a == action::evict && table_->tensors[t].restore_references > 0 && c.can_offload(t))
       a = action::offload;
@@ -332,9 +332,9 @@ class reclaimer {
     const tensor_id t = choose(c, tier::idle);
     if (t == tensor_id::none) return false;
     const double waiting = c.backlog(direction::out);
-    if (roles_.rather_wait(c, t, waiting)) return false;
+    if (rather_waits(roles_.decider(), c, t, waiting)) return false;
     ++table_->counts.decisions;
-    const action a = c.is_released(t) ? action::evict : roles_.decide(c, t);
+    const action a = c.is_released(t) ? action::evict : roles_.decider().decide(c, t);
     if (a == action::keep || (a == action::offload && !c.is_clean(t))) return false;
     release(c, t, a);
     return true;

@@ -109,6 +109,8 @@ class roles {
 
   [[nodiscard]] const P& policy() const noexcept { return policy_; }
   [[nodiscard]] const heuristic_type& heuristic() const noexcept { return heuristic_of(policy_); }
+  [[nodiscard]] decider_type& decider() noexcept { return decider_of(policy_); }
+  [[nodiscard]] prefetcher_type& prefetcher() noexcept { return prefetcher_of(policy_); }
   /// The Filter's choice of those that `may_leave` (victim_search.hpp).
   template <class MayLeave>
   [[nodiscard]] tensor_id select_victim(const context& c, graph& g, const machine_state& now,
@@ -118,10 +120,6 @@ class roles {
   /// Answers that the Filter has asked for.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return filter_.evaluations(); }
 
-  [[nodiscard]] action decide(const context& c, tensor_id t) { return decider().decide(c, t); }
-  [[nodiscard]] restoration restore(const context& c, tensor_id t) {
-    return restoration_of(decider(), c, t);
-  }
   /// What the decider may do, where that policy of several decides.
   [[nodiscard]] static constexpr bool may(action a, std::uint32_t variant) noexcept {
     if constexpr (requires { decider_type::may(a, variant); })
@@ -134,21 +132,6 @@ class roles {
   [[nodiscard]] bool lets_all_go() const {
     return value_of_offloads<decider_type>() && !may_answer_keep(decider_of(policy_));
   }
-  [[nodiscard]] bool rather_wait(const context& c, tensor_id t, double wait) {
-    return rather_waits(decider(), c, t, wait);
-  }
-  [[nodiscard]] double release_cost(const context& c, tensor_id t) const {
-    return release_cost_of(decider_of(policy_), c, t);
-  }
-
-  [[nodiscard]] tensor_id next_reload(const context& c) { return prefetcher().next(c); }
-  [[nodiscard]] double early_release_bytes(const context& c) {
-    return early_release_of(prefetcher(), c);
-  }
-  [[nodiscard]] tensor_id next_copy_ahead(const context& c) {
-    return copy_ahead_of(prefetcher(), c);
-  }
-  void wasted(const context& c, tensor_id t) { tell_of_waste(prefetcher(), c, t); }
   void end_of_operator(const context& c) { tell_end_of_operator(policy_, c); }
   void end_of_step(const context& c) { tell_end_of_step(policy_, c); }
 
@@ -176,9 +159,6 @@ class roles {
   }
 
  private:
-  [[nodiscard]] decider_type& decider() noexcept { return decider_of(policy_); }
-  [[nodiscard]] prefetcher_type& prefetcher() noexcept { return prefetcher_of(policy_); }
-
   [[no_unique_address]] P policy_;
   filter<heuristic_type> filter_;
 };
