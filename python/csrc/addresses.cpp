@@ -53,6 +53,8 @@ void address_taken(c10::StorageImpl* storage) {
   thread_state& thread = this_thread();
   // A replay's tensors are nobody's; what it reads beside them was seen the first time.
   if (!s.on() || thread.within_manager || thread.replay != nullptr) return;
+  // Its tensors were declared, and can't leave.
+  if (session::is_groups_thread()) return;
   const bool worker = at::in_parallel_region();
   if (worker && replaying::anywhere()) return;
   if (worker || thread.within_operator) return taken_by_kernel(s, thread, storage);

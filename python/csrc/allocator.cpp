@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "errors.hpp"
+#include "flights.hpp"
 #include "replay.hpp"
 #include "replaying.hpp"
 #include "session.hpp"
@@ -49,6 +50,18 @@ class budgeted_allocator final : public at::Allocator {
     // And another device of the same type has the same allocator, which is not asked where.
     if (!s.on() || (replaying::anywhere() && at::in_parallel_region()) || !s.device().is_current())
       return s.device().uncounted(size);
+    for (bool may_wait = !thread.within_callback;;) {
+      c10::intrusive_ptr<c10::ivalue::Future> awaited;
+      at::DataPtr made = try_to_take(s, thread, size, may_wait ? &awaited : nullptr);
+      if (!awaited) return made;
+      may_wait = wait_for(*awaited);
+    }
+  }
+
+  // `awaited`: where there is no room before this collective is over, it is given in place of an
+  // error.
+  static at::DataPtr try_to_take(session& s, thread_state& thread, std::size_t size,
+                                 c10::intrusive_ptr<c10::ivalue::Future>* awaited) {
     const session::inside lock(s, thread);
     if (!s.on()) return s.device().uncounted(size);
     // A number of the program's text, as `x + 1` has, is gone with its operator: it costs more to
@@ -60,8 +73,28 @@ class budgeted_allocator final : public at::Allocator {
     // What a kernel takes piece by piece is known when it has ended.
     const char* const addition =
         s.taken.operation != 0 ? "; what this kernel takes after that is not known" : "";
-    header& h = translated(
-        s, [&]() -> header& { return s.take(size); }, addition);
+    header* const taken = translated(
+        s,
+        [&]() -> header* {
+          try {
+            return &s.take(size);
+          } catch (const delta::budget_exceeded&) {
+            // An error of it would end the collective in all processes, and it is what would be
+            // waited for.
+            if (session::is_groups_thread()) {
+              s.past().own.collective_over += size;
+              return nullptr;
+            }
+            s.flights().land();
+            if (awaited == nullptr || !(*awaited = s.flights().oldest())) throw;
+            ++s.past().own.collective_waits;
+            return nullptr;
+          }
+        },
+        addition);
+    if (taken == nullptr)
+      return awaited != nullptr && *awaited ? at::DataPtr() : s.device().uncounted(size);
+    header& h = *taken;
     h.place = thread.allocations++;
     // A kernel may leave bytes unwritten that nobody reads: they are the same when it runs again.
     // Outside operators another stream may use them than clears them.

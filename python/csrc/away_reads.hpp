@@ -17,7 +17,10 @@ enum class away_reader : unsigned {
   /// gradients that go from one stream to another.
   streams = 1,
   /// The profiler, which tells tensors apart by their addresses.
-  profiler = 2
+  profiler = 2,
+  /// DistributedDataParallel's reducer, which asks whether a gradient shares its bytes with a
+  /// bucket, by their addresses.
+  reducer = 4
 };
 /// Those that there are now, in the run that is on.
 inline std::atomic<unsigned> away_readers{0};

@@ -14,6 +14,19 @@ void replace(std::string& text, std::string_view old, std::string_view anew) {
     text.replace(at, old.size(), anew);
 }
 
+// The first of these behind `mark`, in the same brackets.
+void replace_behind(std::string& text, const std::string& mark, const std::string& old,
+                    const std::string& anew) {
+  const std::size_t from = text.find(mark);
+  if (from == std::string::npos) return;
+  const std::size_t at = text.find(old, from + mark.size());
+  const std::size_t end = text.find(')', from + mark.size());
+  if (at != std::string::npos && at < end) text.replace(at, old.size(), anew);
+}
+
+// What a view that is a collective's is called.
+constexpr const char* in_a_collective = "in a collective";
+
 }  // namespace
 
 std::string out_of_memory(const std::string& sentence) {
@@ -22,6 +35,10 @@ std::string out_of_memory(const std::string& sentence) {
     return "delta: out of memory. " + sentence + " [DefaultCPUAllocator: can't allocate memory]";
   return "delta: out of memory. " + c10::DeviceTypeName(device.type()) + " device " +
          std::to_string(device.index()) + ": " + sentence;
+}
+
+std::string rank_of(const session& s) {
+  return s.rank >= 0 ? "rank " + std::to_string(s.rank) + ": " : "";
 }
 
 no_room::no_room(const delta::memory_report& r, const std::string& what) noexcept
@@ -60,24 +77,31 @@ share_too_small::share_too_small(const delta::memory_report& r, double share,
 void throw_out_of_memory(session& s, const delta::budget_exceeded& e, const char* addition) {
   const delta::memory_report& r = e.report;
   std::string text = e.what();
-  std::vector<tensor_name> names;
+  std::vector<named_holder> names;
   bool for_the_host = false;
   for (std::size_t i = 0; i < r.holders; ++i) {
     const delta::holder& h = r.biggest[i];
     for_the_host = for_the_host || h.why == delta::obstacle::no_host;
-    names.push_back(s.name_of(h.tensor));
-    if (names.back().name.empty())
-      names.back().name = h.label;
+    names.push_back({s.name_of(h.tensor), delta::name(h.why)});
+    named_holder& holder = names.back();
+    const std::string called =
+        "tensor " + std::to_string(delta::index(h.tensor)) + " (" + h.label + ", ";
+    if (h.why == delta::obstacle::locked && s.flights().uses(h.tensor)) {
+      holder.why = in_a_collective;
+      replace_behind(text, called, std::string(delta::name(h.why)) + ")",
+                     std::string(in_a_collective) + ")");
+    }
+    if (holder.tensor.name.empty())
+      holder.tensor.name = h.label;
     else
-      replace(text, "tensor " + std::to_string(delta::index(h.tensor)) + " (" + h.label + ", ",
-              names.back().name + " (" + names.back().role + ", ");
+      replace(text, called, holder.tensor.name + " (" + holder.tensor.role + ", ");
   }
   if (r.smallest_budget.count > 0 && !r.unfinished && s.past().own.steps == 0)
     text += "; no step has ended yet, so later operators may need more";
   if (for_the_host) text += "; to copy tensors out pass host=, such as host=\"16GiB\"";
   text += addition;
   s.past().failed(text, r, dynamic_cast<const delta::thrash*>(&e) != nullptr, std::move(names));
-  throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, out_of_memory(text));
+  throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, out_of_memory(rank_of(s) + text));
 }
 
 }  // namespace delta_torch

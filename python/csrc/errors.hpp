@@ -16,6 +16,9 @@ namespace delta_torch {
 /// it (accelerate by " out of memory.", Lightning by PyTorch's words for a device).
 [[nodiscard]] std::string out_of_memory(const std::string& sentence);
 
+/// "rank 1: ", where several processes train together; else "".
+[[nodiscard]] std::string rank_of(const session&);
+
 /// Memory that was short outside of an operator of the program.
 class no_room final : public delta::budget_exceeded {
  public:
@@ -42,7 +45,7 @@ decltype(auto) translated(session& s, F&& f, const char* addition = "") {
   } catch (const delta::budget_exceeded& e) {
     throw_out_of_memory(s, e, addition);
   } catch (const delta::error& e) {
-    throw c10::Error({__func__, __FILE__, __LINE__}, std::string("delta: ") + e.what());
+    throw c10::Error({__func__, __FILE__, __LINE__}, "delta: " + rank_of(s) + e.what());
   }
 }
 

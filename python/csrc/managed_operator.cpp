@@ -4,9 +4,11 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "arguments.hpp"
+#include "flights.hpp"
 #include "operator_run.hpp"
 #include "operators.hpp"
 #include "reading_check.hpp"
@@ -85,12 +87,22 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   if (!s.on() || thread.within_operator || thread.replay != nullptr ||
       !concerns_run(*stack, op.schema().arguments().size()))
     return op.redispatchBoxed(below, stack);
-  const session::locked one_at_a_time(s.operators);
-  if (!s.on()) return op.redispatchBoxed(below, stack);
-  if (records_stream(s, op, *stack)) return;
-  follow_run(thread, s.number());
-  operator_run run(s, thread, op, *stack);
-  run.open();
+  std::optional<session::locked> one_at_a_time;
+  std::optional<operator_run> opened;
+  for (bool may_wait = true; !opened;) {
+    one_at_a_time.emplace(s.operators);
+    if (!s.on()) return op.redispatchBoxed(below, stack);
+    if (records_stream(s, op, *stack)) return;
+    follow_run(thread, s.number());
+    opened.emplace(s, thread, op, *stack);
+    const auto awaited = opened->open(may_wait && !thread.within_callback);
+    if (!awaited) break;
+    // The threads that run it, and callbacks before it, may need the lock.
+    opened.reset();
+    one_at_a_time.reset();
+    may_wait = wait_for(*awaited);
+  }
+  operator_run& run = *opened;
   try {
     s.device().before_kernel();
     op.redispatchBoxed(below, stack);
@@ -110,11 +122,58 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
 
 }  // namespace
 
+// What waits for collectives, or for other processes. Operators that run within its `wait` are
+// managed.
+static void waiting_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                             torch::jit::Stack* stack) {
+  const auto key = dispatch_key();
+  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
+  session& s = session::get();
+  const thread_state& thread = this_thread();
+  const std::size_t count = op.schema().arguments().size();
+  if (python_handles(*stack, count) || !s.on() || thread.within_operator ||
+      thread.replay != nullptr)
+    return op.redispatchBoxed(below, stack);
+  storage_list waited;
+  for (std::size_t i = stack->size() - count; i < stack->size(); ++i)
+    each_tensor((*stack)[i], [&](const at::Tensor& t, std::int16_t) {
+      if (auto* const storage = t.defined() ? storage_of(t) : nullptr; storage != nullptr)
+        waited.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+    });
+  const auto landed = [&] {
+    const session::inside lock(s);
+    if (s.on()) s.flights().waited_for(waited);
+  };
+  try {
+    op.redispatchBoxed(below, stack);
+  } catch (...) {
+    landed();  // it has failed, and is over all the same
+    throw;
+  }
+  landed();
+}
+
 bool manage_thread(bool on) {
   const bool before = c10::impl::tls_is_dispatch_key_included(dispatch_key());
   c10::impl::tls_set_dispatch_key_included(dispatch_key(), on);
   if (sees_reading()) c10::impl::tls_set_dispatch_key_included(reading_key, on);
   return before;
+}
+
+thread_mode enter_callback() {
+  thread_state& thread = this_thread();
+  thread_mode before;
+  before.excluded = c10::impl::tls_is_dispatch_key_excluded(dispatch_key());
+  c10::impl::tls_set_dispatch_key_excluded(dispatch_key(), false);
+  before.included = manage_thread(session::get().on());
+  before.within_callback = std::exchange(thread.within_callback, true);
+  return before;
+}
+
+void leave_callback(const thread_mode& before) {
+  this_thread().within_callback = before.within_callback;
+  manage_thread(before.included);
+  c10::impl::tls_set_dispatch_key_excluded(dispatch_key(), before.excluded);
 }
 
 void register_fallback() {
@@ -125,6 +184,11 @@ void register_fallback() {
   register_reading(registered);
   registered.push_back(dispatcher.registerFallback(
       key, c10::KernelFunction::makeFromBoxedFunction<&managed_operator>(), "delta_torch"));
+  for (const char* const name : waiting_operators)
+    if (dispatcher.findSchema({name, ""}).has_value())
+      registered.push_back(dispatcher.registerImpl(
+          {name, ""}, key, c10::KernelFunction::makeFromBoxedFunction<&waiting_operator>(),
+          std::nullopt, nullptr, "delta_torch"));
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
     if (!op.has_value() || !passes_through(*op) || op->hasKernelForDispatchKey(key)) continue;

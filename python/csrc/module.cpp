@@ -173,6 +173,19 @@ void lend(py::handle object) {
   each_entry(
       object, [](session& s, entry& e) { s.lend(e); }, true);
 }
+// Its storages are to have no bytes. Python takes one with bytes and without an address, as those
+// of what is away, for invalid: so they are emptied here, and nothing has to come back for it.
+void empty(py::handle object) {
+  if (in_kernel()) return void(within_kernel(object, true, true));
+  each_entry(object, [](session&, entry& e) {
+    const auto storage = e.storage.lock();
+    if (!storage) return;
+    allow_reading(*storage);
+    ignore_addresses(*storage);
+    storage->set_data_ptr_noswap(at::DataPtr(nullptr, storage->device()));
+    storage->set_nbytes(0);
+  });
+}
 bool mapped(py::handle object) {
   bool any = false;
   each_entry(object, [&](session&, entry& e) { any = any || e.mapped; });
@@ -236,6 +249,8 @@ py::dict stats() {
   put("updates", own.updates), put("not_replayable", own.not_replayable);
   put("addresses", own.addresses), put("replay_copies", own.replay_copies),
       put("guessed_costs", c.guessed_costs);
+  put("in_collectives", s.flights().tensors());
+  put("collective_waits", own.collective_waits), put("collective_over", own.collective_over);
   put("replays_checked", c.replays_checked), put("replays_unchecked", c.replays_unchecked);
   put("live_tensors", now.tensors), put("live_records", now.records);
   put("unmanaged_peak", own.unmanaged_peak);
@@ -307,9 +322,9 @@ py::object last_error() {
   py::list holders;
   for (std::size_t i = 0; i < r.holders; ++i) {
     py::dict h;
-    h["label"] = f->names[i].name, h["role"] = f->names[i].role;
+    h["label"] = f->names[i].tensor.name, h["role"] = f->names[i].tensor.role;
     h["bytes"] = r.biggest[i].size.count;
-    h["why"] = delta::name(r.biggest[i].why);
+    h["why"] = f->names[i].why;
     holders.append(h);
   }
   d["holders"] = holders;
@@ -355,6 +370,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("stop", wrapped(stop));
   m.def("active", [] { return session::get().on(); });
   m.def("attach", wrapped(manage_thread));
+  m.def("set_rank", [](int rank) { session::get().rank = rank; });
+  m.def("enter_callback", wrapped([] {
+          const thread_mode before = enter_callback();
+          return std::make_tuple(before.included, before.excluded, before.within_callback);
+        }));
+  m.def("leave_callback", wrapped([](std::tuple<bool, bool, bool> before) {
+          leave_callback({std::get<0>(before), std::get<1>(before), std::get<2>(before)});
+        }));
   m.def("end_of_step", wrapped([] {
           between_operators([](session& s) {
             need_run(s);
@@ -370,11 +393,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         py::arg("share"), py::arg("peak") = 0);
   m.def("name_tensor", wrapped(name_tensor));
   m.def("name_state", wrapped(name_state));
-  m.def("profile", wrapped([](bool on) {
-          session& s = session::get();
-          const session::inside lock(s);
-          s.tensors().profile(on);
-        }));
+  const auto reader = [&](const char* name, away_reader r) {
+    m.def(name, wrapped([r](bool on) {
+            session& s = session::get();
+            const session::inside lock(s);
+            s.tensors().read_away(r, on);
+          }));
+  };
+  reader("profile", away_reader::profiler);
+  reader("reduce", away_reader::reducer);
   m.def("name_module", wrapped([](const std::string& name) {
           session& s = session::get();
           const session::inside lock(s);
@@ -386,6 +413,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("hold", wrapped(hold));
   m.def("lend", wrapped(lend));
   m.def("mapped", wrapped(mapped));
+  m.def("empty", wrapped(empty));
   m.def("pin", wrapped([](py::handle object) { stay(object, false); }));
   m.def("expose", wrapped([](py::handle object) { stay(object, true); }));
   m.def("stats", wrapped(stats));

@@ -17,54 +17,84 @@
 
 namespace delta_torch {
 
-void operator_run::open() {
-  // They go on using their tensors after their operator has ended, on threads and streams that a
-  // run does not know.
-  TORCH_CHECK(!info_.collective, "delta: '", info_.name,
-              "' can't run within delta_torch.budget: collectives of "
-              "torch.distributed use their tensors behind its back; leave the run first");
+c10::intrusive_ptr<c10::ivalue::Future> operator_run::open(bool may_wait) {
+  if (info_.collective != collective_kind::none) refuse_untested();
   const session::inside lock(session_, thread_);
+  c10::intrusive_ptr<c10::ivalue::Future> awaited;
   translated(session_, [&] {
-    session_.drain();
-    label_ = operator_table::label(info_, thread_.module.module,
-                                   session_.past().name_of(thread_.module.module));
-    number_ = session_.taken.operation = ++w_.operations;
-    session_.taken.now = session_.taken.most = 0;
-    session_.taken.hidden = false;
-    session_.taken.watched.clear();
-    session_.taken.unwatched.clear();
-    replayable_ = !info_.resizes && !info_.opaque;
-    // Where nobody tells who writes what it makes, by its address, it may be anything.
-    if constexpr (!tells_addresses<c10::StorageImpl>) replayable_ = replayable_ && !info_.factory;
-    look_at_arguments();
-    if (session_.device().remembers()) sign();
-    name_roles();
-    remember_state();
-    const auto traits = !replayable_         ? delta::trait::never_replay
-                        : w_.updates.empty() ? delta::trait::pure
-                                             : delta::trait::effect_once;
-    output_sizes later(op_, info_, stack_, w_.arguments, w_.numbers);
-    open_.emplace(session_.manager().begin(delta::operation_span{.inputs = w_.inputs,
-                                                                 .updates = w_.updates,
-                                                                 .traits = traits,
-                                                                 .name = label_,
-                                                                 .later = &later}));
-    // So that nothing has to leave while the kernel is being queued.
-    if (const auto most = session_.device().taken_by(which_); most > 0) try {
-        open_->make_room(delta::bytes{most});
-      } catch (const delta::budget_exceeded&) {  // NOLINT(bugprone-empty-catch)
-        // It may do with less this time, as kernels do that try what there is memory for.
-      }
-    session_.device().expect(which_);
-    // Its kernel may take the addresses of what it writes. Others are seen, and watched again.
-    for (const touched& t : w_.storages) {
-      if (t.known == nullptr) continue;
-      if (t.written) ignore_addresses(*t.storage);
-      if (!session_.guarded.empty()) allow_reading(*t.storage);
+    try {
+      begin();
+    } catch (const delta::budget_exceeded&) {
+      // What a collective uses can't leave now, but will be able to.
+      session_.flights().land();
+      if (may_wait) awaited = session_.flights().oldest();
+      if (!awaited) throw;
+      ++session_.past().own.collective_waits;
     }
   });
+  if (awaited) retreat();
   // A replay's allocations come in the same order.
   thread_.allocations = 0;
+  return awaited;
+}
+
+void operator_run::begin() {
+  session_.drain();
+  label_ = operator_table::label(info_, thread_.module.module,
+                                 session_.past().name_of(thread_.module.module));
+  number_ = session_.taken.operation = ++w_.operations;
+  session_.taken.now = session_.taken.most = 0;
+  session_.taken.hidden = false;
+  session_.taken.watched.clear();
+  session_.taken.unwatched.clear();
+  replayable_ = !info_.resizes && !info_.opaque;
+  // Where nobody tells who writes what it makes, by its address, it may be anything.
+  if constexpr (!tells_addresses<c10::StorageImpl>) replayable_ = replayable_ && !info_.factory;
+  look_at_arguments();
+  if (session_.device().remembers()) sign();
+  name_roles();
+  remember_state();
+  const auto traits = !replayable_         ? delta::trait::never_replay
+                      : w_.updates.empty() ? delta::trait::pure
+                                           : delta::trait::effect_once;
+  output_sizes later(op_, info_, stack_, w_.arguments, w_.numbers);
+  open_.emplace(session_.manager().begin(delta::operation_span{.inputs = w_.inputs,
+                                                               .updates = w_.updates,
+                                                               .traits = traits,
+                                                               .name = label_,
+                                                               .later = &later}));
+  // So that nothing has to leave while the kernel is being queued.
+  if (const auto most = session_.device().taken_by(which_); most > 0) try {
+      open_->make_room(delta::bytes{most});
+    } catch (const delta::budget_exceeded&) {  // NOLINT(bugprone-empty-catch)
+      // It may do with less this time, as kernels do that try what there is memory for.
+    }
+  session_.device().expect(which_);
+  // Its kernel may take the addresses of what it writes. Others are seen, and watched again.
+  for (const touched& t : w_.storages) {
+    if (t.known == nullptr) continue;
+    // A collective's threads take those of all its tensors, when its operator is long over.
+    if (t.written || info_.collective != collective_kind::none) ignore_addresses(*t.storage);
+    if (!session_.guarded.empty()) allow_reading(*t.storage);
+  }
+}
+
+// What runs behind its operator's return is known of Gloo on the CPU alone.
+void operator_run::refuse_untested() const {
+  if (info_.collective == collective_kind::unknown) return;
+  const char* const why = info_.collective == collective_kind::refused ? "it was not tested there"
+                          : !managed_device().is_cpu() ? "delta orders collectives on the CPU alone"
+                                                       : refused_group(info_, op_, stack_);
+  TORCH_CHECK(why == nullptr, "delta: ", rank_of(session_), "'", info_.name,
+              "' can't run within delta_torch.budget: ", why,
+              "; leave the run first (docs/distributed.md)");
+}
+
+// A collective's threads may be writing it, beside the operator.
+bool operator_run::written_by_others(const at::Tensor& t) const {
+  auto* const storage = storage_of(t);
+  const entry* const e = storage != nullptr ? tensor_table::find(storage) : nullptr;
+  return e != nullptr && session_.flights().uses(e->id);
 }
 
 void operator_run::look_at_arguments() {
@@ -78,7 +108,7 @@ void operator_run::look_at_arguments() {
     const auto look = [&](const at::Tensor& t, std::int16_t element) {
       if (!t.defined()) return;
       look_at(t, i, element, written);
-      if (info_.foreign && !written && !t.is_inference())
+      if (info_.foreign && !written && !t.is_inference() && !written_by_others(t))
         w_.undeclared.emplace_back(t, t._version());
     };
     if (info_.arguments[i] == argument_kind::anything)
@@ -190,7 +220,8 @@ std::uint16_t operator_run::touch(c10::StorageImpl* storage, const at::Tensor& t
 
 void operator_run::name_roles() {
   const auto recomputable = [&](const touched& s) {
-    return !s.known->pinned && session_.manager().recomputable(s.known->id);
+    return !s.known->pinned && session_.manager().recomputable(s.known->id) &&
+           !(s.written && session_.flights().uses(s.known->id));
   };
   // A new version pays where it can be recomputed. Beside something that is updated for good, as
   // weights are, it can't; and what was computed from those is severed from its past then.

@@ -1,5 +1,7 @@
 // delta_torch: an operator ends: what its kernel has made and changed is the manager's, with a
 // record by which it can be made again.
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
 #include <algorithm>
 #include <exception>
 #include <span>
@@ -39,7 +41,9 @@ void operator_run::close() {
       open_.reset();
       throw;
     }
+    in_flight_ = info_.collective != collective_kind::none;
     settle();
+    if (in_flight_) take_off();
     session_.past().look(session_.memory(), session_.manager().counts(), true);
   });
 }
@@ -51,7 +55,15 @@ void operator_run::refuse_undeclared_writes() const {
                                [&](const touched& t) { return t.known == e && !t.written; });
   };
   bool any = false;
-  for (const auto& [t, version] : w_.undeclared) any = any || t._version() != version;
+  // A view of what it declares has that one's version.
+  const auto declared = [&](const at::Tensor& t) {
+    const auto* const storage = storage_of(t);
+    return storage != nullptr && std::ranges::any_of(w_.storages, [&](const touched& s) {
+             return s.storage == storage && s.written;
+           });
+  };
+  for (const auto& [t, version] : w_.undeclared)
+    any = any || (t._version() != version && !declared(t));
   for (const auto& w : session_.taken.watched) any = any || (undeclared(w.of) && was_written(w));
   TORCH_CHECK(!any, "delta: '", info_.name,
               "' has written an argument that it does not declare: name ",
@@ -144,7 +156,7 @@ void operator_run::settle() {
       auto& f = w_.fresh[i - w_.renewed.size()];
       session_.device().keep(f.bytes->memory, false);
       e = &session_.tensors().add(f.storage.get(), f.bytes->size);
-      tensor_table::show(*e, *f.storage, static_cast<std::byte*>(f.bytes->memory));
+      tensor_table::show(*e, *f.storage, static_cast<std::byte*>(f.bytes->memory), !in_flight_);
       session_.device().retire(*f.bytes);
       past.made(in.module, e->size);
     }
@@ -161,6 +173,34 @@ void operator_run::settle() {
   watch_again();
 }
 
+// A collective uses its tensors from now on, behind its operator's return.
+void operator_run::take_off() {
+  std::vector<delta::tensor_id> used(
+      w_.made.begin() + static_cast<std::ptrdiff_t>(w_.renewed.size()), w_.made.end());
+  for (const touched& s : w_.storages)
+    if (s.known != nullptr && !s.known->dead && s.known->id != delta::tensor_id::none)
+      used.push_back(s.known->id);
+  const auto first = stack_.end() - static_cast<std::ptrdiff_t>(info_.returns);
+  if (info_.collective == collective_kind::functional) {
+    storage_list results;
+    for (auto value = first; value != stack_.end(); ++value)
+      each_tensor(*value, [&](const at::Tensor& t, std::int16_t) {
+        if (auto* const s = t.defined() ? storage_of(t) : nullptr; s != nullptr)
+          results.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(s));
+      });
+    session_.flights().take_off(session_.manager(), std::move(results), used);
+  } else if (const auto work = work_among(op_, {first, stack_.end()})) {
+    session_.flights().take_off(session_.manager(), work, used);
+  } else {
+    // Nothing tells when it is over.
+    for (const delta::tensor_id t : used)
+      if (entry* const e = session_.tensors().of(t)) session_.lend(*e);
+    return;
+  }
+  for (const delta::tensor_id t : used)
+    if (!session_.flights().uses(t)) session_.tensors().watch(t);
+}
+
 // The operator is over: who takes addresses of its arguments from now on is seen, and what was read
 // by its address stays held.
 void operator_run::watch_again() {
@@ -171,10 +211,12 @@ void operator_run::watch_again() {
   for (const touched& s : w_.storages) {
     if (s.known == nullptr) continue;
     if (!session_.guarded.empty()) forbid_guarded(session_, s.storage);
-    if (!s.written) continue;
+    if (!s.written && info_.collective == collective_kind::none) continue;
     if (s.held && !s.known->dead) session_.hold(*s.known);
-    watch(*s.known);
+    // Its threads use the storage from now on: nothing of it may change before it has landed.
+    if (!in_flight_) watch(*s.known);
   }
+  if (in_flight_) return;
   for (const entry* e : session_.taken.unwatched) watch(*e);
 }
 
@@ -195,6 +237,10 @@ void operator_run::drop_deleter() noexcept {
 
 void operator_run::give_up() {
   const session::inside lock(session_, thread_);
+  retreat();
+}
+
+void operator_run::retreat() {
   session_.device().expect({});
   open_.reset();
   session_.taken.operation = 0;

@@ -80,17 +80,22 @@ class operator_run {
   operator_run(const operator_run&) = delete;
   operator_run& operator=(const operator_run&) = delete;
 
-  /// Everything that the kernel touches is on the device.
-  void open();
+  /// Everything that the kernel touches is on the device. Not null: there is no room before this
+  /// collective is over, and nothing is open; another operator_run may try again then. By
+  /// `may_wait` false that is an error.
+  c10::intrusive_ptr<c10::ivalue::Future> open(bool may_wait);
   /// The kernel has run.
   void close();
   /// The kernel has thrown.
   void give_up();
 
  private:
+  void begin();
+  void refuse_untested() const;
   void look_at_arguments();
   void look_at(const at::Tensor&, std::size_t position, std::int16_t element, bool written);
   std::uint16_t touch(c10::StorageImpl*, const at::Tensor&, bool written);
+  [[nodiscard]] bool written_by_others(const at::Tensor&) const;
   bool remember_value(const at::Tensor&);
   void sign();
   void name_roles();
@@ -101,7 +106,9 @@ class operator_run {
   void name_outputs();
   void end();
   void settle();
+  void take_off();
   void watch_again();
+  void retreat();
   void drop_deleter() noexcept;
 
   session& session_;
@@ -112,6 +119,7 @@ class operator_run {
   operator_info& info_;
   std::uint64_t number_ = 0;
   bool replayable_ = true;
+  bool in_flight_ = false;  // a collective that has begun
   signature which_;
   const char* label_ = "";
   std::unique_ptr<recorded_operator> recorded_;

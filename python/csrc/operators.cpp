@@ -131,9 +131,6 @@ operator_info info_of(const c10::OperatorHandle& op) {
   info.factory = info.undefined || info.name.ends_with("_like") ||
                  info.name.starts_with("aten::new_") || std::ranges::all_of(info.arguments, none);
   info.statistics = among(info.name, with_statistics);
-  info.collective =
-      (info.name.starts_with("c10d::") || info.name.starts_with("_c10d_functional::")) &&
-      info.name != "c10d::barrier" && info.name != "c10d::monitored_barrier_";
   info.running.resize(info.written.size());
   for (std::size_t i = 0; info.statistics && i < schema.arguments().size(); ++i) {
     const std::string& argument = schema.arguments()[i].name();
@@ -142,6 +139,7 @@ operator_info info_of(const c10::OperatorHandle& op) {
       info.written[i] = info.running[i] = true;
     if (argument == "training" || argument == "train") info.training = static_cast<int>(i);
   }
+  describe_collective(info, schema);
   return info;
 }
 

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collectives.hpp"
+
 namespace delta_torch {
 
 /// How an argument is looked through for tensors.
@@ -28,7 +30,7 @@ struct operator_info {
   bool statistics = false;  ///< writes running statistics, on which its outputs do not depend
   int training = -1;        ///< the argument that says whether it trains; -1: it always does
   bool opaque = false;      ///< tensors may hide within an argument: not replayed
-  bool collective = false;  ///< of torch.distributed, with tensors
+  collective_kind collective = collective_kind::none;
   std::string name;
   std::vector<const char*> labels;  ///< by module; null: not made yet
 };

@@ -64,7 +64,7 @@ void record::address_taken(const char* label) {
 }
 
 void record::failed(std::string message, const delta::memory_report& r, bool thrashes,
-                    std::vector<tensor_name> holders) {
+                    std::vector<named_holder> holders) {
   failure_ = {thrashes ? "thrash" : "budget_exceeded", std::move(message), r, r.operation,
               std::move(holders)};
 }

@@ -36,6 +36,12 @@ struct tensor_name {
   const char* role = "";
 };
 
+/// Who holds memory, as an error says it.
+struct named_holder {
+  tensor_name tensor;
+  const char* why = "";
+};
+
 /// How often the address of a tensor with that label was taken past PyTorch's dispatcher.
 struct address_count {
   const char* label;  ///< lives for ever
@@ -47,7 +53,7 @@ struct failure {
   std::string kind, message;
   delta::memory_report report;
   std::string operation;
-  std::vector<tensor_name> names;  ///< of the holders: the report's labels may be gone
+  std::vector<named_holder> names;  ///< of the holders: the report's labels may be gone
 };
 
 /// Under the session's lock `state`.
@@ -68,7 +74,7 @@ class record {
   /// Somebody has taken the address of a tensor that this operator has made. O(labels).
   void address_taken(const char* label);
   void failed(std::string message, const delta::memory_report&, bool thrashes,
-              std::vector<tensor_name> holders);
+              std::vector<named_holder> holders);
   /// After an operator, or an allocation: O(1), seldom O(modules).
   void look(const managed_memory& memory, const delta::counters& counts, bool operator_ended);
   /// The peak by module begins anew.
@@ -87,6 +93,9 @@ class record {
   struct counts_here {
     std::uint64_t steps = 0, adopted = 0, in_place = 0, updates = 0, not_replayable = 0,
                   replay_copies = 0, addresses = 0;
+    /// Collectives that were waited for to make room; and what process groups took beyond the
+    /// budget, in bytes, all together.
+    std::uint64_t collective_waits = 0, collective_over = 0;
     /// What the program takes at most without a budget (bytes), where that is one's measure; else
     /// 0.
     std::uint64_t unmanaged_peak = 0;

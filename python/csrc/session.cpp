@@ -3,6 +3,7 @@
 
 #include <ATen/MapAllocator.h>
 #include <Python.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <fstream>
@@ -55,6 +56,7 @@ session& session::get() {
 session::session() {
   counted_.next = counted_.previous = &counted_;
   tensors_.told = [](const entry& e, bool here) { get().record_.moved(e, here); };
+  flights_.landed = [](delta::tensor_id t) { get().tensors_.watch(t); };
 }
 
 session::locked::locked(std::mutex& m) : mutex_(&m) {
@@ -72,6 +74,7 @@ void session::start(const run_options& o) {
   if (on()) throw std::runtime_error("delta: a run is under way already; one at a time");
   drain();
   set_away_reader(away_reader::streams, false);
+  set_away_reader(away_reader::reducer, false);
   target& device = target_of(o.device);
   auto memory = device.open(
       {.capacity = delta::bytes{o.budget},
@@ -98,6 +101,7 @@ void session::start(const run_options& o) {
 session::lost_tensors session::stop() {
   if (!on()) return {};
   let_all_go();
+  flights_.clear();  // all that is here stays where it is from now on
   drain();
   record_.stop(*memory_, manager_->counts(), manager_->live_tensors(), manager_->live_records());
   // Before tensors come back, which takes more than the run did.
@@ -346,6 +350,7 @@ void session::stay(entry& e, bool exposed) {
 }
 
 void session::drain() {
+  flights_.land();
   // Mostly there is nothing: a look costs less than an exchange.
   header* h = late_.load(std::memory_order_relaxed) != nullptr ? late_.exchange(nullptr) : nullptr;
   while (h != nullptr) {
@@ -362,7 +367,10 @@ void session::drain() {
       continue;
     }
     const auto id = e->id;
-    if (on()) let_go(*e);
+    if (on()) {
+      let_go(*e);
+      flights_.forget(id);
+    }
     record_.forgotten(*e);
     tensors_.forget(*e);
     if (id != delta::tensor_id::none && on()) try {
@@ -382,13 +390,20 @@ void session::settle_late(target& of, header& h) {
     of.free(h);
 }
 
+bool session::is_groups_thread() noexcept {
+  return !this_thread().within_operator && managed_device().is_cpu() &&
+         c10::impl::tls_is_dispatch_key_excluded(dispatch_key());
+}
+
 header& session::take(std::size_t size) {
   const delta::bytes counted = memory_->rounded(delta::bytes{size});
   if (counted > delta::detail::saturating_sub(memory_->capacity(), memory_->used())) drain();
   take_note_of(size);
-  // On an accelerator no thread but the operator's own allocates for its kernel.
-  const bool outside =
-      taken.operation == 0 || (!device_->device().is_cpu() && !this_thread().within_operator);
+  // On an accelerator no thread but the operator's own allocates for its kernel; nor does a process
+  // group's.
+  const bool outside = taken.operation == 0 ||
+                       (!device_->device().is_cpu() && !this_thread().within_operator) ||
+                       is_groups_thread();
   delta::block block;
   {
     const struct mark {

@@ -17,6 +17,7 @@
 
 #include "delta/engine/manager_interface.hpp"
 #include "delta/error.hpp"
+#include "flights.hpp"
 #include "host_memory.hpp"
 #include "managed_memory.hpp"
 #include "random_state.hpp"
@@ -133,12 +134,13 @@ class session {
   [[nodiscard]] managed_memory& memory() noexcept { return *memory_; }
   [[nodiscard]] tensor_table& tensors() noexcept { return tensors_; }
   [[nodiscard]] record& past() noexcept { return record_; }
+  [[nodiscard]] flight_list& flights() noexcept { return flights_; }
   /// The program's name of a storage, for errors, while both it and the run last. O(1).
   void name(c10::StorageImpl&, tensor_name);
   /// That of a tensor; empty where there is none. O(1).
   [[nodiscard]] tensor_name name_of(delta::tensor_id) const;
   [[nodiscard]] tensor_name name_of(const c10::StorageImpl*) const;
-  /// What other threads could not give back at once.
+  /// What other threads could not give back at once, and what collectives use no more.
   void drain();
   /// Bytes that count, for a kernel or a tensor to be; makes room.
   header& take(std::size_t size);
@@ -152,6 +154,12 @@ class session {
   /// does not come back first.
   void stay(entry&, bool exposed);
   [[nodiscard]] bool checks_replays() const noexcept { return checks_replays_; }
+  /// This process among those that train together, for errors; -1: it is alone.
+  int rank = -1;
+
+  /// Is this thread a process group's, which runs a collective? It goes on from the operator that
+  /// has begun it: below our key.
+  [[nodiscard]] static bool is_groups_thread() noexcept;
 
   /// Frees what is behind a header, of that device's memory: from any thread, from within the
   /// manager, too.
@@ -206,6 +214,7 @@ class session {
     delta::manager_interface::view bytes;
   };
   std::list<held_tensor> held_;
+  flight_list flights_;
   tensor_table tensors_;
   record record_;
   header counted_;  // a ring of what counts and is no tensor's

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "addresses.hpp"
-#include "away_reads.hpp"
 #include "target.hpp"
 #include "versions.hpp"
 
@@ -57,16 +56,22 @@ entry* tensor_table::of(delta::tensor_id id) const noexcept {
   return i < by_id_.size() ? by_id_[i] : nullptr;
 }
 
-void tensor_table::show(entry& e, c10::StorageImpl& storage, std::byte* at) {
+void tensor_table::show(entry& e, c10::StorageImpl& storage, std::byte* at, bool watched) {
   (void)storage._mutable_data_ptr_no_checks().release_context();
   storage.set_data_ptr_noswap(at::DataPtr(at, &e, &bury, managed_device()));
   e.at = at;
-  watch(e, storage);
+  if (watched) watch(e, storage);
 }
 
 void tensor_table::watch(const entry& e, c10::StorageImpl& storage) {
   // Of what is away nobody can take one; and once it was given away nothing is left to be seen.
   if (e.at != nullptr && !e.exposed && !e.lent) watch_addresses(storage, &address_taken);
+}
+
+void tensor_table::watch(delta::tensor_id t) const {
+  const entry* const e = of(t);
+  if (e == nullptr || e->dead.load(std::memory_order_relaxed)) return;
+  if (const auto held = e->storage.lock()) watch(*e, *held);
 }
 
 void tensor_table::moved(delta::tensor_id id, std::byte* at) {
@@ -85,8 +90,8 @@ void tensor_table::moved(delta::tensor_id id, std::byte* at) {
   if (at == nullptr && away_readers == 0) forbid_reading(*storage, bytes_are_away);
 }
 
-void tensor_table::profile(bool on) {
-  set_away_reader(away_reader::profiler, on);
+void tensor_table::read_away(away_reader r, bool on) {
+  set_away_reader(r, on);
   for (const entry* const e : by_id_) {
     if (e == nullptr || e->at != nullptr || e->dead) continue;
     const auto storage = e->storage.lock();

@@ -12,6 +12,7 @@
 #include <deque>
 #include <vector>
 
+#include "away_reads.hpp"
 #include "delta/units.hpp"
 
 namespace delta_torch {
@@ -52,12 +53,15 @@ class tensor_table {
   /// The manager's name of an entry, or none.
   void name(entry&, delta::tensor_id);
   /// The storage shows the bytes at `at`; the entry owns them.
-  static void show(entry&, c10::StorageImpl& storage, std::byte* at);
+  /// `watched`: whoever takes their address is seen.
+  static void show(entry&, c10::StorageImpl& storage, std::byte* at, bool watched = true);
   /// Whoever takes an address of the storage's bytes, to write them, is seen from now on
   /// (addresses.hpp), where that is of interest. O(1).
   static void watch(const entry&, c10::StorageImpl& storage);
-  /// PyTorch's profiler is on, or is no longer. O(entries).
-  void profile(bool on);
+  /// The same of the storage of a manager's tensor, where there is one.
+  void watch(delta::tensor_id) const;
+  /// Such a reader is there, or is no longer. O(entries).
+  void read_away(away_reader, bool on);
   /// The entry, whose manager has dropped it, is used again for another storage.
   void forget(entry&);
   /// The storages that died since the last call, in a list by `next`.

@@ -20,6 +20,7 @@ struct module_scope {
 struct thread_state {
   /// An operator of this thread is open: operators within its kernel are part of it.
   bool within_operator = false;
+  bool within_callback = false;   ///< of a collective, which others may be waiting for
   bool within_manager = false;    ///< it holds the session's lock `state`
   std::uint32_t allocations = 0;  ///< of the operator that is open, so far
   replaying* replay = nullptr;    ///< the operator that it runs again; null: none

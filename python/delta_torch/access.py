@@ -32,7 +32,6 @@ _STORAGE_READS = (
     ("_write_file", False),
     ("__setitem__", True),
     ("fill_", True),
-    ("resize_", True),
     ("byteswap", True),
     ("_byteswap", True),
     ("_set_from_file", True),
@@ -64,6 +63,7 @@ def install() -> Patches:
         for name, writes in _STORAGE_READS:
             patches.wrap(torch.UntypedStorage, name, expose_storage if writes else hold_storage)
         patches.wrap(torch.UntypedStorage, "copy_", _before_copying)
+        patches.wrap(torch.UntypedStorage, "resize_", _before_resizing)
         _install_clones(patches)
         _install_lists(patches)
         _install_exports(patches)
@@ -132,6 +132,17 @@ def _before_copying(to: Any, source: Any = None, *_args: Any, **_options: Any) -
             _C.bring_back(storage)
         else:
             hold_storage(storage)
+
+
+def _before_resizing(storage: Any, size: Any = None, *_args: Any, **_options: Any) -> None:
+    # The storage gets other memory, which is a tensor of its own from then on: what was computed
+    # from the old one stays as it is. FSDP frees its parameters so, and makes them anew.
+    if not isinstance(storage, torch.UntypedStorage) or not _C.active():
+        return
+    if size == 0:
+        _C.empty(storage)
+    else:
+        _C.hold(storage)
 
 
 def _install_clones(patches: Patches) -> None:

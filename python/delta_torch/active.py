@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 import weakref
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import _C, access, optimizer_state, profiling, sharing
+from . import _C, access, distributed, optimizer_state, profiling, sharing
 from .compiled import Uncompiled
 from .devices import prepare
 from .higher_order import pass_through
@@ -123,7 +124,13 @@ class Active:
         uncompiled = Uncompiled()
         undo.callback(uncompiled.undo)
         uncompiled.install()
-        self._modules = ModuleNames(uncompiled.entered)
+        undo.callback(distributed.install().undo)
+
+        def entered(module: torch.nn.Module) -> None:
+            uncompiled.entered(module)
+            distributed.entered(module)
+
+        self._modules = ModuleNames(entered)
         undo.callback(self._modules.undo)
         self._modules.install()
         if asked.steps == "optimizer":
@@ -149,6 +156,8 @@ class Active:
         return run_backward
 
     def _optimizer_stepped(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if distributed.steps_within_another(sys._getframe()):
+            return
         # Within a backward pass, a hook of a parameter steps an optimizer of its own: what the rest
         # of the pass needs is still to be recomputed.
         if torch._C._current_graph_task_id() != -1:

@@ -70,6 +70,8 @@ class Report:
     in_place: int  # operators that changed an activation
     updates: int  # operators that changed what stays, as weights
     not_replayable: int  # operators that cannot be computed again
+    collective_waits: int  # for a collective of torch.distributed, to make room
+    collective_over_bytes: int  # that process groups took beyond the budget, all together
     guessed_costs: int  # decisions where no operator's time was known yet
     replays_checked: int  # operators computed twice and compared (verify=True)
     live_tensors: int
@@ -128,6 +130,11 @@ class Report:
         if self.addresses:
             tensors = ", ".join(f"{label} ({times:,})" for label, times in self.addresses[:3])
             lines.append(f"addresses taken past PyTorch's dispatcher: tensors of {tensors}")
+        if self.collective_waits or self.collective_over_bytes:
+            lines.append(
+                f"collectives: {self.collective_waits:,} waited for to make room, "
+                f"{format_bytes(self.collective_over_bytes)} taken beyond the budget"
+            )
         if self.error is not None:
             lines.append(f"last error: {self.error.get('message', '')}")
         return lines
@@ -185,6 +192,7 @@ def made_report(
         ),
         samples=tuple(Sample(*sample) for sample in _C.samples()),
         error=_C.last_error(),
+        collective_over_bytes=stats["collective_over"],
         **{name: stats[name] for name in _COUNTS},
     )
 
@@ -207,6 +215,7 @@ _COUNTS = (
     "in_place",
     "updates",
     "not_replayable",
+    "collective_waits",
     "guessed_costs",
     "replays_checked",
     "live_tensors",

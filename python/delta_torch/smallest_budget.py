@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from .devices import finish
+from .distributed import processes
 from .options import MAX_OVERHEAD, Options
 from .run import budget, give_way
 from .sizes import format_bytes
@@ -139,6 +140,11 @@ def find_budget(
     on = asked.device
     clock = clock or ("processor" if on.type == "cpu" else "wall")
     _check(step, max_overhead, clock, steps, trials)
+    if processes() > 1:
+        raise RuntimeError(
+            "find_budget runs as many steps as it needs, on each rank another number, so their "
+            "collectives would wait for ever: find the budget of one rank alone, or take a share"
+        )
     give_way()
 
     def without() -> Times:

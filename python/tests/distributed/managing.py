@@ -1,0 +1,72 @@
+"""What cases have in common: a run or none, the bits of what they give, and load on the memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from bits import bits_of
+
+import delta_torch
+from delta_torch import _C
+
+KIB, MIB = 2**10, 2**20
+
+
+class Told:
+    """What a run has done, once it is over; empty without one."""
+
+    def __init__(self) -> None:
+        self.about: dict[str, Any] = {}
+
+
+@contextmanager
+def managed(run: dict[str, Any] | None) -> Iterator[Told]:
+    """A run with these arguments, `size` first; None: without one."""
+    told = Told()
+    if run is None:
+        yield told
+        return
+    options = dict(run)
+    budget = delta_torch.budget(options.pop("size"), **options)
+    with budget:
+        yield told
+    report = budget.report()
+    told.about = {
+        "peak": report.peak_bytes,
+        "budget": report.budget_bytes,
+        "steps": report.steps,
+        "left": report.evictions + report.offloads + report.clean_drops,
+        "waits": report.collective_waits,
+        "over": report.collective_over_bytes,
+        "addresses": report.addresses,
+    }
+
+
+def digest(*results: Any) -> str:
+    """Of the bits of all tensors and numbers within."""
+    hashed = hashlib.sha256()
+    for leaf in bits_of(results):
+        hashed.update(leaf.what.encode() + leaf.data)
+    return hashed.hexdigest()[:16]
+
+
+def values(kib: int, first: int = 0) -> torch.Tensor:
+    """So many KiB of float32 that differ, small whole numbers."""
+    return torch.arange(kib * KIB // 4, dtype=torch.float32) % 97 + first
+
+
+def load(kib: int, count: int = 6) -> torch.Tensor:
+    """Makes tensors, one from the other, that drive out what can leave; their sum."""
+    made = [torch.ones(kib * KIB // 4)]
+    for _ in range(count - 1):
+        made.append(made[-1] * 1.5)
+    return torch.stack([t.sum() for t in made])
+
+
+def in_collectives() -> int:
+    """How many tensors the collectives in flight hold on the device."""
+    return _C.stats()["in_collectives"]
