@@ -1,0 +1,33 @@
+"""FSDP2, tensor parallel and pipelines under a budget: the bits of the same ranks without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_ddp import same, shares
+
+KINDS: dict[str, dict[str, Any]] = {
+    "reshard": {"reshard": True},
+    "keep": {"reshard": False},
+    "made inside": {"inside": True},
+    "bf16": {"mixed": True},
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("policy", ["online", "adaptive"])
+@pytest.mark.parametrize(("share", "host"), [("75%", 0), ("60%", "1GiB"), ("45%", "1GiB")])
+def test_fully_shard(ranks, name: str, policy: str, share: str, host: int | str) -> None:
+    same(ranks, "fsdp_cases.fsdp", shares(share, policy, host), **KINDS[name])
+
+
+@pytest.mark.parametrize(("share", "host"), [("75%", 0), ("60%", "1GiB"), ("45%", "1GiB")])
+def test_tensor_parallel(ranks, share: str, host: int | str) -> None:
+    same(ranks, "fsdp_cases.tensor_parallel", shares(share, "online", host))
+
+
+@pytest.mark.parametrize("schedule", ["1F1B", "GPipe"])
+@pytest.mark.parametrize(("share", "host"), [("90%", 0), ("60%", "1GiB"), ("45%", "1GiB")])
+def test_pipeline(ranks, schedule: str, share: str, host: int | str) -> None:
+    same(ranks, "fsdp_cases.pipeline", shares(share, "online", host), schedule=schedule)
