@@ -83,6 +83,8 @@ void operator_run::begin() {
 void operator_run::refuse_untested() const {
   if (info_.collective == collective_kind::unknown) return;
   const char* const why = info_.collective == collective_kind::refused ? "it was not tested there"
+                          : !tells_addresses<c10::StorageImpl> && info_.name != "c10d::barrier"
+                              ? "collectives were tested with PyTorch 2.15 alone"
                           : !managed_device().is_cpu() ? "delta orders collectives on the CPU alone"
                                                        : refused_group(info_, op_, stack_);
   TORCH_CHECK(why == nullptr, "delta: ", rank_of(session_), "'", info_.name,
