@@ -17,7 +17,9 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("policy", ["online", "adaptive"])
-@pytest.mark.parametrize(("share", "host"), [("75%", 0), ("60%", "1GiB"), ("45%", "1GiB")])
+# Without a host, what was computed from parameters that FSDP has freed has to stay: how close to
+# that a run gets hangs on the times that it measures.
+@pytest.mark.parametrize(("share", "host"), [("90%", 0), ("60%", "1GiB"), ("45%", "1GiB")])
 def test_fully_shard(ranks, name: str, policy: str, share: str, host: int | str) -> None:
     same(ranks, "fsdp_cases.fsdp", shares(share, policy, host), **KINDS[name])
 
