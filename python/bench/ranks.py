@@ -1,4 +1,4 @@
-"""What a budget costs in processor time under DistributedDataParallel, beside one rank alone.
+"""Measures what a budget costs in processor time under DistributedDataParallel and on one rank.
 
     python python/bench/ranks.py [--ranks 2] [--share 60%] [--repetitions 10]
 

@@ -85,9 +85,9 @@ class budgeted_allocator final : public at::Allocator {
               s.past().own.collective_over += size;
               return nullptr;
             }
-            s.flights().land();
-            if (awaited == nullptr || !(*awaited = s.flights().oldest())) throw;
-            ++s.past().own.collective_waits;
+            auto landing = s.landing_to_await(awaited != nullptr);
+            if (!landing) throw;
+            *awaited = std::move(landing);
             return nullptr;
           }
         },

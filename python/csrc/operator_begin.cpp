@@ -26,10 +26,8 @@ c10::intrusive_ptr<c10::ivalue::Future> operator_run::open(bool may_wait) {
       begin();
     } catch (const delta::budget_exceeded&) {
       // What a collective uses can't leave now, but will be able to.
-      session_.flights().land();
-      if (may_wait) awaited = session_.flights().oldest();
+      awaited = session_.landing_to_await(may_wait);
       if (!awaited) throw;
-      ++session_.past().own.collective_waits;
     }
   });
   if (awaited) retreat();

@@ -390,6 +390,13 @@ void session::settle_late(target& of, header& h) {
     of.free(h);
 }
 
+c10::intrusive_ptr<c10::ivalue::Future> session::landing_to_await(bool may_wait) {
+  flights_.land();
+  auto oldest = may_wait ? flights_.oldest() : nullptr;
+  if (oldest) ++record_.own.collective_waits;
+  return oldest;
+}
+
 bool session::is_groups_thread() noexcept {
   return !this_thread().within_operator && managed_device().is_cpu() &&
          c10::impl::tls_is_dispatch_key_excluded(dispatch_key());

@@ -135,6 +135,9 @@ class session {
   [[nodiscard]] tensor_table& tensors() noexcept { return tensors_; }
   [[nodiscard]] record& past() noexcept { return record_; }
   [[nodiscard]] flight_list& flights() noexcept { return flights_; }
+  /// Room is short: lets go of what has landed, and gives the collective to wait for before another
+  /// try, which is counted; null: there is none, or the caller may not wait.
+  [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> landing_to_await(bool may_wait);
   /// The program's name of a storage, for errors, while both it and the run last. O(1).
   void name(c10::StorageImpl&, tensor_name);
   /// That of a tensor; empty where there is none. O(1).

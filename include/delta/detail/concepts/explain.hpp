@@ -104,9 +104,6 @@ consteval bool explain_policy() {
   static_cast<void>(explain_prefetcher<prefetcher_of_type<P>>());
   return true;
 }
-}  // namespace detail
-
-namespace detail {
 
 // `manager`, `policy` and `switching` take any types: of a constraint that is not met the compiler
 // would say in its own words that it is not. Instead each names a checked_... of every part. Of a
