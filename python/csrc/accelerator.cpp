@@ -265,7 +265,7 @@ std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
   else
     streams_->calibrate(static_cast<std::size_t>(o.capacity.count / 8));
   return std::make_unique<memory_of<delta::device_heap<device_streams>>>(
-      *streams_, delta::device_heap_options{
+      *streams_, delta::heap_options{
                      .capacity = o.capacity,
                      .host_capacity = o.host_capacity,
                      .granularity = 512,

@@ -41,12 +41,14 @@ void deduced(lacks_one_of_each& machine) {
 // says: 'move_rate' is there, but not as 'double move_rate() const' (bytes per second)
 // says: 'burden' is there, but not as 'double burden(delta::direction) const'
 // says: 'alone' is there, but not as 'std::optional<delta::nanoseconds> alone(delta::stamp)'
+// says: 'synchronous' is there, but not as 'static constexpr bool synchronous'
 struct says_all_wrongly : right {
   int native_stream();
   nanoseconds began(stamp);
   double move_rate();
   double burden() const;
   nanoseconds alone(stamp);
+  bool synchronous() const;
 };
 struct member {
   arena<says_all_wrongly> storage;

@@ -115,8 +115,12 @@ DELTA_DETAIL_DETECTED(
       { d.alone(s) } -> std::same_as<std::optional<nanoseconds>>;
     });
 
+/// `synchronous`: work is over when the call that queues it has returned, so that nothing is ever
+/// ordered (default: false).
+DELTA_DETAIL_CONSTANT(synchronous, bool, "bool", false);
+
 using lanes_rows = rows<copy_row, brackets_row, stamps_row, time_and_rates_row, native_stream_row,
-                        began_row, move_rate_row, burden_row, alone_row>;
+                        began_row, move_rate_row, burden_row, alone_row, synchronous_row>;
 using device_rows = rows<memories_row, move_row>;
 
 }  // namespace detail

@@ -21,18 +21,18 @@
 
 namespace delta {
 
-/// What a device_heap keeps to. Both sources are needed.
-struct device_heap_options {
+/// What a heap_storage or a device_heap keeps to.
+struct heap_options {
   bytes capacity{};       ///< the budget
   bytes host_capacity{};  ///< the host budget
   /// Sizes count rounded up to it, and the sources are asked for as many; a power of two.
-  std::uint64_t granularity = 512;
+  std::uint64_t granularity = 64;
   /// Of blocks. What was released may be handed out again at once, also while it is still used:
   /// whoever uses it next does so on the compute lane, or is a block of this storage.
-  memory_source device{};
+  memory_source device = aligned_heap();
   /// Of slabs, which copies must be able to reach (pinned memory). What was released may be handed
   /// out again at once, but to this storage only, or to who waits for the copies that use it.
-  memory_source host{};
+  memory_source host = aligned_heap();
   /// Others have memory of `device`, too, and use it on the compute lane, unseen by this storage.
   /// So that lane waits for the copies of bytes before they go back to the source, and a copy
   /// into bytes that have come from it waits for all that the compute lane was given by then.
@@ -54,7 +54,11 @@ class addressed_lanes : public machine_lanes<D> {
     return base::copy(d, address_of(device), address_of(host), n, after);
   }
   stamp end(nanoseconds) { return base::end(); }
+  static constexpr bool synchronous = value_of_synchronous<D>();
 };
+template <class D>
+using heap_rules = storage_rules<addressed_lanes<checked_lanes<D>>,
+                                 allocations<addressed_lanes<checked_lanes<D>>::synchronous>>;
 }  // namespace detail
 
 /// A budget of bytes, in allocations as many as there are blocks, on a machine whose lanes run
@@ -70,17 +74,16 @@ class addressed_lanes : public machine_lanes<D> {
 ///   delta::manager manager{delta::adaptive(), memory};
 ///   const auto w = manager.variable(size, "weights", memory.adopt(address, size, freed).value());
 template <class D>
-class device_heap : public detail::storage_rules<detail::addressed_lanes<detail::checked_lanes<D>>,
-                                                 detail::allocations> {
-  using addressed_lanes = detail::addressed_lanes<detail::checked_lanes<D>>;
-  using base = detail::storage_rules<addressed_lanes, detail::allocations>;
+class device_heap : public detail::heap_rules<D> {
+  using base = detail::heap_rules<D>;
+  using lanes_type = detail::addressed_lanes<detail::checked_lanes<D>>;
+  static constexpr bool synchronous = lanes_type::synchronous;
 
  public:
-  device_heap(D& machine, device_heap_options o)
+  device_heap(D& machine, heap_options o)
       : base(o.granularity, /*moving=*/false,
              {o.device, base::round_down(o.capacity, o.granularity), !o.shared},
-             {o.host, base::round_down(o.host_capacity, o.granularity), true},
-             addressed_lanes{machine}),
+             {o.host, base::round_down(o.host_capacity, o.granularity), true}, lanes_type{machine}),
         options_(std::move(o)) {
     assert(options_.device.allocate != nullptr && options_.host.allocate != nullptr);
   }
@@ -140,7 +143,9 @@ class device_heap : public detail::storage_rules<detail::addressed_lanes<detail:
   /// brackets: that lane waits for the copies of them, and the next copy of them for what that
   /// lane is given until then. A block that was just allocated between operators needs it only
   /// where nothing is `shared`. O(1).
-  void settle(const block& b) {
+  void settle(const block& b)
+    requires(!synchronous)
+  {
     detail::allocation& r = row_of(b);
     let_compute_wait(r);
     used_unseen(r);
@@ -150,7 +155,9 @@ class device_heap : public detail::storage_rules<detail::addressed_lanes<detail:
   /// back nothing more; meanwhile it is a block without bytes, and its tensor is nobody's to read.
   /// For the scratch of an operator that runs, order is kept as by `free`. False: no block is
   /// there. O(log blocks). If it throws nothing has changed.
-  bool lend(std::byte* at) {
+  bool lend(std::byte* at)
+    requires(!synchronous)
+  {
     const auto i = this->device().find(at);
     if (!i) return false;
     detail::allocation& r = this->device()[*i];
@@ -206,7 +213,7 @@ class device_heap : public detail::storage_rules<detail::addressed_lanes<detail:
   [[nodiscard]] std::byte* data(const block& b) const { return this->device()[b.index()].at(); }
   [[nodiscard]] std::byte* data(const slab& h) const { return this->host()[h.index()].at(); }
   [[nodiscard]] bool may_fragment() const noexcept { return false; }
-  [[nodiscard]] bool may_allocate_in_operator() const noexcept { return false; }
+  [[nodiscard]] bool may_allocate_in_operator() const noexcept { return synchronous; }
   void on_owner_changed(const block& b, tensor_id t) {
     detail::allocation& r = row_of(b);
     const tensor_id before = std::exchange(r.owner, t);
@@ -238,9 +245,10 @@ class device_heap : public detail::storage_rules<detail::addressed_lanes<detail:
   }
   // For copies: what it computes is in order anyway.
   void let_compute_wait(detail::allocation& r) {
-    if (this->copying(r)) this->lanes().begin(r.users());
+    if (!synchronous && this->copying(r)) this->lanes().begin(r.users());
   }
   void used_unseen(detail::allocation& r) noexcept {
+    if (synchronous) return;
     r.unseen = true;
     r.unseen_after = std::max(seen_, this->last_operator().point);
   }
@@ -265,10 +273,11 @@ class device_heap : public detail::storage_rules<detail::addressed_lanes<detail:
     see(r);
     this->lanes().copy_now(d, r.at() + from, host, bytes{n}, r.users());
   }
-  void forget_past(detail::allocations& places) {
+  template <class Places>
+  void forget_past(Places& of) {
     // Within an operator what it has used is noted at its end.
-    if (!this->running() && places.should_forget())
-      places.forget([&](stamp s) { return this->reached(s); });
+    if (!this->running() && of.should_forget())
+      of.forget([&](stamp s) { return this->reached(s); });
   }
   void wait_for(const fence& f) {
     for (std::size_t e = 0; e < lane_count; ++e)
@@ -278,7 +287,7 @@ class device_heap : public detail::storage_rules<detail::addressed_lanes<detail:
     if (t != tensor_id::none && options_.on_owner_changed) options_.on_owner_changed(t, at);
   }
 
-  device_heap_options options_;
+  heap_options options_;
   std::uint64_t seen_ = 0;  // the last point of the compute lane that was asked for by `see`
 };
 

@@ -31,6 +31,8 @@ namespace delta {
 /// the second one.
 class host_device {
  public:
+  /// Nothing runs on behind a call.
+  static constexpr bool synchronous = true;
   /// Bytes per second in each direction, until a copy was measured.
   static constexpr double assumed_rate = 8e9;
   /// Of every copy: a guess at what it costs beside its bytes, two allocations and the manager's

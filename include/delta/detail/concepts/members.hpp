@@ -40,7 +40,7 @@ struct every_name {
   int data, hold, unhold, native_stream, read_bytes, write_bytes, began, knows, on_owner_changed,
       may_fragment;
   int largest_hole, bytes_to_move, move_rate, walk_blocks, burden, alone;
-  int may_allocate_in_operator;
+  int may_allocate_in_operator, synchronous;
 };
 template <class T>
 struct beside : T, every_name {};
@@ -180,6 +180,7 @@ DELTA_DETAIL_NAMES(move_rate);
 DELTA_DETAIL_NAMES(walk_blocks);
 DELTA_DETAIL_NAMES(burden);
 DELTA_DETAIL_NAMES(alone);
+DELTA_DETAIL_NAMES(synchronous);
 
 // A storage's and a device's alike.
 

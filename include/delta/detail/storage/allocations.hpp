@@ -51,6 +51,10 @@ struct allocation : stretch {
 /// at once, whoever still uses them. What the source hands out again waits for these
 /// (address_fences). `place` and `release` are O(log allocations) beside that; no heap is used once
 /// the table has grown, and never by `release`.
+///
+/// Where nobody uses bytes that went back, as work is over when its call returns (`synchronous`),
+/// no address is looked up either: `place` and `release` are O(1).
+template <bool synchronous>
 class allocations {
  public:
   using row = allocation;
@@ -77,7 +81,9 @@ class allocations {
     return i < rows_.size() && rows_[i].used && rows_[i].size == n;
   }
   /// The row whose bytes begin there. O(log allocations).
-  [[nodiscard]] std::optional<std::uint32_t> find(const std::byte* at) const noexcept {
+  [[nodiscard]] std::optional<std::uint32_t> find(const std::byte* at) const noexcept
+    requires(!synchronous)
+  {
     const auto it = by_address_.find(reinterpret_cast<std::uintptr_t>(at));
     return it == by_address_.end() ? std::nullopt : std::optional(it->second);
   }
@@ -102,15 +108,18 @@ class allocations {
     return take(at, n, asked, {nullptr, source_.release, source_.self}, n);
   }
   /// Bytes of somebody's own, of which there are `asked`, and which count as `n`. There is room.
-  /// Throws misuse where any of them are a block's already.
+  /// Throws misuse where any of them are a block's already, if that is known.
   [[nodiscard]] std::uint32_t adopt(std::byte* at, std::uint64_t n, std::uint64_t asked,
                                     const memory_source& from) {
-    const std::uint64_t begin = reinterpret_cast<std::uintptr_t>(at);
-    const auto next = by_address_.lower_bound(begin);
-    const bool reaches = next != by_address_.end() && next->first < begin + asked;
-    const bool within = next != by_address_.begin() &&
-                        std::prev(next)->first + rows_[std::prev(next)->second].gives > begin;
-    if (asked > 0 && (reaches || within)) throw misuse("adopt: these bytes are a block's already");
+    if constexpr (!synchronous) {
+      const std::uint64_t begin = reinterpret_cast<std::uintptr_t>(at);
+      const auto next = by_address_.lower_bound(begin);
+      const bool reaches = next != by_address_.end() && next->first < begin + asked;
+      const bool within = next != by_address_.begin() &&
+                          std::prev(next)->first + rows_[std::prev(next)->second].gives > begin;
+      if (asked > 0 && (reaches || within))
+        throw misuse("adopt: these bytes are a block's already");
+    }
     prepare_row();
     const std::uint32_t i = take(at, n, asked, from, asked);
     rows_[i].adopted = true;
@@ -128,8 +137,10 @@ class allocations {
   void lend(std::uint32_t i) noexcept {
     row& r = (*this)[i];
     if (r.offset == 0) return;
-    if (keeps_users_) past_.add(r.offset, r.offset + r.gives, r.users());
-    nodes_[i] = by_address_.extract(r.offset);
+    if constexpr (!synchronous) {
+      if (keeps_users_) past_.add(r.offset, r.offset + r.gives, r.users());
+      nodes_[i] = by_address_.extract(r.offset);
+    }
     give_back(r);
     r.offset = r.asked = r.gives = 0;
   }
@@ -171,6 +182,7 @@ class allocations {
       if (!r.used && r.offset != 0) return "an allocation is nobody's";
     }
     if (sum != used_) return "used() is not the sum of what is used";
+    if constexpr (synchronous) return {};
     if (placed != by_address_.size()) return "the index names what is no allocation";
     for (const auto& [at, i] : by_address_) {
       const row& r = rows_[i];
@@ -192,11 +204,13 @@ class allocations {
     if (rows_.size() == rows_.capacity()) {
       const std::size_t n = std::max<std::size_t>(64, rows_.size() * 2);
       spare_rows_.reserve(n);
-      nodes_.reserve(n);
+      if constexpr (!synchronous) nodes_.reserve(n);
       rows_.reserve(n);
     }
-    index_type one{{0, i}};
-    nodes_.push_back(one.extract(one.begin()));
+    if constexpr (!synchronous) {
+      index_type one{{0, i}};
+      nodes_.push_back(one.extract(one.begin()));
+    }
     rows_.emplace_back();
     spare_rows_.push_back(i);
   }
@@ -209,12 +223,14 @@ class allocations {
     r.size = n, r.asked = asked, r.gives = gives;
     r.given_back = from.release, r.self = from.self;
     r.used = true;
-    if (r.offset != 0) {
-      nodes_[i].key() = r.offset;
-      const auto placed = by_address_.insert(std::move(nodes_[i]));
-      assert(placed.inserted && "these bytes are a block's already");
-      static_cast<void>(placed);
-      r.written = past_.take(r.offset, r.offset + gives);
+    if constexpr (!synchronous) {
+      if (r.offset != 0) {
+        nodes_[i].key() = r.offset;
+        const auto placed = by_address_.insert(std::move(nodes_[i]));
+        assert(placed.inserted && "these bytes are a block's already");
+        static_cast<void>(placed);
+        r.written = past_.take(r.offset, r.offset + gives);
+      }
     }
     used_ += n;
     peak_ = std::max(peak_, used_);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "delta/detail/storage/regions.hpp"
+#include "delta/storage/device.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
@@ -121,6 +122,8 @@ class storage_rules {
   /// both lists, or twice in one: holds count. O(blocks named).
   void begin_operator(std::span<const block* const> reads, std::span<const block* const> writes) {
     assert(!running_ && "the operator before has not ended");
+    // Nothing has to be ordered, and blocks may be another's by the end.
+    if constexpr (value_of_synchronous<Lanes>()) return lanes_.begin({});
     reads_.clear();
     writes_.clear();
     fence after;
@@ -142,6 +145,7 @@ class storage_rules {
   }
   /// The operator is queued; its stamp goes to all that it touched.
   stamp end_operator(nanoseconds cost) {
+    if constexpr (value_of_synchronous<Lanes>()) return last_ = lanes_.end(cost);
     assert(running_ && "no operator has begun");
     running_ = false;
     for (auto i : reads_) --device_[i].holds;
