@@ -36,12 +36,14 @@ CSRC_CUDA = Path("csrc_cuda")
 CUDA_HEADERS = ("cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
 INCLUDE = Path("delta_torch/include")
 ENGINE = Path("engine")
-COMPILING = Path("delta_torch/compiling")  # what users' policies are compiled with, too
+COMPILING = Path("delta_torch/compiling")  # what users' policies are compiled with
 TRACES = ENGINE / "traces"
+OWN = ENGINE / "own"
 # What lies elsewhere in a clone, and in the source distribution where it is named here.
 LINKED = {
     INCLUDE: Path("../include"),
     ENGINE: Path("../engine"),
+    COMPILING: Path("../engine/own"),
     Path("LICENSE"): Path("../LICENSE"),
 }
 
@@ -149,11 +151,10 @@ def compile_flags(torch_includes: list[str]) -> list[str]:
 
 def extension(building: bool) -> setuptools.Extension:
     """delta_torch._C; not to be built, only its files are named, and PyTorch is not needed."""
-    folders = (CSRC, ENGINE, TRACES)
+    folders = (CSRC, ENGINE, TRACES, OWN)
     sources = sorted(str(p) for folder in folders for p in folder.glob("*.cpp"))
     headers = [p for folder in folders for p in folder.glob("*.hpp")]
     headers += [p for p in (INCLUDE / "delta").rglob("*") if p.suffix in (".hpp", ".h")]
-    headers += COMPILING.glob("*.hpp")
     depends = sorted(map(str, headers))
     if not building:
         return setuptools.Extension("delta_torch._C", sources, depends=depends)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "delta/engine/manager_of.hpp"
+#include "own/own_policies.hpp"
 #include "peers/make_manager.hpp"
 #include "peers/peers.hpp"
 
@@ -23,7 +24,7 @@ std::unique_ptr<manager_interface> make_any_manager(std::string_view policy,
                                                     const manager_options& options) {
   for (const auto make : {make_activations_peer, make_parameters_peer})
     if (auto made = make(policy, storage, options)) return made;
-  return delta::make_manager(policy, std::move(storage), options);
+  return own::make_manager(policy, std::move(storage), options);
 }
 
 }  // namespace delta::executor

@@ -1,4 +1,5 @@
-// delta executor: managers by the name of any policy, delta's own or a peer's, compiled once.
+// delta executor: managers by the name of any policy: delta's, a peer's, compiled once, or one that
+// own_policy_file.hpp has loaded.
 #pragma once
 
 #include <memory>
@@ -8,8 +9,8 @@
 
 namespace delta::executor {
 
-/// As delta::make_manager, and for the names of `all_policies`. Throws unknown_policy, misuse where
-/// there is no storage, std::bad_alloc.
+/// As delta::make_manager, and for the names of `all_policies` and of policies that were loaded.
+/// Throws unknown_policy, misuse where there is no storage, std::bad_alloc.
 [[nodiscard]] std::unique_ptr<manager_interface> make_any_manager(
     std::string_view policy, std::unique_ptr<any_storage> storage,
     const manager_options& options = {});

@@ -265,33 +265,33 @@ std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
   else
     streams_->calibrate(static_cast<std::size_t>(o.capacity.count / 8));
   return std::make_unique<memory_of<delta::device_heap<device_streams>>>(
-      *streams_, delta::heap_options{
-                     .capacity = o.capacity,
-                     .host_capacity = o.host_capacity,
-                     .granularity = 512,
-                     .device = {[](void* self, std::size_t size) {
-                                  return static_cast<accelerator*>(self)->allocate(size);
-                                },
-                                [](void* self, void* memory, std::size_t) {
-                                  auto* const a = static_cast<accelerator*>(self);
-                                  a->given_.release(a->part_, memory);
-                                },
-                                this},
-                     .host = {[](void* self, std::size_t size) -> void* {
-                                auto* const a = static_cast<accelerator*>(self);
-                                try {
-                                  return a->pinned_.add(
-                                      at::getHostAllocator(a->device_.type())->allocate(size));
-                                } catch (const std::exception&) {
-                                  return nullptr;
-                                }
-                              },
-                              [](void* self, void* memory, std::size_t) {
-                                auto* const a = static_cast<accelerator*>(self);
-                                a->pinned_.release(a->part_, memory);
-                              },
-                              this},
-                     .on_owner_changed = o.on_owner_changed});
+      *streams_,
+      delta::heap_options{.capacity = o.capacity,
+                          .host_capacity = o.host_capacity,
+                          .granularity = 512,
+                          .device = {[](void* self, std::size_t size) {
+                                       return static_cast<accelerator*>(self)->allocate(size);
+                                     },
+                                     [](void* self, void* memory, std::size_t) {
+                                       auto* const a = static_cast<accelerator*>(self);
+                                       a->given_.release(a->part_, memory);
+                                     },
+                                     this},
+                          .host = {[](void* self, std::size_t size) -> void* {
+                                     auto* const a = static_cast<accelerator*>(self);
+                                     try {
+                                       return a->pinned_.add(
+                                           at::getHostAllocator(a->device_.type())->allocate(size));
+                                     } catch (const std::exception&) {
+                                       return nullptr;
+                                     }
+                                   },
+                                   [](void* self, void* memory, std::size_t) {
+                                     auto* const a = static_cast<accelerator*>(self);
+                                     a->pinned_.release(a->part_, memory);
+                                   },
+                                   this},
+                          .on_owner_changed = o.on_owner_changed});
 }
 
 static_assert(delta::Lanes<device_streams>);

@@ -21,7 +21,7 @@
 #include "device_part.hpp"
 #include "errors.hpp"
 #include "managed_operator.hpp"
-#include "own_policies.hpp"
+#include "own/own_policies.hpp"
 #include "planning.hpp"
 #include "reading_check.hpp"
 #include "replaying.hpp"
@@ -52,7 +52,7 @@ decltype(auto) between_operators(F&& f) {
 std::vector<std::string> policies() {
   std::vector<std::string> names;
   for (const delta::preset& p : delta::named_policies) names.emplace_back(p.name);
-  std::ranges::move(own_policies(), std::back_inserter(names));
+  std::ranges::move(delta::own::policies(), std::back_inserter(names));
   return names;
 }
 
@@ -362,8 +362,8 @@ auto wrapped(F&& f) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "The functions that the package delta_torch calls; not for programs.";
   m.def("policies", wrapped(policies));
-  m.def("load_policy", wrapped(load_policy));
-  m.def("own_policies", wrapped(own_policies));
+  m.def("load_policy", wrapped(delta::own::load_policy));
+  m.def("own_policies", wrapped(delta::own::policies));
   m.def("start", wrapped(start), py::arg("policy"), py::arg("budget"), py::arg("host"),
         py::kw_only(), py::arg("check_replays") = false, py::arg("timeline") = "",
         py::arg("device") = "cpu");

@@ -6,7 +6,7 @@
 
 #include "delta/engine/engine.hpp"
 #include "delta/storage/simulated.hpp"
-#include "own_policies.hpp"
+#include "own/own_policies.hpp"
 #include "traces/trace_replayer.hpp"
 
 namespace delta_torch {
@@ -44,7 +44,7 @@ delta::counters of_step(const delta::counters& now, const delta::counters& befor
 
 rehearsed rehearse(const delta::trace& step, const rehearsal_machine& on) {
   delta::simulated memory(memory_of(step, on));
-  const auto manager = make_manager_of(on.policy, delta::over(memory), {});
+  const auto manager = delta::own::make_manager(on.policy, delta::over(memory), {});
   delta::trace_replayer play(*manager, step);
   rehearsed r;
   r.unmanaged = delta::total_cost(step);

@@ -16,7 +16,7 @@
 #include "delta/engine/engine.hpp"
 #include "delta/timeline.hpp"
 #include "errors.hpp"
-#include "own_policies.hpp"
+#include "own/own_policies.hpp"
 #include "replaying.hpp"
 #include "versions.hpp"
 
@@ -81,8 +81,8 @@ void session::start(const run_options& o) {
        .host_capacity = delta::bytes{o.host},
        .on_owner_changed = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
   auto told = o.timeline.empty() ? nullptr : std::make_unique<observers>(o.timeline);
-  auto manager = make_manager_of(o.policy, memory->storage(),
-                                 {.observer = told.get(), .check_replays = o.check_replays});
+  auto manager = delta::own::make_manager(
+      o.policy, memory->storage(), {.observer = told.get(), .check_replays = o.check_replays});
   device_ = &device;
   device_of_run = device.device();
   memory_ = std::move(memory);

@@ -135,7 +135,7 @@ def delta_headers() -> str:
 
 def _compile(command: list[str], name: str) -> None:
     # `using` finds what the header has of that name, be it a struct or a function: see SOURCE.
-    source = f"namespace {{ using ::{name}; }}\nDELTA_TORCH_POLICY({name})\n"
+    source = f"namespace {{ using ::{name}; }}\nDELTA_OWN_POLICY({name})\n"
     done = subprocess.run(
         [*command, "-x", "c++", "-"],
         input=source,

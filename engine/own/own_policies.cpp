@@ -1,4 +1,4 @@
-// delta_torch: loads the libraries of policies of one's own.
+// delta: loads the libraries of policies of one's own.
 #include "own_policies.hpp"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 
 #include "policy_library.hpp"
 
-namespace delta_torch {
+namespace delta::own {
 
 namespace {
 
@@ -36,13 +36,13 @@ void load_policy(const std::string& name, const std::string& file) {
   if (library->abi != this_abi)
     throw std::runtime_error("delta: the policy '" + name +
                              "' was compiled for another version of delta or another C++ library "
-                             "than delta_torch");
+                             "than this program");
   loaded& to = all();
   const std::lock_guard hold(to.lock);
   to.libraries[name] = library;
 }
 
-std::vector<std::string> own_policies() {
+std::vector<std::string> policies() {
   loaded& from = all();
   const std::lock_guard hold(from.lock);
   std::vector<std::string> names;
@@ -50,9 +50,9 @@ std::vector<std::string> own_policies() {
   return names;
 }
 
-std::unique_ptr<delta::manager_interface> make_manager_of(
-    const std::string& policy, std::unique_ptr<delta::any_storage> storage,
-    const delta::manager_options& options) {
+std::unique_ptr<manager_interface> make_manager(std::string_view policy,
+                                                std::unique_ptr<any_storage> storage,
+                                                const manager_options& options) {
   loaded& from = all();
   const policy_library* own = nullptr;
   {
@@ -63,4 +63,4 @@ std::unique_ptr<delta::manager_interface> make_manager_of(
                         : delta::make_manager(policy, std::move(storage), options);
 }
 
-}  // namespace delta_torch
+}  // namespace delta::own

@@ -1,5 +1,5 @@
-// delta_torch: what a shared library with a policy of one's own shows to the extension that loads
-// it: a factory of managers, and what it was compiled for. Both include this file.
+// delta: what a shared library with a policy of one's own shows to the program that loads it: a
+// factory of managers, and what it was compiled for. Both include this file.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 #include "delta/observer.hpp"
 #include "delta/version.hpp"
 
-namespace delta_torch {
+namespace delta::own {
 
 /// What must be the same on both sides, as objects and exceptions cross between them: delta's
 /// version, the C++ library, and the sizes of what is handed over.
@@ -41,7 +41,7 @@ struct policy_library {
 };
 
 /// The function's name and type.
-inline constexpr const char* policy_library_symbol = "delta_torch_policy";
+inline constexpr const char* policy_library_symbol = "delta_own_policy";
 using policy_library_function = const policy_library*();
 
-}  // namespace delta_torch
+}  // namespace delta::own

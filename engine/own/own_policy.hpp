@@ -1,8 +1,8 @@
-// delta_torch: makes a policy of what a user's header has, which is found by its members: a
-// heuristic, a decider, a prefetcher, or a function that returns one of them or a whole policy.
+// delta: makes a policy of what a user's header has, which is found by its members: a heuristic, a
+// decider, a prefetcher, or a function that returns one of them or a whole policy.
 //
-// compile_policy (own_policy.py) compiles a file that includes this one, includes the header, and
-// names the policy in DELTA_TORCH_POLICY.
+// Who compiles it (delta-replay --policy-file, delta_torch.compile_policy) compiles a file that
+// includes this one, includes the header, and names the policy in DELTA_OWN_POLICY.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 #include "delta/engine/manager_of.hpp"
 #include "policy_library.hpp"
 
-namespace delta_torch {
+namespace delta::own {
 
 /// A whole policy: a composition, or one object that plays all roles.
 template <class T>
@@ -113,19 +113,18 @@ const policy_library* library_of() {
   return &library;
 }
 
-}  // namespace delta_torch
+}  // namespace delta::own
 
 /// Defines the library's one visible function. `name`: a struct or a function of the global
 /// namespace; both are written name().
-#define DELTA_TORCH_POLICY(name)                                               \
-  namespace {                                                                  \
-  struct delta_torch_make {                                                    \
-    auto operator()() const {                                                  \
-      return ::name();                                                         \
-    }                                                                          \
-  };                                                                           \
-  }                                                                            \
-  extern "C" [[gnu::visibility("default")]] const delta_torch::policy_library* \
-  delta_torch_policy() {                                                       \
-    return delta_torch::library_of<delta_torch_make>();                        \
+#define DELTA_OWN_POLICY(name)                                                                     \
+  namespace {                                                                                      \
+  struct delta_own_make {                                                                          \
+    auto operator()() const {                                                                      \
+      return ::name();                                                                             \
+    }                                                                                              \
+  };                                                                                               \
+  }                                                                                                \
+  extern "C" [[gnu::visibility("default")]] const delta::own::policy_library* delta_own_policy() { \
+    return delta::own::library_of<delta_own_make>();                                               \
   }
