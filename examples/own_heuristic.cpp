@@ -4,15 +4,11 @@
 #include <iostream>
 #include <vector>
 
+#include "mostly_big.hpp"
+
 using namespace delta::literals;
 using namespace std::chrono_literals;
 
-// What is not in use for longest, and big, leaves first; bigness counts twice.
-struct mostly_big {
-  double weight(const delta::context& c, delta::tensor_id t) const noexcept {
-    return c.bytes(t) * c.bytes(t);
-  }
-};
 static_assert(delta::explain_heuristic<mostly_big>());
 
 // The same, and a promise: of what a context tells it reads the bytes alone.

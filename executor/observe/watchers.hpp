@@ -6,7 +6,7 @@
 #include <ostream>
 #include <string>
 
-#include "delta/engine/any_observer.hpp"
+#include "delta/engine/manager_interface.hpp"
 #include "delta/observer.hpp"
 #include "delta/timeline.hpp"
 #include "device/machine.hpp"

@@ -24,9 +24,6 @@ bytes budget_of(const replay_row& r) {
 std::string ratio_text(const replay_row& r) {
   return r.ratio ? format_fixed(100 * *r.ratio, 1) + " %" : "-";
 }
-std::string overhead_text(const std::optional<double>& overhead) {
-  return overhead ? format_fixed(*overhead, 3) + "x" : "-";
-}
 
 /// The one with the smallest budget, the faster of equal ones; null: no policy keeps to it.
 const budget_answer* best_of(std::span<const budget_answer> answers) {

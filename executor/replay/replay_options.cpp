@@ -97,6 +97,10 @@ void describe(command_line& given) {
   given.value("--policy", "NAME,...",
               "of the policies below (default dtr,online,adaptive); 'list'\n"
               "explains each in a line");
+  given.value("--policy-file", "FILE:NAME,...",
+              "policies of your own beside these: a C++ header, and the struct or\n"
+              "function in it (docs/writing_a_policy.md); compiled by $CXX or c++ in\n"
+              "some ten seconds");
   given.value("--plan", "FILE",
               "a plan of the step, made elsewhere: which tensors are away, when and\n"
               "how (docs/traces.md); it is the policy 'plan', alone without --policy");
@@ -179,7 +183,7 @@ std::string help(const command_line& given) {
       "  thrash  it was given up at --thrash-limit; simrd counts recomputation alone\n"
       "  recompute and stall (waits for copies) are parts of the time; out and in are the bytes\n"
       "  of copies; evaluations are the scores computed to find out who leaves.\n"
-      "  bound   in --json: what no policy can beat under that budget\n"
+      "  bound   what no policy can beat under that budget\n"
       "\n"
       "A trace is a program of --iterations training steps (docs/traces.md): policies that learn\n"
       "know nothing in the first, and more in each. Each is an iteration: --thrash-limit holds "
@@ -210,6 +214,7 @@ std::string help(const command_line& given) {
       "  delta-replay step.log.gz --budget 40% --latency 5us --json rows.json\n"
       "  delta-replay step.log.gz --policy paper --budget 0.5 --timeline timeline.json\n"
       "  delta-replay step.log.gz --policy dtr,online --find-budget --max-overhead 1.1\n"
+      "  delta-replay step.log.gz --policy-file mine.hpp:mine --policy dtr,adaptive\n"
       "  delta-replay step.log.gz --plan solved.jsonl --policy adaptive --budget 0.4\n"
       "  delta-replay step.log.gz --iterations 10 --noise 0.1 --real-rate 0.5 --json rows.json\n"
       "\n"
@@ -254,7 +259,7 @@ void check_watch(const replay_options& options, const std::string& flag) {
   only_one(options.policies, "policies");
   only_one(options.budgets, "budgets");
   const std::span watched(all_policies);
-  if (options.policies.front() != plan_policy &&
+  if (options.policies.front() != plan_policy && options.own.empty() &&
       std::ranges::find(watched, options.policies.front(), &preset::name) == watched.end())
     reject(flag, "given with --policy " + options.policies.front(), "with " + names_of(watched));
 }
@@ -270,6 +275,15 @@ void read_runs(const command_line& given, replay_options& options) {
     for (const auto part : parts_of(given.text("--policy")))
       options.policies.push_back(policy_of(part));
   }
+  if (given.has("--policy-file"))
+    for (const auto part : parts_of(given.text("--policy-file"))) {
+      options.own.push_back(own_policy_file_of("--policy-file", part));
+      const std::string& name = options.own.back().name;
+      if (name == plan_policy ||
+          std::ranges::find(options.policies, name) != options.policies.end())
+        reject("--policy-file", in_quotes(name) + " is another policy's name, too", "another name");
+      options.policies.push_back(name);
+    }
   if (given.has("--plan")) {
     options.plan = given.text("--plan");
     if (!given.has("--policy")) options.policies.clear();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/option_values.hpp"
+#include "cli/own_policy_file.hpp"
 #include "delta/units.hpp"
 #include "trace/perturb.hpp"
 
@@ -42,6 +43,7 @@ inline constexpr std::uint64_t default_iterations = 3;
 struct replay_options {
   std::vector<std::filesystem::path> traces;
   std::vector<std::string> policies{"dtr", "online", "adaptive"};
+  std::vector<own_policy_file> own;  ///< to be loaded; their names are among the policies
   std::vector<replay_budget> budgets{{0.3, {}}, {0.5, {}}, {0.7, {}}};
   // Absent: what a trace says of the machine that it was recorded on, else the defaults below.
   std::optional<double> rate_out;      ///< bytes per second, device to host

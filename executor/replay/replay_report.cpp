@@ -1,6 +1,7 @@
 #include "replay/replay_report.hpp"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <utility>
 #include <vector>
@@ -68,10 +69,6 @@ std::string time_text(std::int64_t ns) {
   return format_seconds(static_cast<double>(ns) * 1e-9);
 }
 
-std::string overhead_text(const replay_row& r) {
-  return r.overhead ? format_fixed(*r.overhead, 3) + "x" : "-";
-}
-
 /// A line about one replay. `first` is its first iteration, null where iterations are not told
 /// apart; `r` is its last.
 text_row cells(const replay_row* first, const replay_row& r) {
@@ -79,23 +76,23 @@ text_row cells(const replay_row* first, const replay_row& r) {
                 format_bytes(bytes{r.budget_bytes}), r.result};
   if (first != nullptr) {
     if (r.result != "pass") line.back() += " in " + std::to_string(r.iteration);
-    line.push_back(overhead_text(*first));
+    line.push_back(overhead_text(first->overhead));
   }
-  const text_row rest{overhead_text(r),
-                      time_text(r.recompute_ns),
-                      time_text(r.stall_ns),
-                      format_bytes(bytes{r.bytes_out}),
-                      format_bytes(bytes{r.bytes_in}),
-                      std::to_string(r.evictions),
-                      std::to_string(r.offloads),
-                      std::to_string(r.reloads),
-                      std::to_string(r.recomputes),
+  const text_row rest{overhead_text(r.overhead),        overhead_text(r.bound_overhead),
+                      time_text(r.recompute_ns),        time_text(r.stall_ns),
+                      format_bytes(bytes{r.bytes_out}), format_bytes(bytes{r.bytes_in}),
+                      std::to_string(r.evictions),      std::to_string(r.offloads),
+                      std::to_string(r.reloads),        std::to_string(r.recomputes),
                       std::to_string(r.evaluations)};
   line.insert(line.end(), rest.begin(), rest.end());
   return line;
 }
 
 }  // namespace
+
+std::string overhead_text(std::optional<double> overhead) {
+  return overhead ? format_fixed(*overhead, 3) + "x" : "-";
+}
 
 void write_rows(std::span<const replay_row> rows, const std::filesystem::path& path) {
   json list = json::array();
@@ -123,8 +120,8 @@ void print_rows(std::ostream& out, std::span<const replay_row> rows, std::uint64
     head.insert(head.end(), {"first", "last"});
   else
     head.emplace_back("overhead");
-  head.insert(head.end(), {"recompute", "stall", "out", "in", "evictions", "offloads", "reloads",
-                           "recomputes", "evaluations"});
+  head.insert(head.end(), {"bound", "recompute", "stall", "out", "in", "evictions", "offloads",
+                           "reloads", "recomputes", "evaluations"});
   std::vector<text_row> lines{std::move(head)};
   const replay_row* first = nullptr;
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -66,6 +66,9 @@ struct replay_row {
 /// naming the path.
 void write_rows(std::span<const replay_row>, const std::filesystem::path& path);
 
+/// Of a time over the unmanaged time: "1.234x", or "-".
+[[nodiscard]] std::string overhead_text(std::optional<double>);
+
 /// What the replays of one trace have in common: "name: unmanaged 16.0 ms and ...", a line.
 void print_trace_line(std::ostream&, const replay_row& any);
 

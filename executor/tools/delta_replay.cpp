@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/output_file.hpp"
+#include "cli/own_policy_file.hpp"
 #include "replay/budget_report.hpp"
 #include "replay/find_budget.hpp"
 #include "replay/replay_jobs.hpp"
@@ -65,6 +66,7 @@ void search(std::span<const named_trace> traces, const replay_options& options) 
 
 int run(const replay_options& options) {
   const std::vector<named_trace> traces = read_traces(options.traces);
+  for (const own_policy_file& policy : options.own) load(policy);
   options.find_budget ? search(traces, options) : replay(traces, options);
   return EXIT_SUCCESS;
 }

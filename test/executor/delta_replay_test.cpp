@@ -69,7 +69,9 @@ TEST_CASE("bad input: exit code 2, one line, no file") {
   for (const std::string flags :
        {"", "--policy best", "--budget 2", "--bandwidth 12", "--latency 5", "--thrash-limit 0",
         "--frobnicate", "--timeline /does/not/exist/t.json", "--max-overhead 1.2",
-        "--decisions /does/not/exist/d.jsonl --policy dtr --budget 0.5"}) {
+        "--decisions /does/not/exist/d.jsonl --policy dtr --budget 0.5", "--policy-file mine.hpp",
+        "--policy-file /does/not/exist.hpp:mine", "--policy-file /dev/null:mine",
+        "--policy-file mine.hpp:not-a-name"}) {
     const outcome o = run((flags.empty() ? "" : good.string() + " ") + flags + output);
     CHECK_MESSAGE(o.code == 2, flags);
     CHECK_MESSAGE(is_one_line(o.err), o.err);
@@ -96,6 +98,43 @@ TEST_CASE("help and the list of policies: exit code 0, nothing on stderr") {
     CHECK(o.err.empty());
     CHECK(o.out.find("simrd:dtr-eq") != std::string::npos);
   }
+}
+
+TEST_CASE("--policy-file: a policy of one's own beside the others") {
+  const temporary_folder folder;
+  const auto trace = folder / "chain.jsonl", header = folder / "mine.hpp",
+             file = folder / "rows.json";
+  write_text(trace, chain());
+  write_text(header,
+             "auto mine() { return delta::online(); }\n"
+             "struct wrong { double weight(delta::context&, delta::tensor_id) const; };\n");
+  const std::string named = trace.string() + " --policy-file " + header.string();
+  const outcome o = run(named + ":mine --policy online --budget 0.6 --json " + file.string());
+  REQUIRE_MESSAGE(o.code == 0, o.err);
+  json rows = rows_of(file);
+  REQUIRE(rows.size() == 6);  // of three iterations each
+  for (std::size_t i = 0; i < 3; ++i) {
+    json& own = rows[i + 3];
+    CHECK(own["policy"] == "mine");
+    own["policy"] = "online";
+    CHECK(own == rows[i]);
+    CHECK(own["evictions"].get<int>() + own["offloads"].get<int>() > 0);
+  }
+  const outcome wrong = run(named + ":wrong");
+  CHECK(wrong.code == 2);
+  CHECK(wrong.out.empty());
+  CHECK(wrong.err.find("'weight' is there, but not as 'double weight(const delta::context&, "
+                       "delta::tensor_id) const'") != std::string::npos);
+  const outcome none = run(named + ":none");
+  CHECK(none.code == 2);
+  CHECK(none.err == "delta-replay: --policy-file: " + header.string() +
+                        " has no policy 'none' that compiles: it has neither a struct nor a "
+                        "function 'none' in the global namespace\n");
+  const outcome taken = run(named + ":mine --policy mine");
+  CHECK(taken.code == 2);
+  CHECK(is_one_line(taken.err));
+  const outcome theirs = run(trace.string() + " --policy-file " + header.string() + ":dtr");
+  CHECK(theirs.err.find("'dtr' is a policy of delta's") != std::string::npos);
 }
 
 TEST_CASE("a small trace: every row, in the order asked for, and the same again") {
