@@ -5,7 +5,6 @@
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
-#include "delta/replay_check.hpp"
 #include "delta/tensor.hpp"
 #include "delta/timeline.hpp"
 #include "delta/units.hpp"

@@ -268,7 +268,7 @@ class thrash : public budget_exceeded {
   std::uint64_t cap;      ///< of replays, that ended it
 };
 
-/// What a checked replay found (replay_check.hpp).
+/// What a checked replay found (replay_check).
 enum class replay_difference : std::uint8_t {
   output,     ///< an output holds other bytes when it is made again
   unwritten,  ///< a byte of an output was not written when it was made again

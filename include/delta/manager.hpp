@@ -74,7 +74,8 @@ class manager {
     table_.now.recompute_cap = recompute_cap;
   }
   /// The same of three roles, one by one.
-  template <class H, class D, class R>
+  template <class H = detail::heuristic_of_type<P>, class D = detail::decider_of_type<P>,
+            class R = detail::prefetcher_of_type<P>>
     requires std::same_as<P, delta::policy<H, D, R>>
   manager(H heuristic, D decider, R prefetcher, S& storage, O observer = {})
       : manager(P{std::move(heuristic), std::move(decider), std::move(prefetcher)}, storage,

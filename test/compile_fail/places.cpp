@@ -150,7 +150,7 @@ struct member {
   manager<policy<wrong_heuristic<2>, wrong_decider<2>, wrong_prefetcher<2>>, wrong_storage<2>,
           wrong_observer<2>>
       m;
-  explicit member(wrong_storage<2>& s) : m{{{}, {}, {}}, s, {}} {}
+  explicit member(wrong_storage<2>& s) : m{{}, {}, {}, s, {}} {}
   void step() { m.end_of_step(), m.variable(bytes{1}), m.observer(), m.policy(); }
 };
 // 3. A policy, deduced and by its template's arguments.

@@ -29,8 +29,12 @@ using namespace delta::test;
 
 namespace {
 
-// On the host, where everything is over at once.
-struct host_heap_subject : subject_base<shown_device_heap<host_device>, void> {
+// On the host, where everything is over at once, which it does not say: so addresses are looked up,
+// and users noted.
+struct patient_host : host_device {
+  static constexpr bool synchronous = false;
+};
+struct host_heap_subject : subject_base<shown_device_heap<patient_host>, void> {
   explicit host_heap_subject(subject_sizes o = {})
       : storage(device, {.capacity = o.capacity,
                          .host_capacity = o.host_capacity,
@@ -38,8 +42,8 @@ struct host_heap_subject : subject_base<shown_device_heap<host_device>, void> {
                          .device = aligned_heap(),
                          .host = aligned_heap()}) {}
   [[nodiscard]] std::vector<std::string> complaints() const { return {}; }
-  host_device device;
-  shown_device_heap<host_device> storage;
+  patient_host device;
+  shown_device_heap<patient_host> storage;
 };
 using shared_subject = device_heap_subject<true>;
 using own_subject = device_heap_subject<false>;
@@ -415,7 +419,7 @@ struct counted {
 
 TEST_CASE("device_heap: all of it goes back to its source, and a source that is dry is no room") {
   counted device, host;
-  host_device machine;
+  patient_host machine;
   {
     device_heap s{machine,
                   {.capacity = 1_KiB,
@@ -452,7 +456,7 @@ TEST_CASE("device_heap: bytes of the program's own count, are shown, come and go
   std::byte mine[100] = {}, other[100] = {};
   const auto release = [](void*, void*, std::size_t n) { released += n; };
   counted device, host;
-  host_device machine;
+  patient_host machine;
   {
     device_heap s{
         machine,
@@ -507,7 +511,7 @@ TEST_CASE("device_heap: bytes of the program's own count, are shown, come and go
 TEST_CASE("device_heap: copies touch the bytes that were asked for, and no more") {
   std::byte mine[128];
   std::fill_n(mine, 128, std::byte{9});
-  host_device machine;
+  patient_host machine;
   device_heap s{machine,
                 {.capacity = 1_KiB,
                  .host_capacity = 1_KiB,

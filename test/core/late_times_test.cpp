@@ -112,7 +112,7 @@ TEST_CASE("times that come after the end of a step that nobody has marked are no
 }
 
 TEST_CASE("without a word of the program the last ones take what they took before") {
-  history past;
+  detail::written_history past;
   const auto size = [](tensor_id) { return 10_B; };
   const auto unpinned = [](tensor_id) { return false; };
   const std::array touched{tensor_id{0}};

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "delta/detail/runtime/restore_plan.hpp"
+#include "delta/detail/runtime/restore_by_plan.hpp"
 
 using namespace delta;
 using namespace delta::detail;

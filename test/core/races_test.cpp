@@ -52,7 +52,7 @@ managed_by by(P p) {
   return [p](std::unique_ptr<any_storage> s) { return make_manager(p, std::move(s)); };
 }
 
-/// The same, and every operator is run twice and compared (replay_check.hpp).
+/// The same, and every operator is run twice and compared (replay_check).
 template <class P>
 managed_by checked(P p) {
   return [p](std::unique_ptr<any_storage> s) {

@@ -1,5 +1,5 @@
 // Where steps begin in programs that do not say so.
-#include "delta/detail/history/step_detector.hpp"
+#include "delta/detail/history/step_recorder.hpp"
 
 #include <doctest/doctest.h>
 

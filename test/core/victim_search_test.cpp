@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "delta/detail/tensors/id_set.hpp"
-#include "delta/detail/victims/rows.hpp"
+#include "delta/detail/victims/scores.hpp"
 #include "dice.hpp"
 #include "seeds.hpp"
 

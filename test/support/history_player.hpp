@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "delta/history.hpp"
+#include "delta/detail/history/written_history.hpp"
 #include "random_program.hpp"
 
 namespace delta::test {
@@ -74,7 +74,7 @@ inline step_script random_script(std::uint64_t seed, const std::string& dialect 
 /// Tells a history what a manager would tell it, with ids that are used again.
 class history_player {
  public:
-  history past;
+  detail::written_history past;
 
   /// The sources of a script, which live until the player does.
   std::vector<tensor_id> sources_of(const step_script& s, std::uint64_t scale = 1) {

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "delta/engine/any_result.hpp"
 #include "delta/engine/any_tensor.hpp"
 #include "delta/engine/c_interface.h"
 

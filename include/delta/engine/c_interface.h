@@ -105,7 +105,7 @@ typedef struct delta_options {
   uint64_t host_budget; /* bytes of host memory for what is offloaded; taken at once */
   uint64_t granularity; /* sizes and addresses are multiples of it; a power of two; 0: 64 */
   int keep_addresses;   /* not 0: blocks never move. For who keeps addresses between operators */
-  int check_replays;    /* not 0: as delta/replay_check.hpp says; a test of the kernels */
+  int check_replays; /* not 0: as replay_check in delta/observer.hpp says; a test of the kernels */
   /* NULL: the host's own memory. Copied; what `self` points to outlives the manager. */
   const delta_device* device;
   /* NULL or "": nobody; "timeline:FILE": a timeline for ui.perfetto.dev, complete once the manager

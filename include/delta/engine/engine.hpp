@@ -15,7 +15,6 @@
 #include <string>
 #include <string_view>
 
-#include "delta/engine/any_observer.hpp"
 #include "delta/engine/any_storage.hpp"
 #include "delta/engine/manager_interface.hpp"
 #include "delta/policy_names.hpp"

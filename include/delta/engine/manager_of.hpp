@@ -10,7 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "delta/engine/any_observer.hpp"
 #include "delta/engine/any_storage.hpp"
 #include "delta/engine/manager_interface.hpp"
 #include "delta/error.hpp"

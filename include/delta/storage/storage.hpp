@@ -205,7 +205,7 @@ DELTA_DETAIL_ROW(
 /// `read_bytes(block, from, span)` copies bytes of a block to the host, `write_bytes(block, to,
 /// span)` back; both are over when they return, and false says that the storage keeps no bytes.
 /// Whoever uses the block is done before (default: none; replays can't be checked,
-/// replay_check.hpp).
+/// replay_check).
 DELTA_DETAIL_ROW(
     bytes, (!names_read_bytes<T> && !names_write_bytes<T>),
     "'read_bytes' or 'write_bytes' is there, but not both as 'bool read_bytes(const "

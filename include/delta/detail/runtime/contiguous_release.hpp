@@ -13,7 +13,7 @@
 #include "delta/context.hpp"
 #include "delta/detail/runtime/roles.hpp"
 #include "delta/detail/runtime/shortage_report.hpp"
-#include "delta/detail/tensors/tensor_record.hpp"
+#include "delta/detail/tensors/records.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 

@@ -11,7 +11,7 @@
 #include "delta/context.hpp"
 #include "delta/detail/tensors/candidates.hpp"
 #include "delta/detail/tensors/graph.hpp"
-#include "delta/detail/tensors/tensor_record.hpp"
+#include "delta/detail/tensors/records.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "delta/detail/tensors/tensor_record.hpp"
+#include "delta/detail/tensors/records.hpp"
 #include "delta/observer.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"

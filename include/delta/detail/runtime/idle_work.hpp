@@ -49,7 +49,7 @@ void reload_early(Reclaimer& r) {
     if (table.free_bytes() + table.candidates().cached_bytes() < need) break;
     while (table.free_bytes() < need) r.drop_cached();
     if (!fits_unmoved(table.storage(), table.tensors[t].size)) break;
-    auto b = table.storage().allocate(table.tensors[t].size, r.lifetime_of(t));
+    auto b = table.storage().allocate(table.tensors[t].size, table.tensors[t].expected());
     if (!b) break;
     r.bring_back(t, std::move(*b), event_kind::prefetch);
     table.refresh_machine_state();

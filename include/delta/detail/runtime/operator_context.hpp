@@ -13,7 +13,7 @@
 #include "delta/detail/runtime/guessed_costs.hpp"
 #include "delta/detail/runtime/idle_work.hpp"
 #include "delta/detail/runtime/kernel_launch.hpp"
-#include "delta/detail/runtime/program_blocks.hpp"
+#include "delta/detail/runtime/open_blocks.hpp"
 #include "delta/detail/runtime/replay_checker.hpp"
 #include "delta/detail/runtime/restore.hpp"
 #include "delta/detail/runtime/update_guard.hpp"
@@ -49,7 +49,7 @@ class operator_context {
   program_blocks<table_type, launcher<Reclaimer>> taken;
   restorer<Reclaimer> restore;
   update_guard<Reclaimer> updated;
-  /// Asked by an observer only (replay_check.hpp).
+  /// Asked by an observer only (replay_check).
   static constexpr bool may_check = has_checks_replays<typename Reclaimer::observer_type>;
   [[no_unique_address]] std::conditional_t<may_check, replay_checker<Reclaimer>, no_replay_checker>
       check;

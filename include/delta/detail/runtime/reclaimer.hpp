@@ -14,11 +14,10 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
-#include "delta/detail/runtime/budget_bounds.hpp"
 #include "delta/detail/runtime/contiguous_release.hpp"
 #include "delta/detail/runtime/event_sink.hpp"
 #include "delta/detail/runtime/give_up.hpp"
-#include "delta/detail/runtime/policy_seat.hpp"
+#include "delta/detail/runtime/roles.hpp"
 #include "delta/detail/runtime/shortage_report.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
 #include "delta/error.hpp"
@@ -98,8 +97,7 @@ class reclaimer {
     table_->refresh_machine_state();
     if (!roles_.replace(view())) return false;
     table_->tensors.forget_replays();
-    while (make_host_room()) {
-    }
+    while (make_host_room()) continue;
     return true;
   }
   /// True if this tensor on the host is to be reloaded (Decider::restore; default: the cheaper).
@@ -113,10 +111,6 @@ class reclaimer {
   /// For the manager's figures, and for those who tell.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return roles_.evaluations(); }
   [[nodiscard]] auto& events() noexcept { return events_; }
-  /// Variables lie apart from what comes and goes within a step.
-  [[nodiscard]] lifetime lifetime_of(tensor_id t) const {
-    return table_->tensors[t].persistent ? lifetime::persistent : lifetime::transient;
-  }
   /// Starts the copy in of a tensor on the host: because it is needed, or early.
   void bring_back(tensor_id t, block&& b, event_kind why) {
     const auto draft = events_.returning(view(), t);
@@ -182,8 +176,7 @@ class reclaimer {
     if (c.is_clean(t) && c.can_offload(t)) {
       left(c, t);
       table_->drop_clean(t);
-      events_.tell(event_kind::clean_drop, operation_, draft);
-      return;
+      return events_.tell(event_kind::clean_drop, operation_, draft);
     }
     // Its block is free no sooner in any other way.
     const bool under_way = r.copying;
@@ -196,14 +189,12 @@ class reclaimer {
         left(c, t);
         // A copy is told of once, though what it frees may be wanted back and leave again under it.
         events_.copy(event_kind::copy_out, operation_, t, *done, !under_way);
-        events_.tell(event_kind::offload, operation_, draft);
-        return;
+        return events_.tell(event_kind::offload, operation_, draft);
       }
     if (c.can_evict(t)) {
       left(c, t);
       table_->evict(t);
-      events_.tell(event_kind::evict, operation_, draft);
-      return;
+      return events_.tell(event_kind::evict, operation_, draft);
     }
     r.skipped_in = reservation_;
   }

@@ -1,4 +1,4 @@
-// delta: replays an operator right after its first run and compares the bytes (replay_check.hpp
+// delta: replays an operator right after its first run and compares the bytes (replay_check
 // says for whom, and what it finds). An input that an output has replaced is there as its copy
 // only.
 //
@@ -22,7 +22,7 @@
 #include "delta/detail/runtime/kernel_launch.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
-#include "delta/replay_check.hpp"
+#include "delta/observer.hpp"
 #include "delta/storage/storage.hpp"
 
 namespace delta::detail {

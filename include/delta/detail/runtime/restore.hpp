@@ -7,16 +7,121 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
+#include <initializer_list>
 #include <span>
+#include <utility>
+#include <vector>
 
+#include "delta/concepts.hpp"
 #include "delta/detail/runtime/kernel_launch.hpp"
 #include "delta/detail/runtime/restore_by_plan.hpp"
 #include "delta/detail/runtime/restore_context.hpp"
-#include "delta/detail/runtime/restore_limits.hpp"
 #include "delta/detail/runtime/restore_on_demand.hpp"
+#include "delta/detail/tensors/graph.hpp"
+#include "delta/detail/tensors/records.hpp"
 #include "delta/error.hpp"
+#include "delta/units.hpp"
 
 namespace delta::detail {
+
+/// Bounds from below of what it takes to bring tensors together, whatever leaves and in whatever
+/// order: each operator needs its inputs and outputs at once; and where nothing comes back from the
+/// host, the last of its inputs that is made is made beside all others.
+template <class Reclaimer>
+class restore_limits {
+ public:
+  explicit restore_limits(restore_context<Reclaimer>& m) : means_(&m) {}
+
+  /// Could `targets` be here together, beside them `beside` more bytes, and each operator run that
+  /// has to for it, if all left that ever can? If not, nothing helps: throws budget_exceeded.
+  /// O(tensors + edges of the closure, by the inputs of an operator).
+  void check(std::span<const tensor_id> targets, bytes beside, const char* operation) {
+    graph& g = means_->table.tensors;
+    find_stuck();
+    check_one(targets, {}, beside, operation);
+    const std::uint32_t mark = g.next_mark();
+    closure_.clear();
+    const auto deeper = [&](std::span<const tensor_id> list) {
+      for (const tensor_id t : list) {
+        if (on_device(g[t].where) || g[t].where == residency::host) continue;
+        const operator_id o = g[t].producer;
+        if (std::exchange(g[o].mark, mark) != mark) closure_.push_back(o);
+      }
+    };
+    deeper(targets);
+    for (std::size_t i = 0; i < closure_.size(); ++i) deeper(g.inputs(closure_[i]));
+    for (const operator_id o : closure_)
+      check_one(g.inputs(o), g.outputs(o), rounded(g[o].workspace), g[o].name);
+    check_last(targets, operation);
+    for (const operator_id o : closure_) check_last(g.inputs(o), operation);
+  }
+
+ private:
+  using decider = typename Reclaimer::decider_type;  // of several policies what any of them may do
+
+  [[nodiscard]] bytes rounded(bytes n) const { return means_->table.storage().rounded(n); }
+  [[nodiscard]] bool offloads(const tensor_record& r) const {
+    const auto& table = means_->table;
+    return value_of_offloads<decider>() && table.storage().host_capacity() >= r.footprint &&
+           !covers(r.pinned, pin::offload);
+  }
+  // On the device, and there it stays.
+  [[nodiscard]] bool stays(const tensor_record& r) const {
+    const bool goes =
+        value_of_evicts<decider>() && r.recomputable() && !covers(r.pinned, pin::evict);
+    // What the program has dropped can be given up, as a last resort.
+    const bool needed = r.references > 0 && (r.pinned == pin::both || (!offloads(r) && !goes));
+    return r.in_use && on_device(r.where) && (r.locks > 0 || needed);
+  }
+  void find_stuck() {
+    const graph& g = means_->table.tensors;
+    stuck_ = means_->reclaimer.foreign();
+    for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
+      if (const tensor_record& r = g[static_cast<tensor_id>(i)]; stays(r)) stuck_ += r.footprint;
+  }
+  // Of lists together, each tensor once, and without what is stuck.
+  [[nodiscard]] bytes footprint(std::initializer_list<std::span<const tensor_id>> lists) const {
+    graph& g = means_->table.tensors;
+    const std::uint32_t mark = g.next_mark();
+    bytes all{};
+    for (const auto list : lists)
+      for (const tensor_id t : list)
+        if (std::exchange(g[t].mark, mark) != mark && !stays(g[t])) all += g[t].footprint;
+    return all;
+  }
+  [[nodiscard]] bool fits(bytes need) const {
+    return stuck_ + need <= means_->table.storage().capacity();
+  }
+  void check_one(std::span<const tensor_id> in, std::span<const tensor_id> out, bytes more,
+                 const char* name) {
+    const bytes need = more + footprint({in, out});
+    if (!fits(need)) throw budget_exceeded(means_->reclaimer.report(need, name, shortage::room));
+  }
+  // Some of these are to be made again. When the last of them is, the others are here: whichever it
+  // is, that has to fit.
+  void check_last(std::span<const tensor_id> together, const char* operation) {
+    const graph& g = means_->table.tensors;
+    const bytes all = footprint({together});
+    bool any = false;
+    for (const tensor_id t : together) {
+      if (offloads(g[t]) || g[t].where == residency::host) return;  // it may come by a copy
+      any = any || means_->missing(t);
+      const operator_id o = g[t].producer;
+      if (o == operator_id::none) continue;
+      const bytes scratch = rounded(g[o].workspace);
+      // Mostly it fits even where what both have is counted twice: that takes less to find out.
+      if (fits(all + footprint({g.inputs(o), g.outputs(o)}) + scratch) ||
+          fits(footprint({together, g.inputs(o), g.outputs(o)}) + scratch))
+        return;
+    }
+    if (any) throw budget_exceeded(means_->report(operation));
+  }
+
+  restore_context<Reclaimer>* means_;
+  bytes stuck_{};
+  std::vector<operator_id> closure_;  // kept for its memory
+};
 
 /// Brings back what is missing (repairs P-6, P-11, P-13). Used by `operator_run` before every
 /// operator, and by `update_guard`. It runs within one entry point of the manager and keeps nothing

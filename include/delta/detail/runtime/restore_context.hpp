@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "delta/detail/runtime/kernel_launch.hpp"
-#include "delta/detail/tensors/tensor_record.hpp"
+#include "delta/detail/tensors/records.hpp"
 #include "delta/error.hpp"
 #include "delta/observer.hpp"
 #include "delta/units.hpp"
@@ -52,7 +52,8 @@ class restore_context {
   void reload(tensor_id t, const char* operation) {
     const bytes size = table.tensors[t].size;
     reclaimer.make(table.tensors[t].footprint, operation);
-    reclaimer.bring_back(t, reclaimer.obtain(size, reclaimer.lifetime_of(t)), event_kind::reload);
+    reclaimer.bring_back(t, reclaimer.obtain(size, table.tensors[t].expected()),
+                         event_kind::reload);
   }
   /// After a replay: its outputs that nobody needs are cached. O(outputs).
   void drop_unneeded(operator_id o) {

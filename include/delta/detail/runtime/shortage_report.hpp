@@ -1,20 +1,120 @@
-// delta: who holds the memory, and which budget would do: what an error about memory says.
+// delta: who holds the memory, and which budget would do: what an error about memory says. The
+// bounds of such budgets are kept up operator by operator: an error may name one only if the
+// program, run anew with it, comes past the operator that failed.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <utility>
 
 #include "delta/context.hpp"
-#include "delta/detail/runtime/budget_bounds.hpp"
+#include "delta/detail/tensors/records.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
-#include "delta/detail/tensors/tensor_record.hpp"
 #include "delta/error.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
+
+/// What one call asks of the memory, rounded.
+struct demand {
+  bytes touched{};        ///< inputs and updates, each once, without constants
+  bytes made{};           ///< blocks that it has already, and no tensor has yet
+  bytes need{};           ///< what it is about to allocate
+  bytes largest{};        ///< the largest block among that; 0: not in one piece
+  bytes again{};          ///< what only a run of it again allocates, or has beside the rest
+  bytes largest_again{};  ///< the largest block among that, or among what it has already
+  bool restores = false;  ///< what is missing comes back first
+  bool replayed = false;  ///< it is an operator, which may have to run again
+};
+
+/// Two budgets, each the largest of what every call so far asked for. Under another budget a policy
+/// decides otherwise, so neither depends on what was decided:
+///
+///   least      constants, what views hold, bytes that no tensor has, and the largest operator:
+///              enough where all else can always go to the host
+///   all        what the program has at once, and what is allocated beside it: nothing has to
+///              leave, so what a policy may do does not count. What is kept for replays alone goes
+///              before anything else has to (`reclaimer::stay_within_own_peak`). It counts, and a
+///              replay, where tensors may leave though there is room: by a policy that lets them go
+///              early, or as neighbours, where that is cheaper than to move blocks. It could not go
+///              then, as they hang on it
+///
+/// Bytes alone do where blocks move. With `k` blocks held where they are, free bytes lie in k + 1
+/// pieces at worst, so that one of `n` bytes is free for certain when (k + 1) n bytes are: each
+/// bound has k n more, by the blocks that are held then.
+class budget_bounds {
+ public:
+  /// `replays`: operators may run again. `early`: tensors may leave though there is room.
+  budget_bounds(bool replays, bool early) noexcept : replays_(replays), early_(early) {}
+
+  /// A call begins. `own_tensors`: bytes that the program has in tensors; `existing`: of all
+  /// tensors that are kept, wherever they are, dropped ones with a record included; `tensors`: how
+  /// many these are; `foreign`: bytes that are taken, and neither a tensor's nor the call's. O(1).
+  void note(const demand& d, bytes constants, bytes foreign, bytes own_tensors, bytes existing,
+            std::size_t tensors) noexcept {
+    largest_ = std::max({largest_, d.largest, d.largest_again});
+    const bytes own = d.touched + d.made + d.need;
+    if (replays_ && d.replayed) {
+      widest_ = std::max(widest_, own + d.again);
+      most_made_ = std::max(most_made_, d.made + d.need + d.again);
+    }
+    const bytes pieces = times(d.restores ? largest_ : d.largest, holds_);
+    // Any operator of the step may have to run again for what is missing.
+    const bytes operation = d.restores ? std::max(own, widest_) : own;
+    least_ = std::max(least_, constants + foreign + viewed_ + operation + pieces);
+    const bytes beside = d.restores ? std::max(d.need, most_made_) : d.need;
+    const bytes kept = existing + given_up_;
+    all_ = std::max(all_, kept + foreign + d.made + beside + pieces);
+    own_ = std::max(own_, own_tensors + foreign + d.made + d.need + times(d.largest, holds_));
+    kept_ = std::max(kept_, kept);
+    tensors_ = std::max(tensors_, tensors + gone_);
+  }
+  /// All records go: none of these operators runs again.
+  void end_of_step() noexcept { widest_ = most_made_ = given_up_ = {}, gone_ = 0; }
+  /// So many tensors, of so many bytes, were given up for good as room was short: with more room
+  /// they exist.
+  void give_up(std::size_t tensors, bytes n) noexcept { gone_ += tensors, given_up_ += n; }
+
+  /// A block may not move from now on; and may again. O(1).
+  void hold() noexcept { ++holds_; }
+  void unhold() noexcept { --holds_; }
+  /// A view holds a tensor of so many bytes; and does no longer.
+  void view(bytes n) noexcept { viewed_ += n; }
+  void unview(bytes n) noexcept { viewed_ -= n; }
+  /// A tensor may not go to the host: `least` is not enough.
+  void note_stay() noexcept { stays_ = true; }
+
+  [[nodiscard]] bytes least() const noexcept { return least_; }
+  /// `moves`: neighbours may leave.
+  [[nodiscard]] bytes all(bool moves) const noexcept { return early_ || moves ? all_ : own_; }
+  [[nodiscard]] std::uint64_t holds() const noexcept { return holds_; }
+  /// Has a host of that size always a slab for everything? Slabs don't move: of n slabs there are
+  /// at most n + 1 holes between, each too small only if it is smaller than what leaves. Where the
+  /// storage doesn't scatter there are none.
+  [[nodiscard]] bool all_can_leave(bytes host_capacity, bool may_fragment) const noexcept {
+    const bytes holes = may_fragment ? times(largest_, tensors_ + 1) : bytes{};
+    return !stays_ && host_capacity >= kept_ + holes;
+  }
+
+ private:
+  // No more than `largest_request`: what needs that much is beyond any memory.
+  [[nodiscard]] static bytes times(bytes n, std::uint64_t count) noexcept {
+    if (count > 0 && n.count > largest_request.count / count) return largest_request;
+    return n * count;
+  }
+
+  bytes least_{}, all_{}, own_{};  // the two budgets, the second in both ways
+  bytes kept_{};                   // the most that existed at once
+  std::size_t tensors_ = 0, gone_ = 0;
+  bytes largest_{};               // block
+  bytes widest_{}, most_made_{};  // of the step's operators: all that one uses, what one allocates
+  bytes given_up_{}, viewed_{};
+  std::uint64_t holds_ = 0;
+  bool replays_, early_, stays_ = false;
+};
 
 /// True if it has a way out. Dropped tensors leave whatever their pins say: nothing is lost. A
 /// clean one is among those that can be offloaded.

@@ -16,6 +16,26 @@
 
 namespace delta::detail {
 
+/// A stretch of memory: somebody's bytes, or a hole. A hole remembers in `written` who used it
+/// last, so that the next owner's first writer waits for them: freeing need not wait.
+struct stretch {
+  std::uint64_t offset = 0;  ///< from the beginning of the memory
+  std::uint64_t size = 0;    ///< bytes, already rounded
+  fence written{};           ///< the last writer
+  fence read{};              ///< everybody who reads since
+  std::uint32_t before = 0;  ///< neighbours in address order
+  std::uint32_t after = 0;
+  std::uint32_t holds = 0;  ///< operators and callers who have its address: it may not move
+  bool used = false;        ///< somebody's; else a hole, or a row to spare
+
+  /// Whom the next writer waits for; readers wait for `written` alone.
+  [[nodiscard]] fence users() const noexcept { return fence{written}.join(read); }
+  /// What a copy of it copies.
+  [[nodiscard]] bytes content() const noexcept { return bytes{size}; }
+  /// One writer replaces all users: it was ordered behind them, so waiting for it suffices.
+  void write_at(stamp s) noexcept { written = fence{}.join(s), read = {}; }
+};
+
 /// Ranges of addresses that are nobody's now, with the fence of those who used them. They lie side
 /// by side in address order and do not overlap. At most `most`: of more, each next user of any
 /// address waits for all of them, which is never wrong. Memory is taken once, at the beginning;

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "delta/detail/storage/address_fences.hpp"
-#include "delta/detail/storage/regions.hpp"
 #include "delta/error.hpp"
 #include "delta/storage/memory_source.hpp"
 #include "delta/units.hpp"

@@ -13,29 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/storage/address_fences.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
-
-/// A stretch of a region: somebody's bytes, or a hole. A hole remembers in `written` who used it
-/// last, so that the next owner's first writer waits for them: freeing need not wait.
-struct stretch {
-  std::uint64_t offset = 0;  ///< from the beginning of the memory
-  std::uint64_t size = 0;    ///< bytes, already rounded
-  fence written{};           ///< the last writer
-  fence read{};              ///< everybody who reads since
-  std::uint32_t before = 0;  ///< neighbours in address order
-  std::uint32_t after = 0;
-  std::uint32_t holds = 0;  ///< operators and callers who have its address: it may not move
-  bool used = false;        ///< somebody's; else a hole, or a row to spare
-
-  /// Whom the next writer waits for; readers wait for `written` alone.
-  [[nodiscard]] fence users() const noexcept { return fence{written}.join(read); }
-  /// What a copy of it copies.
-  [[nodiscard]] bytes content() const noexcept { return bytes{size}; }
-  /// One writer replaces all users: it was ordered behind them, so waiting for it suffices.
-  void write_at(stamp s) noexcept { written = fence{}.join(s), read = {}; }
-};
 
 /// The bytes [0, capacity) of one memory, tiled by stretches. Best fit: the smallest hole that
 /// holds the request; long-lived stretches from the low end, short-lived ones from the high end.
@@ -102,17 +83,17 @@ class region {
     if (n == 0 || !places_) {
       if (n > capacity_ - used_) return std::nullopt;
       const std::uint32_t i = fresh_row();
-      rows_[i] = {.size = n, .before = none, .after = none, .used = true};
-      used_ += n;
-      peak_ = std::max(peak_, used_);
-      return i;
+      rows_[i] = {.size = n, .before = none, .after = none};
+      return take(i);
     }
     // The smallest size that will do; of equal holes the lowest for what stays, the highest for
     // what goes soon.
     auto hole = holes_.lower_bound({n, 0, none});
     if (hole == holes_.end()) return std::nullopt;
     const bool high = life == lifetime::transient;
-    if (high) hole = std::prev(holes_.upper_bound({hole->size, max, none}));
+    if (high)
+      hole = std::prev(
+          holes_.upper_bound({hole->size, std::numeric_limits<std::uint64_t>::max(), none}));
     const std::uint32_t i = hole->row;
     // Before the hole leaves the index: this may throw.
     const std::uint32_t made = hole->size == n ? i : fresh_row();
@@ -128,10 +109,7 @@ class region {
       link(made, high ? i : from.before, high ? from.after : i);
       index(i);
     }
-    rows_[made].used = true;
-    used_ += n;
-    peak_ = std::max(peak_, used_);
-    return made;
+    return take(made);
   }
 
   /// Makes a hole of a stretch and joins it to the holes beside it. Does not throw: every row
@@ -146,12 +124,15 @@ class region {
     r.used = false;
     // It was never in the list.
     if (r.size == 0 || !places_) return spare_rows_.push_back(i);
-    if (r.after != none && !rows_[r.after].used) absorb(i, r.after);
+    if (r.after != none && !rows_[r.after].used) {
+      unindex(r.after);
+      absorb(i, r.after);
+    }
     if (r.before != none && !rows_[r.before].used) {
       // The hole before takes it in, and is indexed anew with its new size.
       const std::uint32_t left = r.before;
       unindex(left);
-      absorb_unindexed(left, i);
+      absorb(left, i);
       i = left;
     }
     index(i);
@@ -283,7 +264,6 @@ class region {
   }
 
  private:
-  static constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
   // By size, so that the smallest that fits is found, then by address, so that placing repeats
   // exactly. The row is no part of the order: no two stretches share an address.
   struct hole_key {
@@ -295,12 +275,18 @@ class region {
   };
   using index_type = std::set<hole_key>;
 
+  // The row is somebody's.
+  std::uint32_t take(std::uint32_t i) noexcept {
+    rows_[i].used = true;
+    used_ += rows_[i].size;
+    peak_ = std::max(peak_, used_);
+    return i;
+  }
   /// A row to fill in. Each row brings the index node that it may need as a hole, so that neither
   /// splitting nor releasing asks the heap; a std::set would otherwise, at the worst moment. The
   /// lists of spares grow with the table, as a release may not.
   std::uint32_t fresh_row() {
     if (spare_rows_.empty()) {
-      const auto i = static_cast<std::uint32_t>(rows_.size());
       if (rows_.size() == rows_.capacity()) {
         const std::size_t n = std::max<std::size_t>(64, rows_.size() * 2);
         spare_rows_.reserve(n);
@@ -309,8 +295,8 @@ class region {
       }
       index_type one{{0, 0, none}};
       spare_nodes_.push_back(one.extract(one.begin()));
+      spare_rows_.push_back(static_cast<std::uint32_t>(rows_.size()));
       rows_.emplace_back();
-      return i;
     }
     const std::uint32_t i = spare_rows_.back();
     spare_rows_.pop_back();
@@ -334,17 +320,13 @@ class region {
     (after == none ? tail_ : rows_[after].before) = i;
   }
   void unlink(std::uint32_t i) noexcept {
-    const auto [before, after] = std::pair{rows_[i].before, rows_[i].after};
+    const std::uint32_t before = rows_[i].before, after = rows_[i].after;
     (before == none ? head_ : rows_[before].after) = after;
     (after == none ? tail_ : rows_[after].before) = before;
   }
-  // The right one of two holes goes into the left one, which then waits for the users of both. The
-  // left one must not be in the index meanwhile: its size changes.
-  void absorb(std::uint32_t i, std::uint32_t hole) noexcept {
-    unindex(hole);
-    absorb_unindexed(i, hole);
-  }
-  void absorb_unindexed(std::uint32_t i, std::uint32_t right) noexcept {
+  // The right one of two holes goes into the left one, which then waits for the users of both.
+  // Neither may be in the index meanwhile: the left one's size changes.
+  void absorb(std::uint32_t i, std::uint32_t right) noexcept {
     rows_[i].size += rows_[right].size;
     rows_[i].written.join(rows_[right].written);
     unlink(right);

@@ -8,7 +8,7 @@
 
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/detail/tensors/id_set.hpp"
-#include "delta/detail/tensors/tensor_record.hpp"
+#include "delta/detail/tensors/records.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {

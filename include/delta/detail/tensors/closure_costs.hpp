@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "delta/detail/tensors/graph.hpp"
-#include "delta/detail/tensors/tensor_record.hpp"
+#include "delta/detail/tensors/records.hpp"
 
 namespace delta::detail {
 

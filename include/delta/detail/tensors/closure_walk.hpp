@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "delta/detail/tensors/graph.hpp"
-#include "delta/detail/tensors/tensor_record.hpp"
+#include "delta/detail/tensors/records.hpp"
 #include "delta/history.hpp"
 #include "delta/machine_state.hpp"
 #include "delta/units.hpp"

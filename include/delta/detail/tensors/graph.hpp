@@ -8,49 +8,19 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
-#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "delta/detail/tensors/edge_lists.hpp"
 #include "delta/detail/tensors/id_set.hpp"
-#include "delta/detail/tensors/short_lists.hpp"
-#include "delta/detail/tensors/tensor_record.hpp"
+#include "delta/detail/tensors/records.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 #include "delta/policy_answers.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
-
-/// The record of one operator that may have to run again. Records exist only where the policy may
-/// evict: without that nothing is ever replayed, and no kernel is stored.
-struct operator_record {
-  kernel replay;                   ///< makes all outputs again
-  bytes workspace{};               ///< as asked for
-  nanoseconds cost{};              ///< as measured last, or a prior, or a guess
-  std::uint64_t sequence = 0;      ///< its number in the program's order
-  const char* name = "";           ///< for errors and timelines
-  mutable std::uint32_t mark = 0;  ///< last walk that visited it
-  std::uint16_t replays = 0;       ///< in this step
-  trait traits = trait::pure;      ///< what the replay must respect
-  bool guessed : 1 = false;        ///< its cost is a guess (guessed_costs.hpp)
-  bool in_use : 1 = false;  ///< the record stands for an operator (else it waits to be recycled)
-  /// No answer that is kept depends on this record as an ancestor; or as a descendant. The same of
-  /// answers that are exact.
-  mutable bool swept_down : 1 = true, swept_up : 1 = true;
-  mutable bool grown_down : 1 = true, grown_up : 1 = true;
-
- private:
-  friend class graph;
-  bool updating_ : 1 = false;  // there are updates
-  // Inputs, outputs, one behind the other. Updates are seldom: how many they are, and they, follow
-  // only where there are any.
-  std::uint32_t lists_ = 0;
-  std::uint32_t edges_ = 0;  // of the inputs
-  std::uint32_t inputs_ = 0, outputs_ = 0;
-};
-static_assert(sizeof(void*) != 8 || sizeof(operator_record) <= 96, "there may be a million");
 
 /// Tensors and operator records. Invariant: a tensor with a producer can be computed again, because
 /// every input of a living record either has its bytes somewhere or has a producer itself; losing
@@ -61,52 +31,11 @@ static_assert(sizeof(void*) != 8 || sizeof(operator_record) <= 96, "there may be
 /// something may be recomputed through it. Records and their lists are recycled, so a steady
 /// program stops asking the heap.
 ///
-/// A record's lists lie in one table for all. Whoever reads a tensor is in a list through the
-/// edges, so that an edge goes in O(1), however many read the tensor.
+/// A record's lists lie in one table for all.
 class graph {
-  static constexpr std::uint32_t none = tensor_record::nowhere;
-  // From a tensor to a record that reads it: one per mention among the inputs.
-  struct edge {
-    operator_id reader = operator_id::none;
-    std::uint32_t next = none, before = none;  // of the same tensor
-  };
+  static constexpr std::uint32_t none = edge_lists::none;
 
  public:
-  /// The records that read a tensor, each once per mention, the latest first. Valid until a record
-  /// comes or goes.
-  class readers_of {
-   public:
-    class iterator {
-     public:
-      using difference_type = std::ptrdiff_t;
-      using value_type = operator_id;
-      using pointer = const operator_id*;
-      using reference = operator_id;
-      using iterator_category = std::input_iterator_tag;
-      iterator() = default;
-      iterator(const graph& g, std::uint32_t at) noexcept : graph_(&g), at_(at) {}
-      operator_id operator*() const noexcept { return graph_->edges_[at_].reader; }
-      iterator& operator++() noexcept { return at_ = graph_->edges_[at_].next, *this; }
-      iterator operator++(int) noexcept {
-        iterator old = *this;
-        return ++*this, old;
-      }
-      bool operator==(const iterator& o) const noexcept { return at_ == o.at_; }
-
-     private:
-      const graph* graph_ = nullptr;
-      std::uint32_t at_ = none;
-    };
-    readers_of(const graph& g, std::uint32_t first) noexcept : graph_(&g), first_(first) {}
-    [[nodiscard]] iterator begin() const noexcept { return {*graph_, first_}; }
-    [[nodiscard]] iterator end() const noexcept { return {*graph_, none}; }
-    [[nodiscard]] bool empty() const noexcept { return first_ == none; }
-
-   private:
-    const graph* graph_;
-    std::uint32_t first_;
-  };
-
   /// Set once, before there are tensors, by whoever knows what policies ask.
   closure cached_closure = closure::none;
 
@@ -233,7 +162,8 @@ class graph {
       *to++ = static_cast<tensor_id>(updates.size());
       std::ranges::copy(updates, to);
     }
-    for (std::uint32_t i = 0; i < r.inputs_; ++i) link(o, inputs[i], r.edges_ + i);
+    for (std::uint32_t i = 0; i < r.inputs_; ++i)
+      edges_.link(o, (*this)[inputs[i]].edges, r.edges_ + i);
     for (const tensor_id t : outputs) (*this)[t].producer = o;
     r.in_use = true;
     return o;
@@ -256,7 +186,7 @@ class graph {
     return lists_.at(count + 1, index(lists_[count]));
   }
   /// The records that read `t`: strong edges (repairs P-20).
-  [[nodiscard]] readers_of readers(tensor_id t) const noexcept { return {*this, (*this)[t].edges}; }
+  [[nodiscard]] auto readers(tensor_id t) const noexcept { return edges_.from((*this)[t].edges); }
 
   /// Takes a record away: its outputs can't be computed again, its inputs lose a reader. `orphans`
   /// receives every tensor that may have become useless; what becomes of them is the caller's
@@ -270,7 +200,7 @@ class graph {
     }
     for (std::uint32_t i = 0; i < r.inputs_; ++i) {
       const tensor_id t = inputs(o)[i];
-      unlink(t, r.edges_ + i);
+      edges_.unlink((*this)[t].edges, r.edges_ + i);
       if ((*this)[t].references == 0) orphans.push_back(t);
     }
     const std::size_t updating = r.updating_ ? updates(o).size() + 1 : 0;
@@ -367,23 +297,10 @@ class graph {
   }
 
  private:
-  // The newest edge of a tensor comes first.
-  void link(operator_id o, tensor_id t, std::uint32_t e) {
-    std::uint32_t& first = (*this)[t].edges;
-    edges_[e] = {o, first, none};
-    if (first != none) edges_[first].before = e;
-    first = e;
-  }
-  void unlink(tensor_id t, std::uint32_t e) {
-    const edge gone = edges_[e];
-    (gone.before == none ? (*this)[t].edges : edges_[gone.before].next) = gone.next;
-    if (gone.next != none) edges_[gone.next].before = gone.before;
-  }
-
   std::vector<tensor_record> tensors_;
   std::vector<operator_record> records_;
   slices<tensor_id> lists_;
-  slices<edge> edges_;
+  edge_lists edges_;
   std::vector<tensor_id> free_tensors_;
   std::vector<operator_id> free_records_;
   std::vector<double> last_use_;

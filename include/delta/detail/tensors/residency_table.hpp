@@ -1,5 +1,5 @@
 // delta: the residency table: where every tensor's bytes are, and the moves between those places.
-// It never chooses: which moves are legal is in tensor_record.hpp, and reclaimer.hpp asks the
+// It never chooses: which moves are legal is in records.hpp, and reclaimer.hpp asks the
 // policy.
 #pragma once
 

@@ -16,7 +16,6 @@
 #include "delta/context.hpp"
 #include "delta/detail/tensors/candidates.hpp"
 #include "delta/detail/tensors/graph.hpp"
-#include "delta/detail/victims/rows.hpp"
 #include "delta/detail/victims/scores.hpp"
 
 namespace delta::detail {

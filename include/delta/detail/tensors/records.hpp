@@ -1,10 +1,11 @@
-// delta: the record of one managed tensor, and which changes of its residency are legal.
+// delta: the records of tensors and of operators, and which changes of a residency are legal.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "delta/kernel.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 
@@ -75,6 +76,39 @@ struct tensor_record {
   [[nodiscard]] bool recomputable() const noexcept {
     return producer != operator_id::none && !persistent;
   }
+  /// Variables lie apart from what comes and goes within a step.
+  [[nodiscard]] lifetime expected() const noexcept {
+    return persistent ? lifetime::persistent : lifetime::transient;
+  }
 };
+
+/// The record of one operator that may have to run again. Records exist only where the policy may
+/// evict: without that nothing is ever replayed, and no kernel is stored.
+struct operator_record {
+  kernel replay;                   ///< makes all outputs again
+  bytes workspace{};               ///< as asked for
+  nanoseconds cost{};              ///< as measured last, or a prior, or a guess
+  std::uint64_t sequence = 0;      ///< its number in the program's order
+  const char* name = "";           ///< for errors and timelines
+  mutable std::uint32_t mark = 0;  ///< last walk that visited it
+  std::uint16_t replays = 0;       ///< in this step
+  trait traits = trait::pure;      ///< what the replay must respect
+  bool guessed : 1 = false;        ///< its cost is a guess (guessed_costs.hpp)
+  bool in_use : 1 = false;  ///< the record stands for an operator (else it waits to be recycled)
+  /// No answer that is kept depends on this record as an ancestor; or as a descendant. The same of
+  /// answers that are exact.
+  mutable bool swept_down : 1 = true, swept_up : 1 = true;
+  mutable bool grown_down : 1 = true, grown_up : 1 = true;
+
+ private:
+  friend class graph;
+  bool updating_ : 1 = false;  // there are updates
+  // Inputs, outputs, one behind the other. Updates are seldom: how many they are, and they, follow
+  // only where there are any.
+  std::uint32_t lists_ = 0;
+  std::uint32_t edges_ = 0;  // of the inputs
+  std::uint32_t inputs_ = 0, outputs_ = 0;
+};
+static_assert(sizeof(void*) != 8 || sizeof(operator_record) <= 96, "there may be a million");
 
 }  // namespace delta::detail
