@@ -1,5 +1,5 @@
-"""The command line: python -m delta_torch plan, which predicts a training step under budgets, and
-record, which writes its trace."""
+"""The command line: python -m delta_torch run, which runs a program within a budget, plan, which
+predicts a training step under budgets, and record, which writes its trace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-from .options import MAX_OVERHEAD, Options, policies
+from . import launcher
+from .flags import add_flag
+from .options import MAX_OVERHEAD, Options
 from .planning import machines, plan, record
 from .planning.makers import OPTIMIZERS, Training, maker_of
 from .sizes import format_bytes
@@ -20,26 +22,28 @@ _BAR = 24
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; the process's exit status: 2 where an argument makes no sense, 1 where the
-    step can't be recorded."""
+    step can't be recorded or the program can't be run. Raises what a program raises."""
     flags = _parser().parse_args(arguments)
     try:
-        return flags.command(flags)
+        done = flags.command(flags)
     except (ValueError, TypeError) as error:
         print(f"delta_torch: {error}", file=sys.stderr)
         return 2
     except (RuntimeError, OSError, ImportError) as error:
         print(f"delta_torch: {str(error).splitlines()[0]}", file=sys.stderr)
         return 1
+    return done if isinstance(done, int) else done()  # a program: what it raises is its own
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m delta_torch", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    launcher.add_command(commands)
 
     planned = commands.add_parser("plan", help="predicts a training step under budgets")
     _add_model(planned)
     planned.add_argument("--batch", type=int, nargs="+", default=[1], metavar="N")
-    planned.add_argument("--policy", default=Options.policy, help=", ".join(policies()))
+    add_flag(planned, "policy", Options.policy)
     planned.add_argument("--host", help="memory to copy out to, 64GiB (default: 4 peaks)")
     planned.add_argument("--max-overhead", type=float, default=MAX_OVERHEAD, metavar="X")
     planned.add_argument("--largest", action="store_true", help="search the largest batch, too")
@@ -119,6 +123,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _plan(flags: argparse.Namespace) -> int:
+    torch.set_num_threads(1)
     compare = None
     if flags.checkpoint:
         if not flags.model.startswith(("torchvision:", "transformers:")):
@@ -150,6 +155,7 @@ def _plan(flags: argparse.Namespace) -> int:
 
 
 def _record(flags: argparse.Namespace) -> int:
+    torch.set_num_threads(1)
     made = record(
         maker_of(flags.model, _training(flags)),
         flags.out,
@@ -177,5 +183,4 @@ def _show(text: str, share: float) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     sys.exit(main())

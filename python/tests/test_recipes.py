@@ -63,6 +63,19 @@ def small_gpt(transformers: Any, **options: Any) -> nn.Module:
     return transformers.GPT2LMHeadModel(config)
 
 
+def small_tokenizer(transformers: Any) -> Any:
+    """Of 64 words, w0 to w61."""
+    import tokenizers
+
+    words = ["<pad>", "<eos>", *(f"w{i}" for i in range(62))]
+    whole_words = tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, "<pad>")
+    tokenizer = tokenizers.Tokenizer(whole_words)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"
+    )
+
+
 def trainer(folder: Path) -> Any:
     """transformers' Trainer, with evaluation and checkpoints; then one that resumes."""
     transformers = pytest.importorskip("transformers")
@@ -103,12 +116,6 @@ def sft_trainer(folder: Path) -> Any:
     trl = pytest.importorskip("trl")
     datasets = pytest.importorskip("datasets")
     transformers = pytest.importorskip("transformers")
-    import tokenizers
-
-    words = ["<pad>", "<eos>", *(f"w{i}" for i in range(62))]
-    whole_words = tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, "<pad>")
-    tokenizer = tokenizers.Tokenizer(whole_words)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     texts = [" ".join(f"w{i}" for i in row) for row in torch.randint(0, 62, (32, 20)).tolist()]
     trained = trl.SFTTrainer(
         small_gpt(transformers),
@@ -126,9 +133,7 @@ def sft_trainer(folder: Path) -> Any:
             seed=SEED,
         ),
         train_dataset=datasets.Dataset.from_dict({"text": texts}),
-        processing_class=transformers.PreTrainedTokenizerFast(
-            tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"
-        ),
+        processing_class=small_tokenizer(transformers),
     )
     trained.train()
     losses = [entry["loss"] for entry in trained.state.log_history if "loss" in entry]
