@@ -89,9 +89,10 @@ class Active:
             self._measured_ns = _C.samples()[-1][0]
             _C.hold_share(self.options.size.of_peak)
 
-    def reported(self) -> Report:
-        """What has happened so far."""
+    def reported(self, details: bool = True) -> Report:
+        """What has happened so far; without details, no modules and no samples."""
         return made_report(
+            details=details,
             policy=self.options.policy,
             host_budget=self.options.host,
             measured_ns=self._measured_ns,

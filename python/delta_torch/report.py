@@ -92,6 +92,10 @@ class Report:
                 out.write(text + "\n")
         return text
 
+    def stats(self) -> dict[str, int | float]:
+        """The attributes that are numbers, by their names; one that is None is left out."""
+        return {name: n for name, n in vars(self).items() if isinstance(n, (int, float))}
+
     def plot(self, file: str | os.PathLike[str]) -> None:
         """Draws memory over time, the budget, and what left and came back, as a PNG, SVG or PDF.
 
@@ -163,13 +167,14 @@ class Report:
 
 def made_report(
     *,
+    details: bool = True,
     policy: str,
     host_budget: int,
     measured_ns: int,
     steps_alone: int,
     seconds: float,
 ) -> Report:
-    """A report of the extension's counts at this moment."""
+    """A report of the extension's counts at this moment; details: modules and samples, too."""
     stats = _C.stats()
     return Report(
         policy=policy,
@@ -186,11 +191,11 @@ def made_report(
         addresses=tuple(_C.addresses()),
         modules=tuple(
             ModuleUse(**{name: m[name] for name in ModuleUse.__dataclass_fields__})
-            for m in _C.modules()
+            for m in (_C.modules() if details else ())
             # The names of earlier runs are there, too.
             if m["made_bytes"] or m["left"] or m["recomputes"]
         ),
-        samples=tuple(Sample(*sample) for sample in _C.samples()),
+        samples=tuple(Sample(*s) for s in (_C.samples() if details else ())),
         error=_C.last_error(),
         collective_over_bytes=stats["collective_over"],
         **{name: stats[name] for name in _COUNTS},

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Literal
 
@@ -85,6 +83,11 @@ class Run:
         return self._options.policy
 
     @property
+    def on(self) -> bool:
+        """Has it been entered, and not been left?"""
+        return self._active is not None and self._active.on
+
+    @property
     def device(self) -> torch.device:
         """The device whose memory it is about."""
         return self._options.device
@@ -109,29 +112,18 @@ class Run:
         if self._active is not None:
             _end(self._active)
 
-    @contextmanager
-    def each_step(self) -> Iterator[Run]:
-        """A context manager for one training step: enters the run where it is not on, and ends the
+    def each_step(self) -> EachStep:
+        """A context manager for each training step: enters the run where it is not on, and ends the
         step when it is left; the run stays on, until delta_torch.stop() or until it is left.
 
             run = delta_torch.budget("60%")
-            for batch in batches:
-                with run.each_step():
-                    train(batch)
+            trainer.maybe_activation_offload_context = run.each_step()  # of TRL's trainers
 
         For programs that have a place for a context manager around a step, and none around the
-        training. Optimizers that step within it do not end steps.
+        training. It can be entered again and again. Optimizers that step within it do not end
+        steps.
         """
-        if self._active is None or not self._active.on:
-            self.__enter__()
-        active = self._active
-        active.within_step += 1
-        try:
-            yield self
-        finally:
-            active.within_step -= 1
-            if active.on and not active.within_step:
-                active.step()
+        return EachStep(self)
 
     def step(self) -> None:
         """Ends a training step, where no optimizer does, or where steps="manual".
@@ -147,11 +139,26 @@ class Run:
 
         Raises RuntimeError where the run has not begun.
         """
+        return self._report()
+
+    def _report(self, details: bool = True) -> Report:
         active = self._active
-        report = None if active is None else active.reported() if active.on else active.report
+        report = None
+        if active is not None:
+            report = active.reported(details) if active.on else active.report
         if report is None:
             raise RuntimeError("there is no report yet: the run has not begun")
         return report
+
+    def stats(self) -> dict[str, int | float]:
+        """The report's numbers alone, by their names, as TensorBoard and wandb take them:
+
+            writer.add_scalar("delta/peak_bytes", run.stats()["peak_bytes"], step)
+            wandb.log(run.stats())
+
+        Raises RuntimeError where the run has not begun.
+        """
+        return self._report(details=False).stats()
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -181,6 +188,29 @@ class Run:
         active = self._active
         state = "not begun" if active is None else "on" if active.on else "ended"
         return f"<delta_torch.Run: {limit}, policy {self.policy!r}, {state}>"
+
+
+class EachStep:
+    """What Run.each_step() gives: see there."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._entered: list[Active] = []  # one for each `with` that it is in
+
+    def __enter__(self) -> Run:
+        if not self._run.on:
+            self._run.__enter__()
+        active = self._run._active
+        assert active is not None
+        active.within_step += 1
+        self._entered.append(active)
+        return self._run
+
+    def __exit__(self, *_error: object) -> None:
+        active = self._entered.pop()
+        active.within_step -= 1
+        if active.on and not active.within_step:
+            active.step()
 
 
 def give_way() -> None:

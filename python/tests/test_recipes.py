@@ -6,8 +6,9 @@ diffusers, torchvision. Each is run without delta_torch, then within a share of 
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def small_tokenizer(transformers: Any) -> Any:
     )
 
 
-def trainer(folder: Path) -> Any:
+def trainer(folder: Path, callbacks: Sequence[Any] = ()) -> Any:
     """transformers' Trainer, with evaluation and checkpoints; then one that resumes."""
     transformers = pytest.importorskip("transformers")
     data = [{"input_ids": row, "labels": row} for row in torch.randint(0, 64, (64, 24))]
@@ -98,7 +99,11 @@ def trainer(folder: Path) -> Any:
         )
         model = small_gpt(transformers)
         trained = transformers.Trainer(
-            model, arguments, train_dataset=data, eval_dataset=data[:8]
+            model,
+            arguments,
+            train_dataset=data,
+            eval_dataset=data[:8],
+            callbacks=list(callbacks),
         )
         trained.train(resume_from_checkpoint=resume)
         losses = [
@@ -111,8 +116,11 @@ def trainer(folder: Path) -> Any:
     return given, saved(folder)
 
 
-def sft_trainer(folder: Path) -> Any:
-    """TRL's SFTTrainer on texts, with a tokenizer of 64 words, and a checkpoint."""
+def sft_trainer(folder: Path, run: delta_torch.Run | None = None) -> Any:
+    """TRL's SFTTrainer on texts, with a tokenizer of 64 words, and a checkpoint.
+
+    run: is put around each step, where TRL has a place for it.
+    """
     trl = pytest.importorskip("trl")
     datasets = pytest.importorskip("datasets")
     transformers = pytest.importorskip("transformers")
@@ -135,50 +143,71 @@ def sft_trainer(folder: Path) -> Any:
         train_dataset=datasets.Dataset.from_dict({"text": texts}),
         processing_class=small_tokenizer(transformers),
     )
+    if run is not None:
+        trained.maybe_activation_offload_context = run.each_step()
     trained.train()
     losses = [entry["loss"] for entry in trained.state.log_history if "loss" in entry]
     return losses, list(trained.model.state_dict().values()), saved(folder)
 
 
-def accelerated(folder: Path) -> Any:
-    """accelerate's loop, with accumulated gradients, clipping, and its own checkpoint."""
+def accelerated(folder: Path, around: Any = None, trackers: Sequence[Any] = ()) -> Any:
+    """accelerate's loop, with accumulated gradients, clipping, and its own checkpoint.
+
+    around: makes a context manager of the accelerator, for the loop.
+    """
     accelerate = pytest.importorskip("accelerate")
-    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    accelerator = accelerate.Accelerator(
+        cpu=True, gradient_accumulation_steps=2, log_with=list(trackers) or None
+    )
+    accelerator.init_trackers("recipe")
     model = net()
     optimizer = torch.optim.AdamW(model.parameters())
     loader = torch.utils.data.DataLoader(batches(4), batch_size=None)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     losses = []
-    for epoch in range(3):
-        for x, y in loader:
-            with accelerator.accumulate(model):
-                loss = nn.functional.cross_entropy(model(x), y)
-                accelerator.backward(loss)
-                if accelerator.sync_gradients:
-                    accelerator.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                optimizer.zero_grad()
-                losses.append(loss.item())
-        if epoch == 0:
-            accelerator.save_state(str(folder / "state"))
+    with contextlib.nullcontext() if around is None else around(accelerator):
+        for epoch in range(3):
+            for x, y in loader:
+                with accelerator.accumulate(model):
+                    loss = nn.functional.cross_entropy(model(x), y)
+                    accelerator.backward(loss)
+                    if accelerator.sync_gradients:
+                        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    losses.append(loss.item())
+                    accelerator.log({"loss": losses[-1]})
+            if epoch == 0:
+                accelerator.save_state(str(folder / "state"))
     accelerator.load_state(str(folder / "state"))
     return losses, list(model.state_dict().values()), saved(folder)
 
 
-def _lightning_trainer(folder: Path) -> Any:
+def _lightning_trainer(
+    folder: Path,
+    epochs: int = 2,
+    accumulated: int = 1,
+    callbacks: Sequence[Any] = (),
+    logger: Any = False,
+) -> Any:
     lightning = pytest.importorskip("pytorch_lightning")
     return lightning.Trainer(
         accelerator="cpu",
-        max_epochs=2,
+        max_epochs=epochs,
+        accumulate_grad_batches=accumulated,
         default_root_dir=str(folder),
-        logger=False,
+        callbacks=list(callbacks),
+        logger=logger,
+        log_every_n_steps=2,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
 
 
-def lightning_automatic(folder: Path) -> Any:
-    """Lightning's own loop, with validation, a scheduler and a checkpoint."""
+def lightning_automatic(folder: Path, **options: Any) -> Any:
+    """Lightning's own loop, with accumulated gradients, validation, a scheduler and a checkpoint;
+    then one that resumes.
+    """
     lightning = pytest.importorskip("pytorch_lightning")
 
     class Module(lightning.LightningModule):
@@ -198,13 +227,17 @@ def lightning_automatic(folder: Path) -> Any:
             optimizer = torch.optim.AdamW(self.parameters(), lr=1e-3)
             return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
 
-    module, trained = Module(), _lightning_trainer(folder)
     loaders = [torch.utils.data.DataLoader(batches(n), batch_size=None) for n in (4, 2)]
-    trained.fit(module, *loaders)
-    return module.losses, list(module.state_dict().values()), saved(folder)
+    given: list[Any] = []
+    for epochs in (2, 3):
+        module, resumed = Module(), next(folder.rglob("*.ckpt"), None)
+        trained = _lightning_trainer(folder / str(epochs), epochs, accumulated=2, **options)
+        trained.fit(module, *loaders, ckpt_path=resumed)
+        given += [module.losses, list(module.state_dict().values())]
+    return given, saved(folder)
 
 
-def lightning_manual_gan(folder: Path) -> Any:
+def lightning_manual_gan(folder: Path, **options: Any) -> Any:
     """Two optimizers, stepped by hand in each batch."""
     lightning = pytest.importorskip("pytorch_lightning")
 
@@ -235,7 +268,7 @@ def lightning_manual_gan(folder: Path) -> Any:
 
     module = Gan()
     loader = torch.utils.data.DataLoader(batches(4), batch_size=None)
-    _lightning_trainer(folder).fit(module, loader)
+    _lightning_trainer(folder, **options).fit(module, loader)
     return module.losses, list(module.state_dict().values()), saved(folder)
 
 
@@ -341,7 +374,7 @@ RECIPES: dict[Recipe, list[tuple[str, int | str, float]]] = {
     sft_trainer: [("swap_lru", "1GiB", 0.98)],
     # Weights, their averages and the optimizer's state, which only a host can take, are most of it.
     accelerated: WAYS[:2],
-    lightning_automatic: WAYS,
+    lightning_automatic: WAYS[:2],  # a checkpoint that is loaded can only be copied out
     lightning_manual_gan: WAYS,
     timm_with_ema: WAYS[:2],
     diffusion: WAYS,
@@ -349,7 +382,7 @@ RECIPES: dict[Recipe, list[tuple[str, int | str, float]]] = {
 }
 
 
-def _seeded(recipe: Recipe, folder: Path) -> Any:
+def seeded(recipe: Recipe, folder: Path) -> Any:
     import random
 
     import numpy
@@ -363,20 +396,22 @@ def _seeded(recipe: Recipe, folder: Path) -> Any:
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda r: r.__name__)
 def test_recipe(recipe: Recipe, tmp_path: Path) -> None:
-    right = bits_of(_seeded(recipe, tmp_path / "right"))
-    assert difference(right, bits_of(_seeded(recipe, tmp_path / "again"))) is None
+    right = bits_of(seeded(recipe, tmp_path / "right"))
+    assert difference(right, bits_of(seeded(recipe, tmp_path / "again"))) is None
     with delta_torch.budget(None, policy="unmanaged") as run:
-        _seeded(recipe, tmp_path / "peak")
+        seeded(recipe, tmp_path / "peak")
     peak = run.report().peak_bytes
     for number, (policy, host, share) in enumerate(RECIPES[recipe]):
         with delta_torch.budget(int(peak * share), policy=policy, host=host) as run:
-            given = _seeded(recipe, tmp_path / str(number))
+            given = seeded(recipe, tmp_path / str(number))
         assert difference(right, bits_of(given)) is None, (policy, host, share)
         report = run.report()
         assert report.offloads + report.recomputes > 0, "nothing has left"
 
 
-def _auto_batch_size(folder: Path, most: int | None = None) -> Any:
+def auto_batch_size(
+    folder: Path, most: int | None = None, callbacks: Sequence[Any] = ()
+) -> Any:
     """Trainer's auto_find_batch_size from 64 on; `most`: memory is short above it."""
     transformers = pytest.importorskip("transformers")
     model = small_gpt(transformers, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
@@ -399,7 +434,9 @@ def _auto_batch_size(folder: Path, most: int | None = None) -> Any:
         disable_tqdm=True,
         seed=SEED,
     )
-    trained = transformers.Trainer(model, arguments, train_dataset=data)
+    trained = transformers.Trainer(
+        model, arguments, train_dataset=data, callbacks=list(callbacks)
+    )
     trained.train()
     return trained._train_batch_size, list(model.state_dict().values())
 
@@ -407,11 +444,11 @@ def _auto_batch_size(folder: Path, most: int | None = None) -> Any:
 def test_trainer_finds_a_batch_size(tmp_path: Path) -> None:
     """Where what an operator needs does not fit: then as if that batch had been refused at once."""
     with delta_torch.budget(None, policy="unmanaged") as run:
-        size, _ = _seeded(_auto_batch_size, tmp_path / "peak")
+        size, _ = seeded(auto_batch_size, tmp_path / "peak")
     assert size == 64
     with delta_torch.budget(run.report().peak_bytes // 3, policy="dtr"):
-        size, given = _seeded(_auto_batch_size, tmp_path / "managed")
+        size, given = seeded(auto_batch_size, tmp_path / "managed")
     assert 4 <= size < 64
-    again, right = _seeded(lambda folder: _auto_batch_size(folder, size), tmp_path / "right")
+    again, right = seeded(lambda folder: auto_batch_size(folder, size), tmp_path / "right")
     assert again == size
     assert difference(bits_of(right), bits_of(given)) is None

@@ -45,6 +45,20 @@ def test_numbers(run: delta_torch.Run) -> None:
     assert report.seconds > 0
 
 
+def test_stats_are_the_numbers_alone(run: delta_torch.Run) -> None:
+    report, stats = run.report(), run.stats()
+    assert all(type(n) in (int, float) for n in stats.values())
+    assert {"steps", "peak_bytes", "unmanaged_peak_bytes", "recompute_ns", "seconds"} <= set(stats)
+    assert stats == {name: getattr(report, name) for name in stats}
+    with delta_torch.budget("1MiB") as other:
+        torch.ones(1000) * 2
+        now = other.stats()
+        assert now["operators"] == 2 and "unmanaged_peak_bytes" not in now
+        assert now.keys() == other.report().stats().keys()
+    with pytest.raises(RuntimeError, match="has not begun"):
+        delta_torch.budget("1MiB").stats()
+
+
 def test_is_frozen(run: delta_torch.Run) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         run.report().steps = 7  # type: ignore[misc]

@@ -80,10 +80,10 @@ install_models() {
   torch_pip -q pillow transformers
 }
 
-# The training libraries of test_recipes.py. Their requirement torch is there.
+# The training libraries of test_recipes.py and test_integrations.py. Their requirement torch is there.
 install_recipes() {
-  torch_pip -q --no-deps accelerate pytorch-lightning lightning-utilities torchmetrics timm
-  torch_pip -q psutil
+  torch_pip -q --no-deps accelerate pytorch-lightning lightning-utilities torchmetrics timm trl
+  torch_pip -q psutil datasets
 }
 
 run_torch() {
