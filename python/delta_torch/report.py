@@ -11,6 +11,7 @@ from . import _C
 from .sizes import format_bytes
 
 _BIGGEST = 10
+_MUCH = 0.1  # of the time, for computing again
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Report:
     error: dict[str, Any] | None  # the last torch.OutOfMemoryError of the run, as Run.error
 
     def __str__(self) -> str:
-        return "\n".join([*self._whole(), *self._by_module()])
+        return "\n".join([*self._whole(), *self._by_module(), *self._advice()])
 
     def to_json(self, file: str | os.PathLike[str] | None = None) -> str:
         """All of it as JSON, with the attributes' names; written to `file` as well, if given."""
@@ -163,6 +164,27 @@ class Report:
                 for row in rows
             ),
         ]
+
+    def _advice(self) -> list[str]:
+        """One line of what its numbers alone allow to say, or none."""
+        moved = self.evictions + self.offloads + self.clean_drops
+        managed_ns = self.seconds * 1e9 - self.measured_ns
+        enough = (self.error or {}).get("smallest_budget", 0)
+        if enough:
+            advice = f"a budget of {format_bytes(enough)} comes past the last error"
+        elif self.budget_bytes is not None and not moved and self.steps and not self.error:
+            advice = f"nothing had to leave: a budget of {format_bytes(self.peak_bytes)} is enough"
+        elif self.recompute_ns > _MUCH * managed_ns > 0:
+            most = max(self.modules, key=lambda m: m.recompute_ns)
+            instead = "" if self.host_budget_bytes else ', and host="16GiB" copies instead'
+            advice = (
+                f"{self.recompute_ns / managed_ns:.0%} of the time went into computing again, most "
+                f"of it for {most.name or 'operators outside of modules'}: a larger budget takes "
+                f"less{instead}"
+            )
+        else:
+            return []
+        return ["", f"advice: {advice}"]
 
 
 def made_report(

@@ -164,3 +164,46 @@ def test_timeline(tmp_path) -> None:
     events = json.loads(file.read_text())
     events = events["traceEvents"] if isinstance(events, dict) else events
     assert any("Linear" in e.get("name", "") for e in events), "events carry module names"
+
+
+def advice(report: delta_torch.Report, **changed: object) -> str | None:
+    text = str(dataclasses.replace(report, **changed))
+    assert text.count("advice: ") <= 1
+    before, found, last = text.rpartition("\n\nadvice: ")
+    assert "\n" not in last or not found
+    return last if found else None
+
+
+def test_advice_is_the_last_line(run: delta_torch.Run) -> None:
+    report = run.report()
+    quick = {"seconds": 10.0, "measured_ns": 2 * 10**9}
+    assert advice(report, recompute_ns=10**8, **quick) is None
+    slow = {"recompute_ns": 4 * 10**9, "host_budget_bytes": 0, **quick}
+    most = max(report.modules, key=lambda m: m.recompute_ns).name or "operators outside of modules"
+    assert advice(report, **slow) == (
+        f"50% of the time went into computing again, most of it for {most}: a larger budget takes "
+        'less, and host="16GiB" copies instead'
+    )
+    slow["host_budget_bytes"] = MIB
+    assert advice(report, **slow).endswith("a larger budget takes less")
+    ample = {"evictions": 0, "offloads": 0, "clean_drops": 0, "peak_bytes": 3 * MIB}
+    assert advice(report, **ample) == "nothing had to leave: a budget of 3.0 MiB is enough"
+    assert advice(report, **{**ample, "budget_bytes": None}) is None
+    error = {"message": "", "smallest_budget": 5 * MIB}
+    assert advice(report, error=error) == "a budget of 5.0 MiB comes past the last error"
+    assert advice(report, **ample, error={**error, "smallest_budget": 0}) is None
+
+
+def test_a_budget_that_is_advised_is_enough() -> None:
+    def step() -> None:
+        x = torch.ones(MIB // 4, requires_grad=True)
+        (x * 2 * x).sum().backward()
+        delta_torch.step()
+
+    with delta_torch.budget("64MiB") as ample:
+        step()
+    report = ample.report()
+    assert "a budget of" in advice(report)
+    with delta_torch.budget(report.peak_bytes) as enough:
+        step()
+    assert enough.report().evictions == 0
