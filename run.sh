@@ -25,6 +25,8 @@ usage: ./run.sh COMMAND
                      takes another version, in build/torch-venv-2.11.0
   torch-test [--all] build delta_torch in the same way and run its tests (--all: those that take
                      long, too, and those on models of torchvision and transformers)
+  wheel              make a wheel of delta_torch for this Python and PyTorch, and a source
+                     distribution, in build/wheels, and try the wheel where there is no compiler
   paper [FLAG...]    make docs/results/paper.md: the DELTA paper's tables and figures, as published,
                      simulated at its sizes and measured here (--only NAME,...; --device simulated:
                      nothing is measured). PyTorch and its models are installed first
@@ -242,10 +244,11 @@ case "$command" in
   torch) run_torch "$@" ;;
   torch-install) install_torch ;;
   torch-test) run_torch_tests "$@" ;;
+  wheel) run_wheel "$@" ;;
   paper) paper "$@" ;;
   reference) reference "$@" ;;
   setup) setup "$@" ;;
   help | -h | --help) usage ;;
-  *) die "unknown command '$command'; allowed: demo, test, bench, torch, torch-test, paper," \
+  *) die "unknown command '$command'; allowed: demo, test, bench, torch, torch-test, wheel, paper," \
     "torch-install, reference, setup, help" ;;
 esac

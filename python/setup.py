@@ -6,12 +6,15 @@ that is installed.
 
 Where PyTorch is built for CUDA and the CUDA toolkit's headers are found, delta_torch._cuda is
 built, too; DELTA_TORCH_CUDA=0 leaves it out, and with =1 a toolkit that is missing is an error.
-DELTA_WARNINGS_AS_ERRORS=1 makes a warning an error; MAX_JOBS=N compiles N files at a time. What is
-compiled stays in build/torch-VERSION-PYTHON, so that builds for several versions don't mix.
+DELTA_WARNINGS_AS_ERRORS=1 makes a warning an error; MAX_JOBS=N compiles N files at a time;
+DELTA_TORCH_IN_VERSION=1 adds PyTorch's version to the package's, as wheels of each have one name
+otherwise. What is compiled stays in build/torch-VERSION-PYTHON, so that builds for several versions
+don't mix.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shlex
@@ -131,6 +134,15 @@ def check_torch() -> None:
         fail(f"PyTorch is {torch.__version__}, and delta_torch needs {oldest} or newer")
 
 
+def torch_minor() -> str | None:
+    """The installed PyTorch's version as far as an extension depends on it, "2.15"; None: none."""
+    try:
+        found = numbers(importlib.metadata.version("torch"))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return ".".join(map(str, found[:2]))
+
+
 def system_includes(folders: list[str]) -> list[str]:
     """Flags that make headers of others the system's, in which the compiler warns of nothing."""
     return [flag for folder in folders for flag in ("-isystem", folder)]
@@ -225,6 +237,12 @@ def extension_builder() -> type:
             super().initialize_options()
             self.build_temp = f"build/torch-{torch.__version__}-{sys.implementation.cache_tag}"
 
+        def run(self) -> None:
+            super().run()
+            # Beside the extension, wherever that is: delta_torch's import compares it.
+            beside = Path(self.get_ext_fullpath("delta_torch._C")).parent
+            (beside / "_built_for.py").write_text(f'TORCH = "{torch_minor()}"\n')
+
     return build_extension
 
 
@@ -260,8 +278,15 @@ def main() -> None:
         commands["build_ext"] = extension_builder()
         os.environ.setdefault("MAX_JOBS", str(len(os.sched_getaffinity(0))))
 
+    # An extension is for one minor version of PyTorch; the source distribution is for all.
+    minor = None if "sdist" in sys.argv else torch_minor()
+    requirement = f"torch=={minor}.*" if minor else f"torch>={'.'.join(map(str, OLDEST_TORCH))}"
+    if minor and os.environ.get("DELTA_TORCH_IN_VERSION", "0") not in ("", "0"):
+        version += f"+torch{minor}"
+
     setuptools.setup(
         version=version,
+        install_requires=[requirement],
         ext_modules=[e for e in (extension(building), cuda) if e is not None],
         cmdclass=commands,
     )

@@ -14,7 +14,10 @@ results are the same bits. Which budget would do, and on which device, is predic
 
 from torch import OutOfMemoryError
 
-from ._version import __version__
+from ._version import __version__, check_torch
+
+check_torch()  # before the extension is loaded, which says it in symbols
+
 from .modules import keep
 from .options import policies
 from .own_policy import PolicyError, compile_policy

