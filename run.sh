@@ -23,6 +23,9 @@ usage: ./run.sh COMMAND
                      python/examples/train.py. PyTorch is installed into build/torch-venv first,
                      once: 600 MB to download, 3 GB where there is a GPU. DELTA_TORCH_VERSION=2.11.0
                      takes another version, in build/torch-venv-2.11.0
+  torch-ddp [FLAG...] the same with ResNet-18 on four processes, by DistributedDataParallel over gloo, on
+                     MNIST's images where DELTA_DATA names a folder with data/mnist; flags go to
+                     python/examples/ddp.py
   torch-test [--all] build delta_torch in the same way and run its tests (--all: those that take
                      long, too, and those on models of torchvision and transformers)
   wheel              make a wheel of delta_torch for this Python and PyTorch, and a source
@@ -242,6 +245,7 @@ case "$command" in
   test) run_tests "$@" ;;
   bench) bench "$@" ;;
   torch) run_torch "$@" ;;
+  torch-ddp) run_torch_ddp "$@" ;;
   torch-install) install_torch ;;
   torch-test) run_torch_tests "$@" ;;
   wheel) run_wheel "$@" ;;
@@ -249,6 +253,6 @@ case "$command" in
   reference) reference "$@" ;;
   setup) setup "$@" ;;
   help | -h | --help) usage ;;
-  *) die "unknown command '$command'; allowed: demo, test, bench, torch, torch-test, wheel, paper," \
-    "torch-install, reference, setup, help" ;;
+  *) die "unknown command '$command'; allowed: demo, test, bench, torch, torch-ddp, torch-test," \
+    "wheel, paper, torch-install, reference, setup, help" ;;
 esac

@@ -1,4 +1,5 @@
-# Sourced by run.sh: its commands `torch`, `torch-test` and `wheel`, for the Python package in the folder python.
+# Sourced by run.sh: its commands `torch`, `torch-ddp`, `torch-test` and `wheel`, for the Python package in the folder
+# python.
 # PyTorch is installed into a virtual environment of its own, and so is delta_torch.
 # shellcheck shell=bash
 
@@ -90,6 +91,13 @@ run_torch() {
   install_delta_torch
   say "training under half of the memory"
   torch_python python/examples/train.py "$@"
+}
+
+run_torch_ddp() {
+  install_delta_torch
+  say "training on four processes, each under half of its memory"
+  OMP_NUM_THREADS=1 torch_python -W ignore -m torch.distributed.run --standalone --nproc-per-node 4 \
+    python/examples/ddp.py "$@"
 }
 
 run_paper() {

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,3 +89,19 @@ def test_options(ranks, name: str, host: int | str) -> None:
 def test_optimizers_of_shares(ranks, optimizer: str, host: int | str) -> None:
     got = same(ranks, "ddp_cases.train", shares("80%", "online", host), optimizer=optimizer)
     assert [b["steps"] for b in got] == [5, 5]
+
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/ddp.py"
+
+
+def test_the_example() -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *launcher, EXAMPLE, "--steps", "4", "--batch", "8"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the same") == 2
