@@ -78,7 +78,7 @@ class budgeted_allocator final : public at::Allocator {
         [&]() -> header* {
           try {
             return &s.take(size);
-          } catch (const delta::budget_exceeded&) {
+          } catch (const delta::budget_exceeded& e) {
             // An error of it would end the collective in all processes, and it is what would be
             // waited for.
             if (session::is_groups_thread()) {
@@ -86,6 +86,7 @@ class budgeted_allocator final : public at::Allocator {
               return nullptr;
             }
             auto landing = s.landing_to_await(awaited != nullptr);
+            if (!landing && s.lift_limit(e)) return &s.take(size);
             if (!landing) throw;
             *awaited = std::move(landing);
             return nullptr;

@@ -74,7 +74,7 @@ share_too_small::share_too_small(const delta::memory_report& r, double share,
     print("; a share has to be above %.0f%%", percent(r.immovable));
 }
 
-void throw_out_of_memory(session& s, const delta::budget_exceeded& e, const char* addition) {
+std::string record_failure(session& s, const delta::budget_exceeded& e, const char* addition) {
   const delta::memory_report& r = e.report;
   std::string text = e.what();
   std::vector<named_holder> names;
@@ -101,7 +101,13 @@ void throw_out_of_memory(session& s, const delta::budget_exceeded& e, const char
   if (for_the_host) text += "; to copy tensors out pass host=, such as host=\"16GiB\"";
   text += addition;
   s.past().failed(text, r, dynamic_cast<const delta::thrash*>(&e) != nullptr, std::move(names));
-  throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, out_of_memory(rank_of(s) + text));
+  return text;
+}
+
+void throw_out_of_memory(session& s, const delta::budget_exceeded& e, const char* addition) {
+  const std::string text = out_of_memory(rank_of(s) + record_failure(s, e, addition));
+  if (s.on_shortage) s.on_shortage(text);
+  throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, text);
 }
 
 }  // namespace delta_torch

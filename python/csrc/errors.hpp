@@ -32,6 +32,10 @@ class share_too_small final : public delta::budget_exceeded {
   share_too_small(const delta::memory_report&, double share, std::size_t peak) noexcept;
 };
 
+/// What there is to be read of a failure from now on, by last_error(); gives the error's sentence.
+/// `addition`: what is said behind it.
+std::string record_failure(session&, const delta::budget_exceeded&, const char* addition);
+
 /// Records the failure and throws c10::OutOfMemoryError. `addition`: what is said behind it.
 [[noreturn]] void throw_out_of_memory(session&, const delta::budget_exceeded&,
                                       const char* addition);

@@ -51,6 +51,20 @@ struct flight_list::flight {
   }
 };
 
+void time_under_way::begin() {
+  const std::scoped_lock lock(mutex_);
+  if (under_way_++ == 0) since_ = clock::now();
+}
+void time_under_way::end() {
+  const std::scoped_lock lock(mutex_);
+  // Of a wait from before the run its beginning is not known.
+  if (under_way_ > 0 && --under_way_ == 0) total_ += clock::now() - since_;
+}
+std::chrono::nanoseconds time_under_way::total() const {
+  const std::scoped_lock lock(mutex_);
+  return under_way_ == 0 ? total_ : total_ + (clock::now() - since_);
+}
+
 flight_list::flight_list() = default;
 flight_list::~flight_list() = default;
 
@@ -63,6 +77,10 @@ void flight_list::take_off(delta::manager_interface& manager,
   if (f.future ? f.future->completed() : work->isCompleted()) return;
   f.work = work;
   f.use(manager, tensors);
+  if (f.future) {
+    time_->begin();
+    f.future->addCallback([time = time_](c10::ivalue::Future&) { time->end(); });
+  }
   flights_.push_back(std::move(f));
 }
 

@@ -5,7 +5,10 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/StorageImpl.h>
 
+#include <chrono>
 #include <list>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -19,6 +22,21 @@ class Work;
 namespace delta_torch {
 
 using storage_list = std::vector<c10::intrusive_ptr<c10::StorageImpl>>;
+
+/// Since when, and how long altogether, at least one collective is under way. From any thread.
+class time_under_way {
+ public:
+  void begin();
+  void end();
+  [[nodiscard]] std::chrono::nanoseconds total() const;
+
+ private:
+  using clock = std::chrono::steady_clock;
+  mutable std::mutex mutex_;
+  int under_way_ = 0;
+  clock::time_point since_;
+  std::chrono::nanoseconds total_{};
+};
 
 /// Collectives in flight, the oldest first. Under the session's lock `state`.
 class flight_list {
@@ -49,6 +67,11 @@ class flight_list {
   [[nodiscard]] bool uses(delta::tensor_id) const noexcept;
   /// How many tensors they use.
   [[nodiscard]] std::size_t tensors() const noexcept;
+  /// How long collectives of this run are under way: those whose end a future tells, and what
+  /// whoever waits for others adds to it. Not null; outlives the run where a collective does.
+  [[nodiscard]] const std::shared_ptr<time_under_way>& time() const noexcept { return time_; }
+  /// A run begins: its time does.
+  void restart_time() { time_ = std::make_shared<time_under_way>(); }
   /// What tells the end of the oldest one that can be waited for; null: there is none. Sends and
   /// receives can't: the other side may wait for what this process does later. Nor can functional
   /// ones, whose work only PyTorch knows.
@@ -59,6 +82,7 @@ class flight_list {
   template <class Over>
   void remove(const Over&);
   std::list<flight> flights_;
+  std::shared_ptr<time_under_way> time_ = std::make_shared<time_under_way>();
 };
 
 /// Waits, without a lock, until a collective is over, and lets other threads have Python's lock

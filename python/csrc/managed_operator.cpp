@@ -95,12 +95,12 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     if (records_stream(s, op, *stack)) return;
     follow_run(thread, s.number());
     opened.emplace(s, thread, op, *stack);
-    const auto awaited = opened->open(may_wait && !thread.within_callback);
-    if (!awaited) break;
+    const auto [done, awaited] = opened->open(may_wait && !thread.within_callback);
+    if (done) break;
     // The threads that run it, and callbacks before it, may need the lock.
     opened.reset();
     one_at_a_time.reset();
-    may_wait = wait_for(*awaited);
+    if (awaited) may_wait = wait_for(*awaited);
   }
   operator_run& run = *opened;
   try {
@@ -144,6 +144,17 @@ static void waiting_operator(const c10::OperatorHandle& op, c10::DispatchKeySet 
     const session::inside lock(s);
     if (s.on()) s.flights().waited_for(waited);
   };
+  const auto time = [&] {
+    const session::inside lock(s);
+    return s.flights().time();
+  }();
+  const struct under_way {
+    explicit under_way(time_under_way& t) : time(t) { time.begin(); }
+    ~under_way() { time.end(); }
+    under_way(const under_way&) = delete;
+    under_way& operator=(const under_way&) = delete;
+    time_under_way& time;
+  } counted(*time);
   try {
     op.redispatchBoxed(below, stack);
   } catch (...) {

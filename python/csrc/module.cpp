@@ -1,5 +1,6 @@
 // delta_torch: the functions that the Python package calls.
 #include <pthread.h>
+#include <pybind11/functional.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/extension.h>
@@ -25,6 +26,7 @@
 #include "planning.hpp"
 #include "reading_check.hpp"
 #include "replaying.hpp"
+#include "reports.hpp"
 #include "session.hpp"
 #include "streams.hpp"
 #include "threads.hpp"
@@ -61,7 +63,8 @@ void need_run(const session& s) {
 }
 
 void start(const std::string& policy, std::optional<std::int64_t> budget, std::int64_t host,
-           bool check_replays, const std::string& timeline, const std::string& device) {
+           bool check_replays, bool lifts_limit, const std::string& timeline,
+           const std::string& device) {
   static const bool told = [] {
     pthread_atfork(nullptr, nullptr, [] { session::get().now_a_child(); });
     return true;
@@ -80,6 +83,7 @@ void start(const std::string& policy, std::optional<std::int64_t> budget, std::i
              .budget = budget ? static_cast<std::size_t>(*budget) : no_limit,
              .host = static_cast<std::size_t>(host),
              .check_replays = check_replays,
+             .lifts_limit = lifts_limit,
              .timeline = timeline,
              .device = c10::Device(device)});
   });
@@ -224,113 +228,6 @@ void name_state(py::handle tensor, py::handle parameter, const std::string& key)
     s.name(*storage, {known.name + "'s " + key, "optimizer state"});
 }
 
-py::dict stats() {
-  session& s = session::get();
-  const session::inside lock(s);
-  record::totals now = s.past().last;
-  if (s.on()) {
-    s.past().stop(s.memory(), s.manager().counts(), s.manager().live_tensors(),
-                  s.manager().live_records());
-    std::swap(now, s.past().last);
-  }
-  const delta::counters& c = now.counts;
-  const auto& own = s.past().own;
-  py::dict d;
-  const auto put = [&](const char* name, std::uint64_t value) { d[name] = value; };
-  d["budget"] = now.budget < no_limit ? py::cast(now.budget) : py::none();
-  put("host", now.host), put("used", now.used), put("peak", now.peak);
-  put("host_used", now.host_used), put("host_peak", now.host_peak);
-  put("operators", c.operators), put("steps", own.steps), put("evictions", c.evictions);
-  put("offloads", c.offloads), put("reloads", c.reloads), put("prefetches", c.prefetches);
-  put("recomputes", c.recomputes);
-  put("recompute_ns", static_cast<std::uint64_t>(c.recompute_time.count()));
-  put("clean_drops", c.clean_drops), put("bytes_out", c.bytes_out), put("bytes_in", c.bytes_in);
-  put("waits", c.waits), put("adopted", own.adopted), put("in_place", own.in_place);
-  put("updates", own.updates), put("not_replayable", own.not_replayable);
-  put("addresses", own.addresses), put("replay_copies", own.replay_copies),
-      put("guessed_costs", c.guessed_costs);
-  put("in_collectives", s.flights().tensors());
-  put("collective_waits", own.collective_waits), put("collective_over", own.collective_over);
-  put("replays_checked", c.replays_checked), put("replays_unchecked", c.replays_unchecked);
-  put("live_tensors", now.tensors), put("live_records", now.records);
-  put("unmanaged_peak", own.unmanaged_peak);
-  return d;
-}
-
-py::list samples() {
-  session& s = session::get();
-  const session::inside lock(s);
-  py::list all;
-  for (const sample& x : s.past().samples())
-    all.append(py::make_tuple(x.time, x.used, x.host_used, x.evictions, x.offloads, x.reloads,
-                              x.recomputes));
-  return all;
-}
-
-py::list addresses() {
-  session& s = session::get();
-  const session::inside lock(s);
-  py::list all;
-  for (const address_count& a : s.past().addresses()) all.append(py::make_tuple(a.label, a.times));
-  return all;
-}
-
-py::list modules() {
-  session& s = session::get();
-  const session::inside lock(s);
-  py::list all;
-  for (const module_record& m : s.past().modules()) {
-    py::dict d;
-    d["name"] = m.name;
-    d["made_bytes"] = m.made_bytes, d["at_peak_bytes"] = m.at_peak_bytes;
-    d["left"] = m.left, d["left_bytes"] = m.left_bytes;
-    d["recomputes"] = m.recomputes, d["recompute_ns"] = m.recompute_ns;
-    all.append(d);
-  }
-  return all;
-}
-
-const char* name_of(delta::budget_basis b) {
-  switch (b) {
-    case delta::budget_basis::largest_need:
-      return "largest_need";
-    case delta::budget_basis::everything:
-      return "everything";
-    case delta::budget_basis::no_moving:
-      return "no_moving";
-    case delta::budget_basis::trial:
-      return "trial";
-    default:
-      return "nothing";
-  }
-}
-
-py::object last_error() {
-  session& s = session::get();
-  const session::inside lock(s);
-  const failure* const f = s.past().last_failure();
-  if (f == nullptr) return py::none();
-  py::dict d;
-  const delta::memory_report& r = f->report;
-  d["kind"] = f->kind, d["message"] = f->message, d["operation"] = f->operation;
-  const auto put = [&](const char* name, delta::bytes n) { d[name] = n.count; };
-  put("requested", r.requested), put("capacity", r.capacity), put("used", r.used);
-  put("immovable", r.immovable), put("foreign", r.foreign);
-  put("host_capacity", r.host_capacity), put("host_used", r.host_used);
-  put("smallest_budget", r.smallest_budget);
-  d["basis"] = name_of(r.basis);
-  py::list holders;
-  for (std::size_t i = 0; i < r.holders; ++i) {
-    py::dict h;
-    h["label"] = f->names[i].tensor.name, h["role"] = f->names[i].tensor.role;
-    h["bytes"] = r.biggest[i].size.count;
-    h["why"] = f->names[i].why;
-    holders.append(h);
-  }
-  d["holders"] = holders;
-  return d;
-}
-
 void enter_module(std::uint32_t module, bool keep) {
   thread_state& thread = this_thread();
   follow_run(thread, session::get().number());
@@ -365,12 +262,27 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("load_policy", wrapped(delta::own::load_policy));
   m.def("own_policies", wrapped(delta::own::policies));
   m.def("start", wrapped(start), py::arg("policy"), py::arg("budget"), py::arg("host"),
-        py::kw_only(), py::arg("check_replays") = false, py::arg("timeline") = "",
-        py::arg("device") = "cpu");
+        py::kw_only(), py::arg("check_replays") = false, py::arg("lifts_limit") = false,
+        py::arg("timeline") = "", py::arg("device") = "cpu");
   m.def("stop", wrapped(stop));
   m.def("active", [] { return session::get().on(); });
   m.def("attach", wrapped(manage_thread));
   m.def("set_rank", [](int rank) { session::get().rank = rank; });
+  m.def("on_shortage", wrapped([](std::function<void(const std::string&)> f) {
+          session& s = session::get();
+          const session::inside lock(s);
+          s.on_shortage = std::move(f);
+        }));
+  m.def("wait_begins", wrapped([] {
+          session& s = session::get();
+          const session::inside lock(s);
+          s.flights().time()->begin();
+        }));
+  m.def("wait_ends", wrapped([] {
+          session& s = session::get();
+          const session::inside lock(s);
+          s.flights().time()->end();
+        }));
   m.def("enter_callback", wrapped([] {
           const thread_mode before = enter_callback();
           return std::make_tuple(before.included, before.excluded, before.within_callback);
@@ -416,11 +328,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("empty", wrapped(empty));
   m.def("pin", wrapped([](py::handle object) { stay(object, false); }));
   m.def("expose", wrapped([](py::handle object) { stay(object, true); }));
-  m.def("stats", wrapped(stats));
-  m.def("samples", wrapped(samples));
-  m.def("modules", wrapped(modules));
-  m.def("addresses", wrapped(addresses));
-  m.def("last_error", wrapped(last_error));
   m.def("reset_peak", wrapped([] {
           session& s = session::get();
           const session::inside lock(s);
@@ -432,6 +339,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
           device_streams::leave_out(waiter, awaited, on);
         }));
   add_planning(m);
+  add_reports(m);
   m.def("key", [] { return std::string(c10::toString(dispatch_key())); });
   m.def("keys", [] {  // all that a run's threads have, by number: Python has no names of them
     return std::vector{static_cast<int>(dispatch_key()), static_cast<int>(reading_key)};

@@ -17,23 +17,25 @@
 
 namespace delta_torch {
 
-c10::intrusive_ptr<c10::ivalue::Future> operator_run::open(bool may_wait) {
+operator_run::opening operator_run::open(bool may_wait) {
   if (info_.collective != collective_kind::none) refuse_untested();
   const session::inside lock(session_, thread_);
   c10::intrusive_ptr<c10::ivalue::Future> awaited;
+  bool again = false;
   translated(session_, [&] {
     try {
       begin();
-    } catch (const delta::budget_exceeded&) {
+    } catch (const delta::budget_exceeded& e) {
       // What a collective uses can't leave now, but will be able to.
       awaited = session_.landing_to_await(may_wait);
-      if (!awaited) throw;
+      again = awaited || session_.lift_limit(e);
+      if (!again) throw;
     }
   });
-  if (awaited) retreat();
+  if (again) retreat();
   // A replay's allocations come in the same order.
   thread_.allocations = 0;
-  return awaited;
+  return {!again, std::move(awaited)};
 }
 
 void operator_run::begin() {

@@ -180,6 +180,10 @@ void operator_run::take_off() {
   for (const touched& s : w_.storages)
     if (s.known != nullptr && !s.known->dead && s.known->id != delta::tensor_id::none)
       used.push_back(s.known->id);
+  auto& own = session_.past().own;
+  ++own.collectives;
+  for (const delta::tensor_id t : used)
+    if (const entry* const e = session_.tensors().of(t)) own.collective_bytes += e->size;
   const auto first = stack_.end() - static_cast<std::ptrdiff_t>(info_.returns);
   if (info_.collective == collective_kind::functional) {
     storage_list results;

@@ -80,10 +80,14 @@ class operator_run {
   operator_run(const operator_run&) = delete;
   operator_run& operator=(const operator_run&) = delete;
 
-  /// Everything that the kernel touches is on the device. Not null: there is no room before this
-  /// collective is over, and nothing is open; another operator_run may try again then. By
-  /// `may_wait` false that is an error.
-  c10::intrusive_ptr<c10::ivalue::Future> open(bool may_wait);
+  struct opening {
+    bool done;
+    c10::intrusive_ptr<c10::ivalue::Future> awaited;
+  };
+  /// Everything that the kernel touches is on the device. Else nothing is open, and another
+  /// operator_run is to try again: when a collective is over, `awaited`, before which there is no
+  /// room, or at once. By `may_wait` false the former is an error.
+  opening open(bool may_wait);
   /// The kernel has run.
   void close();
   /// The kernel has thrown.

@@ -96,6 +96,8 @@ class record {
     /// Collectives that were waited for to make room; and what process groups took beyond the
     /// budget, in bytes, all together.
     std::uint64_t collective_waits = 0, collective_over = 0;
+    /// Collectives that have begun, and the bytes of the tensors that they were given.
+    std::uint64_t collectives = 0, collective_bytes = 0;
     /// What the program takes at most without a budget (bytes), where that is one's measure; else
     /// 0.
     std::uint64_t unmanaged_peak = 0;

@@ -1,12 +1,10 @@
 // delta_torch: the run that is on.
 #include "session.hpp"
 
-#include <ATen/MapAllocator.h>
 #include <Python.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -14,37 +12,13 @@
 
 #include "away_reads.hpp"
 #include "delta/engine/engine.hpp"
-#include "delta/timeline.hpp"
 #include "errors.hpp"
 #include "own/own_policies.hpp"
 #include "replaying.hpp"
+#include "timeline_file.hpp"
 #include "versions.hpp"
 
 namespace delta_torch {
-
-namespace {
-// Its address is of no use to anybody any more: the next who takes it is seen again.
-void taken_back(entry& e) {
-  e.held = false;
-  if (!std::exchange(e.lent, false)) return;
-  if (const auto storage = e.storage.lock()) tensor_table::watch(e, *storage);
-}
-
-// The allocator that made a DataPtr is done with it: the manager has freed the block.
-void let_go_of_outside(void* self, void*, std::size_t) {
-  delete static_cast<at::DataPtr*>(self);
-}
-}  // namespace
-
-/// Writes a timeline to a file.
-struct observers final : delta::any_observer {
-  explicit observers(const std::string& file) : to(file) {
-    if (!to) throw std::runtime_error("delta: the timeline '" + file + "' can't be written");
-  }
-  void on(const delta::event& e) override { lanes.on(e); }
-  std::ofstream to;
-  delta::timeline lanes{to};
-};
 
 std::atomic<header*> session::late_{nullptr};
 
@@ -80,7 +54,8 @@ void session::start(const run_options& o) {
       {.capacity = delta::bytes{o.budget},
        .host_capacity = delta::bytes{o.host},
        .on_owner_changed = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
-  auto told = o.timeline.empty() ? nullptr : std::make_unique<observers>(o.timeline);
+  auto told = o.timeline.empty() ? nullptr
+                                 : std::make_unique<timeline_file>(o.timeline, memory->now(), rank);
   auto manager = delta::own::make_manager(
       o.policy, memory->storage(), {.observer = told.get(), .check_replays = o.check_replays});
   device_ = &device;
@@ -89,6 +64,8 @@ void session::start(const run_options& o) {
   told_ = std::move(told);
   manager_ = std::move(manager);
   checks_replays_ = o.check_replays;
+  lifts_limit_ = o.lifts_limit;
+  flights_.restart_time();
   taken = {};
   own_peak_ = 0;
   share_ = 0;
@@ -233,122 +210,6 @@ tensor_name session::name_of(const c10::StorageImpl* storage) const {
   return at != names_.end() ? at->second.name : tensor_name{};
 }
 
-// Whose bytes a DataPtr's are that is not ours.
-enum class origin : std::uint8_t {
-  heap,    // PyTorch's own allocator's: nobody else has them
-  mapped,  // a file, or shared with other processes: a DataLoader's workers, say
-  foreign  // somebody else's as well, as NumPy's: they may change between two operators
-};
-static origin origin_of(const target& device, const at::DataPtr& data) {
-  if (device.frees_so(data.get_deleter())) return origin::heap;
-  if (at::MapAllocator::fromDataPtr(data) != nullptr ||
-      at::RefcountedMapAllocator::fromDataPtr(data) != nullptr)
-    return origin::mapped;
-  return origin::foreign;
-}
-
-entry* session::adopt(c10::StorageImpl* storage, const char* label) {
-  if (entry* known = tensor_table::find(storage)) return known;
-  if (storage->nbytes() == 0) return nullptr;
-  at::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-  header* const ours = device_->header_of_data(data);
-  if (ours == nullptr) end_copy_on_write(*storage);
-  auto* const at = static_cast<std::byte*>(data.get());
-  if (at == nullptr) return nullptr;
-
-  const delta::bytes size{ours != nullptr ? ours->size : storage->nbytes()};
-  const origin from = ours != nullptr ? origin::heap : origin_of(*device_, data);
-  std::unique_ptr<at::DataPtr> outside;
-  delta::block block;
-  header* const counted = ours != nullptr && ours->block ? ours : nullptr;
-  if (counted != nullptr) {
-    block = leave(*counted);
-    // Nobody has told what the program did with it, perhaps since an operator that was open.
-    memory_->settle(block);
-  } else {
-    take_note_of(size.count);
-    try {
-      manager_->make_room(size);
-    } catch (const delta::budget_exceeded& e) {
-      delta::memory_report r = e.report;
-      r.operation = "(a tensor of before the run)";
-      const tensor_name known = name_of(storage);
-      throw no_room(r, known.name.empty()
-                           ? "a tensor of before the run"
-                           : "'" + known.name + "', a " + known.role + " of before the run,");
-    }
-    outside = std::make_unique<at::DataPtr>();
-    auto adopted = memory_->adopt(at, size, &let_go_of_outside, outside.get());
-    if (!adopted) throw std::bad_alloc();
-    block = std::move(*adopted);
-  }
-  // From here on only a program that is wrong, or the heap, could fail: needs no room.
-  const auto id = from == origin::heap ? manager_->variable(size, label, std::move(block))
-                                       : manager_->constant(size, label, std::move(block));
-  entry& e = tensors_.add(storage, size.count);
-  e.label = label;
-  e.pinned = from != origin::heap;
-  e.mapped = from == origin::mapped;
-  e.exposed = from == origin::foreign;
-  if (outside) {
-    *outside = std::move(data);
-    e.outside = outside.release();
-  }
-  tensors_.name(e, id);
-  tensor_table::show(e, *storage, at);
-  if (counted != nullptr) device_->retire(*counted);
-  record_.moved(e, true);
-  ++record_.own.adopted;
-  return &e;
-}
-
-void session::hold(entry& e) {
-  if (e.held) return;
-  held_.push_back({e.id, manager_->acquire(e.id)});
-  e.held = true;
-}
-
-void session::let_go(entry& e) {
-  if (!e.held) return;
-  held_.remove_if([&](const held_tensor& h) { return h.id == e.id; });
-  taken_back(e);
-}
-
-void session::let_all_go() {
-  for (const held_tensor& h : held_)
-    if (entry* const e = tensors_.of(h.id)) taken_back(*e);
-  held_.clear();
-}
-
-// What was computed from its bytes comes back, and is not computed again; nor are they, or taken
-// for those of a copy on the host: as by an operator that updates them.
-void session::sever(entry& e) {
-  auto op = manager_->begin({.updates = {e.id}, .name = "delta_torch: address given away"});
-  op.end(std::span<delta::tensor_id>{});
-}
-
-void session::lend(entry& e) {
-  if (!e.lent && !e.exposed) {
-    sever(e);
-    hold(e);
-    e.lent = true;
-    if (const auto storage = e.storage.lock()) ignore_addresses(*storage);
-  }
-  hold(e);
-}
-
-void session::pin(entry& e, bool exposed) {
-  { const auto here = manager_->acquire(e.id); }
-  if (exposed && !e.exposed) sever(e);
-  stay(e, exposed);
-}
-
-void session::stay(entry& e, bool exposed) {
-  manager_->forbid(e.id, delta::pin::both);
-  e.pinned = true;
-  e.exposed = e.exposed || exposed;
-}
-
 void session::drain() {
   flights_.land();
   // Mostly there is nothing: a look costs less than an exchange.
@@ -381,15 +242,6 @@ void session::drain() {
   }
 }
 
-// What was counted when another thread freed it may be the program's alone by now: the run has
-// ended meanwhile.
-void session::settle_late(target& of, header& h) {
-  if (h.block)
-    give_back(h);
-  else
-    of.free(h);
-}
-
 c10::intrusive_ptr<c10::ivalue::Future> session::landing_to_await(bool may_wait) {
   flights_.land();
   auto oldest = may_wait ? flights_.oldest() : nullptr;
@@ -397,85 +249,18 @@ c10::intrusive_ptr<c10::ivalue::Future> session::landing_to_await(bool may_wait)
   return oldest;
 }
 
+bool session::lift_limit(const delta::budget_exceeded& e) {
+  if (!std::exchange(lifts_limit_, false)) return false;
+  record_failure(*this, e, "");
+  share_ = 0;
+  memory_->set_capacity(delta::bytes{no_limit});
+  device_->unlimit();
+  return true;
+}
+
 bool session::is_groups_thread() noexcept {
   return !this_thread().within_operator && managed_device().is_cpu() &&
          c10::impl::tls_is_dispatch_key_excluded(dispatch_key());
-}
-
-header& session::take(std::size_t size) {
-  const delta::bytes counted = memory_->rounded(delta::bytes{size});
-  if (counted > delta::detail::saturating_sub(memory_->capacity(), memory_->used())) drain();
-  take_note_of(size);
-  // On an accelerator no thread but the operator's own allocates for its kernel; nor does a process
-  // group's.
-  const bool outside = taken.operation == 0 ||
-                       (!device_->device().is_cpu() && !this_thread().within_operator) ||
-                       is_groups_thread();
-  delta::block block;
-  {
-    const struct mark {
-      bool& on;
-      ~mark() { on = false; }
-    } marked{taking_outside = outside};
-    try {
-      block = manager_->take_block(delta::bytes{size});
-    } catch (const delta::budget_exceeded& e) {
-      if (taken.operation != 0) throw;
-      delta::memory_report r = e.report;
-      r.operation = "(outside of operators)";
-      throw no_room(r, "memory that is taken outside of operators");
-    }
-  }
-  // Within an operator's kernel the manager orders what is written there.
-  if (outside) memory_->settle(block);
-  header& h = device_->head(memory_->data(block));
-  h.size = size;
-  h.block = std::move(block);
-  h.operation = outside ? 0 : taken.operation;
-  h.next = &counted_;
-  h.previous = counted_.previous;
-  h.previous->next = counted_.previous = &h;
-  counted_bytes_ += size;
-  if (!outside)
-    taken.most = std::max(taken.most, taken.now += static_cast<std::int64_t>(counted.count));
-  record_.look(*memory_, manager_->counts(), false);
-  return h;
-}
-
-delta::block session::leave(header& h) noexcept {
-  h.previous->next = h.next;
-  h.next->previous = h.previous;
-  h.next = h.previous = nullptr;
-  counted_bytes_ -= h.size;
-  return std::move(h.block);
-}
-
-void session::give_back(header& h) {
-  if (taken.operation != 0 && h.operation == taken.operation)
-    taken.now -= static_cast<std::int64_t>(memory_->rounded(delta::bytes{h.size}).count);
-  delta::block block = leave(h);
-  device_->retire(h);
-  manager_->give_back(std::move(block));
-}
-
-void release_memory(void* memory) noexcept {
-  if (memory != nullptr && !replaying::owns(memory))
-    session::release(cpu_target(), header_of(memory));
-}
-
-void session::release(target& of, header& h) noexcept {
-  session& s = get();
-  // In a forked process the run is the parent's.
-  if (!h.block || s.forked()) return of.free(h);
-  // The lock may be this thread's, or a manager's who waits for this thread.
-  if (!inside::here() && s.state.try_lock()) {
-    s.settle_late(of, h);
-    s.state.unlock();
-    return;
-  }
-  h.waiting = late_.load(std::memory_order_relaxed);
-  while (!late_.compare_exchange_weak(h.waiting, &h)) {
-  }
 }
 
 }  // namespace delta_torch

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -37,7 +38,8 @@ struct run_options {
   std::size_t budget = no_limit;  ///< bytes
   std::size_t host = 0;           ///< bytes
   bool check_replays = false;
-  std::string timeline;  ///< a file; empty: none
+  bool lifts_limit = false;  ///< where memory is short, there is no limit from then on
+  std::string timeline;      ///< a file; empty: none
   c10::Device device{c10::kCPU};
 };
 
@@ -138,6 +140,12 @@ class session {
   /// Room is short: lets go of what has landed, and gives the collective to wait for before another
   /// try, which is counted; null: there is none, or the caller may not wait.
   [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> landing_to_await(bool may_wait);
+  /// Room is short, and nothing can be awaited: of a run that lifts its limit then, does so and is
+  /// true; the failure is recorded. Else false.
+  [[nodiscard]] bool lift_limit(const delta::budget_exceeded&);
+  /// Is told of memory that is short, by the error's sentence, before the error is thrown; it may
+  /// end the process. Empty: nobody is.
+  std::function<void(const std::string&)> on_shortage;
   /// The program's name of a storage, for errors, while both it and the run last. O(1).
   void name(c10::StorageImpl&, tensor_name);
   /// That of a tensor; empty where there is none. O(1).
@@ -200,10 +208,10 @@ class session {
 
   std::atomic<bool> on_{false}, forked_{false};
   std::atomic<std::uint64_t> number_{0};
-  bool checks_replays_ = false;
+  bool checks_replays_ = false, lifts_limit_ = false;
   target* device_ = &cpu_target();
   std::unique_ptr<managed_memory> memory_;
-  std::unique_ptr<struct observers> told_;
+  std::unique_ptr<struct timeline_file> told_;
   std::unique_ptr<delta::manager_interface> manager_;
   void let_all_go();
   void sever(entry&);
