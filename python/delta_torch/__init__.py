@@ -18,6 +18,7 @@ from ._version import __version__, check_torch
 
 check_torch()  # before the extension is loaded, which says it in symbols
 
+from .group_report import GroupReport
 from .modules import keep
 from .options import policies
 from .own_policy import PolicyError, compile_policy
@@ -26,9 +27,11 @@ from .report import Report
 from .run import Run, budget, pin, step, stop
 from .smallest_budget import FoundBudget, NoBudgetFound, find_budget
 from .threads import attach
+from .timelines import merge_timelines
 
 __all__ = [
     "FoundBudget",
+    "GroupReport",
     "Machine",
     "NoBudgetFound",
     "OutOfMemoryError",
@@ -44,6 +47,7 @@ __all__ = [
     "find_budget",
     "keep",
     "machines",
+    "merge_timelines",
     "pin",
     "plan",
     "policies",

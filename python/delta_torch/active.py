@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import _C, access, distributed, optimizer_state, profiling, sharing
+from . import _C, access, distributed, group, optimizer_state, profiling, sharing, timelines
 from .compiled import Uncompiled
 from .devices import prepare
 from .higher_order import pass_through
@@ -87,7 +87,7 @@ class Active:
         if _C.stats()["steps"] >= self.options.share_after:
             self._measures = False
             self._measured_ns = _C.samples()[-1][0]
-            _C.hold_share(self.options.size.of_peak)
+            _C.hold_share(self.options.size.of_peak, group.largest(_C.stats()["peak"]))
 
     def reported(self, details: bool = True) -> Report:
         """What has happened so far; without details, no modules and no samples."""
@@ -112,7 +112,8 @@ class Active:
             limit,
             asked.host,
             check_replays=asked.verify,
-            timeline=asked.timeline,
+            lifts_limit=asked.on_oom == "lift",
+            timeline=self._timeline(),
             device=str(asked.device),
         )
         if self._known_peak is not None:
@@ -126,6 +127,11 @@ class Active:
         undo.callback(uncompiled.undo)
         uncompiled.install()
         undo.callback(distributed.install().undo)
+        undo.callback(group.unwatch)
+        group.watch()
+        if asked.on_oom == "abort":
+            undo.callback(_C.on_shortage, None)
+            _C.on_shortage(group.abort)
 
         def entered(module: torch.nn.Module) -> None:
             uncompiled.entered(module)
@@ -142,6 +148,11 @@ class Active:
             handle = register_optimizer_step_post_hook(self._optimizer_stepped)
             undo.callback(handle.remove)
         self._began = time.perf_counter()
+
+    def _timeline(self) -> str:
+        file = self.options.timeline
+        ranks = group.current() if file else None
+        return file if ranks is None else timelines.of_rank(file, ranks.rank)
 
     def _watched(self, original: Any) -> Any:
         @functools.wraps(original)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import _C
+from . import _C, group
 from .patching import Patches
 
 _REFUSED = (
@@ -48,6 +48,8 @@ def install() -> Patches:
         )
         for name in ("then", "add_done_callback"):
             patches.replace(torch._C.Future, name, _managed(getattr(torch._C.Future, name)))
+        work = torch._C._distributed_c10d.Work
+        patches.replace(work, "wait", _timed(work.wait))
         patches.wrap(torch.distributed, "_register_builtin_comm_hook", _before_builtin_hook)
     except BaseException:
         patches.undo()
@@ -65,9 +67,23 @@ def _then_tell_rank(original: Callable[..., Any]) -> Callable[..., Any]:
     def init_process_group(*args: Any, **options: Any) -> Any:
         result = original(*args, **options)
         tell_rank()
+        group.watch()
         return result
 
     return init_process_group
+
+
+def _timed(original: Callable[..., Any]) -> Callable[..., Any]:
+    # Of a send or a receive nothing else tells how long it takes.
+    @functools.wraps(original)
+    def wait(*args: Any, **options: Any) -> Any:
+        _C.wait_begins()
+        try:
+            return original(*args, **options)
+        finally:
+            _C.wait_ends()
+
+    return wait
 
 
 def _managed(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -71,6 +71,9 @@ class Report:
     in_place: int  # operators that changed an activation
     updates: int  # operators that changed what stays, as weights
     not_replayable: int  # operators that cannot be computed again
+    collectives: int  # of torch.distributed: that have begun
+    collective_bytes: int  # of the tensors that they were given
+    collective_ns: int  # that at least one was under way
     collective_waits: int  # for a collective of torch.distributed, to make room
     collective_over_bytes: int  # that process groups took beyond the budget, all together
     guessed_costs: int  # decisions where no operator's time was known yet
@@ -122,7 +125,7 @@ class Report:
             f"peak: {format_bytes(self.peak_bytes)}{measured}{host}",
             f"left: {self.evictions:,} tensors dropped, {self.offloads:,} copied out "
             f"({format_bytes(self.bytes_out)})",
-            f"came back: {self.recomputes:,} computed again ({_seconds(self.recompute_ns)}), "
+            f"came back: {self.recomputes:,} computed again ({seconds_of(self.recompute_ns)}), "
             f"{self.reloads:,} copied in ({format_bytes(self.bytes_in)}; "
             f"{self.prefetches:,} ahead of time)",
             f"{self.steps:,} steps, {self.operators:,} operators, {self.seconds:.1f} s",
@@ -135,10 +138,11 @@ class Report:
         if self.addresses:
             tensors = ", ".join(f"{label} ({times:,})" for label, times in self.addresses[:3])
             lines.append(f"addresses taken past PyTorch's dispatcher: tensors of {tensors}")
-        if self.collective_waits or self.collective_over_bytes:
+        if self.collectives:
             lines.append(
-                f"collectives: {self.collective_waits:,} waited for to make room, "
-                f"{format_bytes(self.collective_over_bytes)} taken beyond the budget"
+                f"collectives: {self.collectives:,} ({format_bytes(self.collective_bytes)}), "
+                f"{seconds_of(self.collective_ns)} under way, {self.collective_waits:,} waited for to "
+                f"make room, {format_bytes(self.collective_over_bytes)} taken beyond the budget"
             )
         if self.error is not None:
             lines.append(f"last error: {self.error.get('message', '')}")
@@ -153,17 +157,7 @@ class Report:
         rows += [_row(m.name or "(no module)", m) for m in used[:_BIGGEST]]
         if len(used) > _BIGGEST:
             rows.append(_row(f"({len(used) - _BIGGEST} more)", _sum_of(used[_BIGGEST:])))
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        return [
-            "",
-            *(
-                "  ".join(
-                    [row[0].ljust(widths[0])]
-                    + [cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)]
-                )
-                for row in rows
-            ),
-        ]
+        return ["", *table(rows)]
 
     def _advice(self) -> list[str]:
         """One line of what its numbers alone allow to say, or none."""
@@ -185,6 +179,18 @@ class Report:
         else:
             return []
         return ["", f"advice: {advice}"]
+
+
+def table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of a table: the first column to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0])]
+            + [cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)]
+        )
+        for row in rows
+    ]
 
 
 def made_report(
@@ -242,6 +248,9 @@ _COUNTS = (
     "in_place",
     "updates",
     "not_replayable",
+    "collectives",
+    "collective_bytes",
+    "collective_ns",
     "collective_waits",
     "guessed_costs",
     "replays_checked",
@@ -257,7 +266,7 @@ def _row(name: str, use: ModuleUse) -> tuple[str, ...]:
         format_bytes(use.left_bytes),
         f"{use.left:,}",
         f"{use.recomputes:,}",
-        _seconds(use.recompute_ns),
+        seconds_of(use.recompute_ns),
     )
 
 
@@ -266,5 +275,6 @@ def _sum_of(uses: list[ModuleUse]) -> ModuleUse:
     return ModuleUse(name="", **{name: sum(getattr(u, name) for u in uses) for name in names})
 
 
-def _seconds(ns: int) -> str:
+def seconds_of(ns: int) -> str:
+    """A time for people: "1.20 s", "3.4 ms"."""
     return f"{ns / 1e9:.2f} s" if ns >= 10**9 else f"{ns / 1e6:.1f} ms"

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import torch
 
-from . import _C
+from . import _C, group
 from .active import Active
 from .calling import refuse_within_a_pass
+from .group_report import GroupReport
 from .options import Options
 from .report import Report
 from .sizes import Share, format_bytes
@@ -30,6 +31,7 @@ def budget(
     timeline: str | os.PathLike[str] | None = None,
     steps: Literal["optimizer", "manual"] = "optimizer",
     share_after: int = Options.share_after,
+    on_oom: Literal["raise", "abort"] = "raise",
     device: torch.device | str | None = None,
 ) -> Run:
     """A context manager: what is trained within it takes at most `size` bytes for its tensors.
@@ -42,17 +44,23 @@ def budget(
         only dropped and computed again.
     verify: computes every operator twice and compares the bytes, to find one that cannot be
         repeated; slow.
-    timeline: a file for a trace of all that happens, to be opened in Perfetto (ui.perfetto.dev).
+    timeline: a file for a trace of all that happens, to be opened in Perfetto (ui.perfetto.dev);
+        of several processes each has its own, "trace.rank1.json", for merge_timelines().
     steps: what ends a training step: each step() of an optimizer, of those within a backward pass
         the pass's end; or only run.step() ("manual").
     share_after: how many steps are measured where the budget is a share: all kinds that there are
         in a training should be among them.
+    on_oom: what follows where memory is short. "raise": an error; of several processes that train
+        together the others wait for this one until it ends, or for their group's timeout. "abort":
+        of several processes this one ends at once, even where something would catch the error, so
+        that the others' collectives fail at once.
     device: whose memory it is about, "cuda:1"; None: the accelerator that PyTorch uses, or the CPU
         where there is none. Tensors of other devices are left alone.
 
     Raises ValueError for arguments that make no sense, at once. Entering raises RuntimeError where
     a run cannot begin. Within it, torch.OutOfMemoryError says that the budget is too small; the
-    run can go on afterwards, and `error` has the details.
+    run can go on afterwards, and `error` has the details. Where several processes train together,
+    an error that leaves the run has a note which says whose rank it is, and which failed first.
     """
     return Run(
         size,
@@ -62,6 +70,7 @@ def budget(
         timeline=timeline,
         steps=steps,
         share_after=share_after,
+        on_oom=on_oom,
         device=device,
     )
 
@@ -109,8 +118,11 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._active is not None:
-            _end(self._active)
+        if self._active is None:
+            return
+        if isinstance(error, Exception):
+            group.explain(error)  # at once: the others may be waiting
+        _end(self._active)
 
     def each_step(self) -> EachStep:
         """A context manager for each training step: enters the run where it is not on, and ends the
@@ -160,6 +172,19 @@ class Run:
         """
         return self._report(details=False).stats()
 
+    def gather_report(self) -> GroupReport | None:
+        """The reports of all ranks that train together, on rank 0; None on the others.
+
+        Every rank calls it, at any time, in the run or after. It is no collective: rank 0 alone
+        waits, until all have reported, at most as long as their group waits for a collective, and
+        GroupReport.missing names those that have not. A process that is alone is rank 0.
+        """
+        mine, ranks = self.report(), group.current()
+        if ranks is None:
+            return GroupReport((mine,))
+        keys = ranks.tell("report", mine)
+        return GroupReport(tuple(ranks.hear(keys, ranks.timeout_s))) if ranks.rank == 0 else None
+
     @property
     def error(self) -> dict[str, Any] | None:
         """The last torch.OutOfMemoryError that this run has raised; None: there was none.
@@ -206,7 +231,14 @@ class EachStep:
         self._entered.append(active)
         return self._run
 
-    def __exit__(self, *_error: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception):
+            group.explain(error)
         active = self._entered.pop()
         active.within_step -= 1
         if active.on and not active.within_step:

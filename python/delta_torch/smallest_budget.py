@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import torch
 
+from . import group
 from .devices import finish
-from .distributed import processes
 from .options import MAX_OVERHEAD, Options
-from .run import budget, give_way
+from .run import Run, budget, give_way
 from .sizes import format_bytes
 
 # Steps that are not measured: without a budget, those in which the optimizer makes its state and
@@ -132,6 +132,10 @@ def find_budget(
     trials: budgets that are tried before the one found is confirmed; each halves what is not
         known, so that 7 leave 2 % of the peak.
 
+    Where several processes train together each calls it, and all try the same budgets: what the
+    slowest rank takes counts, and the largest peak. A rank that is short of memory goes on without
+    a limit until the trial is over.
+
     Raises ValueError for arguments that make no sense, RuntimeError where a run is on or the step
     uses no memory that can be managed, NoBudgetFound where no budget will do, and what `step`
     raises, but for torch.OutOfMemoryError under a budget, which counts as too small.
@@ -140,24 +144,20 @@ def find_budget(
     on = asked.device
     clock = clock or ("processor" if on.type == "cpu" else "wall")
     _check(step, max_overhead, clock, steps, trials)
-    if processes() > 1:
-        raise RuntimeError(
-            "find_budget runs as many steps as it needs, on each rank another number, so their "
-            "collectives would wait for ever: find the budget of one rank alone, or take a share"
-        )
     give_way()
 
     def without() -> Times:
-        return measured(step, WARM_UP, steps)
+        return _slowest(measured(step, WARM_UP, steps))
 
     def under(size: int) -> Times | str:
-        return _measured_under(step, size, steps, policy=policy, host=asked.host, device=on)
+        options = {"policy": policy, "host": asked.host, "device": on}
+        return _slowest(_measured_under(step, size, steps, **options))
 
     unmanaged = without()
     with budget(None, policy="unmanaged", device=on) as run:
         for _ in range(WARM_UP):
             step()
-    peak = run.report().peak_bytes
+    peak = group.largest(run.report().peak_bytes)
     if peak < _BLOCK:
         raise RuntimeError(f"find_budget needs a step that uses tensors on {on}: this uses none")
     tried = Search(peak, max_overhead, clock, under, without, unmanaged)
@@ -265,10 +265,32 @@ def measured(step: Callable[[], Any], before: int, steps: int) -> Times:
     return Times(median(processor), median(wall))
 
 
+def _slowest(mine: Times | str) -> Any:
+    """What all ranks take for theirs: the longest times, or the first error. So each of them tries
+    the same budgets. Raises RuntimeError where a rank says nothing while collectives would wait."""
+    ranks = group.current()
+    if ranks is None:
+        return mine
+    all_ = ranks.exchange("trial", mine, ranks.timeout_s)
+    if None in all_:
+        raise RuntimeError(
+            f"find_budget: rank {all_.index(None)} has not ended the same steps, while collectives "
+            "would wait for it"
+        )
+    errors = [text for text in all_ if isinstance(text, str)]
+    if errors:
+        return errors[0]
+    return Times(max(t.processor for t in all_), max(t.wall for t in all_))
+
+
 def _measured_under(step: Callable[[], Any], size: int, steps: int, **options: Any) -> Times | str:
+    # A rank whose step ends early would leave the others waiting in theirs: of several each goes on
+    # without a limit, to be told of it.
+    on_oom = "raise" if group.current() is None else "lift"
     try:
-        with budget(size, **options):
-            return measured(step, LEARNING, steps)
+        with Run(size, on_oom=on_oom, **options) as run:
+            times = measured(step, LEARNING, steps)
+        return times if run.error is None else run.error["message"]
     except torch.OutOfMemoryError as error:
         text = str(error)
     gc.collect()  # graphs that the error's traceback has kept

@@ -262,11 +262,7 @@ def kind(rank: int, name: str, run: dict[str, Any] | None, times: int = 1) -> An
             del wait, tensors, loads, kept
             load(1)  # whose operators see what is over
             held.append(in_collectives())
-    return {"bits": found, "held": held, "sequence": _sequence(), **told.about}
-
-
-def _sequence() -> int:
-    return dist.group.WORLD._get_sequence_number_for_group()
+    return {"bits": found, "held": held, **told.about}
 
 
 def copied_out(rank: int, operator: str, run: dict[str, Any] | None) -> Any:

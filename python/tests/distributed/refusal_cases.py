@@ -64,14 +64,6 @@ def old_fsdp(rank: int) -> str:
     return _sentence(inside)
 
 
-def search(rank: int) -> str:
-    try:
-        delta_torch.find_budget(lambda: None)
-    except RuntimeError as error:
-        return str(error)
-    return "it runs"
-
-
 def unknown(rank: int) -> list[object]:
     """An operator of somebody else with a group's name: all its tensors count as written."""
     library = torch.library.Library("delta_test_group", "DEF")

@@ -13,7 +13,6 @@ REFUSED = {
     "tested there; leave the run first",
     "builtin_hook": "the communication hook BuiltinCommHookType.FP16_COMPRESS",
     "old_fsdp": "does not manage FullyShardedDataParallel yet",
-    "search": "find_budget runs as many steps as it needs",
 }
 
 

@@ -23,7 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import torch.distributed as dist
 
-TIMEOUT = timedelta(seconds=40)
+TO_START = timedelta(seconds=40)
+
+
+def timeout_s() -> float:
+    """How long collectives wait for other ranks."""
+    return float(os.environ["DELTA_TEST_TIMEOUT_S"])
 
 
 def main() -> None:
@@ -32,14 +37,25 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a program prints is no answer
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=TIMEOUT
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=world,
+        timeout=TO_START,
     )
+    # All are there: from now on a rank is late because of what it does, not of how it starts.
+    dist.barrier()
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s()), dist.group.WORLD)
     for line in sys.stdin:
         module, function, arguments = json.loads(line)
         try:
             torch.manual_seed(17)
+            before = dist.group.WORLD._get_sequence_number_for_group()
             with contextlib.redirect_stdout(io.StringIO()):
                 result = getattr(importlib.import_module(module), function)(rank, **arguments)
+            if isinstance(result, dict):
+                after = dist.group.WORLD._get_sequence_number_for_group()
+                result["begun"] = after - before
             answer = {"result": result}
         except BaseException as error:
             answer = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
