@@ -10,7 +10,12 @@ from managing import digest, managed
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+)
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -67,7 +72,7 @@ def fsdp(
         options: dict[str, Any] = {"reshard_after_forward": reshard}
         if mixed:
             options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
-        mesh = init_device_mesh("cpu", (2,))
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for block in model:
             fully_shard(block, mesh=mesh, **options)
         fully_shard(model, mesh=mesh, **options)
@@ -94,11 +99,24 @@ def tensor_parallel(rank: int, run: dict[str, Any] | None, steps: int = 5) -> An
 
 
 def pipeline(rank: int, run: dict[str, Any] | None, schedule: str, steps: int = 5) -> Any:
-    blocks = _blocks(6)
-    module = blocks[:3] if rank == 0 else blocks[3:]
-    stage = PipelineStage(module, rank, 2, torch.device("cpu"))
-    kind = {"1F1B": Schedule1F1B, "GPipe": ScheduleGPipe}[schedule]
-    plan = kind(stage, 4, loss_fn=lambda y, t: (y - t).square().mean())
+    world, last = dist.get_world_size(), dist.get_world_size() - 1
+    of_rank = 2 if schedule == "interleaved" else 1
+    count = world * of_rank
+    each = 3 if count == 2 else 2
+    blocks = _blocks(each * count)
+    parts = {i: blocks[i * each : (i + 1) * each] for i in range(rank, count, world)}
+    stages = [PipelineStage(part, i, count, torch.device("cpu")) for i, part in parts.items()]
+    module = nn.ModuleList(parts.values())
+
+    def loss_of(y: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (y - target).square().mean()
+
+    plan: Any
+    if schedule == "interleaved":
+        plan = ScheduleInterleaved1F1B(stages, 4, loss_fn=loss_of)
+    else:
+        kind = {"1F1B": Schedule1F1B, "GPipe": ScheduleGPipe}[schedule]
+        plan = kind(stages[0], 4, loss_fn=loss_of)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, foreach=False)
     found = []
     with managed(run) as told:
@@ -108,8 +126,10 @@ def pipeline(rank: int, run: dict[str, Any] | None, schedule: str, steps: int = 
             losses: list[torch.Tensor] = []
             if rank == 0:
                 plan.step(x)
-            else:
+            elif rank == last:
                 plan.step(target=target, losses=losses)
+            else:
+                plan.step()
             found.append(digest(losses, [p.grad for p in module.parameters()]))
             optimizer.step()
             optimizer.zero_grad()

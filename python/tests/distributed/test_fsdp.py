@@ -29,7 +29,15 @@ def test_tensor_parallel(ranks, share: str, host: int | str) -> None:
     same(ranks, "fsdp_cases.tensor_parallel", shares(share, "online", host))
 
 
-@pytest.mark.parametrize("schedule", ["1F1B", "GPipe"])
+@pytest.mark.parametrize("schedule", ["1F1B", "GPipe", "interleaved"])
 @pytest.mark.parametrize(("share", "host"), [("90%", 0), ("60%", "1GiB"), ("45%", "1GiB")])
 def test_pipeline(ranks, schedule: str, share: str, host: int | str) -> None:
     same(ranks, "fsdp_cases.pipeline", shares(share, "online", host), schedule=schedule)
+
+
+def test_four_ranks(four_ranks) -> None:
+    """Parameters go back to shards of two ranks; four stages; and two stages on each of four."""
+    run = shares("45%", "online", "1GiB")
+    same(four_ranks, "fsdp_cases.fsdp", run, reshard=2)
+    for schedule in ("1F1B", "interleaved"):
+        same(four_ranks, "fsdp_cases.pipeline", run, schedule=schedule)
