@@ -9,7 +9,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("case", ["trainer", "accelerated"])
-@pytest.mark.parametrize(("share", "host"), [("70%", 0), ("60%", "1GiB"), ("45%", "1GiB")])
+@pytest.mark.parametrize(("share", "host"), [("90%", 0), ("60%", "1GiB"), ("45%", "1GiB")])
 def test_same_bits(ranks, case: str, share: str, host: int | str) -> None:
     pytest.importorskip("transformers" if case == "trainer" else "accelerate")
     got = ranks.same(f"library_cases.{case}", shares(share, "online", host))
