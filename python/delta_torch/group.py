@@ -213,9 +213,9 @@ class Group:
             answered = store.add("questions", 0)
             while not self._end.wait(LOOKS_EVERY_S):
                 asked = store.add("questions", 0)
-                if asked > answered:
-                    store.set(f"answer/{asked}/{self.rank}", pickle.dumps(self._state()))
-                    answered = asked
+                for turn in range(answered + 1, asked + 1):  # several may ask at once
+                    store.set(f"answer/{turn}/{self.rank}", pickle.dumps(self._state()))
+                answered = asked
         except RuntimeError:
             pass  # the store has gone with its process: nobody can ask any more
 

@@ -12,6 +12,7 @@ from ddp_cases import BUCKET_MB, mlp
 from torch.nn.parallel import DistributedDataParallel
 
 import delta_torch
+from delta_torch import group
 
 
 def _made() -> tuple[DistributedDataParallel, torch.optim.Optimizer]:
@@ -55,6 +56,17 @@ def report(rank: int, file: str, late_s: float, absent: bool = False) -> Any:
             "waited_ns": [gathered.waited_ns(r) for r in range(len(gathered.ranks))],
         }
     return about
+
+
+def ask(rank: int, times: int) -> list[str]:
+    """All ranks at once ask who failed."""
+    said = []
+    with delta_torch.budget("8MiB"):
+        for _ in range(times):
+            dist.barrier()
+            said.append(str(group.current()._suspects()))
+        dist.barrier()
+    return said
 
 
 def share(rank: int, measures: int) -> Any:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
-from launched import Ranks
 from failure_cases import ACTS, PLACES, STEPS
+from launched import Ranks
 
 SEED = 20261126
 TIMEOUT_S = 3.0  # of the group
@@ -41,15 +40,14 @@ def cases(count: int) -> list[dict]:
 
 
 def check(case: dict) -> str:
-    """Runs a case; what is wrong with how it ended, or nothing."""
+    """Runs a case; what is wrong with how it ended, or nothing. A rank that goes on for long after
+    another one has failed hangs, by Ranks."""
     arguments = dict(case)
     group = Ranks(arguments.pop("world"), TIMEOUT_S)
-    began = time.monotonic()
     try:
         answers = group.try_to_run("failure_cases.trains", **arguments)
     finally:
         group.end()
-    took = time.monotonic() - began
     act, who = case["act"], case["who"]
     for rank, answer in enumerate(answers):
         if rank == who and act in ("kill", "abort"):
@@ -61,9 +59,7 @@ def check(case: dict) -> str:
         named = f"delta: rank {rank} of {case['world']}: rank {who} failed first: {REASONS[act]}"
         if named not in said:
             return f"rank {rank}, which says not '{named}': {said}"
-    # To start, and to train until then, takes some seconds.
-    limit = TIMEOUT_S + 25
-    return "" if took < limit else f"it took {took:.0f} s"
+    return ""
 
 
 @pytest.mark.parametrize("case", cases(8), ids=lambda c: f"{c['act']}-{c['place']}")

@@ -34,6 +34,12 @@ def test_a_rank_that_does_not_report_is_named(ranks, tmp_path: Path) -> None:
     assert "rank 1 failed first: ValueError: injected" in b["trace"]
 
 
+def test_all_may_ask_at_once(ranks) -> None:
+    """Who failed first; and all answer, as none has. One may be late, as another has gone on."""
+    for said in ranks.run("group_cases.ask", times=3):
+        assert len(said) == 3 and not any("no answer" in sentence for sentence in said), said
+
+
 @pytest.mark.parametrize("measures", [2, 9])
 def test_ranks_agree_on_a_share(ranks, measures: int) -> None:
     """Of the largest peak. One that measures more steps than there are has none, and keeps nobody."""
