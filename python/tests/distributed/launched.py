@@ -113,6 +113,9 @@ class Ranks:
             )
             for rank in range(self.world)
         ]
+        for process in self._processes:  # a start is no part of a case
+            assert process.stdout is not None
+            process.stdout.readline()
 
     def _answers(self) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = [{"error": "it hangs"} for _ in self._processes]

@@ -46,6 +46,7 @@ def main() -> None:
     # All are there: from now on a rank is late because of what it does, not of how it starts.
     dist.barrier()
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=timeout_s()), dist.group.WORLD)
+    print("ready", file=answers, flush=True)
     for line in sys.stdin:
         module, function, arguments = json.loads(line)
         try:
