@@ -13,6 +13,8 @@ from typing import Any
 def of_rank(file: str, rank: int) -> str:
     """The file of one rank of several: "trace.rank1.json" for "trace.json"."""
     path = Path(file)
+    if _rank_of(path) == rank:
+        return file  # the launcher has named it so
     return str(path.with_name(f"{path.stem}.rank{rank}{path.suffix}"))
 
 
