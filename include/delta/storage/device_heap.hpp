@@ -80,10 +80,10 @@ class device_heap : public detail::heap_rules<D> {
   static constexpr bool synchronous = lanes_type::synchronous;
 
  public:
-  device_heap(D& machine, heap_options o)
+  device_heap(D& on, heap_options o)
       : base(o.granularity, /*moving=*/false,
              {o.device, base::round_down(o.capacity, o.granularity), !o.shared},
-             {o.host, base::round_down(o.host_capacity, o.granularity), true}, lanes_type{machine}),
+             {o.host, base::round_down(o.host_capacity, o.granularity), true}, lanes_type{on}),
         options_(std::move(o)) {
     assert(options_.device.allocate != nullptr && options_.host.allocate != nullptr);
   }

@@ -15,7 +15,7 @@ namespace delta::detail {
 template <Lanes D>
 class machine_lanes {
  public:
-  explicit machine_lanes(D& machine) noexcept : machine_(&machine) {}
+  explicit machine_lanes(D& on) noexcept : machine_(&on) {}
 
   /// Whichever way: the address on the device, then the host's.
   stamp copy(direction d, std::byte* there, std::byte* here, bytes n, const fence& after) {
