@@ -28,6 +28,7 @@ loaded& all() {
 void load_policy(const std::string& name, const std::string& file) {
   void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr)
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc keeps it by thread
     throw std::runtime_error("delta: the policy '" + name + "' can't be loaded: " + dlerror());
   auto* const get =
       reinterpret_cast<policy_library_function*>(dlsym(handle, policy_library_symbol));
@@ -46,6 +47,7 @@ std::vector<std::string> policies() {
   loaded& from = all();
   const std::lock_guard hold(from.lock);
   std::vector<std::string> names;
+  names.reserve(from.libraries.size());
   for (const auto& [name, library] : from.libraries) names.push_back(name);
   return names;
 }

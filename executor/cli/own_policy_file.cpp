@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -40,7 +39,8 @@ class temporary_folder {
   temporary_folder() {
     std::string name = fs::temp_directory_path() / "delta-policy-XXXXXX";
     if (::mkdtemp(name.data()) == nullptr)
-      throw std::runtime_error("no temporary folder " + name + ": " + std::strerror(errno));
+      throw std::runtime_error("no temporary folder " + name + ": " +
+                               std::generic_category().message(errno));
     path_ = name;
   }
   temporary_folder(const temporary_folder&) = delete;
@@ -76,6 +76,7 @@ std::string text_of(const fs::path& file) {
 /// Runs a program, with what it prints in a file. True: it has ended well.
 bool run(const std::vector<std::string>& command, const fs::path& printed) {
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   // posix_spawn does not write to them.
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -169,6 +170,7 @@ void load(const own_policy_file& policy) {
   // `using` finds what the header has of that name, be it a struct or a function.
   std::ofstream(source) << "namespace { using ::" << policy.name << "; }\nDELTA_OWN_POLICY("
                         << policy.name << ")\n";
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
   const char* const named = std::getenv("CXX");
   std::vector<std::string> command = words_of(named != nullptr && *named != '\0' ? named : "c++");
   if (command.empty()) command = {"c++"};

@@ -40,6 +40,11 @@ FLAGS = {
         "what ends a training step: optimizer, or manual where the program calls "
         "delta_torch.step()",
     ),
+    "on_oom": Flag(
+        "--on-oom",
+        "WHAT",
+        "where memory is short: raise, or of several processes abort, which ends this one at once",
+    ),
     "share_after": Flag("--share-after", "N", "of a share, steps that are measured first"),
     "device": Flag("--device", "DEVICE", "whose memory it is about, cuda:1; else PyTorch's"),
 }

@@ -62,7 +62,6 @@ def test_source_distribution_holds_all_that_is_compiled(tmp_path: Path):
         "csrc_cuda",
         "engine",
         "delta_torch/include",
-        "delta_torch/compiling",
         "examples",
         "tests/devices",
     )
@@ -70,6 +69,7 @@ def test_source_distribution_holds_all_that_is_compiled(tmp_path: Path):
         files = files_below(ROOT / folder, ".cpp", ".hpp", ".h")
         assert files
         assert {f"{folder}/{file}" for file in files} <= names
+    assert {"delta_torch/compiling/own_policy.hpp", "delta_torch/compiling/policy_library.hpp"} <= names
     python = files_below(ROOT / "delta_torch", ".py") - {"_built_for.py"}
     assert "delta_torch/_built_for.py" not in names, "the source is for every PyTorch"
     assert {f"delta_torch/{file}" for file in python} <= names

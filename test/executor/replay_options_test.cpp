@@ -164,12 +164,12 @@ TEST_CASE("help and the list of policies") {
 TEST_CASE("refusals, word for word") {
   CHECK(refusal_of({}) ==
         "TRACE: none is given; allowed: one or more files with a trace; see --help");
-  CHECK(
-      refusal({"--frobnicate"}) ==
-      "--frobnicate: unknown flag; allowed: --policy, --plan, --budget, --iterations, --bandwidth, "
-      "--bandwidth-in, --latency, --host-budget, --memory, --thrash-limit, --operators-faster, "
-      "--noise, --seed, --real-rate, --find-budget, --max-overhead, --json, --timeline, "
-      "--decisions, --help");
+  CHECK(refusal({"--frobnicate"}) ==
+        "--frobnicate: unknown flag; allowed: --policy, --policy-file, --plan, --budget, "
+        "--iterations, --bandwidth, "
+        "--bandwidth-in, --latency, --host-budget, --memory, --thrash-limit, --operators-faster, "
+        "--noise, --seed, --real-rate, --find-budget, --max-overhead, --json, --timeline, "
+        "--decisions, --help");
   CHECK(refusal({"--budget"}) ==
         "--budget: needs a value; allowed: the flag followed by its value, see --help");
 
