@@ -175,15 +175,12 @@ void load(const own_policy_file& policy) {
   std::vector<std::string> command = words_of(named != nullptr && *named != '\0' ? named : "c++");
   if (command.empty()) command = {"c++"};
   // Headers as the system's: no warnings in them.
-  for (const std::string& word :
-       {std::string("-std=c++20"), std::string("-O2"), std::string("-DNDEBUG"),
-        std::string("-fPIC"), std::string("-shared"), std::string("-fvisibility=hidden"),
-        std::string("-fvisibility-inlines-hidden"), std::string("-fdiagnostics-color=never"),
-        std::string("-isystem"), delta_headers.string(), std::string("-isystem"),
-        own_headers.string(), std::string("-include"), std::string("own_policy.hpp"),
-        std::string("-include"), fs::absolute(policy.header).string(), std::string("-o"),
-        library.string(), source.string()})
-    command.push_back(word);
+  command.insert(
+      command.end(),
+      {"-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden",
+       "-fvisibility-inlines-hidden", "-fdiagnostics-color=never", "-isystem",
+       delta_headers.string(), "-isystem", own_headers.string(), "-include", "own_policy.hpp",
+       "-include", fs::absolute(policy.header).string(), "-o", library.string(), source.string()});
   if (!run(command, printed)) {
     const auto wrong = what_is_wrong(text_of(printed), policy, source);
     std::string text = "--policy-file: " + policy.header.string() + " has no policy " +

@@ -151,8 +151,7 @@ class Active:
 
     def _timeline(self) -> str:
         file = self.options.timeline
-        ranks = group.current() if file else None
-        return file if ranks is None else timelines.of_rank(file, ranks.rank)
+        return timelines.of_rank(file, group.rank()) if file else ""
 
     def _watched(self, original: Any) -> Any:
         @functools.wraps(original)

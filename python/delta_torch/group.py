@@ -245,6 +245,16 @@ def current() -> Group | None:
     return _current
 
 
+def rank() -> int | None:
+    """This process's number in its group or, before there is one, among those that torchrun has
+    started; None: it is alone."""
+    if (group := current()) is not None:
+        return group.rank
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return None
+    return int(os.environ.get("RANK", "0"))
+
+
 def watch() -> None:
     """Begins to answer other ranks, where there are some."""
     if (group := current()) is not None:

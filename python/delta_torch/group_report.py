@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from .report import Report, seconds_of, table
+from .report import Report, as_json, seconds_of, table
 from .sizes import format_bytes
 
 
@@ -64,12 +63,8 @@ class GroupReport:
         return "\n".join(lines)
 
     def to_json(self, file: str | os.PathLike[str] | None = None) -> str:
-        """All of it as JSON, with the attributes' names; written to `file` as well, if given."""
-        text = json.dumps(asdict(self), indent=1)
-        if file is not None:
-            with open(file, "w", encoding="utf-8") as out:
-                out.write(text + "\n")
-        return text
+        """As Report.to_json."""
+        return as_json(self, file)
 
     def _there(self) -> dict[int, Report]:
         return {rank: report for rank, report in enumerate(self.ranks) if report is not None}

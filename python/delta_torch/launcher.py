@@ -17,8 +17,10 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
+from . import group
 from .flags import FLAGS, Flag, add_flag, given_options
 from .run import Run, budget
+from .timelines import of_rank
 
 _USAGE = "python -m delta_torch run [FLAG...] (PROGRAM.py | -m MODULE) [ARGUMENT...]"
 _DESCRIPTION = """\
@@ -90,7 +92,7 @@ def _prepare(parsed: argparse.Namespace) -> Callable[[], int]:
 
 
 def _file(flag: str, name: str | None) -> str | None:
-    """Where to write, as the program may change folders; with the rank, where there are several.
+    """Where to write, as the program may change folders.
 
     Raises ValueError where that folder can't be written.
     """
@@ -99,8 +101,7 @@ def _file(flag: str, name: str | None) -> str | None:
     path = Path(name).absolute()
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise ValueError(f"{flag}: {path.parent} is no folder to write in")
-    rank = _rank()
-    return str(path if rank is None else path.with_name(f"{path.stem}.rank{rank}{path.suffix}"))
+    return str(path)
 
 
 @dataclass
@@ -179,7 +180,7 @@ class _Ending:
             return
         with self._in_words():
             report = self.run.report()
-            rank = _rank()
+            rank = group.rank()
             if rank is None:
                 _print(f"\ndelta_torch: {report}")
             elif rank == 0 or failed:
@@ -189,9 +190,9 @@ class _Ending:
                     "no training step has ended: there was no step() of an optimizer of torch.optim"
                 )
             if self._report:
-                report.to_json(self._report)
+                report.to_json(of_rank(self._report, rank))
             if self._plot:
-                report.plot(self._plot)
+                report.plot(of_rank(self._plot, rank))
 
     @contextlib.contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -204,13 +205,6 @@ class _Ending:
 def _print(text: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # a program may have closed it
         print(text, file=sys.stderr, flush=True)
-
-
-def _rank() -> int | None:
-    """This process's number among those that torchrun has started; None: it is the only one."""
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
-        return None
-    return int(os.environ.get("RANK", "0"))
 
 
 def _script(path: str, *arguments: str) -> _Program:

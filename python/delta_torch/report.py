@@ -90,11 +90,7 @@ class Report:
 
     def to_json(self, file: str | os.PathLike[str] | None = None) -> str:
         """All of it as JSON, with the attributes' names; written to `file` as well, if given."""
-        text = json.dumps(asdict(self), indent=1)
-        if file is not None:
-            with open(file, "w", encoding="utf-8") as out:
-                out.write(text + "\n")
-        return text
+        return as_json(self, file)
 
     def stats(self) -> dict[str, int | float]:
         """The attributes that are numbers, by their names; one that is None is left out."""
@@ -179,6 +175,15 @@ class Report:
         else:
             return []
         return ["", f"advice: {advice}"]
+
+
+def as_json(report: Any, file: str | os.PathLike[str] | None) -> str:
+    """All of a report, which is a dataclass, as JSON; written to `file` as well, if given."""
+    text = json.dumps(asdict(report), indent=1)
+    if file is not None:
+        with open(file, "w", encoding="utf-8") as out:
+            out.write(text + "\n")
+    return text
 
 
 def table(rows: list[tuple[str, ...]]) -> list[str]:

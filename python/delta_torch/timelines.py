@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 
-def of_rank(file: str, rank: int) -> str:
-    """The file of one rank of several: "trace.rank1.json" for "trace.json"."""
+def of_rank(file: str, rank: int | None) -> str:
+    """The file of one rank of several: "trace.rank1.json" for "trace.json". None: it is alone."""
     path = Path(file)
-    if _rank_of(path) == rank:
-        return file  # the launcher has named it so
-    return str(path.with_name(f"{path.stem}.rank{rank}{path.suffix}"))
+    return file if rank is None else str(path.with_name(f"{path.stem}.rank{rank}{path.suffix}"))
 
 
 def merge_timelines(file: str | os.PathLike[str]) -> tuple[int, ...]:
