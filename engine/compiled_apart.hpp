@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "delta/adaptive.hpp"
 #include "delta/detail/learning/rehearsal.hpp"
@@ -14,8 +15,11 @@
 namespace delta::detail {
 
 extern template std::array<double, 2> rehearse_both(const next_step&,
-                                                    decltype(learned_or_not::make(always{})),
-                                                    std::uint32_t, double, bool);
+                                                    decltype(planned_or_not::make(always{})),
+                                                    std::uint32_t, double, bool,
+                                                    std::vector<double>*);
+extern template std::array<double, 2> rehearse_both(const next_step&, planned, std::uint32_t,
+                                                    double, bool, std::vector<double>*);
 
 /// As make_manager, for the policy `adaptive`.
 std::unique_ptr<manager_interface> make_adaptive(std::unique_ptr<any_storage> storage,

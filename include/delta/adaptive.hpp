@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "delta/context.hpp"
@@ -15,7 +16,7 @@
 #include "delta/detail/learning/rehearsal.hpp"
 #include "delta/detail/learning/step_results.hpp"
 #include "delta/heuristic.hpp"
-#include "delta/learned.hpp"
+#include "delta/planned.hpp"
 #include "delta/prefetcher.hpp"
 #include "delta/switching.hpp"
 
@@ -23,19 +24,27 @@ namespace delta {
 
 namespace detail {
 
-using by_forecasts = policy<stall_per_byte, least_stall, just_in_time>;
 using by_costs = policy<cheapest_way_root, cheaper, no_prefetch>;
 
 /// What `adaptive` chooses from. The first decides while nothing is known; the last is fastest
 /// where copies do not pay.
-struct learned_or_not {
-  static constexpr std::array<std::string_view, 3> names{"online", "learned", "dtr"};
+struct planned_or_not {
+  static constexpr std::array<std::string_view, 3> names{"online", "planned", "dtr"};
   template <Selector S>
   static auto make(S selector) {
-    return switching(std::move(selector), by_costs{}, by_forecasts{},
+    return switching(std::move(selector), by_costs{}, planned{},
                      policy<dtr, evict_only, no_prefetch>{});
   }
 };
+
+/// As it is to decide in a rehearsal.
+template <class P>
+P for_rehearsal(const P& p) {
+  if constexpr (requires { p.rehearsed(); })
+    return p.rehearsed();
+  else
+    return p;
+}
 
 /// Rehearses the policies of `C` on the steps that were seen, lets the best one decide, and keeps
 /// what was measured to be best. One policy is chosen for all kinds of steps, by their total time:
@@ -69,7 +78,10 @@ struct rehearsing {
   double behind = 0.1;     ///< part of a step's time
   double regress = 1.5;    ///< times what a step should have taken
 
-  std::uint32_t choose(const context& c) {
+  std::uint32_t choose(const context& c) { return choose(c, C::make(always{}).all); }
+  /// The same where they may know something of the steps already.
+  template <class Policies>
+  std::uint32_t choose(const context& c, const Policies& policies) {
     const history& past = c.past();
     if (past.steps() == steps_) return c.variant();
     steps_ = past.steps();
@@ -81,7 +93,8 @@ struct rehearsing {
       if (k == nullptr || !(s->time > 0)) continue;
       // Once more, when it is known that another one comes behind it.
       const bool other = s == &next && past.follows() && past.behind().structure() != k->behind();
-      if (k->stale() || (other && k->rehearsals() < most_rehearsals)) rehearse_all(c, *s, *k);
+      if (k->stale() || (other && k->rehearsals() < most_rehearsals))
+        rehearse_all(c, *s, *k, policies);
     }
     chosen_ = best();
     return begin(past, results_.find(next));
@@ -132,7 +145,9 @@ struct rehearsing {
     if (!late && whole && thrashed == 0 && k.seen() > 1)
       k.measure(v, past.last_took(), last.time, settled);
   }
-  void rehearse_all(const context& c, const step_record& step, step_kind& kind) {
+  template <class Policies>
+  void rehearse_all(const context& c, const step_record& step, step_kind& kind,
+                    const Policies& policies) {
     ++rehearsals_;
     const next_step coming(c, step);
     kind.rehearse_for(step, coming.next());
@@ -142,7 +157,10 @@ struct rehearsing {
       // What decides now first; the others stop where they are far worse.
       const std::uint32_t v = (c.variant() + i) % many;
       if (kind.thrashes(v)) continue;
-      const auto [first, second] = rehearse_both(coming, C::make(always{v}), v, 2 * least);
+      auto rehearsed = C::make(always{v});
+      rehearsed.all =
+          std::apply([](const auto&... p) { return Policies(for_rehearsal(p)...); }, policies);
+      const auto [first, second] = rehearse_both(coming, std::move(rehearsed), v, 2 * least);
       least = std::min(least, first + second);
       // The second step begins as the policy has left it: that is what counts in the long run.
       // Where they differ, the policy is no steady one.
@@ -235,10 +253,10 @@ struct rehearsing {
 
 }  // namespace detail
 
-/// The default of the tools: the first step as `online`; then as that, `learned` or `dtr`,
+/// The default of the tools: the first step as `online`; then as that, `planned` or `dtr`,
 /// whichever a rehearsal of the step that was seen, and then the steps themselves, say is fastest.
 inline auto adaptive() {
-  return detail::learned_or_not::make(detail::rehearsing<detail::learned_or_not>{});
+  return detail::planned_or_not::make(detail::rehearsing<detail::planned_or_not>{});
 }
 
 }  // namespace delta

@@ -153,7 +153,10 @@ concept Heuristic = detail::heuristic_rows::right<H> && detail::policy_rows::rig
 //  * `evicts`, `offloads`: static constexpr bool (default true): false promises that it never
 //    answers so, and spares the manager the records;
 //  * `may_keep()` -> bool: may it ever answer keep? (Default: yes.) Where it can't, errors can name
-//    the largest operator's need as a budget that will do.
+//    the largest operator's need as a budget that will do;
+//  * `keeps_dropped(context, t)` -> bool: the program drops t, or has, and records read it: is it
+//  to
+//    stay for a recomputation, until room can't be made otherwise? (Default: no.)
 // ---------------------------------------------------------------------------------------------
 
 namespace detail {
@@ -187,11 +190,16 @@ DELTA_DETAIL_DETECTED(
     may_keep, "'bool may_keep() const'", requires(const T& d) {
       { d.may_keep() } -> std::same_as<bool>;
     });
+DELTA_DETAIL_DETECTED(
+    keeps_dropped, "'bool keeps_dropped(const delta::context&, delta::tensor_id) const'",
+    requires(const T& d, const context& c, tensor_id t) {
+      { d.keeps_dropped(c, t) } -> std::same_as<bool>;
+    });
 DELTA_DETAIL_CONSTANT(evicts, bool, "bool", true)
 DELTA_DETAIL_CONSTANT(offloads, bool, "bool", true)
 
 using decider_rows = rows<decide_row, restore_row, rather_wait_row, release_cost_row, may_keep_row,
-                          evicts_row, offloads_row>;
+                          keeps_dropped_row, evicts_row, offloads_row>;
 
 }  // namespace detail
 

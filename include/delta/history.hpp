@@ -84,6 +84,16 @@ class history {
     if (!follows() || !log_.knows(t) || !log_.touched(t)) return none;
     return matcher_.twin(log_.of(t).local);
   }
+  /// The same, also before the step has touched it, as far as it is expected there, and after the
+  /// program has dropped it. O(1).
+  [[nodiscard]] std::uint32_t stands_for(tensor_id t) const noexcept {
+    if (!follows() || !log_.knows(t)) return none;
+    const row& r = log_.of(t);
+    if (log_.touched(t)) return matcher_.twin(r.local);
+    if (r.gone_under == forecasts()) return r.gone_as;
+    const bool expected = r.again_step == log_.step() && followed().structure() == coming_;
+    return expected ? r.again_as : none;
+  }
   /// Will the program have dropped `t` before that operator begins, by the followed record? Later
   /// ones are the next step's. O(1).
   [[nodiscard]] bool dies_before(tensor_id t, std::uint32_t position) const noexcept {

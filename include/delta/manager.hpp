@@ -139,7 +139,7 @@ class manager {
   void drop(tensor_id t) {
     check_held(t);
     if (inside_) return table_.drop_later(t);
-    guarded(open::allowed, [&] { table_.drop(t); });
+    guarded(open::allowed, [&] { table_.drop(t, reclaimer_.keeps_dropped(t)); });
   }
   /// True if a record exists from which it can be made again. Then it outlives an operator that
   /// `replace`s it, as what it was. O(1).

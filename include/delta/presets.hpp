@@ -15,6 +15,7 @@
 #include "delta/heuristic.hpp"
 #include "delta/learned.hpp"
 #include "delta/manager.hpp"
+#include "delta/planned.hpp"
 #include "delta/policy_names.hpp"
 #include "delta/prefetcher.hpp"
 
@@ -57,6 +58,7 @@ bool with_plain_preset(std::string_view name, F& f) {
   if (name == "dtr") return f(recompute_only()), true;
   if (name == "online") return f(online()), true;
   if (name == "learned") return f(learned()), true;
+  if (name == "planned") return f(planned()), true;
   if (name == "swap_lru") return f(swap_lru()), true;
   return false;
 }

@@ -86,7 +86,13 @@ struct switched {
   S selector;
   std::tuple<P...> all;
 
-  std::uint32_t select(const context& c) { return selector.choose(c); }
+  std::uint32_t select(const context& c) {
+    // It may want to know what they know.
+    if constexpr (requires { selector.choose(c, all); })
+      return selector.choose(c, all);
+    else
+      return selector.choose(c);
+  }
   std::uint32_t replacement(const context& c, bool thrashes) {
     if constexpr (answers_replacement<S>)
       return selector.replacement(c, thrashes);
@@ -127,6 +133,11 @@ struct switched {
   double release_cost(const context& c, tensor_id t) const {
     return ask(all, c.variant(),
                [&](const auto& p) { return release_cost_of(decider_of(p), c, t); });
+  }
+
+  bool keeps_dropped(const context& c, tensor_id t) const {
+    return ask(all, c.variant(),
+               [&](const auto& p) { return detail::keeps_dropped(decider_of(p), c, t); });
   }
 
   tensor_id next(const context& c) {

@@ -19,7 +19,7 @@ using namespace delta::test;
 
 namespace {
 
-using candidates = delta::detail::learned_or_not;
+using candidates = delta::detail::planned_or_not;
 
 /// What was said of the step to come.
 struct prediction {

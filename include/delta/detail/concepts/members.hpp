@@ -32,7 +32,7 @@ namespace delta::detail {
 struct every_name {
   // A policy's.
   int score, weight, depends_on, later_if_dearer, drifts, select, cached_closure, replacement;
-  int restore, rather_wait, release_cost, may_keep, evicts, offloads;
+  int restore, rather_wait, release_cost, may_keep, keeps_dropped, evicts, offloads;
   int early_release_bytes, copy_ahead, wasted;
   int learns, end_of_operator, end_of_step;
   // An observer's, and a storage's or a device's.
@@ -149,6 +149,7 @@ DELTA_DETAIL_NAMES(drifts);
 DELTA_DETAIL_NAMES(select);
 DELTA_DETAIL_NAMES(cached_closure);
 DELTA_DETAIL_NAMES(may_keep);
+DELTA_DETAIL_NAMES(keeps_dropped);
 DELTA_DETAIL_NAMES(replacement);
 DELTA_DETAIL_NAMES(restore);
 DELTA_DETAIL_NAMES(rather_wait);

@@ -29,7 +29,8 @@ class step_log {
     std::uint32_t before_step = 0;
     std::uint32_t before = 0;  ///< its number in the step before
     std::uint32_t again_step = 0;
-    std::uint32_t again = none;  ///< its first use, as foretold when the step before ended
+    std::uint32_t again = none;     ///< its first use, as foretold when the step before ended
+    std::uint32_t again_as = none;  ///< and its number in the step that was expected then
     std::uint32_t quiet_step = 0;
     std::uint32_t quiet = 0;  ///< its place in `quiet_`, the tensors that are not touched yet
     // Of a tensor that was dropped: its storage in the followed record, while these forecasts hold.

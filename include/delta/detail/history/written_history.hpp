@@ -57,7 +57,7 @@ class written_history : public history {
       const step_record::storage& x = last().storages[l];
       if (!log_.knows(here[l]) || x.born != none || x.uses == 0) continue;
       row& r = log_.of(here[l]);
-      r.again = last().uses[x.first_use], r.again_step = log_.step();
+      r.again = last().uses[x.first_use], r.again_step = log_.step(), r.again_as = l;
     }
     matcher_.follow(last_, 0);
     refile();
@@ -165,18 +165,24 @@ class written_history : public history {
       // Dropped ones are left out; the id may be another's by now.
       if (r.step != log_.step() - 1 || r.local != l) continue;
       r.before = l;
-      r.again = last().storages[l].again;
+      r.again = last().storages[l].again, r.again_as = none;
       r.before_step = r.again_step = log_.step();
     }
     // What the step that is expected used itself, it will use there again.
     for (std::uint32_t s = 0; s < next.storages.size(); ++s) {
       const step_record::storage& x = next.storages[s];
-      if (!next.was_there(s) || !log_.knows(x.tensor)) continue;
+      if (!next.was_there(s)) continue;
+      // What the last step has made and left is what it left to this one.
+      if (x.was < ids.size() && coming_ == last().structure())
+        if (row& left = log_.of(ids[x.was]);
+            left.before_step == log_.step() && left.before == x.was)
+          left.again_as = s;
+      if (!log_.knows(x.tensor)) continue;
       row& r = log_.of(x.tensor);
       if (r.before_step != log_.step()) continue;
       const step_record::storage& mine = last().storages[r.before];
       if (mine.size == x.size && mine.pinned == x.pinned)
-        r.again = x.uses > 0 ? next.uses[x.first_use] : none;
+        r.again = x.uses > 0 ? next.uses[x.first_use] : none, r.again_as = s;
     }
   }
   // Keeps a step of another history, all of whose operators are nameless.

@@ -194,17 +194,23 @@ class step_rehearsal {
   step_rehearsal(Manager& m, const simulated& storage, double limit)
       : manager_(&m), storage_(&storage), began_(storage.now()), limit_(limit) {}
 
-  /// What that step takes, to its end, in ns. Throws too_long.
-  double run(const next_step& what) {
+  /// What that step takes, to its end, in ns. `longer`, if given, receives of each position by how
+  /// much that takes longer than its operator. Throws too_long.
+  double run(const next_step& what, std::vector<double>* longer = nullptr) {
     const step_record& step = what.step();
     const auto before = storage_->now();
     ids_ = what.played();
     for (const tensor_id t : what.leftover()) manager_->drop(t);
     for (const std::uint32_t s : what.missing()) ids_[s] = make(step.storages[s]);
     changed_ = 0;
+    if (longer != nullptr) longer->assign(step.length(), 0.0);
     for (std::uint32_t i = 0; i < step.length(); ++i) {
+      const auto begun = storage_->now();
       change_until(what, i);
       operate(step, i);
+      if (longer != nullptr)
+        (*longer)[i] = std::max(
+            0.0, static_cast<double>((storage_->now() - begun).count()) - step.operations[i].cost);
     }
     change_until(what, step.length());
     manager_->end_of_step();
@@ -275,10 +281,12 @@ class step_rehearsal {
 /// What that step would take, in ns, and the one behind it: runs them under a policy that knows
 /// them already, in virtual time. Infinite where they do not come to their end, or not within
 /// `limit` ns both. `variant`: of several policies (switching.hpp) the one that decides. As dear as
-/// the decisions of these steps: milliseconds. Throws std::bad_alloc.
+/// the decisions of these steps: milliseconds. `longer`: as of step_rehearsal::run, of the last of
+/// them that came to its end. Throws std::bad_alloc.
 template <class P>
 [[nodiscard]] std::array<double, 2> rehearse_both(const next_step& what, P p, std::uint32_t variant,
-                                                  double limit = never, bool both = true) {
+                                                  double limit = never, bool both = true,
+                                                  std::vector<double>* longer = nullptr) {
   std::array<double, 2> took{never, never};
   simulated storage(what.machine());
   try {
@@ -286,11 +294,11 @@ template <class P>
     m.stage(what.begin());
     m.preload(what.step(), variant, what.expected(), what.next());
     step_rehearsal play(m, storage, limit);
-    took[0] = play.run(what);
+    took[0] = play.run(what, longer);
     if (!both || what.next() == nullptr) return took;
     const history& past = m.past();
     if (past.follows() && past.followed().length() == what.next()->length())
-      took[1] = play.run(next_step(m.seen(), past.followed()));
+      took[1] = play.run(next_step(m.seen(), past.followed()), longer);
   } catch (const error&) {
     // The budget does not do for this policy.
   } catch (too_long) {

@@ -47,7 +47,7 @@ void reload_early(Reclaimer& r) {
     if (t == tensor_id::none || table.tensors[t].where != residency::host) break;
     const bytes need = table.tensors[t].footprint;
     if (table.free_bytes() + table.candidates().cached_bytes() < need) break;
-    while (table.free_bytes() < need) r.drop_cached();
+    while (table.free_bytes() < need && r.drop_cached()) continue;
     if (!fits_unmoved(table.storage(), table.tensors[t].size)) break;
     auto b = table.storage().allocate(table.tensors[t].size, table.tensors[t].expected());
     if (!b) break;

@@ -160,11 +160,19 @@ class reclaimer {
   }
   /// Releases the Filter's choice of what nothing waits for. False: there is none.
   bool release_idle() { return release_one(tier::idle); }
-  /// What is cached leaves before anybody is asked, the lowest id first. O(1).
-  bool drop_cached() {
-    const id_set& cached = table_->candidates().cached();
-    if (cached.empty()) return false;
-    return table_->evict(*cached.begin()), true;
+  /// What is cached leaves before anybody is asked, the lowest id first, but for what the Decider
+  /// keeps; `all`: that, too. O(1), and of what is kept.
+  bool drop_cached(bool all = false) {
+    for (const tensor_id t : table_->candidates().cached())
+      if (all || !keeps_dropped(t)) return table_->evict(t), true;
+    return false;
+  }
+  /// True if the Decider keeps what the program has dropped, or is about to.
+  [[nodiscard]] bool keeps_dropped(tensor_id t) const {
+    if constexpr (policy_roles::may_keep_dropped)
+      return detail::keeps_dropped(roles_.decider(), view(), t);
+    else
+      return false;
   }
   /// Lets one tensor go, by the first way that is open to it, or passes it over.
   void release(const context& c, tensor_id t, action a) {
@@ -272,7 +280,7 @@ class reclaimer {
   /// comes before what would soon be fetched again, and that before host copies and sources, which
   /// once given up are lost.
   bool release_any() {
-    if (drop_cached() || release_one(tier::idle)) return true;
+    if (drop_cached() || release_one(tier::idle) || drop_cached(true)) return true;
     if (table_->copying()) return wait(), true;
     if (release_one(tier::fresh) || make_host_room() || release_one(tier::wanted) ||
         reclaim_host(*table_))
@@ -305,7 +313,7 @@ class reclaimer {
     if (unmanaged_peak > table_->storage().capacity()) return;
     const candidate_list& kept = table_->candidates();
     while (table_->storage().used() + need > unmanaged_peak) {
-      if (drop_cached()) continue;
+      if (drop_cached(true)) continue;
       // Who could not go then can't go now, most likely: asked again when there is another one, or
       // somebody else would have to leave.
       const bool spare = table_->storage().used() + need <= table_->storage().capacity();

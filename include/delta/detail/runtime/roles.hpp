@@ -46,6 +46,15 @@ template <class D>
   else
     return c.release_cost(t);
 }
+/// True if what the program drops, and records read, is to stay for a recomputation. Default: what
+/// a recomputation has made stays while there is room, nothing else.
+template <class D>
+[[nodiscard]] bool keeps_dropped(const D& decider, const context& c, tensor_id t) {
+  if constexpr (has_keeps_dropped<D>)
+    return decider.keeps_dropped(c, t);
+  else
+    return false;
+}
 /// Bytes to release before they are needed. Default: none.
 template <class P>
 [[nodiscard]] double early_release_of(P& prefetcher, const context& c) {
@@ -108,11 +117,13 @@ class roles {
   /// True if it can do so within a step.
   static constexpr bool replace_variants = has_replacement<heuristic_type>;
   static constexpr bool may_release_early = releases_early_at_all<prefetcher_type>();
+  static constexpr bool may_keep_dropped = has_keeps_dropped<decider_type>;
   static constexpr bool may_copy_ahead = has_copy_ahead<prefetcher_type>;
 
   [[nodiscard]] const P& policy() const noexcept { return policy_; }
   [[nodiscard]] const heuristic_type& heuristic() const noexcept { return heuristic_of(policy_); }
   [[nodiscard]] decider_type& decider() noexcept { return decider_of(policy_); }
+  [[nodiscard]] const decider_type& decider() const noexcept { return decider_of(policy_); }
   [[nodiscard]] prefetcher_type& prefetcher() noexcept { return prefetcher_of(policy_); }
   /// The Filter's choice of those that `may_leave` (victim_search.hpp).
   template <class MayLeave>

@@ -373,13 +373,14 @@ class residency_table {
   // --- the end ----------------------------------------------------------------------------------
 
   /// One reference less; at none the bytes go, unless something can only be recomputed from them.
-  /// Whoever still locks it frees it when he unlocks.
-  void drop(tensor_id t) {
+  /// Whoever still locks it frees it when he unlocks. `keep`: they stay, as if a restore had
+  /// computed it.
+  void drop(tensor_id t, bool keep = false) {
     if (--tensors[t].references > 0) return;
     if (tensors[t].locks == 0) fall_out_of_use(tensors[t]);
     if (steps.dropped(t, tensors[t])) closures_.dropped(tensors, t);
     tensors.reweigh(t);
-    if (tensors[t].locks == 0) free_if_useless(t);
+    if (tensors[t].locks == 0) keep ? cache(t) : free_if_useless(t);
   }
   /// The same while something is under way that may hold on to it: now, where others reference it
   /// too, else in `drop_late`. O(1), no heap, never throws.

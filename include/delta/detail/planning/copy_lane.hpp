@@ -1,0 +1,123 @@
+// delta: the time of a copy lane that a plan has given away, in a step that repeats for ever.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace delta::detail {
+
+/// Busy intervals of [0, period), in ns. Windows may begin before 0 or end behind the period: they
+/// are the neighbouring steps'.
+class copy_lane {
+ public:
+  using time = std::int64_t;
+  struct piece {
+    time from, to;  ///< within [0, period)
+  };
+
+  explicit copy_lane(time period) noexcept : period_(period) {}
+
+  /// Takes up to `need` ns of what is free in [from, to), one period of it at most: the earliest,
+  /// or the latest. Appends what
+  /// was taken to `taken`, in that order. Gives the end, or the beginning, of the last of it, as
+  /// the window counts. O(busy intervals in the window + those behind each that is taken).
+  time take_early(time from, time to, time& need, std::vector<piece>& taken) {
+    const std::size_t first = taken.size();
+    to = std::min(to, from + period_);
+    time reached = from;
+    while (from < to && need > 0) {
+      const time shift = step_of(from) * period_;
+      const time a = from - shift, b = std::min(to - shift, period_);
+      at_ = a;
+      for (std::size_t i = behind(a); at_ < b && need > 0; ++i) {
+        const time end = i < busy_.size() ? std::min(b, busy_[i].from) : b;
+        if (end > at_) {
+          const time n = std::min(need, end - at_);
+          taken.push_back({at_, at_ + n});
+          need -= n, reached = at_ + n + shift;
+        }
+        if (i >= busy_.size()) break;
+        at_ = std::max(at_, busy_[i].to);
+      }
+      from = shift + b;
+    }
+    for (std::size_t i = first; i < taken.size(); ++i) take(taken[i]);
+    return reached;
+  }
+  time take_late(time from, time to, time& need, std::vector<piece>& taken) {
+    const std::size_t first = taken.size();
+    from = std::max(from, to - period_);
+    time reached = to;
+    while (from < to && need > 0) {
+      const time shift = step_of(to - 1) * period_;
+      const time a = std::max(from - shift, time{0}), b = to - shift;
+      at_ = b;
+      for (std::size_t i = before(b); at_ > a && need > 0; --i) {
+        const time begin = i > 0 ? std::max(a, busy_[i - 1].to) : a;
+        if (begin < at_) {
+          const time n = std::min(need, at_ - begin);
+          taken.push_back({at_ - n, at_});
+          need -= n, reached = at_ - n + shift;
+        }
+        if (i == 0) break;
+        at_ = std::min(at_, busy_[i - 1].from);
+      }
+      to = shift + a;
+    }
+    for (std::size_t i = first; i < taken.size(); ++i) take(taken[i]);
+    return reached;
+  }
+  /// What is free becomes busy, or the other way round.
+  void take(const piece& p) {
+    auto at = std::ranges::lower_bound(busy_, p.from, {}, &piece::from);
+    const bool joins_before = at != busy_.begin() && (at - 1)->to == p.from;
+    const bool joins_behind = at != busy_.end() && at->from == p.to;
+    if (joins_before && joins_behind) {
+      (at - 1)->to = at->to;
+      busy_.erase(at);
+    } else if (joins_before) {
+      (at - 1)->to = p.to;
+    } else if (joins_behind) {
+      at->from = p.from;
+    } else {
+      busy_.insert(at, p);
+    }
+  }
+  void give(const piece& p) {
+    auto at = std::ranges::upper_bound(busy_, p.from, {}, &piece::from) - 1;
+    const piece whole = *at;
+    if (whole.from == p.from && whole.to == p.to) {
+      busy_.erase(at);
+    } else if (whole.from == p.from) {
+      at->from = p.to;
+    } else if (whole.to == p.to) {
+      at->to = p.from;
+    } else {
+      at->to = p.from;
+      busy_.insert(at + 1, {p.to, whole.to});
+    }
+  }
+  /// All of it is free again, of another period.
+  void clear(time period) noexcept { busy_.clear(), period_ = period; }
+
+ private:
+  [[nodiscard]] time step_of(time t) const noexcept {
+    return t >= 0 ? t / period_ : -((period_ - 1 - t) / period_);
+  }
+  // The first interval that ends behind `t`; how many begin before it.
+  [[nodiscard]] std::size_t behind(time t) const noexcept {
+    const auto at = std::ranges::upper_bound(busy_, t, {}, &piece::to);
+    return static_cast<std::size_t>(at - busy_.begin());
+  }
+  [[nodiscard]] std::size_t before(time t) const noexcept {
+    const auto at = std::ranges::lower_bound(busy_, t, {}, &piece::from);
+    return static_cast<std::size_t>(at - busy_.begin());
+  }
+
+  time period_, at_ = 0;
+  std::vector<piece> busy_;  // ascending, apart
+};
+
+}  // namespace delta::detail

@@ -1,0 +1,160 @@
+// delta: the bytes that a plan holds at each position of a step, and what it pays for those over
+// the budget.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace delta::detail {
+
+/// Bytes by position. Positions are grouped into blocks, and a block pays for its fullest position:
+/// `penalty` ns for each byte over the budget. So a change of a long range is O(blocks).
+class memory_profile {
+ public:
+  using position = std::int32_t;
+  static constexpr position most_blocks = 128;
+
+  memory_profile(position length, double budget)
+      : length_(length),
+        block_(std::max<position>(1, (length + most_blocks - 1) / most_blocks)),
+        budget_(budget),
+        above_(static_cast<std::size_t>(length), 0.0) {
+    const auto blocks = static_cast<std::size_t>((length + block_ - 1) / block_);
+    top_.assign(blocks, 0.0), most_.assign(blocks, 0.0);
+    changed_.assign(blocks, 0), budgets_.assign(blocks, budget);
+  }
+
+  [[nodiscard]] double at(position p) const noexcept {
+    return above_[index(p)] + most_[index(p / block_)] - top_[index(p / block_)];
+  }
+  [[nodiscard]] double most() const noexcept { return *std::ranges::max_element(most_); }
+  [[nodiscard]] double budget() const noexcept { return budget_; }
+  /// Other budgets from one position to another, for a while: times the budget.
+  void scale_budget(position from, position to, double factor) {
+    for (position k = from / block_; k <= (to - 1) / block_; ++k)
+      budgets_[index(k)] = budget_ * factor;
+  }
+  /// What is paid for a byte over the budget, in ns.
+  void set_penalty(double ns) noexcept { penalty_ = ns; }
+  [[nodiscard]] position blocks() const noexcept { return static_cast<position>(most_.size()); }
+
+  /// Adds bytes to [from, to), which is any range of a step that repeats for ever. Gives what is
+  /// paid more for it, in ns. O(blocks).
+  double add(position from, position to, double bytes) {
+    double change = 0;
+    in_step(from, to, [&](position a, position b) { change += change_within<true>(a, b, bytes); });
+    return change;
+  }
+  /// What `add` would give.
+  [[nodiscard]] double price(position from, position to, double bytes) const {
+    double change = 0;
+    auto& self = const_cast<memory_profile&>(*this);  // which is not changed
+    in_step(from, to,
+            [&](position a, position b) { change += self.change_within<false>(a, b, bytes); });
+    return change;
+  }
+  /// True if a byte more or less in [from, to) would change what is paid.
+  [[nodiscard]] bool is_paid_for(position from, position to) const {
+    bool any = false;
+    in_step(from, to, [&](position a, position b) {
+      for (position k = a / block_; k <= (b - 1) / block_ && !any; ++k)
+        any = most_[index(k)] > budgets_[index(k)];
+    });
+    return any;
+  }
+  /// Marks what was changed since: `changed_since(from, to, when)` of an earlier `now()`.
+  [[nodiscard]] std::uint32_t now() const noexcept { return now_; }
+  void tick() noexcept { ++now_; }
+  [[nodiscard]] bool changed_since(position from, position to, std::uint32_t when) const {
+    bool any = false;
+    in_step(from, to, [&](position a, position b) {
+      for (position k = a / block_; k <= (b - 1) / block_ && !any; ++k)
+        any = changed_[index(k)] > when;
+    });
+    return any;
+  }
+  void note_change(position from, position to) {
+    in_step(from, to, [&](position a, position b) {
+      for (position k = a / block_; k <= (b - 1) / block_; ++k) changed_[index(k)] = now_;
+    });
+  }
+
+ private:
+  static std::size_t index(position p) noexcept { return static_cast<std::size_t>(p); }
+
+  template <class F>
+  void in_step(position from, position to, const F& f) const {
+    while (from < to) {
+      const position step = from >= 0 ? from / length_ : -((length_ - 1 - from) / length_);
+      const position begin = from - step * length_;
+      const position n = std::min(length_ - begin, to - from);
+      f(begin, begin + n);
+      from += n;
+    }
+  }
+  // A block's fullest position, above its base, if [first, last) had so many bytes more.
+  [[nodiscard]] double top_with(std::size_t block, position first, position last,
+                                double bytes) const {
+    const position begin = static_cast<position>(block) * block_;
+    const position end = std::min(begin + block_, length_);
+    double inside = above_[index(first)], outside = -1e300;
+    for (position p = begin; p < first; ++p) outside = std::max(outside, above_[index(p)]);
+    for (position p = first; p < last; ++p) inside = std::max(inside, above_[index(p)]);
+    for (position p = last; p < end; ++p) outside = std::max(outside, above_[index(p)]);
+    return std::max(outside, inside + bytes);
+  }
+  // The same change of whole blocks. Four sums, as a compiler may not reorder one.
+  template <bool Add>
+  double change_whole(std::size_t from, std::size_t to, double bytes) {
+    double sums[4] = {0, 0, 0, 0};
+    double* const most = most_.data();
+    const double* const budgets = budgets_.data();
+    const auto one = [&](std::size_t k, double& sum) {
+      const double before = most[k], now = before + bytes;
+      sum += std::max(now, budgets[k]) - std::max(before, budgets[k]);
+      if constexpr (Add) most[k] = now;
+    };
+    std::size_t k = from;
+    for (; k + 4 <= to; k += 4)
+      for (std::size_t i = 0; i < 4; ++i) one(k + i, sums[i]);
+    for (; k < to; ++k) one(k, sums[0]);
+    return penalty_ * (sums[0] + sums[1] + sums[2] + sums[3]);
+  }
+  [[nodiscard]] double paid(std::size_t block, double most) const noexcept {
+    return penalty_ * std::max(0.0, most - budgets_[block]);
+  }
+  template <bool Add>
+  double change_within(position from, position to, double bytes) {
+    double change = 0;
+    const auto part = [&](std::size_t block, position first, position last) {
+      const double before = most_[block], top = top_with(block, first, last, bytes);
+      const double now = before - top_[block] + top;
+      if constexpr (Add) {
+        for (position p = first; p < last; ++p) above_[index(p)] += bytes;
+        most_[block] = now, top_[block] = top;
+      }
+      change += paid(block, now) - paid(block, before);
+    };
+    position first = from / block_, last = to / block_;  // whole ones: [first, last)
+    if (from % block_ != 0) {
+      part(index(first), from, std::min(to, (first + 1) * block_));
+      ++first;
+    }
+    if (to == length_ && to % block_ != 0 && first <= last && from <= last * block_) ++last;
+    if (first < last) change += change_whole<Add>(index(first), index(last), bytes);
+    if (last >= first && last * block_ < to) part(index(last), std::max(from, last * block_), to);
+    return change;
+  }
+
+  position length_, block_;
+  double budget_, penalty_ = 0;
+  std::vector<double> above_;           // by position: bytes above the base of its block
+  std::vector<double> top_, most_;      // by block: its fullest position, above the base and in all
+  std::vector<double> budgets_;         // by block
+  std::vector<std::uint32_t> changed_;  // by block: when
+  std::uint32_t now_ = 1;
+};
+
+}  // namespace delta::detail

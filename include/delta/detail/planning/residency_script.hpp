@@ -1,0 +1,169 @@
+// delta: what a plan of residency comes to, position by position: who leaves, whose copy out
+// begins, who comes back, and what is kept though the program has dropped it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/detail/planning/residency_plan.hpp"
+#include "delta/step.hpp"
+
+namespace delta::detail {
+
+/// A plan for steps like one record, by its storages' numbers and its positions.
+class residency_script {
+ public:
+  using position = std::int32_t;
+  /// A storage is away: from the end of operator `from` to the beginning of `to`. Positions may be
+  /// the neighbouring steps': below 0, or not below the record's length.
+  struct absence {
+    std::uint32_t storage;
+    position from, to;
+    position out_from, in_from;  ///< if copied: its copies begin behind, and with, these
+    bool copied;                 ///< else it is computed again
+    bool copies_out;             ///< if copied: the host has none
+  };
+  /// The program has dropped it, and a recomputation has made it: it stays for another one.
+  struct stay {
+    std::uint32_t storage;
+    position from, to;
+  };
+
+  residency_script() = default;
+  explicit residency_script(const residency_plan& plan) {
+    const step_model& m = plan.model();
+    structure_ = m.record().structure();
+    length_ = m.length();
+    for (std::uint32_t s = 0; s < m.storages().size(); ++s) owner_.push_back(m.owner(s));
+    for (std::uint32_t s = 0; s < m.storages().size(); ++s) {
+      const auto needs = plan.needs(s);
+      using way = residency_plan::way;
+      for (std::size_t k = 0; k < needs.size(); ++k) {
+        const residency_plan::need& n = needs[k];
+        const position before = k > 0 ? needs[k - 1].at : needs.back().at - length_;
+        const bool dropped = n.at > m[s].dropped;
+        if (n.how == way::copied)
+          away_.push_back({s, before, n.at, n.out_from, n.in_from, true, n.copies_out});
+        else if (n.how == way::recomputed && before < n.at && !dropped)
+          away_.push_back({s, before, n.at, before, n.at, false, false});
+        else if (n.how == way::kept && dropped)
+          stays_.push_back({s, before, n.at});
+      }
+      // Held, and not used again: what can be made again is let go.
+      if (!needs.empty() && m[s].movable && !m[s].cyclic && !m[s].ends_held) {
+        const position last = needs.back().at, end = std::min(m[s].dropped, length_);
+        if (end > last) away_.push_back({s, last, end, last, end, false, false});
+      }
+    }
+    for (position p = 0; p < length_; ++p) held_.push_back(plan.memory().at(p));
+    index();
+  }
+
+  [[nodiscard]] std::uint64_t structure() const noexcept { return structure_; }
+  [[nodiscard]] position length() const noexcept { return length_; }
+  /// True of a record with as many operators and storages. O(1).
+  [[nodiscard]] bool is_as_large_as(const step_record& r) const noexcept {
+    return r.length() == static_cast<std::uint32_t>(length_) && r.storages.size() == owner_.size();
+  }
+  [[nodiscard]] std::span<const absence> absences() const noexcept { return away_; }
+  [[nodiscard]] std::span<const stay> stays() const noexcept { return stays_; }
+
+  /// An absence in which a storage is when operators before `done` have ended, and how many
+  /// operators are left of it.
+  struct state {
+    const absence* away = nullptr;  ///< null: it is to be there
+    position shift = 0;             ///< what makes the step's positions those of the absence
+  };
+  /// O(log its absences).
+  [[nodiscard]] state at(std::uint32_t s, position done) const noexcept {
+    const std::uint32_t o = s < owner_.size() ? owner_[s] : s;
+    const auto all = of(away_, first_, o);
+    // Of one that began in the step before; of a cyclic one that ends in the next step.
+    for (const position shift : {o != s ? length_ : 0, o != s ? 0 : -length_}) {
+      const position p = done + shift;
+      const auto behind = std::ranges::upper_bound(all, p - 1, {}, &absence::from);
+      if (behind != all.begin() && std::prev(behind)->to >= p) return {&*std::prev(behind), shift};
+    }
+    return {};
+  }
+  /// True if a dropped one is to stay then. O(its stays).
+  [[nodiscard]] bool stays(std::uint32_t s, position done) const noexcept {
+    return std::ranges::any_of(of(stays_, first_stay_, s),
+                               [&](const stay& x) { return x.from <= done && done <= x.to; });
+  }
+  /// Which absences begin when that operator ends; whose copies out begin before.
+  [[nodiscard]] std::span<const std::uint32_t> leaving(position p) const noexcept {
+    return of(leaving_, first_leaving_, static_cast<std::uint32_t>(p));
+  }
+  [[nodiscard]] std::span<const std::uint32_t> copied_out(position p) const noexcept {
+    return of(out_, first_out_, static_cast<std::uint32_t>(p));
+  }
+  /// Bytes that the plan holds at that position at most.
+  [[nodiscard]] double held(position p) const noexcept {
+    return held_[static_cast<std::size_t>(p)];
+  }
+  /// Which absences are copied in, in the order in which those copies begin.
+  [[nodiscard]] std::span<const std::uint32_t> coming() const noexcept { return coming_; }
+
+ private:
+  template <class T>
+  static std::span<const T> of(const std::vector<T>& all, const std::vector<std::uint32_t>& first,
+                               std::uint32_t which) noexcept {
+    if (which + std::size_t{1} >= first.size()) return {};
+    return std::span(all).subspan(first[which], first[which + 1] - first[which]);
+  }
+  [[nodiscard]] position in_step(position p) const noexcept {
+    return p < 0 ? p + length_ : p >= length_ ? p - length_ : p;
+  }
+  // Lists by position or storage, one behind the other.
+  template <class Key>
+  void bucket(std::size_t keys, std::vector<std::uint32_t>& first, std::vector<std::uint32_t>& list,
+              const Key& key) const {
+    first.assign(keys + 1, 0);
+    for (const absence& a : away_)
+      if (const position p = key(a); p >= 0) ++first[static_cast<std::size_t>(p) + 1];
+    for (std::size_t i = 1; i <= keys; ++i) first[i] += first[i - 1];
+    list.resize(first.back());
+    std::vector<std::uint32_t> next(first);
+    for (std::uint32_t i = 0; i < away_.size(); ++i)
+      if (const position p = key(away_[i]); p >= 0) list[next[static_cast<std::size_t>(p)]++] = i;
+  }
+  template <class T>
+  static void number(const std::vector<T>& all, std::vector<std::uint32_t>& first) {
+    first.assign(all.empty() ? 1 : all.back().storage + std::size_t{2}, 0);
+    for (const T& x : all) ++first[x.storage + std::size_t{1}];
+    for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
+  }
+  void index() {
+    std::ranges::stable_sort(away_, [](const absence& a, const absence& b) {
+      return a.storage != b.storage ? a.storage < b.storage : a.from < b.from;
+    });
+    number(away_, first_), number(stays_, first_stay_);
+    const auto n = static_cast<std::size_t>(length_);
+    bucket(n, first_leaving_, leaving_, [&](const absence& a) { return in_step(a.from); });
+    bucket(n, first_out_, out_, [&](const absence& a) {
+      return a.copied && a.copies_out && a.out_from < a.from ? in_step(a.out_from) : -1;
+    });
+    for (std::uint32_t i = 0; i < away_.size(); ++i)
+      if (away_[i].copied && away_[i].in_from <= away_[i].to) coming_.push_back(i);
+    std::ranges::stable_sort(coming_, [&](std::uint32_t a, std::uint32_t b) {
+      const position x = in_step(away_[a].in_from), y = in_step(away_[b].in_from);
+      return x != y ? x < y : in_step(away_[a].to) < in_step(away_[b].to);
+    });
+  }
+
+  std::uint64_t structure_ = 0;
+  position length_ = 0;
+  std::vector<double> held_;          // by position
+  std::vector<std::uint32_t> owner_;  // by storage: step_model::owner
+  std::vector<absence> away_;         // by storage, then by `from`
+  std::vector<stay> stays_;
+  std::vector<std::uint32_t> first_, first_stay_, first_leaving_, leaving_, first_out_, out_;
+  std::vector<std::uint32_t> coming_;
+};
+
+}  // namespace delta::detail

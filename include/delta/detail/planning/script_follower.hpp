@@ -1,0 +1,197 @@
+// delta: a policy that follows scripts of residency: who leaves when, which way, and who comes
+// back.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "delta/concepts.hpp"
+#include "delta/context.hpp"
+#include "delta/decider.hpp"
+#include "delta/detail/planning/residency_script.hpp"
+#include "delta/heuristic.hpp"
+
+namespace delta::detail {
+
+/// Follows scripts, as a policy: all three roles. What a script wants away leaves when the operator
+/// that used it last has ended; what it wants back begins to come back when the script says. Both
+/// are soft: where the step goes another way than its record, what should be away leaves first when
+/// memory is short, then what `online` would choose.
+class script_follower {
+ public:
+  static constexpr bool learns = true;
+  using script = std::shared_ptr<const residency_script>;
+
+  /// The script for steps of its structure, in place of the one before. O(scripts).
+  void give(script s) {
+    std::erase_if(scripts_, [&](const script& x) { return x->structure() == s->structure(); });
+    if (scripts_.size() == history::most_records) scripts_.erase(scripts_.begin());
+    scripts_.push_back(std::move(s));
+    under_ = 0;
+  }
+  // --- Heuristic
+  // ----------------------------------------------------------------------------------
+
+  /// First what the script wants away by now; then as `cheapest_way_root` has it, what is needed
+  /// soon last. O(log absences).
+  double score(const context& c, tensor_id t) const {
+    if (due(c, t) != nullptr) return -1;
+    return 1.0 / (cheapest_way_root{}.weight(c, t) * c.staleness(t));
+  }
+
+  // --- Decider
+  // ------------------------------------------------------------------------------------
+
+  action decide(const context& c, tensor_id t) const {
+    if (const auto* const a = due(c, t)) return a->copied ? action::offload : action::evict;
+    return cheaper{}.decide(c, t);
+  }
+  static constexpr bool may_keep() noexcept { return false; }
+  /// True if a dropped tensor, which was computed again, is to stay for another recomputation.
+  [[nodiscard]] bool keeps_dropped(const context& c, tensor_id t) const {
+    const residency_script* const s = followed(c);
+    return s != nullptr && s->stays(c.past().stands_for(t), position(c));
+  }
+
+  // --- Prefetcher
+  // ---------------------------------------------------------------------------------
+
+  /// Of what the operator that has ended used last, or what is to leave behind it. O(that).
+  double early_release_bytes(const context& c) {
+    const residency_script* const s = meet(c);
+    if (s == nullptr || position(c) == 0) return 0;
+    double sum = 0;
+    for (const std::uint32_t a : s->leaving(position(c) - 1)) {
+      const tensor_id t = tensor_of(c, s->absences()[a].storage);
+      if (t != tensor_id::none && c.candidates().contains(t) && due(c, t) != nullptr &&
+          (c.can_offload(t) || c.can_evict(t)))
+        sum += c.bytes(t);
+    }
+    return sum;
+  }
+  /// What is to be copied out by now, and to leave later.
+  tensor_id copy_ahead(const context& c) {
+    const residency_script* const s = meet(c);
+    if (s == nullptr) return tensor_id::none;
+    for (; out_done_ < position(c); ++out_done_, out_next_ = 0) {
+      const auto list = s->copied_out(out_done_);
+      while (out_next_ < list.size()) {
+        const tensor_id t = tensor_of(c, s->absences()[list[out_next_++]].storage);
+        if (t != tensor_id::none && c.candidates().contains(t) && !c.is_clean(t) &&
+            !c.is_copying(t) && c.can_offload(t))
+          return t;
+      }
+    }
+    return tensor_id::none;
+  }
+  /// What is to come back by now, if there is room for it.
+  tensor_id next(const context& c) {
+    const residency_script* const s = meet(c);
+    if (s == nullptr) return tensor_id::none;
+    const auto all = s->coming();
+    while (in_next_ < all.size()) {
+      const residency_script::absence& a = s->absences()[all[in_next_]];
+      const at begins = in_step(*s, a.in_from);
+      const tensor_id t = tensor_of(c, a.storage);
+      const bool waits = t != tensor_id::none && c.where(t) == residency::host;
+      if (begins > position(c) && !(waits && early(c, *s, t, begins))) break;
+      if (waits) {
+        if (c.used() + c.bytes(t) > c.budget()) break;
+        if (begins > position(c)) early_.push_back({begins, c.bytes(t)});
+        return t;
+      }
+      ++in_next_;
+    }
+    return tensor_id::none;
+  }
+
+ protected:
+  std::vector<script> scripts_;
+  bool rehearsed_ = false;  // operators have no names: records are told apart by their length
+
+ private:
+  using at = residency_script::position;
+
+  static at position(const context& c) noexcept { return static_cast<at>(c.past().position()); }
+  static at in_step(const residency_script& s, at p) noexcept {
+    return p < 0 ? p + s.length() : p >= s.length() ? p - s.length() : p;
+  }
+  [[nodiscard]] const residency_script* followed(const context& c) const noexcept {
+    const history& past = c.past();
+    if (!past.follows()) return nullptr;
+    const step_record& step = past.followed();
+    for (const script& x : scripts_)
+      if (rehearsed_ ? x->is_as_large_as(step) : x->structure() == step.structure()) return x.get();
+    return nullptr;
+  }
+  // The absence in which it is to be now; null: none, or it is to come back.
+  [[nodiscard]] const residency_script::absence* due(const context& c, tensor_id t) const noexcept {
+    const residency_script* const s = followed(c);
+    if (s == nullptr) return nullptr;
+    const std::uint32_t which = c.past().stands_for(t);
+    if (which == step_record::none) return nullptr;
+    const auto [a, shift] = s->at(which, position(c));
+    const bool back = a != nullptr && a->copied && a->in_from <= position(c) + shift;
+    return back ? nullptr : a;
+  }
+  // The script that is followed; what the operator that has ended touched plays its storages.
+  const residency_script* meet(const context& c) {
+    const residency_script* const s = followed(c);
+    if (s == nullptr) return nullptr;
+    const history& past = c.past();
+    if (std::exchange(under_, past.forecasts()) != past.forecasts() || script_ != s) {
+      script_ = s;
+      out_done_ = position(c) > 0 ? position(c) - 1 : 0, out_next_ = in_next_ = 0;
+      tensors_.assign(past.followed().storages.size(), tensor_id::none);
+      past.for_each_held([&](tensor_id t) { plays(past, t); });
+      met_ = none, early_.clear();
+    }
+    if (std::exchange(met_, past.position()) != past.position()) {
+      const ended_operator& o = c.ended();
+      for (const auto& list : {o.inputs, o.updates, o.outputs})
+        for (const tensor_id t : list) plays(past, t);
+    }
+    return s;
+  }
+  // May its copy in begin before its time? If the lane is idle, and it fits beside all that the
+  // plan holds until then. O(positions until then), up to `far`.
+  bool early(const context& c, const residency_script& s, tensor_id t, at begins) {
+    if (c.backlog(direction::in) > 0 || c.burden(direction::in) >= 1 || begins > position(c) + far)
+      return false;
+    std::erase_if(early_, [&](const copied_early& x) { return x.begins <= position(c); });
+    double room = c.budget() - c.bytes(t);
+    for (const copied_early& x : early_) room -= x.size;
+    for (at p = position(c); p < begins; ++p)
+      if (s.held(p) > room) return false;
+    return true;
+  }
+  void plays(const history& past, tensor_id t) {
+    if (const std::uint32_t s = past.stands_for(t); s < tensors_.size()) tensors_[s] = t;
+  }
+  [[nodiscard]] tensor_id tensor_of(const context& c, std::uint32_t s) const noexcept {
+    const tensor_id t = s < tensors_.size() ? tensors_[s] : tensor_id::none;
+    return t != tensor_id::none && c.past().stands_for(t) == s ? t : tensor_id::none;
+  }
+
+  static constexpr std::uint32_t none = step_record::none;
+  static constexpr at far = 256;  // how long before its time a copy in may begin
+  struct copied_early {
+    at begins;    // by the script
+    double size;  // bytes
+  };
+
+  // Of the step under way.
+  std::uint64_t under_ = 0;                   // the forecasts that hold
+  const residency_script* script_ = nullptr;  // that is followed
+  std::uint32_t met_ = none;                  // the position up to which `tensors_` is filled in
+  std::vector<tensor_id> tensors_;            // by storage of the followed record
+  std::vector<copied_early> early_;
+  at out_done_ = 0;  // copies out that begin before it have been named
+  std::size_t out_next_ = 0, in_next_ = 0;
+};
+
+}  // namespace delta::detail

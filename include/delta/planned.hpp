@@ -1,0 +1,112 @@
+// delta: the planned policy: a search over the step that was recorded finds who is away when, and
+// which way; the steps behind it follow that plan. Where nothing is known, or the step is another
+// one, it answers as the preset `online` does.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "delta/context.hpp"
+#include "delta/detail/learning/rehearsal.hpp"
+#include "delta/detail/planning/plan_search.hpp"
+#include "delta/detail/planning/residency_script.hpp"
+#include "delta/detail/planning/script_follower.hpp"
+#include "delta/step.hpp"
+
+namespace delta {
+
+/// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
+/// an operator touches. Planning a kind takes `share` of its step's time, or what a first plan
+/// takes: milliseconds for hundreds of operators, seconds for thousands with large states.
+class planned : public detail::script_follower {
+ public:
+  double share = 0.5;  ///< of a step's time, for planning its kind
+  double drift = 0.1;  ///< of the operators' time: by so much it may change before it is replanned
+
+  /// A step has ended: plans it, and the one that is expected, if they were not planned before as
+  /// they are now. Throws std::bad_alloc.
+  void end_of_step(const context& c) {
+    const history& past = c.past();
+    if (rehearsed_ || past.steps() == 0) return;
+    if (past.follows()) plan(c, past.followed());
+    if (!past.follows() || &past.followed() != &past.last()) plan(c, past.last());
+  }
+  /// One that follows the same plans in a rehearsal, and makes none.
+  [[nodiscard]] planned rehearsed() const {
+    planned p;
+    p.scripts_ = scripts_, p.rehearsed_ = true;
+    return p;
+  }
+
+ private:
+  static constexpr int most_rounds = 6;       // of planning for the waits that were rehearsed
+  static constexpr double unplanned = 0.002;  // of a step's time: not worth another round
+
+  struct made {
+    std::uint64_t key = 0;  // of the step's last operator
+    std::uint32_t seen = 0;
+    double budget = 0, time = 0;
+  };
+
+  // Once, and again when the second step of its kind has shown what it leaves to the next, and when
+  // its times or the budget have changed.
+  bool is_news(const context& c, const step_record& step) {
+    if (step.operations.empty() || !(step.time > 0)) return false;
+    const std::uint64_t key = step.operations.back().exact;
+    auto known = std::ranges::find(plans_, key, &made::key);
+    if (known == plans_.end()) {
+      if (plans_.size() == history::most_records) plans_.erase(plans_.begin());
+      known = plans_.insert(plans_.end(), made{.key = key});
+    }
+    const bool same =
+        known->budget == c.budget() && std::abs(step.time - known->time) <= drift * known->time;
+    if (++known->seen > 2 && same) return false;
+    known->budget = c.budget(), known->time = step.time;
+    return true;
+  }
+  void plan(const context& c, const step_record& step) {
+    if (!is_news(c, step)) return;
+    const detail::step_model model(step);
+    detail::plan_search search(model, machine(c));
+    search.run(share * step.time);
+    const detail::next_step coming(c, step);
+    double least = never;
+    std::vector<double> longer;
+    for (int round = 0; round < most_rounds; ++round) {
+      if (round > 0) search.run_again(longer);
+      planned tried;
+      tried.rehearsed_ = true;
+      const auto s = std::make_shared<const detail::residency_script>(search.plan());
+      tried.give(s);
+      const auto [first, second] =
+          detail::rehearse_both(coming, std::move(tried), 0, never, true, &longer);
+      // The second begins as the first has left it: that is what counts in the long run.
+      const double took = second < never ? second : first;
+      if (round > 0 && !(took < least)) break;
+      least = took;
+      give(s);
+      const bool as_planned = took <= step.time * (1 + unplanned) + search.plan().recomputing();
+      if (longer.size() != step.length() || as_planned) break;
+    }
+  }
+  static detail::planning_machine machine(const context& c) {
+    using enum direction;
+    double on_host = 0;
+    for (const tensor_id t : c.offloaded()) on_host += c.bytes(t);
+    return {.budget = c.budget(),
+            .host = c.host_free() + on_host,
+            .rate = {c.rate(out), c.rate(in)},
+            .latency = {c.latency(out), c.latency(in)},
+            .burden = {c.burden(out), c.burden(in)}};
+  }
+
+  std::vector<made> plans_;
+};
+
+static_assert(Policy<planned>);
+
+}  // namespace delta

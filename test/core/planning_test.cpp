@@ -1,0 +1,299 @@
+// The planned policy and what it is made of: bytes by position and a lane's time against plain
+// arrays; plans of random steps, whose books agree with a count by first principles; and steps that
+// take what was planned, within the budget, with what is kept and copied when the plan says.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "delta/detail/planning/copy_lane.hpp"
+#include "delta/detail/planning/memory_profile.hpp"
+#include "delta/detail/planning/plan_search.hpp"
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
+#include "dice.hpp"
+#include "seeds.hpp"
+#include "step_script.hpp"
+
+using namespace delta;
+using namespace delta::test;
+using detail::copy_lane;
+using detail::memory_profile;
+using detail::residency_plan;
+
+namespace {
+
+const auto nothing = [](call&) {};
+
+std::size_t wrapped(std::int64_t p, std::int64_t n) {
+  return static_cast<std::size_t>(((p % n) + n) % n);
+}
+
+/// The record of the second of two steps like that, under a policy that learns.
+step_record record_of(std::uint64_t seed) {
+  dice roll(seed);
+  simulated storage({.capacity = 1_GiB, .host_capacity = 1_GiB, .places = false});
+  manager m{planned(), storage};
+  const tensor_id weights = m.variable(bytes{1000 + roll.below(50'000)});
+  tensor_id gradient = tensor_id::none;
+  const auto layers = 3 + roll.below(30);
+  const bool frees_late = roll.one_in(2);
+  for (int step = 0; step < 2; ++step) {
+    dice same(seed + 1);
+    std::vector<tensor_id> made;
+    for (std::uint64_t i = 0; i < layers; ++i) {
+      const bytes size{1000 + same.below(60'000)};
+      const nanoseconds cost{static_cast<std::int64_t>(10'000 + same.below(100'000))};
+      std::vector<tensor_id> inputs{weights};
+      if (!made.empty()) inputs.push_back(made.back());
+      if (made.size() > 2 && same.one_in(3)) inputs.push_back(made[same.below(made.size())]);
+      std::array<tensor_id, 1> out{};
+      const std::array<bytes, 1> sizes{size};
+      m.run(operation_span{.inputs = inputs,
+                           .outputs = sizes,
+                           .workspace = bytes{same.below(5000)},
+                           .cost = cost,
+                           .name = "forward"},
+            out, nothing);
+      made.push_back(out[0]);
+    }
+    if (gradient != tensor_id::none) m.drop(gradient), gradient = tensor_id::none;
+    while (!made.empty()) {
+      m.run<0>({.inputs = {made.back(), weights}, .cost = nanoseconds{40'000}, .name = "back"},
+               nothing);
+      m.drop(made.back());
+      made.pop_back();
+    }
+    if (frees_late) {
+      gradient = m.run({.inputs = {weights},
+                        .outputs = {bytes{20'000}},
+                        .cost = nanoseconds{1000},
+                        .name = "gradient"},
+                       nothing);
+    }
+    m.run<0>({.updates = {weights}, .cost = nanoseconds{1000}, .name = "update"}, nothing);
+    m.end_of_step();
+  }
+  return m.past().last();
+}
+
+/// Bytes by position, counted need by need.
+std::vector<double> counted(const residency_plan& plan) {
+  const auto& model = plan.model();
+  const std::int64_t n = model.length();
+  std::vector<double> held(static_cast<std::size_t>(n), 0.0);
+  using way = residency_plan::way;
+  for (std::uint32_t s = 0; s < model.storages().size(); ++s) {
+    const auto needs = plan.needs(s);
+    for (std::size_t k = 0; k < needs.size(); ++k) {
+      const std::int64_t before = k > 0 ? needs[k - 1].at : needs.back().at - n;
+      const bool end = model[s].ends_held && k + 1 == needs.size();
+      const auto hold = [&](std::int64_t from, std::int64_t to) {
+        for (std::int64_t p = from; p < to; ++p) held[wrapped(p, n)] += model[s].size;
+      };
+      if (needs[k].how == way::kept) hold(before + 1, needs[k].at + (end ? 1 : 0));
+      if (needs[k].how != way::copied) continue;
+      CHECK(needs[k].out_until >= before);
+      CHECK(needs[k].in_from > needs[k].out_until);
+      hold(before + 1, needs[k].out_until + 1), hold(needs[k].in_from, needs[k].at);
+    }
+  }
+  return held;
+}
+
+}  // namespace
+
+TEST_CASE("planning: bytes by position, as an array has them") {
+  for (std::uint64_t seed = 0; seed < seeds(40); ++seed) {
+    CAPTURE(seed);
+    dice roll(seed);
+    const auto n = static_cast<std::int32_t>(1 + roll.below(700));
+    memory_profile profile(n, 5000);
+    profile.set_penalty(2);
+    std::vector<double> plain(static_cast<std::size_t>(n), 0.0);
+    for (int i = 0; i < 60; ++i) {
+      const auto from = static_cast<std::int32_t>(roll.below(3 * std::uint64_t(n))) - n;
+      const auto to = from + static_cast<std::int32_t>(roll.below(std::uint64_t(n) + 1));
+      const double more = static_cast<double>(roll.below(1000)) - 300;
+      const auto last = to - 1;
+      const bool within = to > from && (from + n) / n == (last + n) / n;
+      const double expected = profile.price(from, to, more);
+      const double change = profile.add(from, to, more);
+      if (within) CHECK(change == doctest::Approx(expected));
+      for (std::int64_t p = from; p < to; ++p) plain[wrapped(p, n)] += more;
+      CHECK(profile.most() == *std::ranges::max_element(plain));
+      const auto where = static_cast<std::int32_t>(roll.below(std::uint64_t(n)));
+      CHECK(profile.at(where) == plain[std::size_t(where)]);
+    }
+  }
+}
+
+TEST_CASE("planning: a lane's time is given away once, the earliest or the latest of a window") {
+  for (std::uint64_t seed = 0; seed < seeds(60); ++seed) {
+    CAPTURE(seed);
+    dice roll(seed);
+    constexpr std::int64_t period = 200;
+    copy_lane lane(period);
+    std::vector<bool> busy(period);
+    std::vector<std::vector<copy_lane::piece>> taken;
+    for (int i = 0; i < 60; ++i) {
+      if (!taken.empty() && roll.one_in(3)) {
+        const auto which = roll.below(taken.size());
+        for (const auto& p : taken[which]) {
+          lane.give(p);
+          for (auto t = p.from; t < p.to; ++t) busy[std::size_t(t)] = false;
+        }
+        taken.erase(taken.begin() + std::ptrdiff_t(which));
+        continue;
+      }
+      const auto from = static_cast<std::int64_t>(roll.below(2 * period)) - period;
+      const auto to = from + static_cast<std::int64_t>(roll.below(period + 1));
+      const auto wanted = static_cast<std::int64_t>(1 + roll.below(40));
+      const bool early = roll.one_in(2);
+      // The same on an array, ns by ns.
+      std::vector<std::int64_t> expected;
+      for (std::int64_t t = from; t < to; ++t) {
+        const std::int64_t at = early ? t : from + to - 1 - t;
+        if (!busy[wrapped(at, period)] && std::int64_t(expected.size()) < wanted)
+          expected.push_back(at);
+      }
+      auto left = wanted;
+      auto& pieces = taken.emplace_back();
+      const auto reached =
+          early ? lane.take_early(from, to, left, pieces) : lane.take_late(from, to, left, pieces);
+      CHECK(wanted - left == std::int64_t(expected.size()));
+      if (!expected.empty()) CHECK(reached == (early ? expected.back() + 1 : expected.back()));
+      for (const auto& p : pieces)
+        for (auto t = p.from; t < p.to; ++t) {
+          CHECK(!busy[std::size_t(t)]);
+          busy[std::size_t(t)] = true;
+        }
+      for (const std::int64_t t : expected) CHECK(busy[wrapped(t, period)]);
+    }
+  }
+}
+
+TEST_CASE("planning: a plan's books agree with a count of its needs, and it fits") {
+  for (std::uint64_t seed = 0; seed < seeds(60); ++seed) {
+    CAPTURE(seed);
+    const step_record step = record_of(seed);
+    const detail::step_model model(step);
+    for (const double part : {0.35, 0.6}) {
+      CAPTURE(part);
+      const double budget = part * static_cast<double>(step.peak);
+      detail::plan_search search(model, {.budget = budget,
+                                         .host = seed % 3 == 0 ? 0 : 1e9,
+                                         .rate = {1e9, 1e9},
+                                         .latency = {1000, 1000}});
+      search.run(step.time);
+      const residency_plan& plan = search.plan();
+      const auto held = counted(plan);
+      double most = 0, replays = 0;
+      for (std::int32_t p = 0; p < model.length(); ++p) {
+        // What lies there between needs, and beside it at least what the operator touches.
+        const double there = plan.memory().at(p) - model.base(p) - held[std::size_t(p)];
+        double touched = static_cast<double>(model.operation(p).workspace.count);
+        std::map<std::uint32_t, bool> met;
+        for (const std::uint32_t s : step.touched(model.operation(p))) met[s] = true;
+        for (const std::uint32_t s : step.outputs(model.operation(p))) met[s] = true;
+        for (const auto& [s, _] : met)
+          if (model[s].movable) touched += model[s].size;
+        CHECK(there >= touched);
+        if (plan.replays(p).empty()) CHECK(there == touched);
+        most = std::max(most, plan.memory().at(p));
+        for (const auto& r : plan.replays(p)) {
+          CHECK(r.operation < std::uint32_t(p));
+          replays += step.operations[r.operation].cost;
+        }
+      }
+      CHECK(plan.recomputing() == doctest::Approx(replays));
+      CHECK(most == plan.memory().most());
+      CHECK(plan.fits() == (most <= budget));
+    }
+  }
+}
+
+TEST_CASE("planned: a step takes what was planned for it, within the budget") {
+  // Room for half of it; a copy takes half as long as a layer, so nothing needs to be waited for.
+  constexpr int layers = 12;
+  constexpr bytes activation = 64_KiB;
+  constexpr nanoseconds cost{100'000};
+  simulated storage({.capacity = activation * 7,
+                     .host_capacity = activation * 12,
+                     .rate_out = double(activation.count) * 1e9 / 50'000,
+                     .rate_in = double(activation.count) * 1e9 / 50'000,
+                     .places = false});
+  manager m{planned(), storage};
+  counters before;
+  for (int step = 0; step < 4; ++step) {
+    before = m.counts();
+    std::vector<tensor_id> made;
+    for (int i = 0; i < layers; ++i) {
+      made.push_back(i == 0
+                         ? m.run({.outputs = {activation}, .cost = cost, .name = "first"}, nothing)
+                         : m.run({.inputs = {made.back()},
+                                  .outputs = {activation},
+                                  .cost = cost,
+                                  .name = "forward"},
+                                 nothing));
+      CHECK(storage.used() <= storage.capacity());
+    }
+    while (!made.empty()) {
+      m.run<0>({.inputs = {made.back()}, .cost = cost, .name = "back"}, nothing);
+      CHECK(storage.used() <= storage.capacity());
+      m.drop(made.back());
+      made.pop_back();
+    }
+    m.end_of_step();
+  }
+  const counters& n = m.counts();
+  CHECK(n.recomputes == before.recomputes);
+  CHECK(n.bytes_out > before.bytes_out);
+  CHECK(n.reloads > before.reloads);
+  CHECK(m.past().last_took() == doctest::Approx(m.past().last().time));
+}
+
+TEST_CASE("planned: without a host, never behind online by more than a thousandth") {
+  // Chains with a way back, recomputation alone: what is planned is measured, too.
+  for (std::uint64_t seed = 0; seed < seeds(30); ++seed) {
+    CAPTURE(seed);
+    const auto last_took = [&](auto policy) {
+      dice roll(seed);
+      const auto layers = 6 + roll.below(20);
+      std::vector<bytes> sizes;
+      std::vector<nanoseconds> costs;
+      bytes sum{}, largest{};
+      for (std::uint64_t i = 0; i < layers; ++i) {
+        sizes.push_back(bytes{1000 + roll.below(60'000)});
+        costs.push_back(nanoseconds{static_cast<std::int64_t>(10'000 + roll.below(200'000))});
+        sum += sizes.back(), largest = std::max(largest, sizes.back());
+      }
+      simulated storage({.capacity = bytes{sum.count / 2 + 3 * largest.count}, .places = false});
+      manager m{policy, storage};
+      for (int step = 0; step < 4; ++step) {
+        std::vector<tensor_id> made;
+        for (std::uint64_t i = 0; i < layers; ++i)
+          made.push_back(
+              i == 0 ? m.run({.outputs = {sizes[i]}, .cost = costs[i], .name = "first"}, nothing)
+                     : m.run({.inputs = {made.back()},
+                              .outputs = {sizes[i]},
+                              .cost = costs[i],
+                              .name = "forward"},
+                             nothing));
+        while (!made.empty()) {
+          m.template run<0>({.inputs = {made.back()}, .cost = nanoseconds{30'000}, .name = "back"},
+                            nothing);
+          m.drop(made.back());
+          made.pop_back();
+        }
+        m.end_of_step();
+      }
+      return m.past().last_took() / m.past().last().time;
+    };
+    CHECK(last_took(planned()) <= last_took(online()) + 0.001);
+  }
+}
