@@ -37,13 +37,19 @@ struct planned_or_not {
   }
 };
 
-/// As it is to decide in a rehearsal.
-template <class P>
-P for_rehearsal(const P& p) {
-  if constexpr (requires { p.rehearsed(); })
-    return p.rehearsed();
-  else
-    return p;
+/// Several policies as they are to decide in a rehearsal: `one` of `C` always, knowing what they
+/// know.
+template <class C, class Policies>
+auto for_rehearsal(const Policies& policies, std::uint32_t one) {
+  const auto rehearsed = []<class P>(const P& p) -> P {
+    if constexpr (requires { p.rehearsed(); })
+      return p.rehearsed();
+    else
+      return p;
+  };
+  auto all = C::make(always{one});
+  all.all = std::apply([&](const auto&... p) { return Policies(rehearsed(p)...); }, policies);
+  return all;
 }
 
 /// Rehearses the policies of `C` on the steps that were seen, lets the best one decide, and keeps
@@ -157,10 +163,8 @@ struct rehearsing {
       // What decides now first; the others stop where they are far worse.
       const std::uint32_t v = (c.variant() + i) % many;
       if (kind.thrashes(v)) continue;
-      auto rehearsed = C::make(always{v});
-      rehearsed.all =
-          std::apply([](const auto&... p) { return Policies(for_rehearsal(p)...); }, policies);
-      const auto [first, second] = rehearse_both(coming, std::move(rehearsed), v, 2 * least);
+      const auto [first, second] =
+          rehearse_both(coming, for_rehearsal<C>(policies, v), v, 2 * least);
       least = std::min(least, first + second);
       // The second step begins as the policy has left it: that is what counts in the long run.
       // Where they differ, the policy is no steady one.

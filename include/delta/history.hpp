@@ -91,7 +91,8 @@ class history {
     const row& r = log_.of(t);
     if (log_.touched(t)) return matcher_.twin(r.local);
     if (r.gone_under == forecasts()) return r.gone_as;
-    const bool expected = r.again_step == log_.step() && followed().structure() == coming_;
+    const bool expected = r.again_step == log_.step() && followed().structure() == coming_ &&
+                          r.again != none && r.again >= position();
     return expected ? r.again_as : none;
   }
   /// Will the program have dropped `t` before that operator begins, by the followed record? Later

@@ -31,13 +31,15 @@ struct prediction {
 struct foretelling {
   std::uint32_t variant = 0;
   prediction* said = nullptr;
-  std::uint32_t choose(const context& c) const {
+  std::uint32_t choose(const context&) const { return variant; }
+  template <class Policies>
+  std::uint32_t choose(const context& c, const Policies& policies) const {
     *said = {};
     if (c.past().steps() == 0 || !c.past().follows()) return variant;
     const step_record& next = c.past().followed();
-    *said = {
-        detail::rehearse(detail::next_step(c, next), candidates::make(always{variant}), variant),
-        next.operations.back().prefix};
+    *said = {detail::rehearse(detail::next_step(c, next),
+                              detail::for_rehearsal<candidates>(policies, variant), variant),
+             next.operations.back().prefix};
     return variant;
   }
 };

@@ -36,7 +36,7 @@ class residency_script {
   residency_script() = default;
   explicit residency_script(const residency_plan& plan) {
     const step_model& m = plan.model();
-    structure_ = m.record().structure();
+    structure_ = m.record().structure(), shape_ = shape_of(m.record());
     length_ = m.length();
     for (std::uint32_t s = 0; s < m.storages().size(); ++s) owner_.push_back(m.owner(s));
     for (std::uint32_t s = 0; s < m.storages().size(); ++s) {
@@ -65,10 +65,15 @@ class residency_script {
 
   [[nodiscard]] std::uint64_t structure() const noexcept { return structure_; }
   [[nodiscard]] position length() const noexcept { return length_; }
-  /// True of a record with as many operators and storages. O(1).
-  [[nodiscard]] bool is_as_large_as(const step_record& r) const noexcept {
-    return r.length() == static_cast<std::uint32_t>(length_) && r.storages.size() == owner_.size();
+  /// What tells a record from others whatever its operators' names: what they touch, and its sizes.
+  /// O(record).
+  [[nodiscard]] static std::uint64_t shape_of(const step_record& r) noexcept {
+    std::uint64_t h = r.length();
+    const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 0x100000001b3u; };
+    for (const std::uint32_t s : r.lists) mix(s), mix(r.storages[s].size.count);
+    return h;
   }
+  [[nodiscard]] std::uint64_t shape() const noexcept { return shape_; }
   [[nodiscard]] std::span<const absence> absences() const noexcept { return away_; }
   [[nodiscard]] std::span<const stay> stays() const noexcept { return stays_; }
 
@@ -156,7 +161,7 @@ class residency_script {
     });
   }
 
-  std::uint64_t structure_ = 0;
+  std::uint64_t structure_ = 0, shape_ = 0;
   position length_ = 0;
   std::vector<double> held_;          // by position
   std::vector<std::uint32_t> owner_;  // by storage: step_model::owner

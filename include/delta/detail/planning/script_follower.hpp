@@ -31,7 +31,7 @@ class script_follower {
     std::erase_if(scripts_, [&](const script& x) { return x->structure() == s->structure(); });
     if (scripts_.size() == history::most_records) scripts_.erase(scripts_.begin());
     scripts_.push_back(std::move(s));
-    under_ = 0;
+    under_ = found_under_ = 0;
   }
   // --- Heuristic
   // ----------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class script_follower {
 
  protected:
   std::vector<script> scripts_;
-  bool rehearsed_ = false;  // operators have no names: records are told apart by their length
+  bool rehearsed_ = false;  // operators have no names: records are told apart by their shape
 
  private:
   using at = residency_script::position;
@@ -122,11 +122,14 @@ class script_follower {
   }
   [[nodiscard]] const residency_script* followed(const context& c) const noexcept {
     const history& past = c.past();
+    if (std::exchange(found_under_, past.forecasts()) == past.forecasts()) return found_;
+    found_ = nullptr;
     if (!past.follows()) return nullptr;
     const step_record& step = past.followed();
+    const std::uint64_t key = rehearsed_ ? residency_script::shape_of(step) : step.structure();
     for (const script& x : scripts_)
-      if (rehearsed_ ? x->is_as_large_as(step) : x->structure() == step.structure()) return x.get();
-    return nullptr;
+      if ((rehearsed_ ? x->shape() : x->structure()) == key) found_ = x.get();
+    return found_;
   }
   // The absence in which it is to be now; null: none, or it is to come back.
   [[nodiscard]] const residency_script::absence* due(const context& c, tensor_id t) const noexcept {
@@ -147,7 +150,8 @@ class script_follower {
       script_ = s;
       out_done_ = position(c) > 0 ? position(c) - 1 : 0, out_next_ = in_next_ = 0;
       tensors_.assign(past.followed().storages.size(), tensor_id::none);
-      past.for_each_held([&](tensor_id t) { plays(past, t); });
+      for (const tensor_id t : c.offloaded()) plays(past, t);
+      for (const tensor_id t : c.candidates()) plays(past, t);
       met_ = none, early_.clear();
     }
     if (std::exchange(met_, past.position()) != past.position()) {
@@ -185,6 +189,8 @@ class script_follower {
   };
 
   // Of the step under way.
+  mutable std::uint64_t found_under_ = 0;  // the forecasts for which `found_` is the script
+  mutable const residency_script* found_ = nullptr;
   std::uint64_t under_ = 0;                   // the forecasts that hold
   const residency_script* script_ = nullptr;  // that is followed
   std::uint32_t met_ = none;                  // the position up to which `tensors_` is filled in
