@@ -50,6 +50,10 @@ void operator_run::begin() {
   replayable_ = !info_.resizes && !info_.opaque;
   // Where nobody tells who writes what it makes, by its address, it may be anything.
   if constexpr (!tells_addresses<c10::StorageImpl>) replayable_ = replayable_ && !info_.factory;
+  if (info_.any_order && !managed_device().is_cpu() &&
+      (!at::globalContext().deterministicAlgorithms() ||
+       at::globalContext().deterministicAlgorithmsWarnOnly()))
+    replayable_ = false;
   look_at_arguments();
   if (session_.device().remembers()) sign();
   name_roles();
@@ -101,9 +105,11 @@ bool operator_run::written_by_others(const at::Tensor& t) const {
 
 void operator_run::look_at_arguments() {
   const std::size_t first = stack_.size() - info_.arguments.size();
-  const bool trains = info_.training < 0 ||
-                      !stack_[first + static_cast<std::size_t>(info_.training)].isBool() ||
-                      stack_[first + static_cast<std::size_t>(info_.training)].toBool();
+  const bool trains = std::ranges::all_of(info_.conditions, [&](std::size_t i) {
+    const c10::IValue& v = stack_[first + i];
+    return v.isDouble() ? v.toDouble() > 0 : !v.isBool() || v.toBool();
+  });
+  if (info_.advances && trains) replayable_ = false;
   for (std::size_t i = 0; i < info_.arguments.size(); ++i) {
     const c10::IValue& value = stack_[first + i];
     const bool written = info_.written[i] && (trains || !info_.running[i]);

@@ -10,9 +10,95 @@ namespace delta_torch {
 
 namespace {
 
+// What an operator's schema does not say.
+struct operator_rule {
+  enum trait : unsigned {
+    resizes = 1u << 0u,     // gives its argument another storage
+    undefined = 1u << 1u,   // makes tensors without writing them
+    statistics = 1u << 2u,  // its outputs do not depend on what it writes where `when` holds
+    advances = 1u << 3u,    // they do, and it goes on from there at its next call
+    any_order = 1u << 4u    // an accelerator adds by atomics, or as its blocks happen to end
+  };
+  std::string_view name;
+  unsigned traits = 0;
+  std::array<std::string_view, 2> writes{};  // arguments, wherever it runs
+  // Arguments that it writes where all of `when` are true, or above 0.
+  std::array<std::string_view, 2> writes_when{};
+  std::array<std::string_view, 2> when{};
+};
+
+// By PyTorch's sources. cuDNN's recurrent networks draw their dropout from a state that each call
+// advances, and use up the reserve space in their backward pass, as derivatives.yaml knows, which
+// clones it for a graph that is kept. Of sums in any order those are here whose order PyTorch's
+// deterministic algorithms fix or complain of, and that are part of a forward pass: of backward
+// ones no two runs of a program are the same bits.
+constexpr std::array statistics{std::string_view("running_mean"), std::string_view("running_var")};
+constexpr auto in_statistics = [](std::string_view name, std::string_view when) {
+  return operator_rule{name, operator_rule::statistics, {}, statistics, {when}};
+};
+constexpr auto in_a_state = [](std::string_view name) {
+  return operator_rule{name, operator_rule::advances, {}, {"dropout_state"}, {"train", "dropout"}};
+};
+constexpr auto in_a_state_and_reserve = [](std::string_view name) {
+  auto rule = in_a_state(name);
+  rule.writes[0] = "reserve";
+  return rule;
+};
+constexpr std::array rules{operator_rule{"aten::resize_", operator_rule::resizes},
+                           operator_rule{"aten::resize_as_", operator_rule::resizes},
+                           operator_rule{"aten::set_", operator_rule::resizes},
+                           operator_rule{"aten::resize_output_", operator_rule::resizes},
+                           operator_rule{"aten::_resize_output_", operator_rule::resizes},
+                           operator_rule{"aten::swap_", operator_rule::resizes},
+                           operator_rule{"aten::_cudnn_rnn_flatten_weight", operator_rule::resizes},
+                           operator_rule{"aten::empty", operator_rule::undefined},
+                           operator_rule{"aten::empty_like", operator_rule::undefined},
+                           operator_rule{"aten::empty_strided", operator_rule::undefined},
+                           operator_rule{"aten::new_empty", operator_rule::undefined},
+                           operator_rule{"aten::new_empty_strided", operator_rule::undefined},
+                           operator_rule{"aten::empty_permuted", operator_rule::undefined},
+                           in_statistics("aten::native_batch_norm", "training"),
+                           in_statistics("aten::cudnn_batch_norm", "training"),
+                           in_statistics("aten::miopen_batch_norm", "training"),
+                           in_statistics("aten::_native_batch_norm_legit", "training"),
+                           in_statistics("aten::_batch_norm_with_update", ""),
+                           in_statistics("aten::batch_norm_update_stats", ""),
+                           in_statistics("aten::batch_norm_gather_stats", ""),
+                           in_statistics("aten::batch_norm_gather_stats_with_counts", ""),
+                           in_a_state("aten::_cudnn_rnn"),
+                           in_a_state_and_reserve("aten::_cudnn_rnn_backward"),
+                           in_a_state("aten::miopen_rnn"),
+                           in_a_state_and_reserve("aten::miopen_rnn_backward"),
+                           operator_rule{"aten::bincount", operator_rule::any_order},
+                           operator_rule{"aten::cumsum", operator_rule::any_order},
+                           operator_rule{"aten::cumsum_", operator_rule::any_order},
+                           operator_rule{"aten::histc", operator_rule::any_order},
+                           operator_rule{"aten::index_add", operator_rule::any_order},
+                           operator_rule{"aten::index_add_", operator_rule::any_order},
+                           operator_rule{"aten::index_reduce", operator_rule::any_order},
+                           operator_rule{"aten::index_reduce_", operator_rule::any_order},
+                           operator_rule{"aten::kthvalue", operator_rule::any_order},
+                           operator_rule{"aten::median", operator_rule::any_order},
+                           operator_rule{"aten::nanmedian", operator_rule::any_order},
+                           operator_rule{"aten::nll_loss2d_forward", operator_rule::any_order},
+                           operator_rule{"aten::put", operator_rule::any_order},
+                           operator_rule{"aten::put_", operator_rule::any_order},
+                           operator_rule{"aten::scatter", operator_rule::any_order},
+                           operator_rule{"aten::scatter_", operator_rule::any_order},
+                           operator_rule{"aten::scatter_add", operator_rule::any_order},
+                           operator_rule{"aten::scatter_add_", operator_rule::any_order},
+                           operator_rule{"aten::scatter_reduce", operator_rule::any_order},
+                           operator_rule{"aten::scatter_reduce_", operator_rule::any_order}};
+
+const operator_rule& rule_of(std::string_view name) {
+  static constexpr operator_rule none{};
+  const auto found = std::ranges::find(rules, name, &operator_rule::name);
+  return found != rules.end() ? *found : none;
+}
+
 template <std::size_t N>
 bool among(std::string_view name, const std::array<std::string_view, N>& names) {
-  return std::ranges::find(names, name) != names.end();
+  return !name.empty() && std::ranges::find(names, name) != names.end();
 }
 
 argument_kind kind_of(const c10::TypePtr& type) {
@@ -104,41 +190,32 @@ operator_info& operator_table::of(const c10::OperatorHandle& op) {
 }
 
 operator_info info_of(const c10::OperatorHandle& op) {
-  constexpr std::array<std::string_view, 5> with_statistics{
-      "aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
-      "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update"};
-  constexpr std::array<std::string_view, 6> that_resize{
-      "aten::resize_",        "aten::resize_as_",      "aten::set_",
-      "aten::resize_output_", "aten::_resize_output_", "aten::swap_"};
-  constexpr std::array<std::string_view, 6> without_contents{
-      "aten::empty",     "aten::empty_like",        "aten::empty_strided",
-      "aten::new_empty", "aten::new_empty_strided", "aten::empty_permuted"};
   const c10::FunctionSchema& schema = op.schema();
   operator_info info;
   info.name = schema.name();
-  for (const auto& a : schema.arguments()) {
+  const operator_rule& rule = rule_of(info.name);
+  const auto is = [&](operator_rule::trait t) { return (rule.traits & t) != 0; };
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto& a = schema.arguments()[i];
     info.arguments.push_back(kind_of(a.type()));
-    info.written.push_back(a.alias_info() != nullptr && a.alias_info()->isWrite());
+    info.running.push_back(among(a.name(), rule.writes_when));
+    info.written.push_back(info.running[i] || among(a.name(), rule.writes) ||
+                           (a.alias_info() != nullptr && a.alias_info()->isWrite()));
+    if (among(a.name(), rule.when)) info.conditions.push_back(i);
     info.opaque = info.opaque || info.arguments.back() == argument_kind::anything;
   }
   info.returns = schema.returns().size();
   // One of somebody else's may draw, or write, without saying so.
   info.foreign = !info.name.starts_with("aten::");
   info.random = op.hasTag(at::Tag::nondeterministic_seeded) || info.foreign;
-  info.resizes = among(info.name, that_resize);
-  info.undefined = among(info.name, without_contents);
+  info.resizes = is(operator_rule::resizes);
+  info.undefined = is(operator_rule::undefined);
+  info.statistics = is(operator_rule::statistics);
+  info.advances = is(operator_rule::advances);
+  info.any_order = is(operator_rule::any_order);
   const auto none = [](argument_kind k) { return k == argument_kind::none; };
   info.factory = info.undefined || info.name.ends_with("_like") ||
                  info.name.starts_with("aten::new_") || std::ranges::all_of(info.arguments, none);
-  info.statistics = among(info.name, with_statistics);
-  info.running.resize(info.written.size());
-  for (std::size_t i = 0; info.statistics && i < schema.arguments().size(); ++i) {
-    const std::string& argument = schema.arguments()[i].name();
-    // native_batch_norm's schema does not say that it writes them.
-    if (argument == "running_mean" || argument == "running_var")
-      info.written[i] = info.running[i] = true;
-    if (argument == "training" || argument == "train") info.training = static_cast<int>(i);
-  }
   describe_collective(info, schema);
   return info;
 }

@@ -20,7 +20,7 @@ enum class argument_kind : std::uint8_t { none, tensor, tensors, optional_tensor
 struct operator_info {
   std::vector<argument_kind> arguments;
   std::vector<bool> written;  ///< by argument
-  std::vector<bool> running;  ///< by argument: written in training only, as running statistics are
+  std::vector<bool> running;  ///< by argument: written only where `conditions` hold
   std::size_t returns = 0;
   bool foreign = false;     ///< not PyTorch's: its schema may be wrong
   bool random = false;      ///< may draw from the default generator
@@ -28,8 +28,10 @@ struct operator_info {
   bool undefined = false;   ///< makes tensors without writing them
   bool factory = false;     ///< makes them from no tensor's bytes
   bool statistics = false;  ///< writes running statistics, on which its outputs do not depend
-  int training = -1;        ///< the argument that says whether it trains; -1: it always does
-  bool opaque = false;      ///< tensors may hide within an argument: not replayed
+  bool advances = false;  ///< what it writes where `conditions` hold has a state: not replayed then
+  bool any_order = false;  ///< an accelerator may add in another order when it runs again
+  std::vector<std::size_t> conditions;  ///< arguments that say, all of them, that it trains
+  bool opaque = false;                  ///< tensors may hide within an argument: not replayed
   collective_kind collective = collective_kind::none;
   std::string name;
   std::vector<const char*> labels;  ///< by module; null: not made yet

@@ -156,8 +156,9 @@ py::dict rules_of(const std::string& name, const std::string& overload) {
   const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
   const operator_info info = op ? info_of(*op) : operator_info{};
   py::dict d;
-  d["written"] = info.written, d["running"] = info.running, d["training"] = info.training;
+  d["written"] = info.written, d["running"] = info.running, d["conditions"] = info.conditions;
   d["random"] = info.random, d["statistics"] = info.statistics;
+  d["advances"] = info.advances, d["any_order"] = info.any_order;
   d["repeatable"] = !info.resizes && !info.opaque;
   d["composite"] = op && is_made_of_others(*op);
   d["unseen"] = !op || passes_through(*op);

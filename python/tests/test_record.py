@@ -117,9 +117,12 @@ def test_what_all_operators_are() -> None:
         op = look_up(func)
         priced[op.kind] += 1
         says = [a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments]
-        assert op.written == [w or r for w, r in zip(says, op.running, strict=True)], known
-        assert any(op.running) <= op.statistics, known
-        assert op.training < 0 or op.arguments[op.training] in ("train", "training"), known
+        hidden = [a in ("reserve", "running_mean", "running_var") for a in op.arguments]
+        for argument, (w, r, h) in enumerate(zip(op.written, op.running, hidden, strict=True)):
+            assert w == (says[argument] or r or (h and op.advances)), known
+        assert any(op.running) <= (op.statistics or op.advances), known
+        conditions = {op.arguments[c] for c in op.conditions}
+        assert conditions <= {"train", "training", "dropout"}, known
         assert op.random == (torch.Tag.nondeterministic_seeded in func.tags), known
         assert op.unseen or not op.composite, known
         assert op.composite or not (op.unseen and any(op.written)), known

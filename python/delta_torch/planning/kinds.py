@@ -74,10 +74,12 @@ class Operator:
     kind: str
     arguments: list[str]  # their names, in order
     written: list[bool]  # by argument
-    running: list[bool]  # by argument: written in training only
-    training: int  # the argument that says whether it trains; -1: it always does
+    running: list[bool]  # by argument: written where `conditions` hold
+    conditions: list[int]  # the arguments that say, all of them, that it trains
     random: bool  # draws from a generator
     statistics: bool  # writes running statistics, on which its outputs do not depend
+    advances: bool  # what it writes where `conditions` hold is a state: not repeated then
+    any_order: bool  # an accelerator may add in another order when it is repeated
     repeatable: bool  # neither gives an argument another size, nor may hide a tensor in one
     composite: bool  # made of others
     unseen: bool  # that, or metadata alone

@@ -245,6 +245,10 @@ class Recorder(TorchDispatchMode):
         repeatable = op.repeatable and not any(
             isinstance(value, torch.Generator) for value in (*args, *kwargs.values())
         )
+        if op.advances and _trains(op, args, kwargs):
+            repeatable = False
+        if op.any_order and any(t.is_cuda for _, t in _arguments(op, args, kwargs)):
+            repeatable = False
         if not op.statistics and any(not t.known.again for t in written):
             repeatable = False
         versions = repeatable and not op.statistics
@@ -294,11 +298,10 @@ def _has_storage(tensor: torch.Tensor) -> bool:
 
 
 def _trains(op: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """True if running statistics are written."""
-    if op.training < 0:
-        return True
-    given = args[op.training :][:1]
-    return bool(given[0] if given else kwargs.get(op.arguments[op.training], True))
+    """True if what is written in training only is written."""
+    return all(
+        args[i] > 0 if i < len(args) else kwargs.get(op.arguments[i], True) for i in op.conditions
+    )
 
 
 def _arguments(

@@ -44,6 +44,7 @@ c10::DataPtr DeviceAllocator::allocate(std::size_t bytes) {
   if (bytes == 0) {
     return {nullptr, nullptr, raw_deleter(), the_device};
   }
+  TORCH_CHECK(failure_.empty(), failure_);
   TORCH_CHECK_WITH(OutOfMemoryError, bytes <= DeviceMemory::extent / 2,
                    "simulated device: no memory for ", bytes, " bytes");
   const std::size_t rounded = (bytes + granularity - 1) / granularity * granularity;
@@ -290,6 +291,11 @@ std::pair<std::size_t, std::size_t> DeviceAllocator::getMemoryInfo(c10::DeviceIn
 void DeviceAllocator::set_capacity(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   capacity_ = std::min(bytes, DeviceMemory::extent / 2);
+}
+
+void DeviceAllocator::set_failure(std::string sentence) {
+  const std::lock_guard lock(mutex_);
+  failure_ = std::move(sentence);
 }
 
 std::size_t DeviceAllocator::allocated() {

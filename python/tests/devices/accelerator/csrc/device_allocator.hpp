@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "scheduler.hpp"
@@ -36,6 +37,9 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override;
 
   void set_capacity(std::size_t bytes);
+  /// The device is lost: who asks for memory is told what a kernel has done before. Empty: it is
+  /// not.
+  void set_failure(std::string sentence);
   std::size_t allocated();
   std::size_t peak();
 
@@ -71,6 +75,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   std::map<std::byte*, std::size_t> unowned_;  // what no stream has
   std::uint64_t frees_ = 0;
   std::size_t capacity_ = std::size_t{4} << 30;
+  std::string failure_;
   c10::CachingDeviceAllocator::DeviceStats stats_;
 };
 

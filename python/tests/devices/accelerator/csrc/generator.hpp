@@ -5,7 +5,9 @@
 #include <c10/core/GeneratorImpl.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <utility>
 
 namespace simulated {
 
@@ -26,13 +28,24 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   void set_state(const c10::TensorImpl& state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
 
+  /// As CUDA's: the one takes the other's state for its own, and neither is a new seed.
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override;
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
+
   std::uint64_t draw();
+  /// True at the first call, and at the first one behind any that sets seed, offset or state: who
+  /// keeps something that was made from the seed makes it anew then, as cuDNN's dropout state.
+  bool is_seeded_anew() { return std::exchange(seeded_anew_, false); }
 
  private:
+  struct State {
+    std::uint64_t seed = c10::default_rng_seed_val;
+    std::uint64_t drawn = 0;
+  };
   DeviceGenerator* clone_impl() const override;
 
-  std::uint64_t seed_ = c10::default_rng_seed_val;
-  std::uint64_t drawn_ = 0;
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+  bool seeded_anew_ = true;
 };
 
 const at::Generator& default_generator();

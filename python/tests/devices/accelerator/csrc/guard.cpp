@@ -60,6 +60,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
               c10::EventFlag flag) const override {
     if (*event == nullptr) {
       *event = new Event{nullptr, flag == c10::EventFlag::BACKEND_DEFAULT};
+      ++living_events;
     }
     as_event(*event)->marker = Scheduler::instance().record(stream.id());
   }
@@ -78,6 +79,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
     delete as_event(event);
+    living_events -= event != nullptr ? 1 : 0;
   }
   double elapsedTime(void* first, void* second, c10::DeviceIndex /*device*/) const override {
     TORCH_CHECK(first != nullptr && second != nullptr, "both events must be recorded");

@@ -1,6 +1,7 @@
 // The simulated device's streams and the order in which their work runs.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -13,6 +14,9 @@
 #include <vector>
 
 namespace simulated {
+
+/// Events that were recorded and not destroyed yet.
+inline std::atomic<std::int64_t> living_events{0};
 
 using StreamNumber = std::int64_t;
 
