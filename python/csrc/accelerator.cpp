@@ -5,6 +5,7 @@
 #include <c10/core/Event.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -102,11 +103,31 @@ class accelerator final : public target {
 
   void limit(delta::bytes n, delta::bytes counted) override {
     part_.limit(device_, n.count, counted.count);
+    limit_ = n;
   }
-  void unlimit() override { part_.unlimit(device_); }
+  void unlimit() override {
+    part_.unlimit(device_);
+    limit_.reset();
+  }
 
   [[nodiscard]] at::DataPtr uncounted(std::size_t size) override {
     return part_.own().allocate(size);
+  }
+  [[nodiscard]] at::DataPtr scratch(std::size_t size) override try {
+    return part_.own().allocate(size);
+  } catch (const c10::OutOfMemoryError&) {
+    const auto before = limit_;
+    if (before.has_value()) unlimit();
+    at::DataPtr made(nullptr, device_);
+    try {
+      made = part_.own().allocate(size);
+    } catch (const c10::OutOfMemoryError&) {  // NOLINT(bugprone-empty-catch): null says it
+    }
+    if (before.has_value()) limit(*before, session::get().memory().used());
+    return made;
+  }
+  void rethrow_failure() override {
+    if (failed_ != nullptr) std::rethrow_exception(std::exchange(failed_, nullptr));
   }
   [[nodiscard]] header* header_of_data(const at::DataPtr& data) const noexcept override {
     return data.get_deleter() == &free_counted ? static_cast<device_header*>(data.get_context())
@@ -226,6 +247,8 @@ class accelerator final : public target {
   std::optional<c10::Stream> elsewhere_;   // the program's, while its kernel is queued
   bool in_kernel_ = false;                 // of an operator
   std::optional<c10::Event> order_;
+  std::optional<delta::bytes> limit_;
+  std::exception_ptr failed_;
   c10::DeleterFnPtr own_deleter_ = nullptr;
   bool installed_ = false;
 };
@@ -239,6 +262,7 @@ void* accelerator::allocate(std::size_t size) noexcept try {
     const on_stream here(guard_, now);  // the thread's current device may be another
     void* const at = given_.add(part_.own().allocate(size));
     given_.used_by(at, compute());  // as soon as an operator uses it
+    failed_ = nullptr;
     return at;
   }
   void* at = nullptr;
@@ -248,11 +272,18 @@ void* accelerator::allocate(std::size_t size) noexcept try {
   }
   // The compute stream may have been told to wait for a copy of these bytes just now. On a stream
   // of its own a kernel may still use them when it gives them back.
+  failed_ = nullptr;
   catch_up();
   if (within_kernel_elsewhere() && now != elsewhere_) given_.used_by(at, now);
   return at;
-} catch (const std::exception&) {
+} catch (const c10::OutOfMemoryError&) {
+  failed_ = nullptr;
   return nullptr;  // the manager makes room, or says what is missing
+} catch (...) {
+  // It may be an earlier kernel's, which a driver tells whoever calls it next. Through the manager
+  // it would make that unusable: the program gets it in place of the manager's own error.
+  failed_ = std::current_exception();
+  return nullptr;
 }
 
 std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {

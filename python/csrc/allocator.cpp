@@ -28,11 +28,11 @@ class budgeted_allocator final : public at::Allocator {
       return s.device().is_current() ? at::DataPtr(nullptr, s.device().device())
                                      : s.device().uncounted(0);
     at::DataPtr made = take(s, size);
-    if (made.get() == nullptr)
-      throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__},
-                                  out_of_memory("the system has none for " + std::to_string(size) +
-                                                " bytes more, of whatever budget"));
-    return made;
+    if (made.get() != nullptr) return made;
+    const std::string sentence =
+        "the system has none for " + std::to_string(size) + " bytes more, of whatever budget";
+    if (this_thread().replay != nullptr) throw no_scratch(sentence);
+    throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, out_of_memory(sentence));
   }
   void copy_data(void* to, const void* from, std::size_t size) const override {
     session::get().device().copy(to, from, size);
@@ -87,7 +87,10 @@ class budgeted_allocator final : public at::Allocator {
             }
             auto landing = s.landing_to_await(awaited != nullptr);
             if (!landing && s.lift_limit(e)) return &s.take(size);
-            if (!landing) throw;
+            if (!landing) {
+              s.taken.refused = true;
+              throw;
+            }
             *awaited = std::move(landing);
             return nullptr;
           }

@@ -42,6 +42,8 @@ class the_cpu final : public target {
     void* const memory = headed_memory(size);
     return {memory, memory, &release_memory, cpu};
   }
+  [[nodiscard]] at::DataPtr scratch(std::size_t size) override { return uncounted(size); }
+  void rethrow_failure() override {}
   [[nodiscard]] header* header_of_data(const at::DataPtr& data) const noexcept override {
     return data.get_deleter() == &release_memory && data.get() != nullptr &&
                    data.get() == data.get_context()

@@ -105,6 +105,7 @@ std::string record_failure(session& s, const delta::budget_exceeded& e, const ch
 }
 
 void throw_out_of_memory(session& s, const delta::budget_exceeded& e, const char* addition) {
+  s.device().rethrow_failure();
   const std::string text = out_of_memory(rank_of(s) + record_failure(s, e, addition));
   if (s.on_shortage) s.on_shortage(text);
   throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, text);

@@ -36,7 +36,8 @@ class share_too_small final : public delta::budget_exceeded {
 /// `addition`: what is said behind it.
 std::string record_failure(session&, const delta::budget_exceeded&, const char* addition);
 
-/// Records the failure and throws c10::OutOfMemoryError. `addition`: what is said behind it.
+/// Records the failure and throws c10::OutOfMemoryError, or the device's own error, where that is
+/// why there was no memory. `addition`: what is said behind it.
 [[noreturn]] void throw_out_of_memory(session&, const delta::budget_exceeded&,
                                       const char* addition);
 

@@ -44,7 +44,7 @@ void operator_run::begin() {
                                  session_.past().name_of(thread_.module.module));
   number_ = session_.taken.operation = ++w_.operations;
   session_.taken.now = session_.taken.most = 0;
-  session_.taken.hidden = false;
+  session_.taken.hidden = session_.taken.refused = false;
   session_.taken.watched.clear();
   session_.taken.unwatched.clear();
   replayable_ = !info_.resizes && !info_.opaque;

@@ -20,6 +20,11 @@ void operator_run::close() {
     std::int64_t most = session_.taken.most;
     session_.device().took(which_, static_cast<std::uint64_t>(most));
     replayable_ = replayable_ && !session_.taken.hidden;
+    if (session_.taken.refused) {
+      // It has done with less: made again where there is room it would be other bits.
+      ++session_.past().own.refused;
+      replayable_ = false;
+    }
     try {
       refuse_undeclared_writes();
       find_outputs();

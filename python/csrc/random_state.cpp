@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "session.hpp"
 
@@ -56,9 +57,32 @@ delta::tensor_id random_state::take(at::Generator g, session& s) {
   return block_.tensor();
 }
 
+random_state::restored::restored(at::Generator g, const random_state& then, const std::byte* block)
+    : generator_(std::move(g)) {
+  const std::lock_guard lock(generator_.mutex());
+  if (then.clone_.defined()) try {
+      shared_ = generator_.graphsafe_get_state();
+      // A copy, as the operator draws from it, and may be run again.
+      generator_.graphsafe_set_state(then.clone_.clone());
+      return;
+    } catch (const c10::NotImplementedError&) {
+      shared_ = {};
+    }
+  now_ = generator_.get_state();
+  then.put(generator_, block);
+}
+
+random_state::restored::~restored() {
+  const std::lock_guard lock(generator_.mutex());
+  if (shared_.defined())
+    generator_.graphsafe_set_state(shared_);
+  else
+    generator_.set_state(now_);
+}
+
 void random_state::put(const at::Generator& g, const std::byte* block) const {
   if (clone_.defined()) {
-    g.unsafeGetGeneratorImpl()->set_state(*clone_.unsafeGetGeneratorImpl()->get_state());
+    at::Generator(g).set_state(clone_.get_state());
     return;
   }
   at::mt19937_data_pod then{seed_, left_, seeded_, next_, {}};

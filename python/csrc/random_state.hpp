@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 
 #include <array>
 #include <cstddef>
@@ -46,13 +47,29 @@ class random_state {
   /// As `g` is now. Gives the tensor of its block; `none` where it has none. Under the session's
   /// locks, while no operator is open; makes room as any tensor does.
   [[nodiscard]] delta::tensor_id take(at::Generator g, session&);
-  /// Puts `g` back there, under its lock. `block`: the address of the tensor's bytes; null where
-  /// there is none.
-  void put(const at::Generator& g, const std::byte* block) const;
+  /// While it lives `g` is where it was then, and afterwards where it is now; under its lock both
+  /// times. `block`: the address of the tensor's bytes; null where there is none. CUDA's generator
+  /// notes each new seed, state or offset: the next recurrent network would draw a seed from it and
+  /// begin its dropout anew. So the generator takes another state for its own meanwhile, where it
+  /// can do so.
+  class restored {
+   public:
+    restored(at::Generator g, const random_state& then, const std::byte* block);
+    ~restored();
+    restored(const restored&) = delete;
+    restored& operator=(const restored&) = delete;
+
+   private:
+    at::Generator generator_;
+    at::Generator shared_;  // of now
+    at::Tensor now_;        // the same, of a generator that knows only copies
+  };
   /// Was one taken?
   [[nodiscard]] bool is_taken() const noexcept { return taken_; }
 
  private:
+  void put(const at::Generator& g, const std::byte* block) const;
+
   bool taken_ = false;
   tensor_reference block_;
   at::Generator clone_;  // of one that has no blocks

@@ -92,7 +92,7 @@ class record {
   /// What is counted here, as the manager does not.
   struct counts_here {
     std::uint64_t steps = 0, adopted = 0, in_place = 0, updates = 0, not_replayable = 0,
-                  replay_copies = 0, addresses = 0;
+                  refused = 0, replay_copies = 0, addresses = 0;
     /// Collectives that were waited for to make room; and what process groups took beyond the
     /// budget, in bytes, all together.
     std::uint64_t collective_waits = 0, collective_over = 0;

@@ -7,11 +7,11 @@
 #include <c10/util/Exception.h>
 
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "allocator.hpp"
+#include "errors.hpp"
 #include "session.hpp"
 #include "versions.hpp"
 
@@ -30,7 +30,7 @@ c10::intrusive_ptr<c10::StorageImpl> storage_at(std::byte* at, std::size_t size,
 }
 // Bytes that the replay alone has.
 c10::intrusive_ptr<c10::StorageImpl> scratch_storage(std::size_t size) {
-  at::DataPtr memory = session::get().device().uncounted(size);
+  at::DataPtr memory = session::get().device().scratch(size);
   if (memory.get() == nullptr) throw std::bad_alloc();
   return storage_over(std::move(memory), size);
 }
@@ -50,18 +50,13 @@ class as_it_was {
     if (!o.random.is_taken()) return;
     target& device = session::get().device();
     const replaying aside(device, c, {});  // the copies are not the operator's
-    generator_ = device.generator();
-    const std::lock_guard lock(generator_.mutex());
-    now_ = generator_.get_state();
-    o.random.put(generator_, o.random_input == storage_role::none
-                                 ? nullptr
-                                 : c.in(static_cast<std::size_t>(o.random_input)));
+    random_.emplace(device.generator(), o.random,
+                    o.random_input == storage_role::none
+                        ? nullptr
+                        : c.in(static_cast<std::size_t>(o.random_input)));
   }
   ~as_it_was() {
-    if (now_.defined()) {
-      const std::lock_guard lock(generator_.mutex());
-      generator_.set_state(now_);
-    }
+    random_.reset();
     if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
     set(grad_mode_, inference_mode_);
   }
@@ -78,8 +73,7 @@ class as_it_was {
   c10::impl::ExcludeDispatchKeyGuard autograd_;
   bool grad_mode_, inference_mode_;
   int threads_;
-  at::Generator generator_;
-  at::Tensor now_;
+  std::optional<random_state::restored> random_;
 };
 
 }  // namespace
@@ -184,7 +178,13 @@ void recorded_operator::run(delta::call& c) {
     const auto over = storages_over(c);
     auto values = arguments_over(over);
     const replaying here(device, c, outputs, cleared);
-    op.callBoxed(&values);
+    try {
+      op.callBoxed(&values);
+    } catch (const no_scratch& e) {
+      throw c10::OutOfMemoryError(
+          {__func__, __FILE__, __LINE__},
+          out_of_memory(info->name + " runs again: " + e.what_without_backtrace()));
+    }
     collect(c, values);
     values.clear();
   }

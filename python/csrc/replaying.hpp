@@ -2,10 +2,14 @@
 // as delta has given it memory for all of them.
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "delta/kernel.hpp"
 #include "target.hpp"
@@ -20,6 +24,14 @@ struct output {
   std::uint32_t allocation = 0;     ///< the operator's allocation that it came from
   std::int32_t returned = none;     ///< which of the returned tensors, counted flat
   std::int32_t overwritten = none;  ///< or the storage that it is the new version of
+};
+
+/// A replay finds no memory. It is no c10::OutOfMemoryError, as kernels catch that and go on by
+/// other bits, for want of a workspace.
+class no_scratch final : public c10::Error {
+ public:
+  explicit no_scratch(std::string sentence)
+      : Error({__func__, __FILE__, __LINE__}, std::move(sentence)) {}
 };
 
 /// While it lives, this thread's allocations are a replay's: the one that became an output gets the
@@ -70,7 +82,7 @@ class replaying {
       if (o.overwritten == output::none && o.allocation == place && o.size == size)
         return device_->replayed(call_->out(i));
     }
-    return device_->uncounted(size);
+    return device_->scratch(size);
   }
 
   target* device_;

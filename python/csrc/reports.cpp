@@ -36,6 +36,7 @@ py::dict stats() {
   put("clean_drops", c.clean_drops), put("bytes_out", c.bytes_out), put("bytes_in", c.bytes_in);
   put("waits", c.waits), put("adopted", own.adopted), put("in_place", own.in_place);
   put("updates", own.updates), put("not_replayable", own.not_replayable);
+  put("refused", own.refused);
   put("addresses", own.addresses), put("replay_copies", own.replay_copies),
       put("guessed_costs", c.guessed_costs);
   put("in_collectives", s.flights().tensors());

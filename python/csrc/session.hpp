@@ -93,6 +93,7 @@ class session {
   }
   [[nodiscard]] bool forked() const noexcept { return forked_.load(std::memory_order_relaxed); }
   void now_a_child() noexcept {
+    child_ = true;
     forked_ = on();
     on_ = false;
   }
@@ -180,7 +181,8 @@ class session {
   struct scratch {
     std::uint64_t operation = 0;  ///< its number; 0: none is under way
     std::int64_t now = 0, most = 0;
-    bool hidden = false;  ///< its kernel has used a tensor that is none of its arguments
+    bool hidden = false;   ///< its kernel has used a tensor that is none of its arguments
+    bool refused = false;  ///< its kernel was told that there is no memory, and may do with less
     /// What its kernel, in Python, may write, and a hash of the bytes before. Of the host's memory.
     struct watched_bytes {
       const entry* of;
@@ -206,7 +208,7 @@ class session {
  private:
   session();
 
-  std::atomic<bool> on_{false}, forked_{false};
+  std::atomic<bool> on_{false}, forked_{false}, child_{false};
   std::atomic<std::uint64_t> number_{0};
   bool checks_replays_ = false, lifts_limit_ = false;
   target* device_ = &cpu_target();
@@ -215,6 +217,7 @@ class session {
   std::unique_ptr<delta::manager_interface> manager_;
   void let_all_go();
   void sever(entry&);
+  void order_unseen(entry&);
   [[nodiscard]] delta::bytes share_of_peak() const;
   void limit(delta::bytes budget);
   void take_note_of(std::size_t more);

@@ -81,6 +81,8 @@ void release_memory(void* memory) noexcept {
 
 void session::release(target& of, header& h) noexcept {
   session& s = get();
+  // A forked process has no accelerator, and whoever held the locks of its memory is not there.
+  if (s.child_ && !of.device().is_cpu()) return;
   // In a forked process the run is the parent's.
   if (!h.block || s.forked()) return of.free(h);
   // The lock may be this thread's, or a manager's who waits for this thread.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "errors.hpp"
 #include "session.hpp"
@@ -103,13 +104,29 @@ void session::hold(entry& e) {
 void session::let_go(entry& e) {
   if (!e.held) return;
   held_.remove_if([&](const held_tensor& h) { return h.id == e.id; });
+  order_unseen(e);
   taken_back(e);
 }
 
 void session::let_all_go() {
+  std::vector<entry*> all;
   for (const held_tensor& h : held_)
-    if (entry* const e = tensors_.of(h.id)) taken_back(*e);
+    if (entry* const e = tensors_.of(h.id)) all.push_back(e);
   held_.clear();
+  for (entry* const e : all) {
+    order_unseen(*e);
+    taken_back(*e);
+  }
+}
+
+// Kernels that were launched by its address are queued behind the operator that has severed it, and
+// in none: a copy of the bytes would not wait for them. It does for another one from now on.
+void session::order_unseen(entry& e) {
+  if (!e.lent || e.dead || device_->device().is_cpu()) return;
+  try {
+    sever(e);
+  } catch (const delta::poisoned&) {  // NOLINT(bugprone-empty-catch): nothing is copied any more
+  }
 }
 
 // What was computed from its bytes comes back, and is not computed again; nor are they, or taken

@@ -55,6 +55,12 @@ class target {
 
   /// Memory by the allocator of before, that does not count. Null data: there is none.
   [[nodiscard]] virtual at::DataPtr uncounted(std::size_t size) = 0;
+  /// The same for a replay, whose kernel must not be refused what it had before: past the run's
+  /// limit, where the device has the memory. Under the lock.
+  [[nodiscard]] virtual at::DataPtr scratch(std::size_t size) = 0;
+  /// Throws what the allocator of before has failed with since it last gave memory, where that was
+  /// not the want of it. Under the lock.
+  virtual void rethrow_failure() = 0;
   /// What is known of the bytes of a DataPtr of ours; null: it is none.
   [[nodiscard]] virtual header* header_of_data(const at::DataPtr&) const noexcept = 0;
   /// The header of bytes that a managed_memory has given for a block.

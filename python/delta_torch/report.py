@@ -71,6 +71,7 @@ class Report:
     in_place: int  # operators that changed an activation
     updates: int  # operators that changed what stays, as weights
     not_replayable: int  # operators that cannot be computed again
+    refused: int  # operators that were refused memory, and have done with less
     collectives: int  # of torch.distributed: that have begun
     collective_bytes: int  # of the tensors that they were given
     collective_ns: int  # that at least one was under way
@@ -130,6 +131,11 @@ class Report:
             lines.append(
                 f"{self.steps:,} steps for {self.batches:,} batches: two optimizers? "
                 'steps="manual" and run.step() end a step where it ends'
+            )
+        if self.refused:
+            lines.append(
+                f"{self.refused:,} operators did with less memory than they asked for: their "
+                "results may be other bits than without a budget"
             )
         if self.addresses:
             tensors = ", ".join(f"{label} ({times:,})" for label, times in self.addresses[:3])
@@ -253,6 +259,7 @@ _COUNTS = (
     "in_place",
     "updates",
     "not_replayable",
+    "refused",
     "collectives",
     "collective_bytes",
     "collective_ns",

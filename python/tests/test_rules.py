@@ -15,10 +15,17 @@ import delta_torch
 SIZE = 4096
 
 
-def crowd(count: int = 16) -> None:
-    """So much that everything else has to leave."""
-    kept = [torch.full((SIZE,), float(i)) for i in range(count)]
+def crowd() -> None:
+    """All else has to leave; where something can't, there is no room."""
+    kept = [torch.full((SIZE,), float(i)) for i in range(7)]
+    for t in kept:
+        delta_torch.pin(t)
     assert all(bool((t == i).all()) for i, t in enumerate(kept))
+
+
+def nothing_leaves() -> None:
+    with pytest.raises(torch.OutOfMemoryError):
+        crowd()
 
 
 def recurrent(x: torch.Tensor, state: torch.Tensor, dropout: float, train: bool) -> torch.Tensor:
@@ -57,7 +64,7 @@ def test_a_dropout_state_goes_on_once(cudnn: None) -> None:
         x = torch.ones(SIZE)
         state = torch.ones(SIZE)  # which could be made again, as it was
         first, second = (recurrent(x, state, 0.5, True) for _ in range(2))
-        crowd(5)
+        nothing_leaves()
         assert (float(first[0]), float(second[0])) == (SIZE, 2 * SIZE)
         assert bool((state == 3).all())
 
@@ -68,7 +75,7 @@ def test_without_dropout_a_recurrent_network_runs_again(cudnn: None) -> None:
     for dropout, train in ((0.5, False), (0.0, True)):
         with delta_torch.budget("128KiB", policy="dtr") as run:
             y = recurrent(torch.ones(SIZE), torch.ones(SIZE), dropout, train)
-            crowd(8)
+            crowd()
             assert float(y[0]) == SIZE
         assert run.report().recomputes > 0
 
@@ -81,7 +88,7 @@ def test_a_reserve_space_is_used_up(cudnn: None) -> None:
             x, [x], 1, x, x, None, x, None, None, None, 0, 1, 0, 1, False, 0.0, True, False, [],
             None, reserve, [True] * 4,
         )[0]  # fmt: skip
-        crowd(7)
+        crowd()
         assert float(grad[0]) == SIZE
         assert bool((reserve == 0).all())
 
@@ -101,7 +108,7 @@ def test_statistics_of_several_processes_are_written() -> None:
         with delta_torch.budget("128KiB", policy="dtr"):
             x, mean, var = (torch.ones(SIZE) for _ in range(3))
             torch.batch_norm_update_stats(x, mean, var, 0.1)
-            crowd(7)
+            nothing_leaves()
             assert bool((mean == 2).all())
     finally:
         library._destroy()
