@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import _C, access, distributed, group, optimizer_state, profiling, sharing, timelines
 from .compiled import Uncompiled
-from .devices import prepare
+from .devices import keep_kernels, prepare
 from .higher_order import pass_through
 from .modules import ModuleNames
 from .options import Options
@@ -103,6 +103,7 @@ class Active:
     def _begin(self) -> None:
         asked, undo = self.options, self._undo
         prepare(asked.device)
+        undo.callback(keep_kernels(asked.device))
         pass_through()
         limit = asked.size if isinstance(asked.size, int) else None
         if self._known_peak is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Callable
 
 import torch
 
@@ -66,6 +67,28 @@ def prepare(device: torch.device) -> None:
         _refuse_collectives()
         torch.cuda.init()  # PyTorch's allocator may not be asked before
         part.use()
+
+
+def keep_kernels(device: torch.device) -> Callable[[], None]:
+    """cuDNN's benchmark is off for the run, with a warning; gives what turns it on again.
+
+    Each thread would try anew which kernel is the fastest: forward passes and what a backward pass
+    computes again have threads of their own, and other kernels give other bits.
+    """
+    if device.type == "cpu" or not torch.backends.cudnn.benchmark:
+        return lambda: None
+    warnings.warn(
+        "torch.backends.cudnn.benchmark is off while the run is on: other kernels, so other bits, "
+        "could be chosen for what is computed again",
+        UserWarning,
+        stacklevel=5,
+    )
+    torch.backends.cudnn.benchmark = False
+
+    def turn_on() -> None:
+        torch.backends.cudnn.benchmark = True
+
+    return turn_on
 
 
 def _refuse_collectives() -> None:

@@ -208,3 +208,18 @@ def test_events_are_used_again(sim) -> None:
                 sim.synchronize()
                 events.append(sim.statistics()["events"])
     assert events[-1] < max(events[:30]) + 8, events
+
+
+# --- what kernels are chosen by -------------------------------------------------------------------
+
+
+def test_no_kernels_are_tried_while_a_run_is_on(sim) -> None:
+    torch.backends.cudnn.benchmark = True
+    try:
+        with pytest.warns(UserWarning, match="cudnn.benchmark is off"), budget():
+            assert not torch.backends.cudnn.benchmark
+        assert torch.backends.cudnn.benchmark
+        with delta_torch.budget("1MiB", device="cpu"):
+            assert torch.backends.cudnn.benchmark
+    finally:
+        torch.backends.cudnn.benchmark = False
