@@ -53,15 +53,17 @@ device_streams::device_streams(c10::Device device, device_part& part)
 // ---------------------------------------------------------------------------------------------
 // Events
 
-c10::Event device_streams::take_event() {
-  if (idle_.empty()) return c10::Event(guard_.type(), c10::EventFlag::BACKEND_DEFAULT);
-  c10::Event e = std::move(idle_.back());
-  idle_.pop_back();
+c10::Event device_streams::take_event(c10::EventFlag flag) {
+  auto& idle = flag == c10::EventFlag::BACKEND_DEFAULT ? idle_ : idle_untimed_;
+  if (idle.empty()) return c10::Event(guard_.type(), flag);
+  c10::Event e = std::move(idle.back());
+  idle.pop_back();
   return e;
 }
 
 void device_streams::give_back(std::optional<c10::Event>& e) {
-  if (e.has_value()) idle_.push_back(std::move(*e));
+  if (e.has_value())
+    (e->flag() == c10::EventFlag::BACKEND_DEFAULT ? idle_ : idle_untimed_).push_back(std::move(*e));
   e.reset();
 }
 
@@ -70,7 +72,7 @@ device_streams::mark& device_streams::mark_at(queue& l, std::uint64_t point) {
   if (l.marks.empty() || l.marks.back().point < point) {
     mark m;
     m.point = l.queued;
-    m.ended = take_event();
+    m.ended = take_event(c10::EventFlag::PYTORCH_DEFAULT);  // it only orders: that costs less
     m.ended->record(l.stream);
     l.marks.push_back(std::move(m));
   }

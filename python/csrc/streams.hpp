@@ -140,7 +140,7 @@ class device_streams {
   [[nodiscard]] const queue& queue_of(delta::direction d) const noexcept {
     return queues_[static_cast<std::size_t>(delta::lane_of(d))];
   }
-  c10::Event take_event();
+  c10::Event take_event(c10::EventFlag = c10::EventFlag::BACKEND_DEFAULT);
   void give_back(std::optional<c10::Event>&);
   mark& mark_at(queue&, std::uint64_t point);
   void settle(queue&, std::uint64_t point);
@@ -153,7 +153,7 @@ class device_streams {
   device_part& part_;
   clock::time_point made_ = clock::now();
   std::array<queue, delta::lane_count> queues_;
-  std::vector<c10::Event> idle_;
+  std::vector<c10::Event> idle_, idle_untimed_;
   std::unordered_map<std::uint64_t, work> works_;  // addresses hold
   const work unlisted_;  // of operators beyond the most that are remembered: never measured
   std::vector<const work*> recent_ = std::vector<const work*>(kept);  // by point of compute

@@ -207,6 +207,8 @@ def test_events_are_used_again(sim) -> None:
             if i % 64 == 63:
                 sim.synchronize()
                 events.append(sim.statistics()["events"])
+        # Those that only order tell no times, and cost less.
+        assert sim.statistics()["timed_events"] < events[-1]
     assert events[-1] < max(events[:30]) + 8, events
 
 

@@ -61,6 +61,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (*event == nullptr) {
       *event = new Event{nullptr, flag == c10::EventFlag::BACKEND_DEFAULT};
       ++living_events;
+      timed_events += as_event(*event)->timed ? 1 : 0;
     }
     as_event(*event)->marker = Scheduler::instance().record(stream.id());
   }
@@ -78,8 +79,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     }
   }
   void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
+    if (event == nullptr) {
+      return;
+    }
+    --living_events;
+    timed_events -= as_event(event)->timed ? 1 : 0;
     delete as_event(event);
-    living_events -= event != nullptr ? 1 : 0;
   }
   double elapsedTime(void* first, void* second, c10::DeviceIndex /*device*/) const override {
     TORCH_CHECK(first != nullptr && second != nullptr, "both events must be recorded");

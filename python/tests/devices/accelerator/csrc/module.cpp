@@ -30,6 +30,7 @@ pybind11::dict statistics() {
   all["deferred_operators"] = kernels.deferred;
   all["immediate_operators"] = kernels.immediate;
   all["events"] = simulated::living_events.load();
+  all["timed_events"] = simulated::timed_events.load();
   all["pinned"] = simulated::HostAllocator::instance().get_stats().allocated_bytes.current;
   all["seconds"] = Scheduler::instance().host_time();
   return all;

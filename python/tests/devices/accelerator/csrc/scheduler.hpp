@@ -15,8 +15,8 @@
 
 namespace simulated {
 
-/// Events that were recorded and not destroyed yet.
-inline std::atomic<std::int64_t> living_events{0};
+/// Events that were recorded and not destroyed yet, and how many of them tell times.
+inline std::atomic<std::int64_t> living_events{0}, timed_events{0};
 
 using StreamNumber = std::int64_t;
 
