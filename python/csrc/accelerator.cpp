@@ -16,6 +16,7 @@
 #include "bytes_as_tensor.hpp"
 #include "delta/storage/device_heap.hpp"
 #include "device_part.hpp"
+#include "pinned_chunks.hpp"
 #include "session.hpp"
 #include "streams.hpp"
 #include "target.hpp"
@@ -57,10 +58,12 @@ class given_memory {
   }
   /// Gives them back, unless they are to be kept, once. Without the lock: PyTorch's allocator has
   /// one of its own, under which it may free others.
-  void release(device_part& part, void* at) { give_back(part, at, false); }
-  /// The same of bytes that are PyTorch's alone. Whoever made them on a stream of its own expects
+  void release(device_part& part, void* at) { (void)taken_out(part, at, false); }
+  /// They are PyTorch's alone, by its own pointer. Whoever made them on a stream of its own expects
   /// that they are that stream's, and nobody orders what is computed there any more.
-  void release_plain(device_part& part, void* at) { give_back(part, at, true); }
+  [[nodiscard]] at::DataPtr surrender(device_part& part, void* at) {
+    return taken_out(part, at, true);
+  }
 
  private:
   struct bytes {
@@ -68,17 +71,18 @@ class given_memory {
     std::vector<c10::Stream> users;
     bool keep = false;
   };
-  void give_back(device_part& part, void* at, bool plain) {
+  at::DataPtr taken_out(device_part& part, void* at, bool plain) {
     bytes gone;
     {
       const std::lock_guard hold(lock_);
       const auto i = given_.find(at);
-      if (i == given_.end() || std::exchange(i->second.keep, false)) return;
+      if (i == given_.end() || std::exchange(i->second.keep, false)) return {};
       gone = std::move(i->second);
       given_.erase(i);
       if (plain) gone.users.insert(gone.users.end(), streams_.begin(), streams_.end());
     }
     for (const c10::Stream s : gone.users) part.used_by(gone.data, s);
+    return std::move(gone.data);
   }
 
   std::mutex lock_;
@@ -92,7 +96,8 @@ class accelerator final : public target {
 
   [[nodiscard]] c10::Device device() const noexcept override { return device_; }
   [[nodiscard]] std::unique_ptr<managed_memory> open(const memory_options&) override;
-  void install(c10::Allocator& ours) override {
+  void closed() override { pinned_.reset(); }
+  void install(run_allocator& ours) override {
     part_.install(ours, device_);
     installed_ = true;
   }
@@ -143,16 +148,14 @@ class accelerator final : public target {
     return {h.memory, static_cast<device_header*>(&h), &free_counted, device_};
   }
   [[nodiscard]] at::DataPtr replayed(void* memory) const override { return {memory, device_}; }
-  [[nodiscard]] at::DataPtr plain(void* memory, std::size_t size) override {
-    if (memory == nullptr) return {nullptr, device_};
-    header& h = head(memory);
-    h.size = size;
-    return pointer(h);
+  [[nodiscard]] at::DataPtr plain(void* memory, std::size_t) override {
+    at::DataPtr own = given_.surrender(part_, memory);
+    return own.get() != nullptr ? std::move(own) : at::DataPtr(nullptr, device_);
   }
   void keep(void* memory, bool on) override { given_.keep(memory, on); }
   void retire(header& h) noexcept override { delete static_cast<device_header*>(&h); }
   void free(header& h) noexcept override {
-    given_.release_plain(part_, h.memory);
+    (void)given_.surrender(part_, h.memory);
     retire(h);
   }
   [[nodiscard]] bool frees_so(c10::DeleterFnPtr f) const noexcept override {
@@ -218,9 +221,9 @@ class accelerator final : public target {
   }
   // What is queued on `second` from now on comes after all that is queued on `first`.
   void follow(c10::Stream first, c10::Stream second) {
-    c10::Event& e = order_.emplace(device_.type());
-    e.record(first);
-    e.block(second);
+    if (!order_.has_value()) order_.emplace(device_.type());
+    order_->record(first);  // waits for it are for how it was recorded by then
+    order_->block(second);
   }
   // Is this thread queueing a kernel, and on another stream than the compute one?
   [[nodiscard]] bool within_kernel_elsewhere() const {
@@ -242,7 +245,8 @@ class accelerator final : public target {
   c10::Device device_;
   c10::impl::VirtualGuardImpl guard_;
   device_part& part_;
-  given_memory given_, pinned_;
+  given_memory given_;
+  std::optional<pinned_chunks> pinned_;    // of the run that is on
   std::optional<device_streams> streams_;  // of the run that is on, or was last
   std::optional<c10::Stream> elsewhere_;   // the program's, while its kernel is queued
   bool in_kernel_ = false;                 // of an operator
@@ -295,6 +299,7 @@ std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
     streams_->begin_with(*known);
   else
     streams_->calibrate(static_cast<std::size_t>(o.capacity.count / 8));
+  pinned_.emplace(*at::getHostAllocator(device_.type()));
   return std::make_unique<memory_of<delta::device_heap<device_streams>>>(
       *streams_,
       delta::heap_options{.capacity = o.capacity,
@@ -308,20 +313,13 @@ std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
                                        a->given_.release(a->part_, memory);
                                      },
                                      this},
-                          .host = {[](void* self, std::size_t size) -> void* {
-                                     auto* const a = static_cast<accelerator*>(self);
-                                     try {
-                                       return a->pinned_.add(
-                                           at::getHostAllocator(a->device_.type())->allocate(size));
-                                     } catch (const std::exception&) {
-                                       return nullptr;
-                                     }
+                          .host = {[](void* self, std::size_t size) {
+                                     return static_cast<pinned_chunks*>(self)->allocate(size);
                                    },
                                    [](void* self, void* memory, std::size_t) {
-                                     auto* const a = static_cast<accelerator*>(self);
-                                     a->pinned_.release(a->part_, memory);
+                                     static_cast<pinned_chunks*>(self)->release(memory);
                                    },
-                                   this},
+                                   &*pinned_},
                           .on_owner_changed = o.on_owner_changed});
 }
 

@@ -20,7 +20,7 @@ namespace delta_torch {
 namespace {
 
 /// Of the device that is managed: all that is allocated there while a run is on counts.
-class budgeted_allocator final : public at::Allocator {
+class budgeted_allocator final : public run_allocator {
  public:
   at::DataPtr allocate(std::size_t size) override {
     session& s = session::get();
@@ -36,6 +36,13 @@ class budgeted_allocator final : public at::Allocator {
   }
   void copy_data(void* to, const void* from, std::size_t size) const override {
     session::get().device().copy(to, from, size);
+  }
+  bool used_by(const at::DataPtr& data, c10::Stream stream) override {
+    session& s = session::get();
+    // Whose thread has the lock may be the manager's, or a replay's: what these use is in order.
+    if (session::inside::here() || this_thread().replay != nullptr) return false;
+    const session::inside lock(s);
+    return s.on() && s.used_by(data, stream);
   }
   // Only the host's memory can be freed by its address alone.
   at::DeleterFnPtr raw_deleter() const override {

@@ -25,7 +25,8 @@ class the_cpu final : public target {
                             .device = headed_source(),
                             .on_owner_changed = o.on_owner_changed});
   }
-  void install(c10::Allocator& ours) override {
+  void closed() override {}
+  void install(run_allocator& ours) override {
     if (before_ != nullptr) return;
     before_ = c10::GetAllocator(c10::kCPU);
     deleter_before_ = before_->raw_deleter();

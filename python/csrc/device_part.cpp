@@ -22,7 +22,7 @@ class any_device final : public device_part {
   [[nodiscard]] c10::Allocator& own() override {
     return before_ != nullptr ? *before_ : *c10::GetAllocator(type_);
   }
-  void install(c10::Allocator& ours, c10::Device) override {
+  void install(run_allocator& ours, c10::Device) override {
     if (before_ != nullptr) return;
     before_ = c10::GetAllocator(type_);
     c10::SetAllocator(type_, &ours, highest);

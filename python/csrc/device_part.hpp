@@ -16,6 +16,14 @@ namespace delta_torch {
 /// The ways that bytes are copied.
 enum class copied : unsigned char { to_host, to_device, within };
 
+/// What a part asks for memory while a run is on.
+class run_allocator : public c10::Allocator {
+ public:
+  /// A stream uses bytes of its own, too, past PyTorch's operators: as recordStream says of the
+  /// device's. False: they are none of its own. From any thread.
+  virtual bool used_by(const at::DataPtr&, c10::Stream) = 0;
+};
+
 /// Of one type of device.
 class device_part {
  public:
@@ -27,7 +35,7 @@ class device_part {
   /// PyTorch's own allocator of these devices, whatever is installed.
   [[nodiscard]] virtual c10::Allocator& own() = 0;
   /// From now on what PyTorch allocates on this device is asked of `ours`; and no longer.
-  virtual void install(c10::Allocator& ours, c10::Device) = 0;
+  virtual void install(run_allocator& ours, c10::Device) = 0;
   virtual void remove() = 0;
   /// Queues a copy on a stream, which is this thread's current one. Host memory is pinned, and its
   /// allocator has to be told of the stream (at::HostAllocator::record_event), as copy_ does: it is
@@ -53,7 +61,7 @@ class device_part {
 /// The name of a capsule of Python that holds a device_part of another extension. Its number grows
 /// with each change of the functions above, so that an extension left from an older build is
 /// refused.
-inline constexpr const char* device_part_capsule = "delta_torch.device_part.1";
+inline constexpr const char* device_part_capsule = "delta_torch.device_part.2";
 
 /// By what every device has: SetAllocator, and copy_ of tensors.
 [[nodiscard]] device_part& generic_part(c10::DeviceType);

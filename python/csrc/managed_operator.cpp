@@ -57,20 +57,9 @@ bool records_stream(session& s, const c10::OperatorHandle& op, Stack& stack) {
   if (managed_device().is_cpu() || op.schema().name() != "aten::record_stream") return false;
   auto* const storage = storage_of(stack[stack.size() - 2].toTensor());
   const session::inside lock(s);
-  if (storage != nullptr) {
-    const c10::Stream stream = stack.back().toStream();
-    const at::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-    if (entry* const e = tensor_table::find(storage); e != nullptr) {
-      if (e->outside != nullptr)
-        s.device().used_by(*e->outside, stream);
-      else if (e->at != nullptr)
-        s.device().used_by(e->at, stream);
-    } else if (header* const h = s.device().header_of_data(data); h != nullptr && h->block) {
-      s.device().used_by(h->memory, stream);
-    } else {
-      return false;  // PyTorch's own
-    }
-  }
+  if (storage != nullptr &&
+      !s.used_by(storage->_mutable_data_ptr_no_checks(), stack.back().toStream()))
+    return false;  // PyTorch's own
   torch::jit::drop(stack, 2);
   return true;
 }

@@ -118,6 +118,7 @@ session::lost_tensors session::stop() {
   manager_.reset();
   told_.reset();
   memory_.reset();
+  device_->closed();
   return lost;
 }
 

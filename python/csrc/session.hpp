@@ -157,6 +157,9 @@ class session {
   /// Bytes that count, for a kernel or a tensor to be; makes room.
   header& take(std::size_t size);
   void give_back(header&);
+  /// The program uses these bytes on that stream by itself: freed, they are nobody's until that is
+  /// over. False: the run does not know them.
+  bool used_by(const at::DataPtr&, c10::Stream);
   /// Bytes that count no more: they have become a tensor's, whose block this is.
   delta::block leave(header&) noexcept;
   /// A tensor's bytes are PyTorch's alone: they stay when the manager frees their block. The entry

@@ -58,6 +58,19 @@ header& session::take(std::size_t size) {
   return h;
 }
 
+bool session::used_by(const at::DataPtr& data, c10::Stream stream) {
+  if (const entry* const e = tensor_table::find(data); e != nullptr) {
+    if (e->outside != nullptr)
+      device_->used_by(*e->outside, stream);
+    else if (e->at != nullptr)
+      device_->used_by(e->at, stream);
+    return true;
+  }
+  const header* const h = device_->header_of_data(data);
+  if (h != nullptr) device_->used_by(h->memory, stream);
+  return h != nullptr;
+}
+
 delta::block session::leave(header& h) noexcept {
   h.previous->next = h.next;
   h.next->previous = h.previous;

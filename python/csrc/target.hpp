@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "device_part.hpp"
 #include "host_memory.hpp"
 #include "managed_memory.hpp"
 
@@ -42,8 +43,10 @@ class target {
   [[nodiscard]] virtual c10::Device device() const noexcept = 0;
   /// The memory of a run. Throws c10::Error where the device does not do what it takes.
   [[nodiscard]] virtual std::unique_ptr<managed_memory> open(const memory_options&) = 0;
+  /// That memory is gone.
+  virtual void closed() = 0;
   /// PyTorch's allocations of this device's memory go through `ours` until `remove`.
-  virtual void install(c10::Allocator& ours) = 0;
+  virtual void install(run_allocator& ours) = 0;
   virtual void remove() = 0;
   /// PyTorch's allocator is to hold little more than `bytes`, of which `counted` are taken; and no
   /// such limit any more.
@@ -69,7 +72,7 @@ class target {
   [[nodiscard]] virtual at::DataPtr pointer(header&) const = 0;
   /// Of an output's bytes, while it is replayed: nothing is freed.
   [[nodiscard]] virtual at::DataPtr replayed(void* memory) const = 0;
-  /// Bytes that a managed_memory has given are PyTorch's alone.
+  /// Bytes that a managed_memory has given are PyTorch's alone: nobody else frees them.
   [[nodiscard]] virtual at::DataPtr plain(void* memory, std::size_t size) = 0;
   /// Bytes that stay when their block is freed next, once; or do not after all.
   virtual void keep(void* memory, bool) = 0;

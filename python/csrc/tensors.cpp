@@ -34,12 +34,14 @@ entry& tensor_table::add(c10::StorageImpl* storage, std::size_t size) {
 }
 
 entry* tensor_table::find(c10::StorageImpl* storage) {
-  const at::DataPtr& data = storage->_mutable_data_ptr_no_checks();
-  if (data.get_deleter() != &bury) return nullptr;
-  auto* e = static_cast<entry*>(data.get_context());
+  entry* const e = find(storage->_mutable_data_ptr_no_checks());
   // Two storages may have swapped their pointers.
   if (e != nullptr && e->storage._unsafe_get_target() != storage) e->storage = weak(storage);
   return e;
+}
+
+entry* tensor_table::find(const at::DataPtr& data) noexcept {
+  return data.get_deleter() == &bury ? static_cast<entry*>(data.get_context()) : nullptr;
 }
 
 void tensor_table::name(entry& e, delta::tensor_id id) {

@@ -47,6 +47,8 @@ class tensor_table {
   entry& add(c10::StorageImpl* storage, std::size_t size);
   /// The entry of a storage; null: it has none.
   [[nodiscard]] static entry* find(c10::StorageImpl* storage);
+  /// That of a storage's DataPtr.
+  [[nodiscard]] static entry* find(const at::DataPtr&) noexcept;
   /// Where the manager's tensor is from now on: null that it has no bytes on the device. What is
   /// unknown is ignored: outputs are named only when their operator has ended.
   void moved(delta::tensor_id, std::byte* at);

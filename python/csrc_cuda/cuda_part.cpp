@@ -85,7 +85,7 @@ void want_expandable_segments(CUDAAllocator& own) {
 class part_of_cuda final : public device_part {
  public:
   [[nodiscard]] c10::Allocator& own() override { return gate_.own(); }
-  void install(c10::Allocator& ours, c10::Device device) override {
+  void install(run_allocator& ours, c10::Device device) override {
     gate_.install(ours, device.index());
   }
   void remove() override { gate_.remove(); }

@@ -17,7 +17,7 @@ std::atomic<CUDAAllocator*>& installed() {
 }
 }  // namespace
 
-void gate::install(c10::Allocator& ours, c10::DeviceIndex device) {
+void gate::install(run_allocator& ours, c10::DeviceIndex device) {
   const std::lock_guard hold(lock_);
   ours_ = &ours;
   device_ = device;
@@ -101,6 +101,14 @@ void gate::raw_delete(void* at) {
     }
   }
   if (gone.get() == nullptr) native().raw_delete(at);
+}
+
+void gate::recordStream(const c10::DataPtr& data, c10::Stream s) {
+  if (!active_ || !ours_.load()->used_by(data, s)) native().recordStream(data, s);
+}
+
+void gate::recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream s) {
+  if (!active_ || !ours_.load()->used_by(data, s.unwrap())) native().recordStream(data, s);
 }
 
 void gate::beginAllocateToPool(c10::DeviceIndex device, c10::MempoolId_t id,

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "device_part.hpp"
 #include "forwarding.hpp"
 
 namespace delta_torch {
@@ -57,7 +58,7 @@ class gate final : public forwarding {
   explicit gate(const surroundings& where) : where_(&where) {}
 
   /// `ours` is asked for bytes of this device. Neither is to be called while the other runs.
-  void install(c10::Allocator& ours, c10::DeviceIndex device);
+  void install(run_allocator& ours, c10::DeviceIndex device);
   /// Nothing more is asked of `ours`. PyTorch has its own allocator back: at once, or, where raw
   /// pointers of ours are still out, with the last of them, as the own one would free their bytes
   /// and not what owns them.
@@ -71,6 +72,9 @@ class gate final : public forwarding {
   void* raw_alloc(std::size_t size) override;
   void* raw_alloc_with_stream(std::size_t size, cudaStream_t) override;
   void raw_delete(void*) override;
+  /// Of bytes of ours, too: callers in C++ come past PyTorch's operators.
+  void recordStream(const c10::DataPtr&, c10::Stream) override;
+  void recordStream(const c10::DataPtr&, c10::cuda::CUDAStream) override;
   void beginAllocateToPool(c10::DeviceIndex, c10::MempoolId_t,
                            std::function<bool(cudaStream_t)> filter) override;
   void endAllocateToPool(c10::DeviceIndex, c10::MempoolId_t) override;
@@ -87,7 +91,7 @@ class gate final : public forwarding {
   void restore();
 
   const surroundings* where_;
-  std::atomic<c10::Allocator*> ours_{nullptr};
+  std::atomic<run_allocator*> ours_{nullptr};
   std::atomic<c10::DeviceIndex> device_{-1};
   std::atomic<bool> active_{false};
   c10::Allocator* before_ = nullptr;  // what c10 knew

@@ -85,7 +85,7 @@ def compiled_fake() -> ModuleType:
         "delta_fake_native",
         [str(FAKE), str(GATE / "gate.cpp")],
         extra_cflags=FLAGS,
-        extra_include_paths=[str(GATE), *cpp_extension.include_paths("cuda")],
+        extra_include_paths=[str(GATE), str(PYTHON / "csrc"), *cpp_extension.include_paths("cuda")],
         extra_ldflags=[
             *(f"-L{folder}" for folder in cpp_extension.library_paths("cuda")),
             "-lc10_cuda",
@@ -215,6 +215,21 @@ def test_everything_else_is_the_native_ones(fake: ModuleType) -> None:
     assert fake.raw_deleter_is_none()
     asked = ("native.emptyCache", "native.setMemoryFraction", "native.recordStream")
     assert fake.calls() == dict.fromkeys(asked, 1)
+
+
+def test_streams_are_recorded_where_the_bytes_are_from(fake: ModuleType) -> None:
+    """For callers in C++, who come past PyTorch's operators."""
+    before = fake.allocate(8)
+    fake.install(0)
+    during = fake.allocate(8)
+    fake.record_stream(before)
+    assert fake.calls()["native.recordStream"] == 2
+    fake.record_stream(during)
+    assert fake.calls()["ours.used_by"] == fake.calls()["native.recordStream"] == 2
+    fake.remove()
+    fake.record_stream(during)  # its own, as any allocator's
+    assert fake.calls()["native.recordStream"] == 4
+    fake.free(before), fake.free(during)
 
 
 def test_no_memory_is_pytorchs_error(fake: ModuleType) -> None:

@@ -67,6 +67,9 @@ struct fake final : delta_torch::forwarding {
   }
   void emptyCache(c10::MempoolId_t) override { ++calls["native.emptyCache"]; }
   void recordStream(const c10::DataPtr&, c10::Stream) override { ++calls["native.recordStream"]; }
+  void recordStream(const c10::DataPtr&, c10::cuda::CUDAStream) override {
+    ++calls["native.recordStream"];
+  }
   void setMemoryFraction(double, c10::DeviceIndex) override { ++calls["native.setMemoryFraction"]; }
   void beginAllocateToPool(c10::DeviceIndex, c10::MempoolId_t,
                            std::function<bool(cudaStream_t)>) override {
@@ -77,13 +80,20 @@ struct fake final : delta_torch::forwarding {
 };
 
 /// Its DataPtrs are owned by something else than their bytes, as delta's are.
-struct delta_s final : c10::Allocator {
+struct delta_s final : delta_torch::run_allocator {
   bool full = false;
+  std::map<const void*, int> known;
+  bool used_by(const c10::DataPtr& data, c10::Stream) override {
+    const bool mine = known.contains(data.get());
+    if (mine) ++calls["ours.used_by"];
+    return mine;
+  }
   c10::DataPtr allocate(std::size_t n) override {
     ++calls["ours.allocate"];
     if (full) TORCH_CHECK_WITH(OutOfMemoryError, false, "delta: full");
     if (n == 0) return {nullptr, gpu(0)};
     void* const p = fresh("ours");
+    known[p] = 1;
     return {p, new void*(p),
             [](void* context) {
               auto* const owner = static_cast<void**>(context);
@@ -116,6 +126,7 @@ std::uintptr_t number(void* p) {
 
 void begin() {
   calls.clear();
+  ours.known.clear();
   here.current = 0, here.queue = 0, here.records = false, ours.full = false;
   real = installed();
   real_of_c10 = c10::GetAllocator(c10::kCUDA);
@@ -178,6 +189,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     cuda::setMemoryFraction(0.5, 0);
     installed().load()->recordStream(c10::DataPtr(), c10::Stream(c10::Stream::DEFAULT, gpu(0)));
     return cuda::name();
+  });
+  m.def("record_stream", [](std::uintptr_t p) {
+    const c10::Stream s(c10::Stream::DEFAULT, gpu(0));
+    cuda::recordStream(held.at(p), c10::cuda::CUDAStream(s));
+    installed().load()->recordStream(held.at(p), s);
   });
   m.def("raw_deleter_is_none", [] { return installed().load()->raw_deleter() == nullptr; });
 }

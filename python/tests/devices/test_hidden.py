@@ -5,6 +5,7 @@ The kernels and faults here stand in for those of a GPU.
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -225,3 +226,48 @@ def test_no_kernels_are_tried_while_a_run_is_on(sim) -> None:
             assert torch.backends.cudnn.benchmark
     finally:
         torch.backends.cudnn.benchmark = False
+
+
+# --- memory of the host ---------------------------------------------------------------------------
+
+
+def test_pinned_memory_is_shared_by_all_sizes(sim) -> None:
+    """What tensors of one size have had others get, and all goes back with the run."""
+    gc.collect()
+    before = sim.statistics()["pinned"]
+    with budget("8MiB", policy="online", host="1GiB") as run:
+        for size in range(100_000, 1_000_000, 100_000):
+            kept = [torch.full((size,), float(i)).to(DEVICE) for i in range(20)]
+            assert all(bool((t == i).all().item()) for i, t in enumerate(kept))
+            del kept
+        most = sim.statistics()["pinned"] - before
+    assert run.report().offloads > 50
+    assert most <= 2 * run.report().host_peak_bytes + (32 << 20)
+    assert sim.statistics()["pinned"] == before
+
+
+# --- after a run ----------------------------------------------------------------------------------
+
+
+def test_streams_are_recorded_after_the_run(sim) -> None:
+    """Of tensors that the run has made: they are PyTorch's own by then."""
+
+    def shown(seed: int) -> bool:
+        sim.set_schedule(seed, 0.95)
+        side = torch.Stream(DEVICE)
+        with budget("1MiB"):
+            x = filled(3.0)
+        side.wait_stream(torch.accelerator.current_stream())
+        before = torch.accelerator.current_stream()
+        torch.accelerator.set_stream(side)
+        y = x + 0
+        torch.accelerator.set_stream(before)
+        x.record_stream(side)
+        del x
+        others = [filled(float(i)) for i in range(8)]
+        del others
+        before.wait_stream(side)
+        return bool((y == 3).all().item())
+
+    wrong = [seed for seed in range(40) if not shown(seed)]
+    assert not wrong, f"wrong under the seeds {wrong}"

@@ -58,6 +58,31 @@ ended = part.told()
 limits = [line for line in ended if line.startswith("limit")]
 assert len(limits) == 2 and limits[1].endswith(" of some"), limits
 assert "unlimit simulated:0" in ended, ended
+# A replay that is refused memory at the limit is given it past that.
+takes = iter([0])
+def kernel(x, *_):
+    torch.empty(next(takes, MIB), dtype=torch.uint8, device="simulated")
+    return x + 1
+library = torch.library.Library("aten", "IMPL")
+library.impl("cumprod", kernel, "PrivateUse1")
+with delta_torch.budget("128KiB", policy="dtr", host=0, device="simulated", steps="manual") as r:
+    y = torch.cumprod(torch.zeros(4096, device="simulated"), 0)
+    full = [torch.ones(4096, device="simulated") for _ in range(7)]
+    for x in full:
+        delta_torch.pin(x)
+    full[0] + 1
+    del full
+    part.told()
+    sim.empty_cache()
+    sim.set_capacity(sim.memory_allocated() + MIB // 4)
+    try:
+        y.sum()
+    except RuntimeError as error:
+        assert "the system has none for 1048576 bytes" in str(error), error
+    sim.set_capacity(4 << 30)
+    limits = [line.split()[0] for line in part.told() if "limit" in line]
+    assert limits == ["unlimit", "limit"], limits
+    assert float(y.sum()) == 4096
 print("told as it should be")
 """
 

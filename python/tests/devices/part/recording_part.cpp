@@ -22,7 +22,7 @@ class recording_part final : public device_part {
   [[nodiscard]] c10::Allocator& own() override {
     return before_ != nullptr ? *before_ : *c10::GetAllocator(c10::kPrivateUse1);
   }
-  void install(c10::Allocator& ours, c10::Device d) override {
+  void install(run_allocator& ours, c10::Device d) override {
     tell("install " + d.str());
     before_ = c10::GetAllocator(c10::kPrivateUse1);
     c10::SetAllocator(c10::kPrivateUse1, &ours, 255);
