@@ -13,7 +13,6 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/core/AllocatorConfig.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -61,8 +60,9 @@ constexpr cudaMemcpyKind kind_of(copied way) noexcept {
 // Tensors that leave and come back have odd sizes: in segments of a fixed size they leave holes
 // that nobody else fits into. What the user has set is left alone.
 void want_expandable_segments(CUDAAllocator& own) {
-  using c10::cuda::CUDACachingAllocator::CUDAAllocatorConfig;
-  if (CUDAAllocatorConfig::expandable_segments()) return;
+  // Not by CUDAAllocatorConfig, which says in PyTorch 2.11 to all but itself that there are none.
+  using c10::CachingAllocator::AcceleratorAllocatorConfig;
+  if (AcceleratorAllocatorConfig::use_expandable_segments()) return;
   for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"})
     if (const char* set = std::getenv(name); set != nullptr && *set != '\0') return;
   if (!c10::CachingAllocator::getAllocatorSettings().empty()) return;  // set while it ran
@@ -72,7 +72,7 @@ void want_expandable_segments(CUDAAllocator& own) {
   } else {
     try {
       c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
-      if (CUDAAllocatorConfig::expandable_segments()) return;
+      if (AcceleratorAllocatorConfig::use_expandable_segments()) return;
       why = "this platform has none";
     } catch (const std::exception& e) {
       why = e.what();
@@ -129,6 +129,8 @@ void part_of_cuda::limit(c10::Device device, std::size_t bytes, std::size_t coun
   if (first) {
     before->second = own.getMemoryFraction(index);
     want_expandable_segments(own);
+    // What is cached is in segments of before, which would count, and be cut up.
+    own.emptyCache({0, 0});
   }
   std::size_t free = 0, total = 0;
   C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
@@ -156,9 +158,9 @@ void part_of_cuda::unlimit(c10::Device device) noexcept {
 }
 
 // PyTorch makes a handle of cuBLAS for each thread, and in some versions a workspace for each
-// handle and stream, which stays. Made within an operator it would be taken for bytes of that
-// operator's; made within a replay, whose bytes are somebody else's afterwards, it would be
-// overwritten.
+// handle and stream, and one of cuBLASLt, which stay. Made within an operator it would be taken for
+// bytes of that operator's; made within a replay, whose bytes are somebody else's afterwards, it
+// would be overwritten.
 void part_of_cuda::prepare(c10::Stream s) {
   thread_local std::optional<c10::Stream> last;
   thread_local std::unordered_set<c10::Stream> prepared;
@@ -167,6 +169,7 @@ void part_of_cuda::prepare(c10::Stream s) {
     const c10::OptionalDeviceGuard there(s.device());
     const uncounted_here plain;
     (void)at::cuda::getCurrentCUDABlasHandle();
+    if (keeps_workspaces()) (void)at::cuda::getCUDABlasLtWorkspace();
     prepared.insert(s);
   }
   last = s;

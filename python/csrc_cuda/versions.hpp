@@ -4,6 +4,7 @@
 // version's number, so that versions in between and nightly ones do, too.
 #pragma once
 
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <cstddef>
@@ -14,6 +15,22 @@
 namespace delta_torch {
 
 using c10::cuda::CUDACachingAllocator::CUDAAllocator;
+
+namespace before_2_15 {
+/// For who has no such function: its place is taken by the one that is no template.
+template <class... None>
+bool isCUDABlasWorkspaceCachingEnabled(None...) {
+  return true;
+}
+}  // namespace before_2_15
+
+/// Does PyTorch keep the workspaces of cuBLAS and cuBLASLt, once made, for a thread and stream? Up
+/// to 2.14 always.
+inline bool keeps_workspaces() {
+  using namespace before_2_15;
+  using namespace at::cuda;
+  return isCUDABlasWorkspaceCachingEnabled();
+}
 
 namespace newer {
 
