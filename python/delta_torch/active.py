@@ -29,8 +29,11 @@ class Active:
     unmanaged_peak: in bytes, where the budget is a share and the peak is known already.
     """
 
-    def __init__(self, options: Options, owner: object, unmanaged_peak: int | None) -> None:
+    def __init__(
+        self, options: Options, owner: object, unmanaged_peak: int | None, lifts_limit: bool
+    ) -> None:
         self.options = options
+        self._lifts_limit = lifts_limit
         self.owner = weakref.ref(owner)
         self.on = False
         self.report: Report | None = None  # at its end
@@ -113,7 +116,7 @@ class Active:
             limit,
             asked.host,
             check_replays=asked.verify,
-            lifts_limit=asked.on_oom == "lift",
+            lifts_limit=self._lifts_limit,
             timeline=self._timeline(),
             device=str(asked.device),
         )

@@ -40,7 +40,7 @@ class Options:
     # state; the second one is as all others.
     share_after: int = 2
     # What memory that is short does: an error, or the process's end as well, where it is one of
-    # several; "lift", which is find_budget's: there is no limit from then on.
+    # several.
     on_oom: str = "raise"
     device: torch.device | None = None  # given as None: the accelerator, or the CPU
 
@@ -50,7 +50,7 @@ class Options:
             raise ValueError(f"there is no policy {policy!r}; there are {', '.join(policies())}")
         if steps not in ("optimizer", "manual"):
             raise ValueError(f"steps is 'optimizer' or 'manual', not {steps!r}")
-        if self.on_oom not in ("raise", "abort", "lift"):
+        if self.on_oom not in ("raise", "abort"):
             raise ValueError(f"on_oom is 'raise' or 'abort', not {self.on_oom!r}")
         if not isinstance(share_after, int) or isinstance(share_after, bool) or share_after < 1:
             raise ValueError(f"share_after is a number of steps, 1 or more: not {share_after!r}")

@@ -82,8 +82,11 @@ class Run:
     that was measured holds from the start.
     """
 
-    def __init__(self, size: int | float | str | None, **options: Any) -> None:
+    def __init__(
+        self, size: int | float | str | None, *, lifts_limit: bool = False, **options: Any
+    ) -> None:
         self._options = Options(size=size, **options)
+        self._lifts_limit = lifts_limit  # find_budget's: where memory is short, from then on
         self._active: Active | None = None  # since it was entered last
 
     @property
@@ -107,7 +110,8 @@ class Run:
         with _lock:
             give_way()
             known = self._active.report if self._active is not None else None
-            active = Active(self._options, self, known.unmanaged_peak_bytes if known else None)
+            peak = known.unmanaged_peak_bytes if known else None
+            active = Active(self._options, self, peak, self._lifts_limit)
             active.begin()
             self._active = _current = active
         return self

@@ -286,9 +286,8 @@ def _slowest(mine: Times | str) -> Any:
 def _measured_under(step: Callable[[], Any], size: int, steps: int, **options: Any) -> Times | str:
     # A rank whose step ends early would leave the others waiting in theirs: of several each goes on
     # without a limit, to be told of it.
-    on_oom = "raise" if group.current() is None else "lift"
     try:
-        with Run(size, on_oom=on_oom, **options) as run:
+        with Run(size, lifts_limit=group.current() is not None, **options) as run:
             times = measured(step, LEARNING, steps)
         return times if run.error is None else run.error["message"]
     except torch.OutOfMemoryError as error:

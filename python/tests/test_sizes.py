@@ -96,6 +96,7 @@ def test_for_people(count: float, text: str) -> None:
         ({"size": "1GiB", "host": -1}, "memory is 0 bytes or more"),
         ({"size": "1GiB", "policy": "best"}, "there is no policy 'best'; there are unmanaged, "),
         ({"size": "1GiB", "steps": "epochs"}, "steps is 'optimizer' or 'manual'"),
+        ({"size": "1GiB", "on_oom": "lift"}, "on_oom is 'raise' or 'abort', not 'lift'"),
     ],
 )
 def test_budget_refuses_at_once(arguments: dict, sentence: str) -> None:
