@@ -97,6 +97,10 @@ void describe(command_line& given) {
   given.flag("--check-replays",
              "run every operator that may be replayed once more right away and compare its\n"
              "outputs byte for byte; the first that differs ends the run with its name");
+  given.flag("--verify-tensors",
+             "cpu: hash every tensor when it is made, and after every reload, recompute\n"
+             "and operator that reads it; the first that differs ends the run with the\n"
+             "operator, the cause and the step");
   given.value("--copy-rate", "RATE",
               "cpu: slow copies down to RATE each way, to imitate a PCIe link;\nneeds a budget");
   given.value("--copy-threads", "N",

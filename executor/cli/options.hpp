@@ -98,6 +98,7 @@ struct train_options {
   double max_overhead = 1.2;         ///< with find_budget: step time / unmanaged step time
   std::string policy = "unmanaged";  ///< parse_options: "adaptive" with a budget or find_budget
   bool check_replays = false;        ///< run every operator twice and compare
+  bool verify_tensors = false;       ///< hash every tensor and compare
   bool verify = false;               ///< run the unmanaged twin and compare bit for bit
   bool virtual_clock = false;        ///< costs from flops and bytes: decisions repeat exactly
   double copy_rate = 0;              ///< bytes per second, each way; 0: as fast as memory copies

@@ -362,10 +362,12 @@ command parse_options(int argc, const char* const* argv, std::span<const preset>
     }
   }
   options.check_replays = given.has("--check-replays");
-  for (const char* flag : {"--record", "--find-budget"})
-    if (options.check_replays && given.has(flag))
-      reject("--check-replays", std::string("given with ") + flag,
-             "without it: what is measured would be the checks");
+  options.verify_tensors = given.has("--verify-tensors");
+  for (const char* check : {"--check-replays", "--verify-tensors"})
+    for (const char* flag : {"--record", "--find-budget"})
+      if (given.has(check) && given.has(flag))
+        reject(check, std::string("given with ") + flag,
+               "without it: what is measured would be the checks");
   options.evaluate = given.has("--evaluate");
   options.virtual_clock = given.has("--virtual-clock");
   options.turns = given.has("--turns");

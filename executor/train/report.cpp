@@ -95,6 +95,7 @@ void each_field(auto& r, auto&& visit)
   visit("prefetches", r.prefetches);
   visit("replays_checked", r.replays_checked);
   visit("replays_unchecked", r.replays_unchecked);
+  visit("tensors_compared", r.tensors_compared);
   visit("guessed_costs", r.guessed_costs);
   visit("host_waits", r.host_waits);
   visit("moves", r.moves);
@@ -293,6 +294,10 @@ void print_table(std::ostream& out, std::span<const train_report> reports) {
       out << r.model << ' ' << r.policy << ": " << *r.replays_checked
           << " operators gave the same bits when they ran again at once; "
           << r.replays_unchecked.value_or(0) << " had no room to run again\n";
+  for (const train_report& r : reports)
+    if (r.tensors_compared)
+      out << r.model << ' ' << r.policy << ": " << *r.tensors_compared
+          << " times a tensor had the bits that it had before\n";
   for (const train_report& r : reports)
     if (r.guessed_costs)
       out << r.model << ' ' << r.policy << ": " << *r.guessed_costs << ' ' << costs_unknown_warning

@@ -96,6 +96,7 @@ struct train_report {
   std::uint64_t prefetches = 0;
   std::optional<std::uint64_t> replays_checked;    ///< operators, with --check-replays
   std::optional<std::uint64_t> replays_unchecked;  ///< for which there was no room
+  std::optional<std::uint64_t> tensors_compared;   ///< by their hashes, with --verify-tensors
   /// Operators that were priced by their bytes; absent: none.
   std::optional<std::uint64_t> guessed_costs;
   std::optional<std::uint64_t> host_waits;  ///< for a copy to free bytes, as the policy had it

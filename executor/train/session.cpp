@@ -246,7 +246,11 @@ void session::execute(program& p) {
                             .traits = p.steps[i].traits,
                             .cost = p.steps[i].cost,
                             .name = n.name.c_str()};
-    const auto run = [&] { memory_->run(op, outputs_, [this, &n](call& c) { compute(n, c); }); };
+    const auto run = [&] {
+      if (tools_.hashed != nullptr) tools_.hashed->begins(op.name);
+      memory_->run(op, outputs_, [this, &n](call& c) { compute(n, c); });
+      if (tools_.hashed != nullptr) tools_.hashed->ends(), tools_.hashed->check();
+    };
     try {
       run();
     } catch (const budget_exceeded&) {
@@ -275,12 +279,14 @@ void session::finish(program& p) {
   for (const value_id v : g.inputs)
     if (p.ids[std::size_t(v)] != tensor_id::none) let_go(p, v);
   memory_->end_of_step();
+  if (tools_.hashed != nullptr) tools_.hashed->check(), tools_.hashed->end_of_step();
   note_costs(true);
   if (tools_.recorder != nullptr) tools_.recorder->end_of_step();
 }
 
 void session::compute(const node& n, call& c) {
   if (tools_.device == nullptr) return;
+  if (tools_.hashed != nullptr && c.replaying()) tools_.hashed->replays(n.name.c_str());
   in_at_.clear(), out_at_.clear(), update_at_.clear();
   for (std::size_t i = 0; i < n.inputs.size(); ++i) in_at_.push_back(c.in(i));
   for (std::size_t i = 0; i < n.outputs.size(); ++i) out_at_.push_back(c.out(i));

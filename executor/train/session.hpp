@@ -16,6 +16,7 @@
 #include "delta/learning_report.hpp"
 #include "delta/observer.hpp"
 #include "device/machine.hpp"
+#include "hashes/hashed_storage.hpp"
 #include "model/graph.hpp"
 #include "trace/recorder.hpp"
 #include "train/input_uploads.hpp"
@@ -49,6 +50,7 @@ struct session_tools {
   trace_recorder* recorder = nullptr;  ///< told what the steps ask of the memory; null: nobody is.
                                        ///< Where kernels run on and costs are measured, their
                                        ///< times are asked for when they are over.
+  hashes::hashed_storage* hashed = nullptr;  ///< that the manager is on; null: on another one
 };
 
 /// A model in a memory, whatever the policy and the storage behind it.

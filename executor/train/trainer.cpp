@@ -127,6 +127,7 @@ train_report train(const train_options& o, std::ostream& progress) {
   wanted.timeline = lanes.stream();
   wanted.decisions = decisions.stream();
   wanted.recording = !o.record.empty();
+  wanted.hashed = o.verify_tensors;
   run_outcome run;
   try {
     run = train_once(bench, wanted);

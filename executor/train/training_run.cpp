@@ -310,13 +310,28 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   watchers told(wanted.timeline, wanted.decisions, device.get());
   trace_recorder recorder(o.virtual_clock ? trace_recorder::costs::stated
                                           : trace_recorder::costs::measured);
+  std::unique_ptr<any_storage> memory = over(storage);
+  hashes::hashed_storage* hashed = nullptr;
+  if (wanted.hashed) {
+    if (!device->computes_at_once())
+      throw usage_error(
+          "--verify-tensors: hashes on the host, and this device runs behind it; use "
+          "--device cpu");
+    auto checked = std::make_unique<hashes::hashed_storage>(
+        std::move(memory), hashes::hash_options{.in_parallel = [&](std::size_t n, const auto& f) {
+          s.pool.parallel_for(n, f);
+        }});
+    hashed = checked.get();
+    memory = std::move(checked);
+  }
   const auto trainee = std::make_unique<session>(
       s.training,
-      make_any_manager(wanted.policy, over(storage),
+      make_any_manager(wanted.policy, std::move(memory),
                        {.observer = told.if_any(), .check_replays = o.check_replays}),
       session_tools{.device = device.get(),
                     .pool = &s.pool,
-                    .recorder = wanted.recording ? &recorder : nullptr});
+                    .recorder = wanted.recording ? &recorder : nullptr,
+                    .hashed = hashed});
   trainee->create(o.seed);
 
   run_outcome out;
@@ -326,6 +341,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
   times.report(out);
   out.counts = trainee->counts();
   out.replays_were_checked = o.check_replays;
+  if (hashed != nullptr) out.hashed = hashed->counts();
   out.peak = storage.peak();
   out.host_peak = storage.host_peak();
   out.by_class = trainee->peak_by_class();
@@ -408,6 +424,7 @@ void report_run(train_report& r, run_outcome&& run) {
     r.replays_checked = run.counts.replays_checked;
     r.replays_unchecked = run.counts.replays_unchecked;
   }
+  if (run.hashed) r.tensors_compared = run.hashed->compared();
   if (run.counts.guessed_costs > 0) r.guessed_costs = run.counts.guessed_costs;
   r.host_waits = run.counts.waits;
   r.copy_threads = run.copy_threads;

@@ -17,6 +17,7 @@
 #include "delta/learning_report.hpp"
 #include "delta/observer.hpp"
 #include "delta/units.hpp"
+#include "hashes/hashed_storage.hpp"
 #include "kernels/thread_pool.hpp"
 #include "model/graph.hpp"
 #include "traces/trace.hpp"
@@ -53,6 +54,7 @@ struct run_request {
   std::ostream* timeline = nullptr;   ///< null: none
   std::ostream* decisions = nullptr;  ///< null: none
   bool recording = false;
+  bool hashed = false;  ///< every tensor is, and compared (hashes/hashed_storage.hpp)
 };
 
 /// What one run leaves behind.
@@ -70,6 +72,7 @@ struct run_outcome {
   nanoseconds last_step{};  ///< by the storage's clock
   counters counts;
   bool replays_were_checked = false;
+  std::optional<hashes::hash_counts> hashed{};  ///< with --verify-tensors
   bytes peak{}, host_peak{};
   bytes_by_class by_class;
   std::uint64_t moves = 0, moved_bytes = 0;

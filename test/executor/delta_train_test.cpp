@@ -109,6 +109,19 @@ TEST_CASE("help and the list of policies: exit code 0, nothing on stderr") {
   }
 }
 
+TEST_CASE(
+    "--verify-tensors: a right run compares its tensors, says how many, and has the same bits") {
+  const temporary_folder folder;
+  const auto json = (folder / "out.json").string();
+  const outcome o =
+      run(tiny + "--device cpu --budget 60% --verify --verify-tensors --json " + json);
+  CHECK_MESSAGE(o.code == 0, o.err);
+  CHECK(o.out.find(" times a tensor had the bits that it had before") != std::string::npos);
+  const train_report r = read_json(json);
+  CHECK(r.bit_identical == true);
+  CHECK(r.tensors_compared.value_or(0) > r.reloads + r.recomputes);
+}
+
 TEST_CASE("two processes, one managed: the same digests; one table of both") {
   const temporary_folder folder;
   const auto plain = (folder / "plain.json").string();

@@ -312,6 +312,17 @@ TEST_CASE("memory: sizes, parts, rates and policies are refused") {
         "or 1.5GiB/s (units B/s, KB/s, MB/s, GB/s, KiB/s, MiB/s, GiB/s)");
 }
 
+TEST_CASE("checks go with a run that is trained, and with nothing that is measured") {
+  CHECK(!options({}).verify_tensors);
+  CHECK(options({"--verify-tensors"}).verify_tensors);
+  CHECK(options({"--verify-tensors", "--check-replays", "--budget", "40%"}).check_replays);
+  for (const char* check : {"--verify-tensors", "--check-replays"})
+    CHECK(refusal({check, "--find-budget"}) ==
+          std::string(check) +
+              ": given with --find-budget; allowed: without it: what is measured would be the "
+              "checks");
+}
+
 TEST_CASE("adam has its own rate and its own flags") {
   const train_options usual = options({"--optimizer", "adam"});
   CHECK(usual.optimizer == "adam");
