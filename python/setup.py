@@ -42,6 +42,7 @@ ENGINE = Path("engine")
 COMPILING = Path("delta_torch/compiling")  # what users' policies are compiled with
 TRACES = ENGINE / "traces"
 OWN = ENGINE / "own"
+HASHES = ENGINE / "hashes"
 # What lies elsewhere in a clone, and in the source distribution where it is named here.
 LINKED = {
     INCLUDE: Path("../include"),
@@ -163,7 +164,7 @@ def compile_flags(torch_includes: list[str]) -> list[str]:
 
 def extension(building: bool) -> setuptools.Extension:
     """delta_torch._C; not to be built, only its files are named, and PyTorch is not needed."""
-    folders = (CSRC, ENGINE, TRACES, OWN)
+    folders = (CSRC, ENGINE, TRACES, OWN, HASHES)
     sources = sorted(str(p) for folder in folders for p in folder.glob("*.cpp"))
     headers = [p for folder in folders for p in folder.glob("*.hpp")]
     headers += [p for p in (INCLUDE / "delta").rglob("*") if p.suffix in (".hpp", ".h")]

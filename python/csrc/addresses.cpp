@@ -4,10 +4,9 @@
 #include <ATen/Parallel.h>
 
 #include <cstdint>
-#include <functional>
-#include <string_view>
 
 #include "errors.hpp"
+#include "hashes/byte_hash.hpp"
 #include "replaying.hpp"
 #include "session.hpp"
 #include "threads.hpp"
@@ -30,8 +29,7 @@ void taken_by_kernel(session& s, thread_state& thread, c10::StorageImpl* storage
 }
 
 std::uint64_t hash_of(const entry& e) {
-  const std::string_view bytes(reinterpret_cast<const char*>(e.at), e.size);
-  return std::hash<std::string_view>{}(bytes);
+  return delta::hashes::byte_hash(e.at, e.size);
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ class budgeted_allocator final : public run_allocator {
     h.place = thread.allocations++;
     // A kernel may leave bytes unwritten that nobody reads: they are the same when it runs again.
     // Outside operators another stream may use them than clears them.
-    if (s.checks_replays() && (thread.within_operator || managed_device().is_cpu()))
+    if (s.clears() && (thread.within_operator || managed_device().is_cpu()))
       s.device().clear(h.memory, size);
     return s.device().pointer(h);
   }

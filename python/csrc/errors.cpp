@@ -1,6 +1,9 @@
 // delta_torch: what errors about memory say: the core's sentence, with the program's names.
 #include "errors.hpp"
 
+#include <torch/csrc/Exceptions.h>
+#include <torch/extension.h>
+
 #include <cmath>
 #include <string_view>
 #include <vector>
@@ -108,6 +111,18 @@ std::string record_failure(session& s, const delta::budget_exceeded& e, const ch
   text += addition;
   s.past().failed(text, r, dynamic_cast<const delta::thrash*>(&e) != nullptr, std::move(names));
   return text;
+}
+
+void throw_differs(const session& s, const delta::hashes::tensor_differs& e) {
+  const pybind11::gil_scoped_acquire python;
+  const auto& at = e.where;
+  const auto error = pybind11::module_::import("delta_torch")
+                         .attr("TensorDiffers")("delta: " + rank_of(s) + e.what(), at.operation,
+                                                delta::hashes::name(at.why), at.step, at.number);
+  PyErr_SetObject(pybind11::type::handle_of(error).ptr(), error.ptr());
+  python_error raised;
+  raised.persist();
+  throw raised;
 }
 
 void throw_out_of_memory(session& s, const delta::budget_exceeded& e, const char* addition) {

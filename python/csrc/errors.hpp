@@ -41,6 +41,9 @@ std::string record_failure(session&, const delta::budget_exceeded&, const char* 
 [[noreturn]] void throw_out_of_memory(session&, const delta::budget_exceeded&,
                                       const char* addition);
 
+/// Throws Python's delta_torch.TensorDiffers.
+[[noreturn]] void throw_differs(const session&, const delta::hashes::tensor_differs&);
+
 /// Calls `f` under the session's lock `state`; what delta throws becomes PyTorch's. `addition`:
 /// what is to be said behind it where memory is short.
 template <class F>
@@ -49,6 +52,8 @@ decltype(auto) translated(session& s, F&& f, const char* addition = "") {
     return std::forward<F>(f)();
   } catch (const delta::budget_exceeded& e) {
     throw_out_of_memory(s, e, addition);
+  } catch (const delta::hashes::tensor_differs& e) {
+    throw_differs(s, e);
   } catch (const delta::error& e) {
     throw c10::Error({__func__, __FILE__, __LINE__}, "delta: " + rank_of(s) + e.what());
   }

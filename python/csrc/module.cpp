@@ -63,7 +63,7 @@ void need_run(const session& s) {
 }
 
 void start(const std::string& policy, std::optional<std::int64_t> budget, std::int64_t host,
-           bool check_replays, bool lifts_limit, const std::string& timeline,
+           bool check_replays, bool verify_tensors, bool lifts_limit, const std::string& timeline,
            const std::string& device) {
   static const bool told = [] {
     pthread_atfork(nullptr, nullptr, [] { session::get().now_a_child(); });
@@ -83,6 +83,7 @@ void start(const std::string& policy, std::optional<std::int64_t> budget, std::i
              .budget = budget ? static_cast<std::size_t>(*budget) : no_limit,
              .host = static_cast<std::size_t>(host),
              .check_replays = check_replays,
+             .verify_tensors = verify_tensors,
              .lifts_limit = lifts_limit,
              .timeline = timeline,
              .device = c10::Device(device)});
@@ -262,8 +263,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("load_policy", wrapped(delta::own::load_policy));
   m.def("own_policies", wrapped(delta::own::policies));
   m.def("start", wrapped(start), py::arg("policy"), py::arg("budget"), py::arg("host"),
-        py::kw_only(), py::arg("check_replays") = false, py::arg("lifts_limit") = false,
-        py::arg("timeline") = "", py::arg("device") = "cpu");
+        py::kw_only(), py::arg("check_replays") = false, py::arg("verify_tensors") = false,
+        py::arg("lifts_limit") = false, py::arg("timeline") = "", py::arg("device") = "cpu");
   m.def("stop", wrapped(stop));
   m.def("active", [] { return session::get().on(); });
   m.def("attach", wrapped(manage_thread));

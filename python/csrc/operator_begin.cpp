@@ -61,12 +61,19 @@ void operator_run::begin() {
   const auto traits = !replayable_         ? delta::trait::never_replay
                       : w_.updates.empty() ? delta::trait::pure
                                            : delta::trait::effect_once;
+  if (auto* const hashes = session_.hashes(); hashes != nullptr) {
+    std::vector<delta::tensor_id> renewed;
+    for (const touched& s : w_.storages)
+      if (s.renewed) renewed.push_back(s.known->id);
+    hashes->begins(label_, renewed);
+  }
   output_sizes later(op_, info_, stack_, w_.arguments, w_.numbers);
   open_.emplace(session_.manager().begin(delta::operation_span{.inputs = w_.inputs,
                                                                .updates = w_.updates,
                                                                .traits = traits,
                                                                .name = label_,
                                                                .later = &later}));
+  if (session_.hashes() != nullptr) session_.hashes()->check();
   // So that nothing has to leave while the kernel is being queued.
   if (const auto most = session_.device().taken_by(which_); most > 0) try {
       open_->make_room(delta::bytes{most});
@@ -267,7 +274,8 @@ void operator_run::remember_state() {
   r.grad_mode = autograd.get_grad_mode();
   r.inference_mode = autograd.get_inference_mode();
   r.undefined = info_.undefined;
-  r.cleared = session_.checks_replays();
+  r.label = label_;
+  r.cleared = session_.clears();
   r.threads = at::get_num_threads();
   r.which = which_;
   for (std::size_t i = stack_.size() - info_.arguments.size(); i < stack_.size(); ++i) {

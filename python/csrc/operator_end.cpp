@@ -49,6 +49,7 @@ void operator_run::close() {
     in_flight_ = info_.collective != collective_kind::none;
     settle();
     if (in_flight_) take_off();
+    if (auto* const hashes = session_.hashes(); hashes != nullptr) hashes->ends(), hashes->check();
     session_.past().look(session_.memory(), session_.manager().counts(), true);
   });
 }

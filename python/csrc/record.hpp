@@ -101,6 +101,7 @@ class record {
     /// What the program takes at most without a budget (bytes), where that is one's measure; else
     /// 0.
     std::uint64_t unmanaged_peak = 0;
+    std::uint64_t tensors_compared = 0;  ///< by their hashes, until the run ended
   } own;
   /// As they were when the run ended.
   struct totals {

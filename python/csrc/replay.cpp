@@ -160,6 +160,8 @@ void recorded_operator::collect(delta::call& c, const torch::jit::Stack& results
 
 void recorded_operator::run(delta::call& c) {
   target& device = session::get().device();
+  if (auto* const hashes = session::get().hashes(); hashes != nullptr && c.replaying())
+    hashes->replays(label);
   // Its scratch is allocated on the current device.
   const c10::OptionalDeviceGuard there(device.device().is_cpu() ? std::nullopt
                                                                 : std::optional(device.device()));

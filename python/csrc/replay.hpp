@@ -37,6 +37,7 @@ struct recorded_operator {
 
   c10::OperatorHandle op;
   std::uint32_t module = 0;
+  const char* label = "";
   const operator_info* info = nullptr;
   c10::DispatchKeySet included, excluded;  ///< the thread's
   bool grad_mode = false, inference_mode = false, undefined = false, cleared = false;

@@ -44,6 +44,8 @@ py::dict stats() {
   put("collectives", own.collectives), put("collective_bytes", own.collective_bytes);
   put("collective_ns", static_cast<std::uint64_t>(s.flights().time()->total().count()));
   put("replays_checked", c.replays_checked), put("replays_unchecked", c.replays_unchecked);
+  put("tensors_compared",
+      s.hashes() != nullptr ? s.hashes()->counts().compared() : own.tensors_compared);
   put("live_tensors", now.tensors), put("live_records", now.records);
   put("unmanaged_peak", own.unmanaged_peak);
   return d;

@@ -1,6 +1,7 @@
 // delta_torch: the run that is on.
 #include "session.hpp"
 
+#include <ATen/Parallel.h>
 #include <Python.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -56,13 +57,21 @@ void session::start(const run_options& o) {
        .on_owner_changed = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
   auto told = o.timeline.empty() ? nullptr
                                  : std::make_unique<timeline_file>(o.timeline, memory->now(), rank);
+  std::unique_ptr<delta::any_storage> storage = memory->storage();
+  delta::hashes::hashed_storage* hashes = nullptr;
+  if (o.verify_tensors) {
+    auto hashed = std::make_unique<delta::hashes::hashed_storage>(std::move(storage), hashing());
+    hashes = hashed.get();
+    storage = std::move(hashed);
+  }
   auto manager = delta::own::make_manager(
-      o.policy, memory->storage(), {.observer = told.get(), .check_replays = o.check_replays});
+      o.policy, std::move(storage), {.observer = told.get(), .check_replays = o.check_replays});
   device_ = &device;
   device_of_run = device.device();
   memory_ = std::move(memory);
   told_ = std::move(told);
   manager_ = std::move(manager);
+  hashes_ = hashes;
   checks_replays_ = o.check_replays;
   lifts_limit_ = o.lifts_limit;
   flights_.restart_time();
@@ -73,6 +82,21 @@ void session::start(const run_options& o) {
   device.limit(memory_->capacity(), {});
   ++number_;
   on_.store(true, std::memory_order_release);
+}
+
+delta::hashes::hash_options session::hashing() {
+  return {.written_by_others =
+              [this](delta::tensor_id t) {
+                const entry* const e = tensors_.of(t);
+                return e != nullptr && (e->exposed || e->lent || e->mapped || flights_.uses(t));
+              },
+          .in_parallel =
+              [](std::size_t n, const std::function<void(std::size_t)>& f) {
+                at::parallel_for(0, static_cast<std::int64_t>(n), 1,
+                                 [&](std::int64_t from, std::int64_t to) {
+                                   for (; from < to; ++from) f(static_cast<std::size_t>(from));
+                                 });
+              }};
 }
 
 session::lost_tensors session::stop() {
@@ -115,10 +139,20 @@ session::lost_tensors session::stop() {
   drain();  // what other threads have freed meanwhile
   names_.clear();
   random = {};
+  std::optional<delta::hashes::tensor_differs> differs;
+  if (hashes_ != nullptr) {
+    record_.own.tensors_compared = hashes_->counts().compared();
+    try {
+      std::exchange(hashes_, nullptr)->check();
+    } catch (const delta::hashes::tensor_differs& e) {
+      differs = e;
+    }
+  }
   manager_.reset();
   told_.reset();
   memory_.reset();
   device_->closed();
+  if (differs) throw *differs;
   return lost;
 }
 
@@ -139,6 +173,7 @@ void session::end_of_step() {
   let_all_go();
   drain();
   manager_->end_of_step();
+  if (hashes_ != nullptr) hashes_->check(), hashes_->end_of_step();
   ++record_.own.steps;
   record_.look(*memory_, manager_->counts(), true);
 }

@@ -19,6 +19,7 @@
 #include "delta/engine/manager_interface.hpp"
 #include "delta/error.hpp"
 #include "flights.hpp"
+#include "hashes/hashed_storage.hpp"
 #include "host_memory.hpp"
 #include "managed_memory.hpp"
 #include "random_state.hpp"
@@ -38,8 +39,9 @@ struct run_options {
   std::size_t budget = no_limit;  ///< bytes
   std::size_t host = 0;           ///< bytes
   bool check_replays = false;
-  bool lifts_limit = false;  ///< where memory is short, there is no limit from then on
-  std::string timeline;      ///< a file; empty: none
+  bool verify_tensors = false;  ///< on a CPU
+  bool lifts_limit = false;     ///< where memory is short, there is no limit from then on
+  std::string timeline;         ///< a file; empty: none
   c10::Device device{c10::kCPU};
 };
 
@@ -110,7 +112,8 @@ class session {
     std::size_t count = 0;
     std::string why;
   };
-  /// Everything comes back and is plain memory again. Gives what is lost: nothing but where the
+  /// Everything comes back and is plain memory again. Throws hashes::tensor_differs where a tensor
+  /// came back with other bits; all has ended then, too. Gives what is lost: nothing but where the
   /// machine has no memory, or a policy or an operator that runs again has failed.
   lost_tensors stop();
   void end_of_step();
@@ -169,6 +172,10 @@ class session {
   /// does not come back first.
   void stay(entry&, bool exposed);
   [[nodiscard]] bool checks_replays() const noexcept { return checks_replays_; }
+  /// Bytes that a kernel leaves unwritten are the same when it runs again.
+  [[nodiscard]] bool clears() const noexcept { return checks_replays_ || hashes_ != nullptr; }
+  /// Null: tensors are not hashed.
+  [[nodiscard]] delta::hashes::hashed_storage* hashes() const noexcept { return hashes_; }
   /// This process among those that train together, for errors; -1: it is alone.
   int rank = -1;
 
@@ -218,6 +225,8 @@ class session {
   std::unique_ptr<managed_memory> memory_;
   std::unique_ptr<struct timeline_file> told_;
   std::unique_ptr<delta::manager_interface> manager_;
+  delta::hashes::hashed_storage* hashes_ = nullptr;  // the manager's
+  [[nodiscard]] delta::hashes::hash_options hashing();
   void let_all_go();
   void sever(entry&);
   void order_unseen(entry&);

@@ -24,7 +24,7 @@ from .options import policies
 from .own_policy import PolicyError, compile_policy
 from .planning import Machine, Plan, Recording, machines, plan, record
 from .report import Report
-from .run import Run, budget, pin, step, stop
+from .run import Run, TensorDiffers, budget, pin, step, stop
 from .smallest_budget import FoundBudget, NoBudgetFound, find_budget
 from .threads import attach
 from .timelines import merge_timelines
@@ -40,6 +40,7 @@ __all__ = [
     "Recording",
     "Report",
     "Run",
+    "TensorDiffers",
     "__version__",
     "attach",
     "budget",

@@ -60,6 +60,15 @@ def add_flag(parser: argparse.ArgumentParser, option: str, default: Any = argpar
     if metavar is not None:
         kind = {"metavar": metavar, "type": lambda given: _checked(option, given)}
     parser.add_argument(name, dest=option, default=default, help=text, **kind)
+    if option == "verify":
+        parser.add_argument(
+            "--verify-tensors",
+            dest=option,
+            action="store_const",
+            const="tensors",
+            default=default,
+            help="hash every tensor of the CPU, and compare after reloads, recomputes and operators",
+        )
 
 
 def given_options(parsed: argparse.Namespace) -> dict[str, Any]:
@@ -87,9 +96,9 @@ def _checked(option: str, text: str) -> Any:
     if option == "size" and text == "none":
         return None
     if option == "verify":
-        if text not in ("0", "1"):
-            raise argparse.ArgumentTypeError(f"it is 0 or 1, not {text!r}")
-        return text == "1"
+        if text not in ("0", "1", "tensors"):
+            raise argparse.ArgumentTypeError(f"it is 0, 1 or tensors, not {text!r}")
+        return text if text == "tensors" else text == "1"
     for kind in _NUMBERS.get(option, ()):
         try:
             value = kind(text)

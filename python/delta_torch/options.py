@@ -33,7 +33,7 @@ class Options:
     size: int | Share | None = None  # bytes, or a share of the peak; None: no limit
     policy: str = "adaptive"
     host: int = 0  # bytes that may be copied out
-    verify: bool = False  # computes every operator twice
+    verify: bool | str = False  # computes every operator twice; "tensors": hashes them
     timeline: str = ""  # a file; given as None: none
     steps: str = "optimizer"  # what ends them, or "manual"
     # Of a share, steps that are measured without a limit: in the first, optimizers make their
@@ -52,12 +52,19 @@ class Options:
             raise ValueError(f"steps is 'optimizer' or 'manual', not {steps!r}")
         if self.on_oom not in ("raise", "abort"):
             raise ValueError(f"on_oom is 'raise' or 'abort', not {self.on_oom!r}")
+        if self.verify != "tensors" and isinstance(self.verify, str):
+            raise ValueError(f"verify is True, False or 'tensors', not {self.verify!r}")
         if not isinstance(share_after, int) or isinstance(share_after, bool) or share_after < 1:
             raise ValueError(f"share_after is a number of steps, 1 or more: not {share_after!r}")
         vars(self).update(
             size=None if self.size is None else parse_budget(self.size),
             host=parse_host(self.host),
-            verify=bool(self.verify),
+            verify=self.verify if self.verify == "tensors" else bool(self.verify),
             timeline="" if self.timeline is None else os.fspath(self.timeline),
             device=device_of_run(self.device),
         )
+        if self.verify == "tensors" and self.device.type != "cpu":
+            raise ValueError(
+                f"verify='tensors' hashes what the host can read: tensors of the CPU, and not of "
+                f"{self.device}; verify=True compares operators there"
+            )

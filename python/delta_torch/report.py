@@ -79,6 +79,7 @@ class Report:
     collective_over_bytes: int  # that process groups took beyond the budget, all together
     guessed_costs: int  # decisions where no operator's time was known yet
     replays_checked: int  # operators computed twice and compared (verify=True)
+    tensors_compared: int  # with their hashes (verify="tensors")
     live_tensors: int
     live_records: int
     addresses: tuple[tuple[str, int], ...]  # taken past PyTorch's dispatcher: of whose tensors, how often
@@ -266,6 +267,7 @@ _COUNTS = (
     "collective_waits",
     "guessed_costs",
     "replays_checked",
+    "tensors_compared",
     "live_tensors",
     "live_records",
 )

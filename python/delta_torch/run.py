@@ -27,7 +27,7 @@ def budget(
     *,
     policy: str = Options.policy,
     host: int | str = Options.host,
-    verify: bool = Options.verify,
+    verify: bool | Literal["tensors"] = False,
     timeline: str | os.PathLike[str] | None = None,
     steps: Literal["optimizer", "manual"] = "optimizer",
     share_after: int = Options.share_after,
@@ -42,8 +42,10 @@ def budget(
     policy: what decides which tensors leave; see policies().
     host: how many bytes may be copied out to other memory of the host, "16GiB"; 0: tensors are
         only dropped and computed again.
-    verify: computes every operator twice and compares the bytes, to find one that cannot be
-        repeated; slow.
+    verify: True computes every operator twice and compares the bytes, to find one that cannot be
+        repeated; slow. "tensors" hashes every tensor when it is made, and compares after each
+        reload, recompute and operator that reads it: the first that differs raises TensorDiffers.
+        It takes some tenths of the step's time, and is for tensors of the CPU.
     timeline: a file for a trace of all that happens, to be opened in Perfetto (ui.perfetto.dev);
         of several processes each has its own, "trace.rank1.json", for merge_timelines().
     steps: what ends a training step: each step() of an optimizer, of those within a backward pass
@@ -73,6 +75,23 @@ def budget(
         on_oom=on_oom,
         device=device,
     )
+
+
+class TensorDiffers(RuntimeError):
+    """A tensor has other bytes than it had, found by verify="tensors": results are wrong from here.
+
+    operator: PyTorch's name of what ran: what needed the tensor, was run again, or had it as an
+        argument; "" for none.
+    module: that it ran in, as the report names it; "" for none.
+    cause: "reload", "recompute" or "undeclared write".
+    step: the step that the operator ran in, from 1 on.
+    number: the operator's in the run, from 1 on; 0: not known.
+    """
+
+    def __init__(self, message: str, label: str, cause: str, step: int, number: int) -> None:
+        super().__init__(message)
+        self.module, _, self.operator = label.rpartition(" ")
+        self.cause, self.step, self.number = cause, step, number
 
 
 class Run:

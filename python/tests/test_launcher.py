@@ -193,7 +193,7 @@ def test_variables_of_the_environment(monkeypatch, capsys) -> None:
     assert "DELTA_TORCH_BUDGET in the environment: a budget is" in capsys.readouterr().err
     monkeypatch.setenv("DELTA_TORCH_VERIFY", "yes")
     assert main(["run", "--budget", "1GiB", "no.py"]) == 2, "a flag is before its variable"
-    assert "DELTA_TORCH_VERIFY in the environment: it is 0 or 1" in capsys.readouterr().err
+    assert "DELTA_TORCH_VERIFY in the environment: it is 0, 1 or tensors" in capsys.readouterr().err
 
 
 def test_every_option_has_a_flag() -> None:

@@ -165,6 +165,11 @@ def test_replays_are_checked(sim) -> None:
     assert _C.stats()["replays_checked"] > 3
 
 
+def test_hashes_are_for_the_cpu(sim) -> None:
+    with pytest.raises(ValueError, match="hashes what the host can read: tensors of the CPU, and"):
+        budget("1MiB", verify="tensors")
+
+
 def test_find_budget_waits_for_the_device(sim) -> None:
     """What a step queues is part of its time, and the wall's clock decides."""
     weights = torch.randn(256, 256, device=DEVICE, requires_grad=True)
