@@ -15,6 +15,10 @@ usage: ./run.sh COMMAND
   test [--all]       build and run the tests, but for those that take long (--all: these, too, and
                      the benchmarks are built); tests on real images run when DELTA_DATA names a
                      folder with data/mnist, and say so when it does not
+  attack [--hours H] [--only NAME] [--seed S]
+                     attack what docs/reliability.md promises, in turns of a minute, for H hours (0.1):
+                     programs, faults, declined, traces, readers; what fails is made short and printed
+                     as a test. S: the first seed; else it is of the clock, and printed
   bench [FLAG...]    build and run the benchmarks; flags go to Google Benchmark. Without flags the
                      tables of docs/results/decisions.md are made anew, with flags those go to
                      build/bench-results; TORCH_PYTHON may name a Python that has PyTorch
@@ -194,6 +198,46 @@ run_tests() {
   return "$status"
 }
 
+attack() {
+  local hours=0.1 only='' seed names=(programs faults declined traces readers)
+  seed=$(date +%s)
+  while [ $# -gt 0 ]; do
+    [ $# -gt 1 ] || die "attack: '$1' needs a value; allowed: --hours H, --only NAME, --seed S"
+    case "$1" in
+      --hours) hours=$2 ;;
+      --only) only=$2 ;;
+      --seed) seed=$2 ;;
+      *) die "attack: unknown flag '$1'; allowed: --hours H, --only NAME, --seed S" ;;
+    esac
+    shift 2
+  done
+  [[ $hours =~ ^[0-9]*\.?[0-9]+$ ]] || die "attack: --hours '$hours' is no number of hours"
+  [[ $seed =~ ^[0-9]{1,18}$ ]] || die "attack: --seed '$seed' is no number"
+  [ -z "$only" ] || [[ " ${names[*]} " == *" $only "* ]] ||
+    die "attack: --only '$only'; allowed: ${names[*]}"
+  [ -z "$only" ] || names=("$only")
+  setup
+  build attack_test
+  local end status=0 folder=build/attack name turn
+  end=$(($(date +%s) + $(awk -v h="$hours" 'BEGIN { printf "%d", h * 3600 }')))
+  mkdir -p "$folder"
+  # Each attack has a turn at least, and a minute in each.
+  for ((turn = 0; turn == 0 || $(date +%s) < end; ++turn)); do
+    for name in "${names[@]}"; do
+      [ "$turn" -eq 0 ] || [ "$(date +%s)" -lt "$end" ] || break
+      say "$name, seed $seed"
+      case "$name" in
+        traces) test/fuzz/run.sh "$folder/traces" 60 trace || status=1 ;;
+        readers) test/fuzz/run.sh "$folder/readers" 60 readers || status=1 ;;
+        *) DELTA_ATTACK_SECONDS=60 DELTA_ATTACK_SEED=$seed build/release/bin/attack_test \
+          --test-case="attack: $name" || status=1 ;;
+      esac
+    done
+    seed=$((seed + 1000000))
+  done
+  [ "$status" -eq 0 ] || die "an attack has succeeded: see above, and $folder"
+}
+
 bench() {
   setup
   build
@@ -243,6 +287,7 @@ command=${1:-help}
 case "$command" in
   demo) demo "$@" ;;
   test) run_tests "$@" ;;
+  attack) attack "$@" ;;
   bench) bench "$@" ;;
   torch) run_torch "$@" ;;
   torch-ddp) run_torch_ddp "$@" ;;
@@ -253,6 +298,6 @@ case "$command" in
   reference) reference "$@" ;;
   setup) setup "$@" ;;
   help | -h | --help) usage ;;
-  *) die "unknown command '$command'; allowed: demo, test, bench, torch, torch-ddp, torch-test," \
+  *) die "unknown command '$command'; allowed: demo, test, attack, bench, torch, torch-ddp, torch-test," \
     "wheel, paper, torch-install, reference, setup, help" ;;
 esac

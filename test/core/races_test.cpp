@@ -22,21 +22,6 @@ using namespace delta::test;
 
 namespace {
 
-/// Queues a kernel's body on the adversary.
-struct launch_late {
-  adversary* device;
-  template <class F>
-  void operator()(std::span<const std::span<std::byte>> reads,
-                  std::span<const std::span<std::byte>> writes, F&& body) const {
-    const auto ranges = [](std::span<const std::span<std::byte>> list) {
-      std::vector<range> r;
-      for (const auto& s : list) r.push_back({s.data(), s.size()});
-      return r;
-    };
-    device->launch(ranges(reads), ranges(writes), std::forward<F>(body));
-  }
-};
-
 struct outcome {
   bool passed = false;
   std::string error;

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Fuzzes the trace readers: run.sh FOLDER [SECONDS]. Compiles in FOLDER, and leaves there what made
-# a run fail. Says SKIPPED where no Clang from 16 on has libFuzzer.
+# Fuzzes what reads files and flags: run.sh FOLDER [SECONDS [TARGET]]: traces, or readers (plans, images,
+# reports, sizes). Compiles in FOLDER, and leaves there what made a run fail. Says SKIPPED where no Clang
+# from 16 on has libFuzzer.
 set -euo pipefail
 folder=$1
 seconds=${2:-10}
+target=${3:-trace}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 mkdir -p "$folder"
@@ -21,13 +23,20 @@ for candidate in clang++-{16..21}; do
   fi
 done
 if [ -z "$compiler" ]; then
-  echo "SKIPPED: fuzzing the trace readers: no clang++ from 16 on with libFuzzer on this machine"
+  echo "SKIPPED: fuzzing: no clang++ from 16 on with libFuzzer on this machine"
   exit 0
 fi
 
-"$compiler" "${flags[@]}" -I "$root/include" -I "$root/executor" -I "$root/engine" "$here/trace_fuzz.cpp" \
-  "$root"/executor/trace/*.cpp "$root/executor/data/byte_source.cpp" \
-  "$root/executor/cli/output_file.cpp" -lz -o "$folder/trace_fuzz"
-"$folder/trace_fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
+sources=("$root"/executor/trace/*.cpp "$root"/executor/data/byte_source.cpp "$root"/executor/cli/output_file.cpp)
+corpus=$here/corpus
+if [ "$target" = readers ]; then
+  corpus=$here/readers
+  { printf c && head -c 6146 /dev/zero; } >"$folder/corpus/cifar" # an image for each of two files
+  sources=("$root"/executor/trace/*.cpp "$root"/executor/data/*.cpp "$root"/executor/cli/{[cft],op,ou}*.cpp
+    "$root"/executor/train/report.cpp)
+fi
+"$compiler" "${flags[@]}" -I "$root/include" -I "$root/executor" -I "$root/engine" \
+  "$here/${target}_fuzz.cpp" "${sources[@]}" -lz -o "$folder/${target}_fuzz"
+"$folder/${target}_fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
   -dict="$here/trace.dict" -artifact_prefix="$folder/" -print_final_stats=1 \
-  "$folder/corpus" "$here/corpus"
+  "$folder/corpus" "$corpus"

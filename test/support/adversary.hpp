@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -349,5 +350,20 @@ class adversary {
 };
 
 static_assert(Device<adversary> && Storage<arena<adversary>>);
+
+/// Queues a kernel's body on the adversary, for run_program.
+struct launch_late {
+  adversary* device;
+  template <class F>
+  void operator()(std::span<const std::span<std::byte>> reads,
+                  std::span<const std::span<std::byte>> writes, F&& body) const {
+    const auto ranges = [](std::span<const std::span<std::byte>> list) {
+      std::vector<range> r;
+      for (const auto& s : list) r.push_back({s.data(), s.size()});
+      return r;
+    };
+    device->launch(ranges(reads), ranges(writes), std::forward<F>(body));
+  }
+};
 
 }  // namespace delta::test

@@ -33,14 +33,14 @@ inline std::uint64_t hash(std::span<const std::byte> data) {
 
 struct program {
   struct op {
-    std::vector<int> inputs, updates;
-    std::vector<std::uint32_t> outputs;  ///< sizes; they become the next values
+    std::vector<int> inputs{}, updates{};
+    std::vector<std::uint32_t> outputs{};  ///< sizes; they become the next values
     std::uint32_t workspace = 0;
     trait traits = trait::pure;
     std::int64_t cost = 1;
-    std::vector<int> drops;  ///< after it
-    bool backward = false;   ///< mark before it
-    bool step = false;       ///< end_of_step after it
+    std::vector<int> drops{};  ///< after it
+    bool backward = false;     ///< mark before it
+    bool step = false;         ///< end_of_step after it
   };
   std::vector<std::uint32_t> constants, variables;  ///< sizes; values 0, 1, ... in this order
   std::vector<op> ops;

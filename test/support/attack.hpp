@@ -1,0 +1,554 @@
+// delta tests: attacks: a program in one setting, with faults and with members of its storage that
+// are declined. All that is promised is checked; a program that fails is made short, and printed as
+// a test.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adversary.hpp"
+#include "delta/engine/engine.hpp"
+#include "delta/engine/manager_of.hpp"
+#include "delta/presets.hpp"
+#include "delta/storage/heap_storage.hpp"
+#include "dice.hpp"
+#include "faulty.hpp"
+#include "hashes/forwarding_storage.hpp"
+#include "random_program.hpp"
+
+namespace delta::test {
+
+/// What fails. The first two are answers that a storage may give at any time, and the program goes
+/// on, or is told so by a typed error and may try again; so does a kernel that throws. What else
+/// throws poisons.
+enum class failing : std::uint8_t {
+  no_block,  ///< allocate: no room
+  no_slab,   ///< copy_out: the host is full
+  kernel,
+  allocate,
+  copy_out,
+  copy_in,
+  end,  ///< of an operator
+  observer,
+  bits,  ///< of a copy in, where copies are over at once: wrong, and nobody is told
+  nothing
+};
+constexpr std::size_t failing_kinds = static_cast<std::size_t>(failing::bits);  ///< that are told
+/// A fault at the n-th of these calls, from 1 on.
+struct planned_fault {
+  failing what = failing::nothing;
+  std::uint64_t at = 0;
+};
+
+/// What is left out, as bits.
+enum class declined : unsigned {
+  nothing = 0,
+  early_reloads = 1,   ///< of the policies learned and paper
+  copies_ahead = 2,    ///< of learned
+  early_release = 4,   ///< of paper
+  open_brackets = 8,   ///< may_allocate_in_operator
+  holes = 16,          ///< what tells where blocks are
+  lifetimes = 32,      ///< all blocks are transient
+  measured_times = 64  ///< and what copies cost kernels
+};
+constexpr unsigned declined_sets = 128;
+constexpr bool has(unsigned set, declined d) {
+  return (set & static_cast<unsigned>(d)) != 0;
+}
+
+enum class memory_kind : std::uint8_t { arena, fixed, late, heap, simulated };
+inline constexpr std::array memory_kinds{memory_kind::arena, memory_kind::fixed, memory_kind::late,
+                                         memory_kind::heap, memory_kind::simulated};
+
+struct setting {
+  const char* policy = "online";
+  std::uint64_t budget = 0, host = 0;  ///< bytes
+  memory_kind memory = memory_kind::arena;
+  manner how = manner::whole;
+  unsigned without = 0;  ///< of `declined`
+  std::array<planned_fault, 2> faults{};
+  bool passes = false;     ///< memory suffices for the policy, whatever happens
+  std::uint64_t seed = 0;  ///< of what is late
+};
+
+/// What attacks have made a manager do: one that never had to act tests nothing.
+struct attack_tally {
+  std::uint64_t faults = 0, evictions = 0, reloads = 0, recomputes = 0, prefetches = 0;
+};
+
+/// Faults, as they come.
+class fault_plan {
+ public:
+  explicit fault_plan(const std::array<planned_fault, 2>& f) : faults_(f) {}
+  /// True where this call is to fail.
+  bool fails(failing what) {
+    const std::uint64_t call = ++calls_[static_cast<std::size_t>(what)];
+    for (const planned_fault& f : faults_)
+      if (f.what == what && f.at == call) return ++come_, true;
+    return false;
+  }
+  void throws(failing what) {
+    if (fails(what)) throw fault();
+  }
+  [[nodiscard]] std::uint64_t come() const { return come_; }
+
+ private:
+  std::array<planned_fault, 2> faults_;
+  std::array<std::uint64_t, failing_kinds + 1> calls_{};
+  std::uint64_t come_ = 0;
+};
+
+/// Fails as planned before anything is done, at the end of an operator after it; and declines.
+class meddling_storage final : public forwarding_storage {
+ public:
+  meddling_storage(std::unique_ptr<any_storage> s, fault_plan& plan, unsigned without)
+      : forwarding_storage(std::move(s)), plan_(&plan), without_(without) {}
+  std::optional<block> allocate(bytes n, lifetime l) override {
+    plan_->throws(failing::allocate);
+    if (plan_->fails(failing::no_block)) return std::nullopt;
+    return over().allocate(n, has(without_, declined::lifetimes) ? lifetime::transient : l);
+  }
+  std::optional<transfer> copy_out(block& b) override {
+    plan_->throws(failing::copy_out);
+    if (plan_->fails(failing::no_slab)) return std::nullopt;
+    return over().copy_out(b);
+  }
+  transfer copy_in(slab&& h, block&& b) override {
+    plan_->throws(failing::copy_in);
+    std::byte* const at = over().data(b);
+    transfer moving = over().copy_in(std::move(h), std::move(b));
+    if (plan_->fails(failing::bits)) *at ^= std::byte{1};
+    return moving;
+  }
+  stamp end_operator(nanoseconds cost) override {
+    const stamp done = over().end_operator(cost);
+    plan_->throws(failing::end);
+    return done;
+  }
+  [[nodiscard]] bool may_allocate_in_operator() const override {
+    return !has(without_, declined::open_brackets) && over().may_allocate_in_operator();
+  }
+  bytes largest_hole() override {
+    return shows_holes() ? over().largest_hole() : detail::saturating_sub(capacity(), used());
+  }
+  std::optional<bytes> bytes_to_move(bytes n) override {
+    return shows_holes() ? over().bytes_to_move(n) : std::nullopt;
+  }
+  double move_rate() override { return shows_holes() ? over().move_rate() : 0; }
+  std::optional<nanoseconds> elapsed(stamp s) override {
+    return measures() ? over().elapsed(s) : std::nullopt;
+  }
+  std::optional<nanoseconds> alone(stamp s) override {
+    return measures() ? over().alone(s) : std::nullopt;
+  }
+  [[nodiscard]] double burden(direction d) const override {
+    return measures() ? over().burden(d) : 0;
+  }
+
+ private:
+  [[nodiscard]] bool shows_holes() const { return !has(without_, declined::holes); }
+  [[nodiscard]] bool measures() const { return !has(without_, declined::measured_times); }
+  void walk(void (*f)(void*, std::uint32_t, bytes, bool), void* to) override {
+    if (shows_holes())
+      over().walk_blocks([&](std::uint32_t row, bytes n, bool used) { f(to, row, n, used); });
+  }
+  fault_plan* plan_;
+  unsigned without_;
+};
+
+/// An observer that throws as planned, which it must not.
+struct angry_observer final : any_observer {
+  explicit angry_observer(fault_plan& p) : plan(&p) {}
+  void on(const event&) override { plan->throws(failing::observer); }
+  fault_plan* plan;
+};
+
+/// The paper's prefetcher, of which a part can be left out.
+struct partial_fifo : fifo_prefetch {
+  unsigned without = 0;
+  tensor_id next(const context& c) {
+    return has(without, declined::early_reloads) ? tensor_id::none : fifo_prefetch::next(c);
+  }
+  double early_release_bytes(const context& c) {
+    return has(without, declined::early_release) ? 0 : fifo_prefetch::early_release_bytes(c);
+  }
+};
+
+inline std::unique_ptr<manager_interface> attacked_manager(const setting& s,
+                                                           std::unique_ptr<any_storage> storage,
+                                                           const manager_options& options) {
+  const std::string name = s.policy;
+  constexpr unsigned policys = 7;
+  if (name == "learned" && (s.without & policys) != 0) {
+    auto p = learned();
+    p.prefetcher.prefetches = !has(s.without, declined::early_reloads);
+    p.prefetcher.cleans = !has(s.without, declined::copies_ahead);
+    return make_manager(p, std::move(storage), options);
+  }
+  if (name == "paper" && (s.without & policys) != 0) {
+    policy<base, paper_director, partial_fifo> p;
+    p.prefetcher.without = s.without;
+    return make_manager(p, std::move(storage), options);
+  }
+  return make_manager(name, std::move(storage), options);
+}
+
+/// A manager whose program tries an operator again that has failed by a fault.
+struct patient {
+  manager_interface* m;
+  fault_plan* plan;
+  std::uint64_t tries = 0;
+
+  /// As often as there are faults.
+  template <class F>
+  decltype(auto) again(const F& f) {
+    for (;; ++tries) {
+      const std::uint64_t before = plan->come();
+      try {
+        return f();
+      } catch (const budget_exceeded&) {
+        if (plan->come() == before) throw;
+      } catch (const fault&) {
+        if (!usable()) throw;
+      }
+    }
+  }
+  [[nodiscard]] auto constant(bytes n) {
+    return again([&] { return m->constant(n, "constant"); });
+  }
+  [[nodiscard]] auto variable(bytes n) {
+    return again([&] { return m->variable(n, "variable"); });
+  }
+  [[nodiscard]] auto acquire(tensor_id t, access how = access::read) {
+    return again([&] { return m->acquire(t, how); });
+  }
+  void drop(tensor_id t) { m->drop(t); }
+  void backward() { m->backward(); }
+  void end_of_step() {
+    again([&] { m->end_of_step(); });
+  }
+  /// False: poisoned.
+  [[nodiscard]] bool usable() const {
+    try {
+      m->make_room(bytes{}, "after a fault");
+      return true;
+    } catch (const poisoned&) {
+      return false;
+    }
+  }
+};
+template <class Kernel>
+void run_operator(patient& p, const operation_span& op, std::span<tensor_id> ids,
+                  const Kernel& kernel, manner how) {
+  p.again([&] { run_operator(*p.m, op, ids, kernel, how); });
+}
+
+namespace attack_detail {
+
+/// The first thing that is not as it should be.
+struct wrong : std::exception {
+  explicit wrong(std::string s) : text(std::move(s)) {}
+  std::string text;
+};
+inline void demand(bool holds, const char* what) {
+  if (!holds) throw wrong(what);
+}
+
+template <class S>
+void demand_right(S& storage) {
+  demand(storage.used() <= storage.capacity(), "the budget is exceeded");
+  demand(storage.host_used() <= storage.host_capacity(), "the host budget is exceeded");
+  const std::string broken(storage.check_invariants());
+  if (!broken.empty()) throw wrong("the storage: " + broken);
+}
+
+/// A manager that is noted in the tally, however it ends.
+struct noted {
+  noted(attack_tally& to, const fault_plan& p) : sum(&to), plan(&p) {}
+  noted(const noted&) = delete;
+  noted& operator=(const noted&) = delete;
+  ~noted() {
+    sum->faults += plan->come();
+    if (!m) return;
+    const counters& c = m->counts();
+    sum->evictions += c.evictions, sum->reloads += c.reloads;
+    sum->recomputes += c.recomputes, sum->prefetches += c.prefetches;
+  }
+  attack_tally* sum;
+  const fault_plan* plan;
+  std::unique_ptr<manager_interface> m;
+};
+
+inline void demand_poisoned(manager_interface& m, const fault_plan& plan, const patient& program) {
+  demand(plan.come() > 0 && !program.usable(), "a fault comes out, and nobody is poisoned");
+  try {
+    m.end_of_step();
+  } catch (const poisoned&) {
+    return;
+  }
+  throw wrong("a poisoned manager goes on");
+}
+
+// Once through the program, on a storage that is empty, and is so afterwards.
+template <class S, class Launch, class Settle>
+void run_once(const program& p, const setting& s, S& storage, const Launch& launch,
+              const Settle& settle, attack_tally& sum) {
+  const auto expected = evaluate(p);
+  fault_plan plan(s.faults);
+  {
+    angry_observer told(plan);
+    const bool observed =
+        s.faults[0].what == failing::observer || s.faults[1].what == failing::observer;
+    noted note(sum, plan);
+    note.m = attacked_manager(s, std::make_unique<meddling_storage>(over(storage), plan, s.without),
+                              {.observer = observed ? &told : nullptr});
+    manager_interface* const m = note.m.get();
+    patient program_of{m, &plan};
+    try {
+      const auto burning = [launch, &plan](auto reads, auto writes, auto&& body) {
+        plan.throws(failing::kernel);
+        launch(reads, writes, std::forward<decltype(body)>(body));
+      };
+      const auto left = run_program(
+          program_of, p, burning, [&] { demand_right(storage); }, s.how);
+      settle();
+      demand(s.memory == memory_kind::simulated || left == expected, "the bits differ");
+    } catch (const budget_exceeded& e) {
+      if (s.passes) throw wrong(std::string("memory suffices, and yet: ") + e.what());
+    } catch (const fault&) {
+      demand_poisoned(*m, plan, program_of);
+    } catch (const poisoned&) {  // it has come where nothing may throw: as an operator is given up
+      demand_poisoned(*m, plan, program_of);
+    }
+  }
+  settle();
+  demand(storage.used() == bytes{}, "bytes leak");
+  demand(storage.host_used() == bytes{}, "bytes of the host leak");
+  demand_right(storage);
+}
+
+template <class S, class Launch, class Settle>
+void run_all(const program& p, const setting& s, S& storage, const Launch& launch,
+             const Settle& settle, attack_tally& sum) {
+  run_once(p, s, storage, launch, settle, sum);
+  if (s.faults[0].what == failing::nothing) return;
+  setting calm = s;  // whoever comes next finds everything in order
+  calm.faults = {};
+  run_once(p, calm, storage, launch, settle, sum);
+}
+
+}  // namespace attack_detail
+
+/// Runs the program in the setting; what is wrong with that, in words; "": nothing. Adds
+/// to the tally.
+inline std::string attacked(const program& p, const setting& s, attack_tally* tally = nullptr) {
+  using namespace attack_detail;
+  attack_tally own;
+  attack_tally& sum = tally != nullptr ? *tally : own;
+  const auto nothing = [] {};
+  try {
+    const bytes budget{s.budget}, host{s.host};
+    switch (s.memory) {
+      case memory_kind::arena:
+      case memory_kind::fixed: {
+        immediate device;
+        arena<immediate> storage(
+            device,
+            {.capacity = budget, .host_capacity = host, .moving = s.memory == memory_kind::arena});
+        run_all(p, s, storage, run_now{}, nothing, sum);
+        break;
+      }
+      case memory_kind::late: {
+        adversary device(s.seed);
+        arena<adversary> storage(device, {.capacity = budget, .host_capacity = host});
+        run_all(
+            p, s, storage, launch_late{&device}, [&] { device.drain(); }, sum);
+        if (!device.violations().empty()) return "a race: " + device.violations().front();
+        break;
+      }
+      case memory_kind::heap: {
+        heap_storage storage({.capacity = budget, .host_capacity = host});
+        run_all(p, s, storage, run_now{}, nothing, sum);
+        break;
+      }
+      case memory_kind::simulated: {
+        simulated storage({.capacity = budget,
+                           .host_capacity = host,
+                           .rate_out = 2e9,
+                           .rate_in = 2e9,
+                           .granularity = 64});
+        run_all(p, s, storage, run_now{}, nothing, sum);
+        break;
+      }
+    }
+  } catch (const wrong& w) {
+    return w.text;
+  } catch (const std::exception& e) {
+    return std::string("an error that is none of its own: ") + e.what();
+  }
+  return {};
+}
+
+// --- short programs
+// -------------------------------------------------------------------------------
+
+/// Without the i-th operator and all that comes of it: where its outputs were used, nothing is.
+inline program without_operator(const program& p, std::size_t i) {
+  program q{p.constants, p.variables, {}};
+  int first = p.sources();
+  for (std::size_t k = 0; k < i; ++k) first += int(p.ops[k].outputs.size());
+  const int gone = int(p.ops[i].outputs.size());
+  for (std::size_t k = 0; k < p.ops.size(); ++k) {
+    if (k == i) continue;
+    program::op o = p.ops[k];
+    for (auto* list : {&o.inputs, &o.updates, &o.drops}) {
+      std::erase_if(*list, [&](int v) { return v >= first && v < first + gone; });
+      for (int& v : *list) v -= v >= first + gone ? gone : 0;
+    }
+    q.ops.push_back(std::move(o));
+  }
+  return q;
+}
+
+/// The shortest program that can be had by leaving out, one thing after the other, for which
+/// `fails` still holds. Each try is a call of it.
+inline program shortened(program p, const std::function<bool(const program&)>& fails) {
+  const auto attempt = [&](program q) { return fails(q) ? (p = std::move(q), true) : false; };
+  for (bool any = true; any;) {
+    any = false;
+    for (std::size_t i = p.ops.size(); i-- > 0;) any = attempt(without_operator(p, i)) || any;
+    for (std::size_t i = p.ops.size(); i-- > 0;) {
+      const auto change = [&](auto&& f) {
+        program q = p;
+        return f(q.ops[i]) && attempt(std::move(q));
+      };
+      const auto clear = [](auto& x) {
+        return !(x == std::decay_t<decltype(x)>{}) && (x = {}, true);
+      };
+      any = change([&](auto& o) { return clear(o.workspace); }) || any;
+      any = change([&](auto& o) { return clear(o.backward); }) || any;
+      any = change([&](auto& o) { return clear(o.step); }) || any;
+      any = change([&](auto& o) { return o.cost != 1 && (o.cost = 1, true); }) || any;
+      any =
+          change([&](auto& o) { return o.traits != trait::pure && (o.traits = {}, true); }) || any;
+      for (auto list : {&program::op::inputs, &program::op::updates, &program::op::drops})
+        for (std::size_t k = (p.ops[i].*list).size(); k-- > 0;)
+          any = change([&](auto& o) {
+                  (o.*list).erase((o.*list).begin() + std::ptrdiff_t(k));
+                  return true;
+                }) ||
+                any;
+      for (std::size_t k = 0; k < p.ops[i].outputs.size(); ++k)
+        any = change([&](auto& o) { return o.outputs[k] > 8 && (o.outputs[k] = 8, true); }) || any;
+    }
+  }
+  return p;
+}
+
+/// The program in the setting as a test, to be pasted behind attack.hpp.
+inline std::string as_test(const program& p, const setting& s, const std::string& what) {
+  const auto list = [](const auto& values) {
+    std::string t;
+    for (const auto v : values) t += (t.empty() ? "" : ", ") + std::to_string(v);
+    return "{" + t + "}";
+  };
+  std::string t = "TEST_CASE(\"attack: " + what + "\") {\n  const program p{" + list(p.constants) +
+                  ", " + list(p.variables) + ", {\n";
+  for (const program::op& o : p.ops) {
+    t += "      {.inputs = " + list(o.inputs) + ", .updates = " + list(o.updates) +
+         ", .outputs = " + list(o.outputs) + ", .workspace = " + std::to_string(o.workspace) +
+         ", .traits = trait(" + std::to_string(unsigned(o.traits)) +
+         "), .cost = " + std::to_string(o.cost) + ", .drops = " + list(o.drops) +
+         (o.backward ? ", .backward = true" : "") + (o.step ? ", .step = true" : "") + "},\n";
+  }
+  t += "  }};\n  CHECK(attacked(p, {.policy = \"" + std::string(s.policy) +
+       "\", .budget = " + std::to_string(s.budget) + ", .host = " + std::to_string(s.host) +
+       ", .memory = memory_kind(" + std::to_string(int(s.memory)) + "), .how = manner(" +
+       std::to_string(int(s.how)) + "), .without = " + std::to_string(s.without) + ", .faults = {{";
+  for (const planned_fault& f : s.faults)
+    t += "{failing(" + std::to_string(int(f.what)) + "), " + std::to_string(f.at) + "}, ";
+  t += "}}, .passes = " + std::string(s.passes ? "true" : "false") +
+       ", .seed = " + std::to_string(s.seed) + "}) == \"\");\n}\n";
+  return t;
+}
+
+// --- programs of a structure
+// ----------------------------------------------------------------------
+
+/// Forward and back through layers: a chain, with residual connections, as diamonds, or with many
+/// outputs; else a random program.
+inline program attacking_program(std::uint64_t seed) {
+  dice roll(seed);
+  const std::uint64_t kind = roll.below(8);
+  if (kind < 4)
+    return random_program(roll.bits(), {.operators = int(4 + roll.below(36)),
+                                        .steps = int(1 + roll.below(3)),
+                                        .largest = std::uint32_t(16 + roll.below(300)),
+                                        .updates = !roll.one_in(4),
+                                        .several_outputs = !roll.one_in(4),
+                                        .updates_made = roll.one_in(3)});
+  const auto size = [&] { return std::uint32_t(8 + roll.below(200)); };
+  program p;
+  p.variables.assign(1 + roll.below(4), size());
+  const int depth = int(2 + roll.below(10));
+  for (int step = 0; step < 2; ++step) {
+    int next = p.sources();
+    for (const program::op& o : p.ops) next += int(o.outputs.size());
+    std::vector<std::vector<int>> layers{{0}};
+    std::vector<int> made;
+    const auto add = [&](std::vector<int> inputs, std::size_t outputs, bool back) {
+      program::op o{.inputs = std::move(inputs)};
+      for (std::size_t k = 0; k < outputs; ++k) o.outputs.push_back(size());
+      o.cost = 1 + std::int64_t(roll.below(50));
+      o.workspace = roll.one_in(3) ? size() : 0;
+      o.backward = back;
+      if (roll.one_in(6)) o.traits = trait::random;
+      std::vector<int> ids;
+      for (std::size_t k = 0; k < outputs; ++k) ids.push_back(next), made.push_back(next++);
+      p.ops.push_back(std::move(o));
+      return ids;
+    };
+    for (int i = 0; i < depth; ++i) {
+      std::vector<int> in = layers.back();
+      if (kind == 5 && layers.size() > 2) in.push_back(layers[layers.size() - 3].front());
+      if (kind == 6) {  // a diamond
+        const int a = add(in, 1, false)[0], b = add(in, 1, false)[0];
+        in = {a, b};
+      }
+      layers.push_back(add(in, kind == 7 ? 1 + roll.below(4) : 1, false));
+    }
+    std::vector<int> gradient = layers.back();
+    for (int i = depth; i-- > 0;) {
+      std::vector<int> in = layers[std::size_t(i)];
+      in.insert(in.end(), gradient.begin(), gradient.end());
+      std::vector<int> before = std::exchange(gradient, add(in, 1, i + 1 == depth));
+      p.ops.back().drops = layers[std::size_t(i) + 1];
+      if (i + 1 != depth)
+        p.ops.back().drops.insert(p.ops.back().drops.end(), before.begin(), before.end());
+    }
+    p.ops.push_back({.inputs = gradient,
+                     .updates = {int(roll.below(p.variables.size()))},
+                     .drops = gradient,
+                     .step = true});
+    std::erase_if(made, [&](int v) {
+      for (const program::op& o : p.ops)
+        for (const int d : o.drops)
+          if (d == v) return true;
+      return false;
+    });
+    p.ops.back().drops.insert(p.ops.back().drops.end(), made.begin(), made.end());
+  }
+  return p;
+}
+
+}  // namespace delta::test
