@@ -24,7 +24,8 @@ namespace delta {
 /// takes: milliseconds for hundreds of operators, seconds for thousands with large states.
 class planned : public detail::script_follower {
  public:
-  double share = 0.5;  ///< of a step's time, for planning its kind
+  double share = 0.5;  ///< of a step's time, for planning its kind; or, if that is more,
+  double least = 1e5;  ///< ns for each of its operators
   double drift = 0.1;  ///< of the operators' time: by so much it may change before it is replanned
 
   /// A step has ended: plans it, and the one that is expected, if they were not planned before as
@@ -72,9 +73,9 @@ class planned : public detail::script_follower {
     if (!is_news(c, step)) return;
     const detail::step_model model(step);
     detail::plan_search search(model, machine(c));
-    search.run(share * step.time);
+    search.run(std::max(share * step.time, least * step.length()));
     const detail::next_step coming(c, step);
-    double least = never;
+    double shortest = never;
     std::vector<double> longer;
     for (int round = 0; round < most_rounds; ++round) {
       if (round > 0) search.run_again(longer);
@@ -86,8 +87,8 @@ class planned : public detail::script_follower {
           detail::rehearse_both(coming, std::move(tried), 0, never, true, &longer);
       // The second begins as the first has left it: that is what counts in the long run.
       const double took = second < never ? second : first;
-      if (round > 0 && !(took < least)) break;
-      least = took;
+      if (round > 0 && !(took < shortest)) break;
+      shortest = took;
       give(s);
       const bool as_planned = took <= step.time * (1 + unplanned) + search.plan().recomputing();
       if (longer.size() != step.length() || as_planned) break;

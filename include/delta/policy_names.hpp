@@ -26,7 +26,7 @@ inline constexpr std::array<preset, 8> named_policies{{
     {"planned",
      "a plan that is searched for once, from the step before, and followed: who is away when"},
     {"adaptive",
-     "the fastest of online, planned and dtr: rehearsed on the last step, then measured"},
+     "the fastest of online, learned and dtr: rehearsed on the last step, then measured"},
     {"swap_lru", "swapping only, the least recently used first, reloaded on demand"},
 }};
 

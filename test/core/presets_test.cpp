@@ -28,7 +28,7 @@ static_assert(is_made_of<decltype(learned()), stall_per_byte, least_stall, just_
 static_assert(is_made_of<decltype(swap_lru()), lru, offload_only, no_prefetch>);
 
 /// A selector that never chooses, to name the types of policies that choose.
-using adaptive_parts = decltype(switching(always{}, online(), planned{}, recompute_only()));
+using adaptive_parts = decltype(switching(always{}, online(), learned(), recompute_only()));
 static_assert(std::same_as<decltype(adaptive().all), decltype(adaptive_parts::all)>);
 
 /// What a name stands for, by its type.

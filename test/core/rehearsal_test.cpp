@@ -19,7 +19,14 @@ using namespace delta::test;
 
 namespace {
 
-using candidates = delta::detail::planned_or_not;
+/// Also of the policy that plans, which knows its plans in a rehearsal.
+struct candidates {
+  static constexpr std::array<std::string_view, 4> names{"online", "learned", "dtr", "planned"};
+  template <Selector S>
+  static auto make(S selector) {
+    return switching(std::move(selector), online(), learned(), recompute_only(), planned());
+  }
+};
 
 /// What was said of the step to come.
 struct prediction {

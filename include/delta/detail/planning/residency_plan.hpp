@@ -111,10 +111,14 @@ class residency_plan {
   /// True if the memory's profile fits.
   [[nodiscard]] bool fits() const noexcept { return memory_.most() <= memory_.budget(); }
 
-  /// What lanes may use beside the operators, in ns by position: waits of an earlier run. All
-  /// copies are placed anew.
-  void lengthen(std::span<const double> stalls) {
-    stalls_.assign(stalls.begin(), stalls.end());
+  /// By how much positions take longer than their operators, in ns, when the plan is carried out:
+  /// what of that is no recomputation, lanes may use. All copies are placed anew.
+  void lengthen(std::span<const double> longer) {
+    for (std::size_t p = 0; p < longer.size(); ++p) {
+      stalls_[p] = longer[p];
+      for (const replay& r : replays_[p]) stalls_[p] -= cost_of(r.operation);
+      stalls_[p] = std::max(0.0, stalls_[p]);
+    }
     repack(true);
   }
 
@@ -421,7 +425,9 @@ class residency_plan {
     copy_lane::time t = 0;
     for (position p = 0; p < length(); ++p) {
       start_[index(p)] = t;
-      t += static_cast<copy_lane::time>(model_->operation(p).cost + stalls_[index(p)]);
+      double cost = model_->operation(p).cost + stalls_[index(p)];
+      for (const replay& r : replays_[index(p)]) cost += cost_of(r.operation);
+      t += static_cast<copy_lane::time>(cost);
     }
     start_.back() = period_ = std::max<copy_lane::time>(t, 1);
     for (copy_lane& l : lanes_) l.clear(period_);
