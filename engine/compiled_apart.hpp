@@ -10,6 +10,7 @@
 #include "delta/adaptive.hpp"
 #include "delta/detail/learning/rehearsal.hpp"
 #include "delta/engine/engine.hpp"
+#include "delta/planned.hpp"
 #include "delta/switching.hpp"
 
 namespace delta::detail {

@@ -60,6 +60,13 @@ struct keeps_in_the_object : right {
 };
 static_assert(explain_decider<keeps_in_the_object>());
 
+// says: 'keeps_dropped' is there, but not as 'bool keeps_dropped(const delta::context&,
+//   delta::tensor_id) const'
+struct keeps_by_changing : right {
+  bool keeps_dropped(const context&, tensor_id) { return false; }
+};
+static_assert(explain_decider<keeps_by_changing>());
+
 // says: 'evicts' is there, but not as 'static constexpr bool evicts'
 struct evicts_by_number : right {
   static constexpr int evicts = 0;

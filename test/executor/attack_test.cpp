@@ -20,12 +20,12 @@ using namespace delta::test;
 
 namespace {
 
-constexpr std::array<const char*, 7> policies{"unmanaged", "paper",    "dtr",     "online",
-                                              "learned",   "adaptive", "swap_lru"};
+constexpr std::array<const char*, 8> policies{"unmanaged", "paper",   "dtr",      "online",
+                                              "learned",   "planned", "adaptive", "swap_lru"};
 
 // Those that go on wherever the largest operator fits, with enough memory of the host.
 bool offloads(const std::string& policy) {
-  return policy == "online" || policy == "learned" || policy == "adaptive" || policy == "swap_lru";
+  return policy != "unmanaged" && policy != "paper" && policy != "dtr";
 }
 
 std::uint64_t asked(const char* name, std::uint64_t otherwise) {
