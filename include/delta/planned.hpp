@@ -24,6 +24,7 @@ namespace delta {
 /// takes: milliseconds for hundreds of operators, seconds for thousands with large states.
 class planned : public detail::script_follower {
  public:
+  planned() = default;
   double share = 0.5;  ///< of a step's time, for planning its kind; or, if that is more,
   double least = 1e5;  ///< ns for each of its operators
   double drift = 0.1;  ///< of the operators' time: by so much it may change before it is replanned
@@ -32,18 +33,16 @@ class planned : public detail::script_follower {
   /// they are now. Throws std::bad_alloc.
   void end_of_step(const context& c) {
     const history& past = c.past();
-    if (rehearsed_ || past.steps() == 0) return;
+    if (rehearses() || past.steps() == 0) return;
     if (past.follows()) plan(c, past.followed());
     if (!past.follows() || &past.followed() != &past.last()) plan(c, past.last());
   }
   /// One that follows the same plans in a rehearsal, and makes none.
-  [[nodiscard]] planned rehearsed() const {
-    planned p;
-    p.scripts_ = scripts_, p.rehearsed_ = true;
-    return p;
-  }
+  [[nodiscard]] planned rehearsed() const { return planned(in_rehearsal()); }
 
  private:
+  explicit planned(script_follower f) : script_follower(std::move(f)) {}
+
   static constexpr int most_rounds = 6;       // of planning for the waits that were rehearsed
   static constexpr double unplanned = 0.002;  // of a step's time: not worth another round
 
@@ -79,12 +78,11 @@ class planned : public detail::script_follower {
     std::vector<double> longer;
     for (int round = 0; round < most_rounds; ++round) {
       if (round > 0) search.run_again(longer);
-      planned tried;
-      tried.rehearsed_ = true;
       const auto s = std::make_shared<const detail::residency_script>(search.plan());
+      script_follower tried;
       tried.give(s);
       const auto [first, second] =
-          detail::rehearse_both(coming, std::move(tried), 0, never, true, &longer);
+          detail::rehearse_both(coming, planned(tried.in_rehearsal()), 0, never, true, &longer);
       // The second begins as the first has left it: that is what counts in the long run.
       const double took = second < never ? second : first;
       if (round > 0 && !(took < shortest)) break;

@@ -341,7 +341,7 @@ class residency_plan {
   void hold(position from, position to, double bytes) {
     if (from >= to || bytes == 0) return;
     change_ += memory_.add(from, to, bytes);
-    effort_ += 60 + (to - from) * memory_.blocks() / length();
+    effort_ += 60.0 + 1.0 * (to - from) * memory_.blocks() / length();
     undo_.push_back({undo::kind::memory, 0, from, to, bytes, {}});
   }
   void mark(position p) {

@@ -144,7 +144,7 @@ class residency_script {
     for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
   }
   void index() {
-    std::ranges::stable_sort(away_, [](const absence& a, const absence& b) {
+    std::ranges::sort(away_, [](const absence& a, const absence& b) {
       return a.storage != b.storage ? a.storage < b.storage : a.from < b.from;
     });
     number(away_, first_), number(stays_, first_stay_);
@@ -155,9 +155,10 @@ class residency_script {
     });
     for (std::uint32_t i = 0; i < away_.size(); ++i)
       if (away_[i].copied && away_[i].in_from <= away_[i].to) coming_.push_back(i);
-    std::ranges::stable_sort(coming_, [&](std::uint32_t a, std::uint32_t b) {
+    std::ranges::sort(coming_, [&](std::uint32_t a, std::uint32_t b) {
       const position x = in_step(away_[a].in_from), y = in_step(away_[b].in_from);
-      return x != y ? x < y : in_step(away_[a].to) < in_step(away_[b].to);
+      const position e = in_step(away_[a].to), f = in_step(away_[b].to);
+      return x != y ? x < y : e != f ? e < f : a < b;
     });
   }
 

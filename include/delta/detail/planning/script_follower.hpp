@@ -33,6 +33,14 @@ class script_follower {
     scripts_.push_back(std::move(s));
     under_ = found_under_ = 0;
   }
+  /// One that follows the same scripts in a rehearsal, whose operators have no names.
+  [[nodiscard]] script_follower in_rehearsal() const {
+    script_follower f;
+    f.scripts_ = scripts_, f.rehearsed_ = true;
+    return f;
+  }
+  [[nodiscard]] bool rehearses() const noexcept { return rehearsed_; }
+
   // --- Heuristic
   // ----------------------------------------------------------------------------------
 
@@ -109,10 +117,6 @@ class script_follower {
     return tensor_id::none;
   }
 
- protected:
-  std::vector<script> scripts_;
-  bool rehearsed_ = false;  // operators have no names: records are told apart by their shape
-
  private:
   using at = residency_script::position;
 
@@ -180,6 +184,9 @@ class script_follower {
     const tensor_id t = s < tensors_.size() ? tensors_[s] : tensor_id::none;
     return t != tensor_id::none && c.past().stands_for(t) == s ? t : tensor_id::none;
   }
+
+  std::vector<script> scripts_;
+  bool rehearsed_ = false;  // operators have no names: records are told apart by their shape
 
   static constexpr std::uint32_t none = step_record::none;
   static constexpr at far = 256;  // how long before its time a copy in may begin
