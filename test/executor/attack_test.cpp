@@ -93,8 +93,9 @@ TEST_CASE("attack: programs") {
   });
 }
 
-// Not where assertions are on: where the end of an operator fails in the storage, what is freed when
-// the poisoned manager ends is still within that operator's bracket, which the storage asserts against.
+// Not where assertions are on: where the end of an operator fails in the storage, what is freed
+// when the poisoned manager ends is still within that operator's bracket, which the storage asserts
+// against.
 #ifdef NDEBUG
 constexpr bool skips_faults = false;
 #else
