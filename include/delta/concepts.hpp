@@ -154,8 +154,7 @@ concept Heuristic = detail::heuristic_rows::right<H> && detail::policy_rows::rig
 //    answers so, and spares the manager the records;
 //  * `may_keep()` -> bool: may it ever answer keep? (Default: yes.) Where it can't, errors can name
 //    the largest operator's need as a budget that will do;
-//  * `keeps_dropped(context, t)` -> bool: the program drops t, or has, and records read it: is it
-//  to
+//  * `keeps_dropped(context, t)` -> bool: the program drops t, or has, and records read it: does it
 //    stay for a recomputation, until room can't be made otherwise? (Default: no.)
 // ---------------------------------------------------------------------------------------------
 

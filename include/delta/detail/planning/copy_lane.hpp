@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "delta/detail/planning/periods.hpp"
+
 namespace delta::detail {
 
 /// Busy intervals of [0, period), in ns. Windows may begin before 0 or end behind the period: they
@@ -20,26 +22,26 @@ class copy_lane {
   explicit copy_lane(time period) noexcept : period_(period) {}
 
   /// Takes up to `need` ns of what is free in [from, to), one period of it at most: the earliest,
-  /// or the latest. Appends what
-  /// was taken to `taken`, in that order. Gives the end, or the beginning, of the last of it, as
-  /// the window counts. O(busy intervals in the window + those behind each that is taken).
+  /// or the latest. Appends what was taken to `taken`, in that order. Gives the end, or the
+  /// beginning, of the last of it, as the window counts. O(busy intervals in the window + those
+  /// behind each that is taken).
   time take_early(time from, time to, time& need, std::vector<piece>& taken) {
     const std::size_t first = taken.size();
     to = std::min(to, from + period_);
     time reached = from;
     while (from < to && need > 0) {
-      const time shift = step_of(from) * period_;
+      const time shift = period_of(from, period_) * period_;
       const time a = from - shift, b = std::min(to - shift, period_);
-      at_ = a;
-      for (std::size_t i = behind(a); at_ < b && need > 0; ++i) {
+      time at = a;
+      for (std::size_t i = behind(a); at < b && need > 0; ++i) {
         const time end = i < busy_.size() ? std::min(b, busy_[i].from) : b;
-        if (end > at_) {
-          const time n = std::min(need, end - at_);
-          taken.push_back({at_, at_ + n});
-          need -= n, reached = at_ + n + shift;
+        if (end > at) {
+          const time n = std::min(need, end - at);
+          taken.push_back({at, at + n});
+          need -= n, reached = at + n + shift;
         }
         if (i >= busy_.size()) break;
-        at_ = std::max(at_, busy_[i].to);
+        at = std::max(at, busy_[i].to);
       }
       from = shift + b;
     }
@@ -51,18 +53,18 @@ class copy_lane {
     from = std::max(from, to - period_);
     time reached = to;
     while (from < to && need > 0) {
-      const time shift = step_of(to - 1) * period_;
+      const time shift = period_of(to - 1, period_) * period_;
       const time a = std::max(from - shift, time{0}), b = to - shift;
-      at_ = b;
-      for (std::size_t i = before(b); at_ > a && need > 0; --i) {
+      time at = b;
+      for (std::size_t i = before(b); at > a && need > 0; --i) {
         const time begin = i > 0 ? std::max(a, busy_[i - 1].to) : a;
-        if (begin < at_) {
-          const time n = std::min(need, at_ - begin);
-          taken.push_back({at_ - n, at_});
-          need -= n, reached = at_ - n + shift;
+        if (begin < at) {
+          const time n = std::min(need, at - begin);
+          taken.push_back({at - n, at});
+          need -= n, reached = at - n + shift;
         }
         if (i == 0) break;
-        at_ = std::min(at_, busy_[i - 1].from);
+        at = std::min(at, busy_[i - 1].from);
       }
       to = shift + a;
     }
@@ -103,9 +105,6 @@ class copy_lane {
   void clear(time period) noexcept { busy_.clear(), period_ = period; }
 
  private:
-  [[nodiscard]] time step_of(time t) const noexcept {
-    return t >= 0 ? t / period_ : -((period_ - 1 - t) / period_);
-  }
   // The first interval that ends behind `t`; how many begin before it.
   [[nodiscard]] std::size_t behind(time t) const noexcept {
     const auto at = std::ranges::upper_bound(busy_, t, {}, &piece::to);
@@ -116,7 +115,7 @@ class copy_lane {
     return static_cast<std::size_t>(at - busy_.begin());
   }
 
-  time period_, at_ = 0;
+  time period_;
   std::vector<piece> busy_;  // ascending, apart
 };
 

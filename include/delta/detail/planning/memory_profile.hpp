@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "delta/detail/planning/periods.hpp"
+
 namespace delta::detail {
 
 /// Bytes by position. Positions are grouped into blocks, and a block pays for its fullest position:
@@ -44,15 +46,15 @@ class memory_profile {
   /// paid more for it, in ns. O(blocks).
   double add(position from, position to, double bytes) {
     double change = 0;
-    in_step(from, to, [&](position a, position b) { change += change_within<true>(a, b, bytes); });
+    in_step(from, to,
+            [&](position a, position b) { change += change_within<true>(*this, a, b, bytes); });
     return change;
   }
   /// What `add` would give.
   [[nodiscard]] double price(position from, position to, double bytes) const {
     double change = 0;
-    auto& self = const_cast<memory_profile&>(*this);  // which is not changed
     in_step(from, to,
-            [&](position a, position b) { change += self.change_within<false>(a, b, bytes); });
+            [&](position a, position b) { change += change_within<false>(*this, a, b, bytes); });
     return change;
   }
   /// True if a byte more or less in [from, to) would change what is paid.
@@ -87,8 +89,7 @@ class memory_profile {
   template <class F>
   void in_step(position from, position to, const F& f) const {
     while (from < to) {
-      const position step = from >= 0 ? from / length_ : -((length_ - 1 - from) / length_);
-      const position begin = from - step * length_;
+      const position begin = from - period_of(from, length_) * length_;
       const position n = std::min(length_ - begin, to - from);
       f(begin, begin + n);
       from += n;
@@ -106,11 +107,11 @@ class memory_profile {
     return std::max(outside, inside + bytes);
   }
   // The same change of whole blocks. Four sums, as a compiler may not reorder one.
-  template <bool Add>
-  double change_whole(std::size_t from, std::size_t to, double bytes) {
+  template <bool Add, class Self>
+  static double change_whole(Self& self, std::size_t from, std::size_t to, double bytes) {
     double sums[4] = {0, 0, 0, 0};
-    double* const most = most_.data();
-    const double* const budgets = budgets_.data();
+    auto* const most = self.most_.data();
+    const double* const budgets = self.budgets_.data();
     const auto one = [&](std::size_t k, double& sum) {
       const double before = most[k], now = before + bytes;
       sum += std::max(now, budgets[k]) - std::max(before, budgets[k]);
@@ -120,31 +121,34 @@ class memory_profile {
     for (; k + 4 <= to; k += 4)
       for (std::size_t i = 0; i < 4; ++i) one(k + i, sums[i]);
     for (; k < to; ++k) one(k, sums[0]);
-    return penalty_ * (sums[0] + sums[1] + sums[2] + sums[3]);
+    return self.penalty_ * (sums[0] + sums[1] + sums[2] + sums[3]);
   }
   [[nodiscard]] double paid(std::size_t block, double most) const noexcept {
     return penalty_ * std::max(0.0, most - budgets_[block]);
   }
-  template <bool Add>
-  double change_within(position from, position to, double bytes) {
+  template <bool Add, class Self>  // const where nothing is added
+  static double change_within(Self& self, position from, position to, double bytes) {
+    const position block_size = self.block_;
     double change = 0;
     const auto part = [&](std::size_t block, position first, position last) {
-      const double before = most_[block], top = top_with(block, first, last, bytes);
-      const double now = before - top_[block] + top;
+      const double before = self.most_[block], top = self.top_with(block, first, last, bytes);
+      const double now = before - self.top_[block] + top;
       if constexpr (Add) {
-        for (position p = first; p < last; ++p) above_[index(p)] += bytes;
-        most_[block] = now, top_[block] = top;
+        for (position p = first; p < last; ++p) self.above_[index(p)] += bytes;
+        self.most_[block] = now, self.top_[block] = top;
       }
-      change += paid(block, now) - paid(block, before);
+      change += self.paid(block, now) - self.paid(block, before);
     };
-    position first = from / block_, last = to / block_;  // whole ones: [first, last)
-    if (from % block_ != 0) {
-      part(index(first), from, std::min(to, (first + 1) * block_));
+    position first = from / block_size, last = to / block_size;  // whole ones: [first, last)
+    if (from % block_size != 0) {
+      part(index(first), from, std::min(to, (first + 1) * block_size));
       ++first;
     }
-    if (to == length_ && to % block_ != 0 && first <= last && from <= last * block_) ++last;
-    if (first < last) change += change_whole<Add>(index(first), index(last), bytes);
-    if (last >= first && last * block_ < to) part(index(last), std::max(from, last * block_), to);
+    if (to == self.length_ && to % block_size != 0 && first <= last && from <= last * block_size)
+      ++last;
+    if (first < last) change += change_whole<Add>(self, index(first), index(last), bytes);
+    if (last >= first && last * block_size < to)
+      part(index(last), std::max(from, last * block_size), to);
     return change;
   }
 

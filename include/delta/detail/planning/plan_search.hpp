@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -42,8 +41,7 @@ class plan_search {
     polish();
     most_ = 1e300;
     const double worth_it = negligible * plan_.model().record().time;
-    while (plan_.effort() < effort && plan_.recomputing() + plan_.copying() > worth_it)
-      (void)vary();
+    while (plan_.effort() < effort && plan_.recomputing() + plan_.copying() > worth_it) vary();
   }
   /// Another one, where that took so much longer at these positions, in ns: there lanes have more
   /// time.
@@ -55,8 +53,8 @@ class plan_search {
   [[nodiscard]] const residency_plan& plan() const noexcept { return plan_; }
 
  private:
-  // Looks for a better one: with another budget in a part of the step for a while. True: found.
-  bool vary() {
+  // Looks for a better one: with another budget in a part of the step for a while.
+  void vary() {
     const residency_plan before = plan_;
     const position n = plan_.model().length();
     const double width = n * (0.02 + 0.3 * chance() * chance());
@@ -69,10 +67,9 @@ class plan_search {
     (void)plan_.pass(order_, true);
     plan_.memory().scale_budget(from, to, 1);
     polish();
-    const bool better = cost(plan_) < cost(before);
-    if (!better) plan_.take(before);
-    return better;
+    if (cost(plan_) >= cost(before)) plan_.take(before);
   }
+
   using position = residency_plan::position;
   static constexpr double eagerness = 4;
   static constexpr double dearest = 1000;      // times `unit_`
@@ -114,9 +111,7 @@ class plan_search {
     }
   }
   void shuffle() noexcept {
-    for (std::size_t i = order_.size(); i > 1; --i) {
-      std::swap(order_[i - 1], order_[draw() % i]);
-    }
+    for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[draw() % i]);
   }
   std::uint64_t draw() noexcept {
     seed_ ^= seed_ << 13, seed_ ^= seed_ >> 7, seed_ ^= seed_ << 17;

@@ -5,14 +5,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "delta/detail/planning/copy_lane.hpp"
 #include "delta/detail/planning/memory_profile.hpp"
+#include "delta/detail/planning/periods.hpp"
 #include "delta/detail/planning/step_model.hpp"
 
 namespace delta::detail {
@@ -90,7 +91,6 @@ class residency_plan {
   }
 
   [[nodiscard]] const step_model& model() const noexcept { return *model_; }
-  [[nodiscard]] const planning_machine& machine() const noexcept { return machine_; }
   [[nodiscard]] memory_profile& memory() noexcept { return memory_; }
   [[nodiscard]] const memory_profile& memory() const noexcept { return memory_; }
   [[nodiscard]] std::span<const need> needs(std::uint32_t s) const noexcept { return needs_[s]; }
@@ -130,7 +130,6 @@ class residency_plan {
     if (asked.how == way::kept && !memory_.is_paid_for(from, to)) return false;
     if (asked.asked != 0 && !memory_.changed_since(from, to, asked.asked)) return false;
     const way now = asked.how;
-    const position at = asked.at;
     way best = now;
     double least = -least_gain();
     for (const way h : {way::kept, way::recomputed, way::copied}) {
@@ -151,7 +150,6 @@ class residency_plan {
     (void)settle();
     commit();
     memory_.note_change(from, to);
-    (void)at;
     return true;
   }
   /// Asks every need of those storages, in that order. How many changed. Other prices than before:
@@ -205,7 +203,6 @@ class residency_plan {
   }
 
  private:
-  static constexpr position nowhere = -0x40000000;
   static constexpr std::uint32_t most_work = 4000;  // of one change: closures that are too large
   static constexpr double copy_price = 0.02;  // of a copy's time: fewer copies, all else equal
 
@@ -271,7 +268,7 @@ class residency_plan {
   }
 
   // --- transactions
-  // -------------------------------------------------------------------------------
+  // ---------------------------------------------------------------------------------
 
   struct undo {
     enum class kind : std::uint8_t { memory, lane_taken, lane_given, peak } what;
@@ -418,7 +415,7 @@ class residency_plan {
   }
 
   // --- copies
-  // -------------------------------------------------------------------------------------
+  // ---------------------------------------------------------------------------------------
 
   void time_lanes() {
     start_.resize(index(length()) + 1);
@@ -433,12 +430,12 @@ class residency_plan {
     for (copy_lane& l : lanes_) l.clear(period_);
   }
   [[nodiscard]] copy_lane::time begins(position p) const noexcept {
-    const position n = length(), step = p >= 0 ? p / n : -((n - 1 - p) / n);
+    const position n = length(), step = period_of(p, n);
     return start_[index(p - step * n)] + step * period_;
   }
   // The position that runs at that time.
   [[nodiscard]] position at(copy_lane::time t) const noexcept {
-    const copy_lane::time step = t >= 0 ? t / period_ : -((period_ - 1 - t) / period_);
+    const copy_lane::time step = period_of(t, period_);
     const auto behind = std::ranges::upper_bound(start_, t - step * period_);
     const auto p = static_cast<position>(behind - start_.begin()) - 1;
     return std::min(p, length() - 1) + static_cast<position>(step) * length();
@@ -540,7 +537,7 @@ class residency_plan {
   }
 
   // --- changes
-  // ------------------------------------------------------------------------------------
+  // --------------------------------------------------------------------------------------
 
   void mark_around(std::uint32_t s, std::size_t k) {
     mark(needs_[s][k].at);
@@ -635,9 +632,9 @@ class residency_plan {
       const bool again = can_recompute(s, p);
       const double recompute = again ? cost_of(x.producer) : 1e300;
       const double hold_on = tail ? 0 : price_of_keeping(s, n);
-      const double later = next_way == way::copied   ? 0.5 * copy
-                           : x.producer != none_made ? cost_of(x.producer)
-                                                     : 1e300;
+      const double later = next_way == way::copied          ? 0.5 * copy
+                           : x.producer != step_model::none ? cost_of(x.producer)
+                                                            : 1e300;
       const bool may_copy = possible(s, k, way::copied);
       if (!tail && next_way == way::copied && may_copy && hold_on < later)
         how = way::copied;
@@ -691,7 +688,6 @@ class residency_plan {
     if ((mine == way::copied || next_way == way::copied) && !given_up_) pay_anew(s);
   }
 
-  static constexpr std::uint32_t none_made = step_model::none;
   struct item {
     std::uint32_t storage;
     std::size_t which;

@@ -33,7 +33,6 @@ class residency_script {
     position from, to;
   };
 
-  residency_script() = default;
   explicit residency_script(const residency_plan& plan) {
     const step_model& m = plan.model();
     structure_ = m.record().structure(), shape_ = shape_of(m.record());
@@ -65,6 +64,10 @@ class residency_script {
 
   [[nodiscard]] std::uint64_t structure() const noexcept { return structure_; }
   [[nodiscard]] position length() const noexcept { return length_; }
+  /// The step's own position that a neighbouring step's stands for.
+  [[nodiscard]] position in_step(position p) const noexcept {
+    return p < 0 ? p + length_ : p >= length_ ? p - length_ : p;
+  }
   /// What tells a record from others whatever its operators' names: what they touch, and its sizes.
   /// O(record).
   [[nodiscard]] static std::uint64_t shape_of(const step_record& r) noexcept {
@@ -75,15 +78,13 @@ class residency_script {
   }
   [[nodiscard]] std::uint64_t shape() const noexcept { return shape_; }
   [[nodiscard]] std::span<const absence> absences() const noexcept { return away_; }
-  [[nodiscard]] std::span<const stay> stays() const noexcept { return stays_; }
 
-  /// An absence in which a storage is when operators before `done` have ended, and how many
-  /// operators are left of it.
+  /// The absence in which a storage is, if any.
   struct state {
     const absence* away = nullptr;  ///< null: it is to be there
     position shift = 0;             ///< what makes the step's positions those of the absence
   };
-  /// O(log its absences).
+  /// Of a storage of the record, when the operators before `done` have ended. O(log its absences).
   [[nodiscard]] state at(std::uint32_t s, position done) const noexcept {
     const std::uint32_t o = s < owner_.size() ? owner_[s] : s;
     const auto all = of(away_, first_, o);
@@ -120,9 +121,6 @@ class residency_script {
                                std::uint32_t which) noexcept {
     if (which + std::size_t{1} >= first.size()) return {};
     return std::span(all).subspan(first[which], first[which + 1] - first[which]);
-  }
-  [[nodiscard]] position in_step(position p) const noexcept {
-    return p < 0 ? p + length_ : p >= length_ ? p - length_ : p;
   }
   // Lists by position or storage, one behind the other.
   template <class Key>

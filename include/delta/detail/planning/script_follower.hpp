@@ -42,7 +42,7 @@ class script_follower {
   [[nodiscard]] bool rehearses() const noexcept { return rehearsed_; }
 
   // --- Heuristic
-  // ----------------------------------------------------------------------------------
+  // ------------------------------------------------------------------------------------
 
   /// First what the script wants away by now; then as `cheapest_way_root` has it, what is needed
   /// soon last. O(log absences).
@@ -52,7 +52,7 @@ class script_follower {
   }
 
   // --- Decider
-  // ------------------------------------------------------------------------------------
+  // --------------------------------------------------------------------------------------
 
   action decide(const context& c, tensor_id t) const {
     if (const auto* const a = due(c, t)) return a->copied ? action::offload : action::evict;
@@ -66,7 +66,7 @@ class script_follower {
   }
 
   // --- Prefetcher
-  // ---------------------------------------------------------------------------------
+  // -----------------------------------------------------------------------------------
 
   /// Of what the operator that has ended used last, or what is to leave behind it. O(that).
   double early_release_bytes(const context& c) {
@@ -103,7 +103,7 @@ class script_follower {
     const auto all = s->coming();
     while (in_next_ < all.size()) {
       const residency_script::absence& a = s->absences()[all[in_next_]];
-      const at begins = in_step(*s, a.in_from);
+      const at begins = s->in_step(a.in_from);
       const tensor_id t = tensor_of(c, a.storage);
       const bool waits = t != tensor_id::none && c.where(t) == residency::host;
       if (begins > position(c) && !(waits && early(c, *s, t, begins))) break;
@@ -121,9 +121,6 @@ class script_follower {
   using at = residency_script::position;
 
   static at position(const context& c) noexcept { return static_cast<at>(c.past().position()); }
-  static at in_step(const residency_script& s, at p) noexcept {
-    return p < 0 ? p + s.length() : p >= s.length() ? p - s.length() : p;
-  }
   [[nodiscard]] const residency_script* followed(const context& c) const noexcept {
     const history& past = c.past();
     if (std::exchange(found_under_, past.forecasts()) == past.forecasts()) return found_;

@@ -206,7 +206,7 @@ class step_model {
     const bool part_of_another = owner(s) != s;
     // What the program holds and never uses leaves for good where it can.
     if (x.movable || part_of_another || (x.uses == 0 && x.cyclic && !y.pinned)) return;
-    const std::size_t from = record_->was_there(s) ? 0 : y.born == none ? 0 : y.born;
+    const std::size_t from = y.born == none ? 0 : y.born;
     const std::size_t to = y.dropped ? static_cast<std::size_t>(ends_at(s)) + 1 : base_.size() - 1;
     base_[from] += x.size;
     base_[std::max(to, from + 1)] -= x.size;
