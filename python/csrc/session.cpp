@@ -55,8 +55,8 @@ void session::start(const run_options& o) {
       {.capacity = delta::bytes{o.budget},
        .host_capacity = delta::bytes{o.host},
        .on_owner_changed = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
-  auto told = o.timeline.empty() ? nullptr
-                                 : std::make_unique<timeline_file>(o.timeline, memory->now(), rank);
+  const auto now = [&memory] { return memory->now(); };
+  auto told = o.timeline.empty() ? nullptr : std::make_unique<timeline_file>(o.timeline, now, rank);
   std::unique_ptr<delta::any_storage> storage = memory->storage();
   delta::hashes::hashed_storage* hashes = nullptr;
   if (o.verify_tensors) {

@@ -25,8 +25,8 @@ def merge_timelines(file: str | os.PathLike[str]) -> tuple[int, ...]:
         as it goes.
 
     Each rank is a process of its own. Time 0 is the beginning of the first run; the clock is the
-    machine's, so ranks of one machine are aligned exactly, those of several as well as their
-    clocks are set, by NTP mostly within some milliseconds.
+    machine's, so ranks of one machine are aligned within a microsecond, those of several as well
+    as their clocks are set, by NTP mostly within some milliseconds.
 
     Raises FileNotFoundError where there is none, ValueError for a file that is no such timeline.
     """
