@@ -93,16 +93,7 @@ TEST_CASE("attack: programs") {
   });
 }
 
-// Not where assertions are on: where the end of an operator fails in the storage, what is freed
-// when the poisoned manager ends is still within that operator's bracket, which the storage asserts
-// against.
-#ifdef NDEBUG
-constexpr bool skips_faults = false;
-#else
-constexpr bool skips_faults = true;
-#endif
-
-TEST_CASE("attack: faults" * doctest::skip(skips_faults)) {
+TEST_CASE("attack: faults") {
   attack("faults", 12, [](std::uint64_t seed, attack_tally& sum) {
     dice roll(seed);
     const program p = random_program(roll.bits(), {.operators = 8, .steps = 2});

@@ -118,16 +118,17 @@ class operator_run {
       const auto nothing = [](call&) {};
       const workload w{writes ? none : one, writes ? one : none, {}, {}, 0, false};
       table.storage().wait(frame_.kernels.launch(nothing, w, {}));
+      table.follow_clock();
+      table.touch(t, table.now.clock);
+      frame_.reclaimer.events().flush();
+      table.steps.acquired(t, table.tensors[t], writes ? access::write : access::read);
     } catch (...) {
       frame_.restore.unlock(one);
       throw;
     }
+    // Nothing after it throws: a hold that nobody has would never end.
     frame_.kernels.hold(t);
     frame_.reclaimer.bounds().view(table.tensors[t].footprint);
-    table.follow_clock();
-    table.touch(t, table.now.clock);
-    frame_.reclaimer.events().flush();
-    table.steps.acquired(t, table.tensors[t], writes ? access::write : access::read);
   }
   /// Ends what `acquire` began. O(1), unless it was dropped meanwhile.
   void unlock(tensor_id t) {
