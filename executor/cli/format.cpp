@@ -25,10 +25,6 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-std::string in_quotes(std::string_view text) {
-  return "'" + std::string(text) + "'";
-}
-
 /// number x factor, rounded down, in integers: 1.1GiB has no exact double. Nine decimals count;
 /// what comes after them is less than two bytes.
 std::uint64_t scaled(std::string_view number, std::uint64_t factor, std::string_view whole) {
@@ -108,6 +104,10 @@ std::string figures(double value, const char* unit_name) {
 }
 
 }  // namespace
+
+std::string in_quotes(std::string_view text) {
+  return "'" + std::string(text) + "'";
+}
 
 bytes parse_bytes(std::string_view text) {
   return bytes{parse(text, "")};

@@ -15,6 +15,9 @@ struct format_error : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+/// The text in quotes, as messages name it.
+std::string in_quotes(std::string_view text);
+
 /// What parse_bytes and parse_rate take, for messages.
 inline constexpr std::string_view size_forms =
     "a size of at least 1 byte such as 65536, 512KiB, 300MiB or 1.5GiB "

@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "cli/format.hpp"
 #include "cli/output_file.hpp"
 
 namespace delta::executor {
@@ -39,10 +38,6 @@ output_files outputs_of(const command_line& given) {
   if (!files.timeline.empty() && files.timeline == files.json)
     reject("--timeline", "names the file of --json", "another file");
   return files;
-}
-
-std::string in_quotes(std::string_view text) {
-  return "'" + std::string(text) + "'";
 }
 
 std::uint64_t whole(std::string_view flag, std::string_view text, std::uint64_t least,

@@ -13,12 +13,11 @@
 #include <system_error>
 
 #include "cli/command_line.hpp"
+#include "cli/format.hpp"
 #include "delta/policy_names.hpp"
 #include "delta/units.hpp"
 
 namespace delta::executor {
-
-std::string in_quotes(std::string_view text);
 
 /// The choices' names with commas between them.
 template <class Range>

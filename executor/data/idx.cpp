@@ -147,15 +147,9 @@ mnist::mnist(const std::filesystem::path& directory) {
   }
 }
 
-namespace {
-
-constexpr float mean = 0.1307f * 255;
-constexpr float deviation = 0.3081f * 255;
-
-}  // namespace
-
 void mnist::fill(std::span<const std::uint32_t> indices, int image, float* images,
                  std::int32_t* labels) const {
+  constexpr float mean = 0.1307f * 255, deviation = 0.3081f * 255;
   for (const std::uint32_t index : indices) {
     *labels++ = labels_[index];
     const std::uint8_t* pixels = pixels_.data() + std::size_t{index} * rows_ * columns_;

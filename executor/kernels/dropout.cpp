@@ -9,16 +9,17 @@
 namespace delta::executor {
 namespace {
 
-constexpr std::size_t words = 4;     ///< per counter
-constexpr std::size_t blocks = 256;  ///< counters drawn at a time
-static_assert(element_chunk % (words * blocks) == 0, "a chunk begins with a counter of its own");
+constexpr std::size_t words = 4;            ///< per counter
+constexpr std::size_t drawn_at_once = 256;  ///< counters drawn at a time
+static_assert(element_chunk % (words * drawn_at_once) == 0,
+              "a chunk begins with a counter of its own");
 
-/// The words of counters [first, first + blocks), word j of every counter at drawn[j].
+/// The words of counters [first, first + drawn_at_once), word j of every counter at drawn[j].
 DELTA_VECTORISE void draw(std::uint64_t first, std::uint64_t seed, std::uint64_t sequence,
-                          std::uint32_t (*__restrict drawn)[blocks]) {
+                          std::uint32_t (*__restrict drawn)[drawn_at_once]) {
   const philox_key key{std::uint32_t(seed), std::uint32_t(seed >> 32)};
   const auto low = std::uint32_t(sequence), high = std::uint32_t(sequence >> 32);
-  for (std::size_t i = 0; i < blocks; ++i) {
+  for (std::size_t i = 0; i < drawn_at_once; ++i) {
     const std::uint64_t at = first + i;
     const auto word = philox({std::uint32_t(at), std::uint32_t(at >> 32), low, high}, key);
     drawn[0][i] = word[0];
@@ -30,9 +31,9 @@ DELTA_VECTORISE void draw(std::uint64_t first, std::uint64_t seed, std::uint64_t
 
 /// threshold - 1 is passed, as it fits a word; zero and 2^32 are the caller's.
 DELTA_VECTORISE void compare(std::uint32_t last_dropped,
-                             const std::uint32_t (*__restrict drawn)[blocks],
+                             const std::uint32_t (*__restrict drawn)[drawn_at_once],
                              std::uint8_t* __restrict mask) {
-  for (std::size_t i = 0; i < blocks; ++i) {
+  for (std::size_t i = 0; i < drawn_at_once; ++i) {
     for (std::size_t j = 0; j < words; ++j) mask[words * i + j] = drawn[j][i] > last_dropped;
   }
 }
@@ -48,11 +49,11 @@ void draw_mask(const dropout_plan& plan, std::uint64_t seed, std::uint64_t seque
     std::fill_n(mask, n, std::uint8_t(plan.threshold == 0));
     return;
   }
-  alignas(64) std::uint32_t drawn[words][blocks];
-  alignas(64) std::uint8_t last[words * blocks];
-  for (std::size_t i = 0; i < n; i += words * blocks) {
+  alignas(64) std::uint32_t drawn[words][drawn_at_once];
+  alignas(64) std::uint8_t last[words * drawn_at_once];
+  for (std::size_t i = 0; i < n; i += words * drawn_at_once) {
     draw((first + i) / words, seed, sequence, drawn);
-    const bool whole = n - i >= words * blocks;
+    const bool whole = n - i >= words * drawn_at_once;
     compare(std::uint32_t(plan.threshold - 1), drawn, whole ? mask + i : last);
     if (!whole) std::copy_n(last, n - i, mask + i);
   }
