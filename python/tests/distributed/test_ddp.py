@@ -50,7 +50,7 @@ def test_shares_where_weights_are_late(ranks, policy: str, host: int | str, shar
 
 
 @pytest.mark.parametrize("policy", ["dtr", "online", "adaptive"])
-@pytest.mark.parametrize("size", ["8MiB", "7MiB"])
+@pytest.mark.parametrize("size", ["6MiB", "5MiB"])
 @pytest.mark.parametrize("view", [False, True])
 def test_bytes_from_the_first_step(ranks, policy: str, size: str, view: bool) -> None:
     run = {"size": size, "policy": policy}
