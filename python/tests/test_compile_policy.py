@@ -213,6 +213,7 @@ def test_a_policy_that_throws(headers, training, cache) -> None:
     assert managed(make, STEPS, peak * 8 // 10, policy="drops").outcome == expected
 
 
+@pytest.mark.long
 def test_prefetcher(headers, training, cache) -> None:
     make, expected, peak = training
     delta_torch.compile_policy(headers / "newest.hpp", "newest", flags=FAST)

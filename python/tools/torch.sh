@@ -140,17 +140,19 @@ run_torch_tests() {
     install_models
     install_recipes
   fi
-  # The simulated accelerator becomes PyTorch's, so its tests need a process of their own. Both run at
-  # once, as either computes with one thread for the most part.
-  say "testing, and beside it on a simulated accelerator (compiled first: some minutes, once)"
-  local log=build/torch-test.log first status=0
-  torch_python -m pytest -q -p no:cacheprovider python/tests --ignore python/tests/devices "${flags[@]}" \
-    >"$log" 2>&1 &
+  # The simulated accelerator becomes PyTorch's, so its tests need a process of their own. Two run at a
+  # time, as either computes with one thread for the most part.
+  say "testing, and beside it on a simulated accelerator (compiled first: some minutes, once), then groups"
+  local log=build/torch-test.log first status=0 part
+  torch_python -m pytest -q -p no:cacheprovider python/tests --ignore python/tests/devices \
+    --ignore python/tests/distributed "${flags[@]}" >"$log" 2>&1 &
   first=$!
   # shellcheck disable=SC2064  # this process, whatever comes
   trap "kill $first 2>/dev/null" EXIT
-  MAX_JOBS=${MAX_JOBS:-$(nproc)} torch_python -m pytest -q -p no:cacheprovider python/tests/devices "${flags[@]}" ||
-    status=$?
+  for part in devices distributed; do
+    MAX_JOBS=${MAX_JOBS:-$(nproc)} torch_python -m pytest -q -p no:cacheprovider "python/tests/$part" "${flags[@]}" ||
+      status=$?
+  done
   wait "$first" || status=$?
   trap - EXIT
   cat "$log"

@@ -1,6 +1,7 @@
 // The Filter over a manager's candidates, with answers that are kept, against the Filter that asks
 // each of them (Algorithm 2 to the letter): the same victim at every search, whatever happened in
 // between. And how often it asks.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Operators whose times are known only later, as on a device with events.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <array>

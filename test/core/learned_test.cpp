@@ -1,6 +1,7 @@
 // The learned policy where the right answer is obvious, each of its roles beside others, and copies
 // out that free nothing yet: bytes stay within the budget and results the same, whoever asks.
 // Managers are made by name, or behind manager_interface; but where a step's record is looked at.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <algorithm>

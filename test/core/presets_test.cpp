@@ -1,5 +1,6 @@
 // The presets are what they are called: their parts, pinned; and what tells `paper` from its
 // neighbours.
+// ctest-labels: long_sanitized
 #include "delta/presets.hpp"
 
 #include <doctest/doctest.h>

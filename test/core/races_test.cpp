@@ -1,5 +1,6 @@
 // The whole manager against the adversary: random programs with real bytes, at tight budgets, where
 // all that may be late is late. What is left at the end is what plain evaluation leaves.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // Where steps begin in programs that do not say so.
+// ctest-labels: long_sanitized
 #include "delta/detail/history/step_recorder.hpp"
 
 #include <doctest/doctest.h>

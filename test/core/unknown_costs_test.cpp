@@ -1,5 +1,6 @@
 // Operators of which nobody says what they take: the program gives no cost, and the device measures
 // none, or late. They are priced by the bytes that they touch, not as free.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // A budget changes no bit: ResNet-50 in batches that a sanitizer run can afford. The parameters and
 // velocities, which only a copy can release, are most of the memory here.
+// ctest-labels: long_sanitized
 #include "bit_identity.hpp"
 
 #include "train/feasibility.hpp"

@@ -1,5 +1,6 @@
 // The lower bound on the overhead: by hand, below everything that DTR's simulator does, and beside
 // the bounds that an earlier study of DTR's traces printed.
+// ctest-labels: long_sanitized
 #include "traces/bound.hpp"
 
 #include <doctest/doctest.h>

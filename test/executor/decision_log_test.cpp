@@ -1,4 +1,5 @@
 // The log of decisions: a line of JSON for each decision, in order, and none for anything else.
+// ctest-labels: long_sanitized
 #include "observe/decision_log.hpp"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,7 @@
 // With a virtual clock, an arena decides what the simulator decides: same counters, same clock,
 // whatever the device under it does. So a rehearsal without a machine tells the truth. And a
 // manager by name decides what the template decides.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // The pages of docs/results whose figures are virtual time: some of their cells are computed anew
 // and held against what is printed, and digests against each other. Where a policy changes, the
 // pages have to be made anew.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <cstddef>

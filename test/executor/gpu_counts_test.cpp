@@ -1,6 +1,7 @@
 // What a training step asks of CUDA, to the call: launches per operator, events, waits, copies,
 // bytes. Whoever changes one of these numbers does it knowingly, and makes
 // docs/results/gpu_counted.md anew (bench/gpu_step.cpp).
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <string>

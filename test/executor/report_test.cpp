@@ -1,3 +1,4 @@
+// ctest-labels: long_sanitized
 #include "train/report.hpp"
 
 #include <doctest/doctest.h>

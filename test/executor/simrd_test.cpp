@@ -1,5 +1,6 @@
 // What is particular to DTR's simulator, case by case, and its two fastest traces. The other three
 // are in simrd_parity_test.
+// ctest-labels: long_sanitized
 #include "simrd/simrd.hpp"
 
 #include <doctest/doctest.h>

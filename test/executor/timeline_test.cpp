@@ -1,4 +1,5 @@
 // The timeline: JSON that a parser takes, with the lanes, counters and decisions that happened.
+// ctest-labels: long_sanitized
 #include "delta/timeline.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,6 @@
 // The traces of real models where DELTA_DATA names them, against what DTR's own simulator says of
 // their unmanaged runs.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // Recorded programs played through managers: what they take without a budget, that bytes pass
 // through the kernels given, and that with memory for all of it nobody takes more than they did.
+// ctest-labels: long_sanitized
 #include "traces/trace_replayer.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,6 @@
 // What questions about recompute costs take: records visited per answer that the Filter asks for,
 // walks that forget kept costs included. Counts, which repeat exactly.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <array>

@@ -62,7 +62,7 @@ def check(case: dict) -> str:
     return ""
 
 
-@pytest.mark.parametrize("case", cases(8), ids=lambda c: f"{c['act']}-{c['place']}")
+@pytest.mark.parametrize("case", cases(5), ids=lambda c: f"{c['act']}-{c['place']}")
 def test_a_failing_rank(group_support, case: dict) -> None:
     if said := check(case):
         pytest.fail(f"{case}\n{said}")

@@ -35,6 +35,7 @@ def test_pipeline(ranks, schedule: str, share: str, host: int | str) -> None:
     same(ranks, "fsdp_cases.pipeline", shares(share, "online", host), schedule=schedule)
 
 
+@pytest.mark.long
 def test_four_ranks(four_ranks) -> None:
     """Parameters go back to shards of two ranks; four stages; and two stages on each of four."""
     run = shares("45%", "online", "1GiB")
