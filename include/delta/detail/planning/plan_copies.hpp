@@ -1,0 +1,209 @@
+// delta: the copies of a plan of residency: when their lanes carry them out, and what that costs.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "delta/detail/planning/copy_lane.hpp"
+#include "delta/detail/planning/periods.hpp"
+#include "delta/detail/planning/plan_parts.hpp"
+#include "delta/detail/planning/step_model.hpp"
+
+namespace delta::detail {
+
+/// A plan whose copies take the time of two lanes, beside the operators. A copy out begins as early
+/// as it can, a copy in as late; what finds no time on its lane costs that time.
+class plan_copies : public plan_parts {
+ public:
+  /// By how much positions take longer than their operators, in ns, when the plan is carried out:
+  /// what of that is no recomputation, lanes may use. All copies are placed anew.
+  void lengthen(std::span<const double> longer) {
+    for (std::size_t p = 0; p < longer.size(); ++p) {
+      stalls_[p] = longer[p];
+      for (const replay& r : replays_[p]) stalls_[p] -= cost_of(r.operation);
+      stalls_[p] = std::max(0.0, stalls_[p]);
+    }
+    repack(true);
+  }
+
+  /// Places all copies anew, as lanes carry them out, which take one behind the other: out in the
+  /// order in which they can leave, in in the order in which they are needed. Unless that is
+  /// dearer.
+  void repack(bool always = false) {
+    struct copy {
+      std::uint32_t storage;
+      std::size_t which;
+      position out, in;
+    };
+    std::vector<copy> all;
+    begin();
+    for (std::uint32_t s = 0; s < needs_.size(); ++s)
+      for (std::size_t k = 0; k < needs_[s].size(); ++k)
+        if (needs_[s][k].how == way::copied) {
+          save(s);
+          take_back(s, k);
+          all.push_back({s, k, unchanged_since(s, k), needs_[s][k].at});
+        }
+    if (always) time_lanes();
+    const auto earlier_out = [](const copy& a, const copy& b) {
+      return a.out != b.out ? a.out < b.out : a.in != b.in ? a.in < b.in : a.storage < b.storage;
+    };
+    const auto later_in = [](const copy& a, const copy& b) {
+      return a.in != b.in ? a.in > b.in : a.storage < b.storage;
+    };
+    effort_ += 10.0 * static_cast<double>(needs_.size()) + 1000.0 * static_cast<double>(all.size());
+    std::ranges::sort(all, earlier_out);
+    for (const copy& x : all) place_out(x.storage, x.which);
+    std::ranges::sort(all, later_in);
+    for (const copy& x : all) place_in(x.storage, x.which);
+    const double change = settle();
+    if (!always && change >= 0)
+      roll_back();
+    else
+      commit();
+  }
+
+ protected:
+  plan_copies(const step_model& m, const planning_machine& on) : plan_parts(m, on) {
+    stalls_.assign(static_cast<std::size_t>(m.length()), 0.0);
+    time_lanes();
+  }
+
+  [[nodiscard]] double copy_time(std::uint32_t s, std::size_t d) const noexcept {
+    return machine_.latency[d] + 1e9 * (*model_)[s].size / machine_.rate[d];
+  }
+  /// ns of a step as it is planned.
+  [[nodiscard]] double period() const noexcept { return static_cast<double>(period_); }
+  void place(std::uint32_t s, std::size_t k) { place_out(s, k), place_in(s, k); }
+  void take_back(std::uint32_t s, std::size_t k) {
+    need& n = needs_[s][k];
+    copying_ -= n.cost;
+    for (std::uint8_t lane = 0; lane < 2; ++lane)
+      for (std::uint32_t i = 0; i < n.pieces[lane]; ++i) {
+        const copy_lane::piece& p = pieces_[n.first_piece[lane] + i];
+        lanes_[lane].give(p);
+        undo_.push_back({undo::kind::lane_given, lane, 0, 0, 0, p});
+      }
+    n.pieces = {};
+    hold(before(s, k) + 1, n.out_until + 1, -(*model_)[s].size);
+    hold(n.in_from, n.at, -(*model_)[s].size);
+    if (copies_of(s) == 1) on_host_ -= (*model_)[s].size;
+  }
+  // A copy on the host may have gone with an absence: whose copy is it now?
+  void pay_anew(std::uint32_t s) {
+    for (std::size_t k = 0; k < needs_[s].size(); ++k)
+      if (needs_[s][k].how == way::copied && needs_[s][k].copies_out != needs_copy_out(s, k))
+        take_back(s, k), place(s, k);
+  }
+
+ private:
+  static constexpr double copy_price = 0.02;  // of a copy's time: fewer copies, all else equal
+
+  void time_lanes() {
+    start_.resize(index(length()) + 1);
+    copy_lane::time t = 0;
+    for (position p = 0; p < length(); ++p) {
+      start_[index(p)] = t;
+      double cost = model_->operation(p).cost + stalls_[index(p)];
+      for (const replay& r : replays_[index(p)]) cost += cost_of(r.operation);
+      t += static_cast<copy_lane::time>(cost);
+    }
+    start_.back() = period_ = std::max<copy_lane::time>(t, 1);
+    for (copy_lane& l : lanes_) l.clear(period_);
+  }
+  [[nodiscard]] copy_lane::time begins(position p) const noexcept {
+    const position n = length(), step = period_of(p, n);
+    return start_[index(p - step * n)] + step * period_;
+  }
+  // The position that runs at that time.
+  [[nodiscard]] position at(copy_lane::time t) const noexcept {
+    const copy_lane::time step = period_of(t, period_);
+    const auto behind = std::ranges::upper_bound(start_, t - step * period_);
+    const auto p = static_cast<position>(behind - start_.begin()) - 1;
+    return std::min(p, length() - 1) + static_cast<position>(step) * length();
+  }
+  [[nodiscard]] bool needs_copy_out(std::uint32_t s, std::size_t k) const noexcept {
+    const auto& v = needs_[s];
+    const bool cyclic = (*model_)[s].cyclic;
+    for (std::size_t i = 1; i <= v.size(); ++i) {
+      if (i > k && !cyclic) return true;
+      const std::size_t q = i > k ? k + v.size() - i : k - i;
+      if (model_->written_at(s, v[q].at)) return true;
+      if (q != k && v[q].how == way::copied) return false;
+    }
+    return !cyclic || model_->written(s);
+  }
+  // Behind which need its bytes are as they will be when it leaves for need `k`.
+  [[nodiscard]] position unchanged_since(std::uint32_t s, std::size_t k) const noexcept {
+    const auto& v = needs_[s];
+    position since = before(s, k);
+    for (std::size_t i = 1; i <= v.size(); ++i) {
+      const bool wraps = i > k;
+      if (wraps && !(*model_)[s].cyclic) break;
+      const std::size_t q = wraps ? k + v.size() - i : k - i;
+      since = v[q].at - (wraps ? length() : 0);
+      if (v[q].how == way::recomputed || v[q].how == way::born || model_->written_at(s, v[q].at))
+        break;
+    }
+    return since;
+  }
+  void place_out(std::uint32_t s, std::size_t k) {
+    need& n = needs_[s][k];
+    const position from = before(s, k);
+    n.copies_out = needs_copy_out(s, k);
+    n.out_from = n.out_until = from;
+    n.pieces = {}, n.cost = 0;
+    if (n.copies_out) {
+      n.out_from = unchanged_since(s, k);
+      const auto end = place_copy(n, 0, copy_time(s, 0), [&](auto& lane, auto& left) {
+        return lane.take_early(begins(n.out_from + 1), begins(n.at), left, taken_);
+      });
+      n.out_until = end.complete ? std::max(from, at(end.reached - 1)) : n.at - 1;
+    }
+    hold(from + 1, n.out_until + 1, (*model_)[s].size);
+    if (copies_of(s) == 1) on_host_ += (*model_)[s].size;
+  }
+  void place_in(std::uint32_t s, std::size_t k) {
+    need& n = needs_[s][k];
+    n.in_from = n.at;
+    if (!is_end(s, k)) {
+      const auto since = begins(n.out_until + 1);
+      const auto begun = place_copy(n, 1, copy_time(s, 1), [&](auto& lane, auto& left) {
+        return lane.take_late(since, std::max(since, begins(n.at)), left, taken_);
+      });
+      n.in_from = std::min(n.at, at(begun.reached));
+    }
+    hold(n.in_from, n.at, (*model_)[s].size);
+  }
+  // Takes a lane's time for a copy, and notes what it costs. Until when, or since when; and whether
+  // there was enough.
+  struct placed {
+    copy_lane::time reached;
+    bool complete;
+  };
+  template <class Take>
+  placed place_copy(need& n, std::size_t lane, double took, const Take& take) {
+    auto left = static_cast<copy_lane::time>(took);
+    taken_.clear();
+    const copy_lane::time reached = take(lanes_[lane], left);
+    const double cost = (copy_price + machine_.burden[lane]) * took + static_cast<double>(left);
+    n.cost += cost, copying_ += cost;
+    n.first_piece[lane] = static_cast<std::uint32_t>(pieces_.size());
+    n.pieces[lane] = static_cast<std::uint32_t>(taken_.size());
+    for (const copy_lane::piece& p : taken_) {
+      undo_.push_back({undo::kind::lane_taken, static_cast<std::uint8_t>(lane), 0, 0, 0, p});
+      pieces_.push_back(p);
+    }
+    return {reached, left == 0};
+  }
+
+  std::vector<copy_lane::time> start_;  // by position, and the end
+  copy_lane::time period_ = 1;
+  std::vector<double> stalls_;  // by position
+  std::vector<copy_lane::piece> taken_;
+};
+
+}  // namespace delta::detail

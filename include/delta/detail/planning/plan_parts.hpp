@@ -1,0 +1,344 @@
+// delta: the parts of a plan of residency, and changes of them as transactions: made, their cost
+// read off, and undone where they are not worth it.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "delta/detail/planning/copy_lane.hpp"
+#include "delta/detail/planning/memory_profile.hpp"
+#include "delta/detail/planning/step_model.hpp"
+
+namespace delta::detail {
+
+/// What a plan is made for.
+struct planning_machine {
+  double budget = 0;                     ///< bytes
+  double host = 0;                       ///< bytes
+  std::array<double, 2> rate{1e9, 1e9};  ///< bytes per second, by direction
+  std::array<double, 2> latency{};       ///< ns, of a copy
+  std::array<double, 2> burden{};        ///< of kernels, ns per ns of copying
+};
+
+/// Which storages are needed where, and how each gets there; who holds how many bytes. A *need* is
+/// a position at which a storage must be there: a use by the program, or a recomputation that reads
+/// it.
+class plan_parts {
+ public:
+  using position = step_model::position;
+  /// How a storage gets to a need.
+  enum class way : std::uint8_t {
+    kept,        ///< from the need before
+    recomputed,  ///< its operator runs again
+    copied,      ///< it was copied out since the need before, and comes back
+    born,        ///< the program makes it there
+    open         ///< not decided, within a change
+  };
+  struct need {
+    position at = 0;
+    std::uint32_t readers = 1;  ///< operators of that position that read it
+    way how = way::open;
+    bool own = false;         ///< the program's use
+    bool copies_out = false;  ///< if copied: no copy is on the host from an earlier absence
+    // If copied: the copy out begins behind `out_from`, the bytes are free behind `out_until`, and
+    // taken again from `in_from` on.
+    position out_from = 0, out_until = 0, in_from = 0;
+    std::array<std::uint32_t, 2> pieces{}, first_piece{};  // of each lane
+    double cost = 0;                                       // ns of a copy that nothing hides
+    std::uint32_t asked = 0;                               // when its ways were compared last
+  };
+  /// An operator that runs again at a position, for so many needs.
+  struct replay {
+    std::uint32_t operation, wanted;
+  };
+
+  [[nodiscard]] const step_model& model() const noexcept { return *model_; }
+  [[nodiscard]] memory_profile& memory() noexcept { return memory_; }
+  [[nodiscard]] const memory_profile& memory() const noexcept { return memory_; }
+  [[nodiscard]] std::span<const need> needs(std::uint32_t s) const noexcept { return needs_[s]; }
+  [[nodiscard]] std::span<const replay> replays(position p) const noexcept {
+    return replays_[index(p)];
+  }
+  /// ns of all recomputations; of copies that found no time.
+  [[nodiscard]] double recomputing() const noexcept { return recomputing_; }
+  [[nodiscard]] double copying() const noexcept { return copying_; }
+  /// What all changes have taken so far, in ns on some machine: counted, not measured.
+  [[nodiscard]] double effort() const noexcept { return effort_; }
+  /// True if the memory's profile fits.
+  [[nodiscard]] bool fits() const noexcept { return memory_.most() <= memory_.budget(); }
+
+ protected:
+  /// Everything is kept. O(record).
+  plan_parts(const step_model& m, const planning_machine& on)
+      : model_(&m), machine_(on), memory_(m.length(), on.budget) {
+    const auto n = static_cast<std::size_t>(m.length()), storages = m.storages().size();
+    needs_.resize(storages), replays_.resize(n), peak_.assign(n, 0.0), dirty_.assign(n, false);
+    need_saved_.assign(storages, 0), replay_saved_.assign(n, 0);
+    item_of_.assign(storages, {0, 0});
+    for (std::uint32_t s = 0; s < storages; ++s) {
+      const step_model::storage& x = m[s];
+      if (!x.movable) continue;
+      for (const position p : m.uses(s))
+        needs_[s].push_back(
+            {.at = p, .how = needs_[s].empty() && !x.cyclic ? way::born : way::kept, .own = true});
+      for (std::size_t k = 0; k < needs_[s].size(); ++k)
+        if (needs_[s][k].how == way::kept) {
+          const auto [a, b] = between(s, k);
+          (void)memory_.add(a, b, x.size);
+        }
+    }
+    for (position p = 0; p < m.length(); ++p) {
+      peak_[index(p)] = peak_of(p);
+      (void)memory_.add(p, p + 1, m.base(p) + peak_[index(p)]);
+    }
+  }
+
+  static std::size_t index(position p) noexcept { return static_cast<std::size_t>(p); }
+  [[nodiscard]] position length() const noexcept { return model_->length(); }
+  [[nodiscard]] position in_step(position p) const noexcept {
+    const position n = length();
+    return p >= n ? p - n : p < 0 ? p + n : p;
+  }
+  // The need before it: of a cyclic storage's first, the last one of the step before.
+  [[nodiscard]] position before(std::uint32_t s, std::size_t k) const noexcept {
+    return k > 0 ? needs_[s][k - 1].at : needs_[s].back().at - length();
+  }
+  [[nodiscard]] bool is_end(std::uint32_t s, std::size_t k) const noexcept {
+    return (*model_)[s].ends_held && k + 1 == needs_[s].size();
+  }
+  // Where bytes that are kept for it lie, its own position not counted, as that says itself who is
+  // there; but for the end of what is held, which no operator touches.
+  [[nodiscard]] std::array<position, 2> between(std::uint32_t s, std::size_t k) const noexcept {
+    const position at = needs_[s][k].at;
+    if (k == 0 && !(*model_)[s].cyclic) return {at, at};
+    return {before(s, k) + 1, is_end(s, k) ? at + 1 : at};
+  }
+  [[nodiscard]] std::array<position, 2> around(std::uint32_t s, std::size_t k) const noexcept {
+    const auto [a, b] = between(s, k);
+    return {a - 1, std::max(b, needs_[s][k].at + 1)};
+  }
+  [[nodiscard]] std::size_t find(std::uint32_t s, position p) const noexcept {
+    const auto at = std::ranges::lower_bound(needs_[s], p, {}, &need::at);
+    return static_cast<std::size_t>(at - needs_[s].begin());
+  }
+  [[nodiscard]] bool needed_at(std::uint32_t s, std::size_t k, position p) const noexcept {
+    return k < needs_[s].size() && needs_[s][k].at == p;
+  }
+  [[nodiscard]] bool possible(std::uint32_t s, std::size_t k, way h) const noexcept {
+    if (h == way::recomputed) return can_recompute(s, needs_[s][k].at);
+    if (h == way::copied)
+      return machine_.host > 0 && (k > 0 || (*model_)[s].cyclic) && !across_drop(s, k) &&
+             (copies_of(s) > 0 || on_host_ + (*model_)[s].size <= machine_.host);
+    return true;
+  }
+  // What the program drops keeps no copy on the host, if it can be made again.
+  [[nodiscard]] bool across_drop(std::uint32_t s, std::size_t k) const noexcept {
+    const step_model::storage& x = (*model_)[s];
+    const position at = needs_[s][k].at;
+    return x.producer != step_model::none && at > x.dropped && k > 0 &&
+           needs_[s][k - 1].at <= x.dropped;
+  }
+  [[nodiscard]] bool can_recompute(std::uint32_t s, position p) const noexcept {
+    return model_->recomputable(s, p);
+  }
+  [[nodiscard]] std::size_t copies_of(std::uint32_t s) const noexcept {
+    return static_cast<std::size_t>(std::ranges::count(needs_[s], way::copied, &need::how));
+  }
+  [[nodiscard]] double cost_of(std::uint32_t operation) const noexcept {
+    return model_->operation(static_cast<position>(operation)).cost;
+  }
+
+  // --- transactions
+  // ---------------------------------------------------------------------------------
+
+  struct undo {
+    enum class kind : std::uint8_t { memory, lane_taken, lane_given, peak } what;
+    std::uint8_t lane;
+    position from, to;
+    double value;
+    copy_lane::piece piece;
+  };
+  struct saved {
+    std::uint32_t which;
+    std::size_t first, count;
+  };
+
+  void begin() {
+    undo_.clear(), saved_needs_.clear(), saved_replays_.clear();
+    kept_needs_.clear(), kept_replays_.clear();
+    change_ = 0, was_recomputing_ = recomputing_, was_copying_ = copying_, was_on_host_ = on_host_;
+    pieces_before_ = pieces_.size();
+    work_ = 0, given_up_ = false;
+    ++transaction_;
+  }
+  void save(std::uint32_t s) {
+    if (std::exchange(need_saved_[s], transaction_) == transaction_) return;
+    saved_needs_.push_back({s, kept_needs_.size(), needs_[s].size()});
+    kept_needs_.insert(kept_needs_.end(), needs_[s].begin(), needs_[s].end());
+  }
+  void save_replays(position p) {
+    if (std::exchange(replay_saved_[index(p)], transaction_) == transaction_) return;
+    const auto& list = replays_[index(p)];
+    saved_replays_.push_back({static_cast<std::uint32_t>(p), kept_replays_.size(), list.size()});
+    kept_replays_.insert(kept_replays_.end(), list.begin(), list.end());
+  }
+  void roll_back() {
+    for (const position p : dirty_list_) dirty_[index(p)] = false;
+    dirty_list_.clear();
+    for (std::size_t i = undo_.size(); i-- > 0;) {
+      const undo& u = undo_[i];
+      switch (u.what) {
+        case undo::kind::memory:
+          (void)memory_.add(u.from, u.to, -u.value);
+          break;
+        case undo::kind::lane_taken:
+          lanes_[u.lane].give(u.piece);
+          break;
+        case undo::kind::lane_given:
+          lanes_[u.lane].take(u.piece);
+          break;
+        case undo::kind::peak:
+          peak_[index(u.from)] = u.value;
+          break;
+      }
+    }
+    for (const saved& x : saved_needs_)
+      needs_[x.which].assign(kept_needs_.begin() + std::ptrdiff_t(x.first),
+                             kept_needs_.begin() + std::ptrdiff_t(x.first + x.count));
+    for (const saved& x : saved_replays_)
+      replays_[x.which].assign(kept_replays_.begin() + std::ptrdiff_t(x.first),
+                               kept_replays_.begin() + std::ptrdiff_t(x.first + x.count));
+    recomputing_ = was_recomputing_, copying_ = was_copying_, on_host_ = was_on_host_;
+    pieces_.resize(pieces_before_);
+  }
+  // Other needs may be at other places now: what was found out about them holds no more.
+  void commit() {
+    for (const undo& u : undo_)
+      if (u.what == undo::kind::memory) memory_.note_change(u.from, u.to);
+  }
+  void hold(position from, position to, double bytes) {
+    if (from >= to || bytes == 0) return;
+    change_ += memory_.add(from, to, bytes);
+    effort_ += 60.0 + 1.0 * (to - from) * memory_.blocks() / length();
+    undo_.push_back({undo::kind::memory, 0, from, to, bytes, {}});
+  }
+  void mark(position p) {
+    p = in_step(p);
+    if (dirty_[index(p)]) return;
+    dirty_[index(p)] = true;
+    dirty_list_.push_back(p);
+  }
+  // The peaks of the positions that a change has touched. Gives what it costs, in ns.
+  double settle() {
+    for (const position p : dirty_list_) {
+      dirty_[index(p)] = false;
+      const double now = peak_of(p), more = now - peak_[index(p)];
+      if (more == 0) continue;
+      undo_.push_back({undo::kind::peak, 0, p, p, peak_[index(p)], {}});
+      peak_[index(p)] = now;
+      hold(p, p + 1, more);
+    }
+    dirty_list_.clear();
+    return change_ + (recomputing_ - was_recomputing_) + (copying_ - was_copying_);
+  }
+
+  const step_model* model_;
+  planning_machine machine_;
+  memory_profile memory_;
+  std::array<copy_lane, 2> lanes_{copy_lane(1), copy_lane(1)};
+  std::vector<std::vector<need>> needs_;
+  std::vector<std::vector<replay>> replays_;
+  std::vector<copy_lane::piece> pieces_;
+  double recomputing_ = 0, copying_ = 0, on_host_ = 0, effort_ = 0;
+  std::vector<undo> undo_;  // of the change under way
+  std::uint32_t work_ = 0;
+  bool given_up_ = false;
+
+ private:
+  // The most bytes at once while a position's recomputations and then its operator run, of what is
+  // needed there.
+  double peak_of(position p) {
+    const auto& again = replays_[index(p)];
+    const std::size_t steps = again.size();
+    ++item_round_;
+    items_.clear();
+    const step_record& r = model_->record();
+    const auto see = [&](std::uint32_t part, std::size_t step, bool made) {
+      const std::uint32_t s = model_->owner(part);
+      if (!(*model_)[s].movable) return;
+      auto& [round, which] = item_of_[part];
+      if (std::exchange(round, item_round_) != item_round_) {
+        which = items_.size();
+        const position at = part == s ? p : p + length();
+        const std::size_t k = find(s, at);
+        const bool here = needed_at(s, k, at);
+        const bool from_start =
+            !made && here && needs_[s][k].how != way::recomputed && needs_[s][k].how != way::born;
+        items_.push_back({s, k, here, from_start ? 0 : step, step});
+      }
+      items_[which].to = std::max(items_[which].to, step);
+    };
+    const auto see_all = [&](std::uint32_t o, std::size_t step) {
+      const step_record::operation& op = r.operations[o];
+      for (const std::uint32_t s : r.outputs(op)) see(s, step, true);
+      for (const std::uint32_t s : r.touched(op)) see(s, step, false);
+    };
+    for (std::size_t i = 0; i < steps; ++i) see_all(again[i].operation, i);
+    see_all(static_cast<std::uint32_t>(p), steps);
+    effort_ += 40.0 * static_cast<double>(items_.size());
+    more_.assign(steps + 2, 0.0);
+    for (const item& x : items_) {
+      std::size_t to = x.to;
+      if (x.here) {
+        const auto& v = needs_[x.storage];
+        const bool last = x.which + 1 == v.size();
+        const bool stays = last ? (*model_)[x.storage].cyclic && v[0].how != way::recomputed
+                                : v[x.which + 1].how != way::recomputed;
+        if (stays) to = steps;
+      }
+      more_[x.from] += (*model_)[x.storage].size;
+      more_[to + 1] -= (*model_)[x.storage].size;
+    }
+    double held = 0, most = 0;
+    for (std::size_t i = 0; i <= steps; ++i) {
+      held += more_[i];
+      const auto o = i < steps ? again[i].operation : static_cast<std::uint32_t>(p);
+      most = std::max(most, held + static_cast<double>(r.operations[o].workspace.count));
+    }
+    return most;
+  }
+
+  std::vector<double> peak_;  // by position: what peak_of gave
+  // Of the change under way.
+  std::vector<saved> saved_needs_, saved_replays_;
+  std::vector<need> kept_needs_;
+  std::vector<replay> kept_replays_;
+  std::vector<std::uint32_t> need_saved_, replay_saved_;  // by storage, position: the last change
+  std::uint32_t transaction_ = 0;
+  double change_ = 0, was_recomputing_ = 0, was_copying_ = 0, was_on_host_ = 0;
+  std::size_t pieces_before_ = 0;
+  std::vector<bool> dirty_;
+  std::vector<position> dirty_list_;
+  // Of peak_of.
+  struct item {
+    std::uint32_t storage;
+    std::size_t which;
+    bool here;
+    std::size_t from, to;
+  };
+  struct seen {
+    std::uint64_t round;
+    std::size_t which;
+  };
+  std::vector<seen> item_of_;
+  std::vector<item> items_;
+  std::vector<double> more_;
+  std::uint64_t item_round_ = 0;
+};
+
+}  // namespace delta::detail
