@@ -156,7 +156,9 @@ class plan_copies : public plan_parts {
     n.copies_out = needs_copy_out(s, k);
     n.out_from = n.out_until = from;
     n.pieces = {}, n.cost = 0;
-    if (n.copies_out) {
+    if (n.copies_out && n.exposed[0]) {
+      expose(n, copy_time(s, 0));
+    } else if (n.copies_out) {
       n.out_from = unchanged_since(s, k);
       const auto end = place_copy(n, 0, copy_time(s, 0), [&](auto& lane, auto& left) {
         return lane.take_early(begins(n.out_from + 1), begins(n.at), left, taken_);
@@ -169,7 +171,9 @@ class plan_copies : public plan_parts {
   void place_in(std::uint32_t s, std::size_t k) {
     need& n = needs_[s][k];
     n.in_from = n.at;
-    if (!is_end(s, k)) {
+    if (!is_end(s, k) && n.exposed[1]) {
+      expose(n, copy_time(s, 1));
+    } else if (!is_end(s, k)) {
       const auto since = begins(n.out_until + 1);
       const auto begun = place_copy(n, 1, copy_time(s, 1), [&](auto& lane, auto& left) {
         return lane.take_late(since, std::max(since, begins(n.at)), left, taken_);
@@ -177,6 +181,11 @@ class plan_copies : public plan_parts {
       n.in_from = std::min(n.at, at(begun.reached));
     }
     hold(n.in_from, n.at, (*model_)[s].size);
+  }
+  // A copy that is waited for takes no lane's time from others.
+  void expose(need& n, double took) {
+    const double cost = (1 + copy_price) * took;
+    n.cost += cost, copying_ += cost;
   }
   // Takes a lane's time for a copy, and notes what it costs. Until when, or since when; and whether
   // there was enough.

@@ -39,6 +39,7 @@ class plan_search {
     ramp(unit_ / blocks / 4, unit_ / 10);
     ramp(unit_ / 50, unit_ / 5);
     polish();
+    if (!plan_.fits()) plan_.expose_copies(), polish();
     most_ = 1e300;
     const double worth_it = negligible * plan_.model().record().time;
     while (plan_.effort() < effort && plan_.recomputing() + plan_.copying() > worth_it) vary();

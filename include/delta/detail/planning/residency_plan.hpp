@@ -31,6 +31,9 @@ class residency_plan : public plan_copies {
     *this = other;
     effort_ = effort;
   }
+  /// From now on copies may be exposed. For plans that do not fit otherwise: others are found
+  /// sooner without.
+  void expose_copies() noexcept { exposes_ = true; }
   /// Compares the ways to one need, and takes the cheapest. True: another one than before.
   bool improve(std::uint32_t s, std::size_t k) {
     need& asked = needs_[s][k];
@@ -38,15 +41,15 @@ class residency_plan : public plan_copies {
     const auto [from, to] = around(s, k);
     if (asked.how == way::kept && !memory_.is_paid_for(from, to)) return false;
     if (asked.asked != 0 && !memory_.changed_since(from, to, asked.asked)) return false;
-    const way now = asked.how;
-    way best = now;
+    const choice now{asked.how, asked.exposed};
+    choice best = now;
     double least = -least_gain * period() / length();
-    for (const way h : {way::kept, way::recomputed, way::copied}) {
-      if (h == now || !possible(s, k, h)) continue;
+    for (const choice& c : std::span(choices).first(exposes_ ? choices.size() : hidden)) {
+      if (c == now || !possible(s, k, c.how)) continue;
       begin();
-      set(s, k, h);
+      set(s, k, c);
       const double change = settle();
-      if (!given_up_ && change < least) least = change, best = h;
+      if (!given_up_ && change < least) least = change, best = c;
       roll_back();
     }
     if (best == now) {
@@ -76,6 +79,17 @@ class residency_plan : public plan_copies {
   }
 
  private:
+  struct choice {
+    way how;
+    std::array<bool, 2> exposed;
+    bool operator==(const choice&) const = default;
+  };
+  static constexpr std::size_t hidden = 3;  // of the choices, in which copies find time or stall
+  static constexpr std::array<choice, 5> choices{{{way::kept, {false, false}},
+                                                  {way::recomputed, {false, false}},
+                                                  {way::copied, {false, false}},
+                                                  {way::copied, {false, true}},
+                                                  {way::copied, {true, false}}}};
   static constexpr std::uint32_t most_work = 4000;  // of one change: closures that are too large
   static constexpr double least_gain = 1e-6;        // of the mean operator's time
 
@@ -108,13 +122,13 @@ class residency_plan : public plan_copies {
     needs_[s][k].how = way::open;
     if (n.how == way::recomputed) drop_replay((*model_)[s].producer, n.at);
   }
-  void set(std::uint32_t s, std::size_t k, way h) {
+  void set(std::uint32_t s, std::size_t k, const choice& c) {
     save(s);
     const position p = needs_[s][k].at;
-    const bool copies = needs_[s][k].how == way::copied || h == way::copied;
+    const bool copies = needs_[s][k].how == way::copied || c.how == way::copied;
     clear(s, k);
     k = find(s, p);
-    needs_[s][k].how = h;
+    needs_[s][k].how = c.how, needs_[s][k].exposed = c.exposed;
     apply(s, k);
     if (copies && !given_up_) pay_anew(s);
   }
@@ -227,6 +241,8 @@ class residency_plan : public plan_copies {
     }
     if ((mine == way::copied || next_way == way::copied) && !given_up_) pay_anew(s);
   }
+
+  bool exposes_ = false;
 };
 
 }  // namespace delta::detail

@@ -52,11 +52,12 @@ class residency_script {
         else if (n.how == way::kept && dropped)
           stays_.push_back({s, before, n.at});
       }
-      // Held, and not used again: what can be made again is let go.
-      if (!needs.empty() && m[s].movable && !m[s].cyclic && !m[s].ends_held) {
-        const position last = needs.back().at, end = std::min(m[s].dropped, length_);
-        if (end > last) away_.push_back({s, last, end, last, end, false, false});
-      }
+      // Held, and not used again: what can be made again is let go. What the step leaves behind is
+      // not: who knows when it is used.
+      const bool goes = m[s].dropped < length_ && !m[s].cyclic && !m[s].ends_held;
+      if (needs.empty() || !m[s].movable || !goes) continue;
+      if (const position last = needs.back().at; m[s].dropped > last)
+        away_.push_back({s, last, m[s].dropped, last, m[s].dropped, false, false});
     }
     for (position p = 0; p < length_; ++p) held_.push_back(plan.memory().at(p));
     index();

@@ -33,6 +33,11 @@ class script_follower {
     scripts_.push_back(std::move(s));
     under_ = found_under_ = 0;
   }
+  /// True if there is one for steps like that record. O(scripts).
+  [[nodiscard]] bool has_script_for(const step_record& step) const noexcept {
+    return std::ranges::any_of(scripts_,
+                               [&](const script& x) { return x->structure() == step.structure(); });
+  }
   /// One that follows the same scripts in a rehearsal, whose operators have no names.
   [[nodiscard]] script_follower in_rehearsal() const {
     script_follower f;

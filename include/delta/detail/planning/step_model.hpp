@@ -134,6 +134,7 @@ class step_model {
     std::ranges::sort(all, [](const entry& a, const entry& b) {
       return a.storage != b.storage ? a.storage < b.storage : a.at < b.at;
     });
+    keep_what_others_need();
     successor_.assign(storages_.size(), none);
     for (std::uint32_t s = 0; s < storages_.size(); ++s)
       if (const std::uint32_t w = r.storages[s].was; is_left(s) && w < storages_.size())
@@ -170,6 +171,20 @@ class step_model {
       if (x.uses > 0) end_of(s, next, x);
     }
   }
+  // Until when something that is computed from it is held, which may have to be computed again: the
+  // manager keeps what can't be, though the program has dropped it.
+  void keep_what_others_need() {
+    const step_record& r = *record_;
+    for (std::uint32_t s = 0; s < storages_.size(); ++s)
+      wanted_.push_back(r.storages[s].dropped ? ends_at(s) : 0);
+    for (std::uint32_t o = r.length(); o-- > 0;) {
+      if (!replayable(o)) continue;
+      position until = 0;
+      for (const std::uint32_t s : r.outputs(r.operations[o])) until = std::max(until, wanted_[s]);
+      for (const std::uint32_t s : r.touched(r.operations[o]))
+        wanted_[s] = std::max(wanted_[s], until);
+    }
+  }
   // What is held beyond its last use, and can't be made again then, has to be somewhere.
   void end_of(std::uint32_t s, std::uint32_t next, storage& x) {
     const step_record::storage& y = record_->storages[s];
@@ -181,7 +196,7 @@ class step_model {
     else if (outlives(s))
       until = length() - 1;
     else if (y.dropped && !recomputable(s, ends_at(s)))
-      until = ends_at(s);
+      until = wanted_[s];
     if (next != none) x.dropped = until;
     if (until > last) uses_.push_back(until), ++x.uses, x.ends_held = true;
   }
@@ -215,6 +230,7 @@ class step_model {
   const step_record* record_;
   std::vector<storage> storages_;
   std::vector<position> uses_, writes_;
+  std::vector<position> wanted_;  // by storage: when the last of what is made from it goes
   std::vector<double> base_;
   std::vector<std::uint32_t> successor_;  // by storage: what it is to the next step, which drops it
 };
