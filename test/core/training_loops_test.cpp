@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -112,6 +113,8 @@ double longest_step(const training_loop& loop, const timing& t, const timing& ot
 
 TEST_CASE("training loops: the default beside the presets that it chooses from") {
   int loops = 0, fail = 0, behind = 0, far_behind = 0, long_steps = 0, ahead = 0;
+  int plans = 0, plans_fail = 0;
+  double planned_beside_online = 0;  // sum of logarithms
   for (std::uint64_t seed = 0; seed < seeds(300); ++seed) {
     CAPTURE(seed);
     const training_loop loop = random_training_loop(seed);
@@ -123,6 +126,10 @@ TEST_CASE("training loops: the default beside the presets that it chooses from")
       if (t.passed) best = std::min(best, t.total);
     if (best == never) continue;
     ++loops;
+    const timing by_plan = play("planned", loop, on);
+    plans_fail += by_plan.passed ? 0 : 1;
+    if (by_plan.passed && first.passed)
+      ++plans, planned_beside_online += std::log(by_plan.total / first.total);
     const timing ours = play("adaptive", loop, on);
     if (!ours.passed) {
       ++fail;
@@ -140,7 +147,11 @@ TEST_CASE("training loops: the default beside the presets that it chooses from")
   MESSAGE(loops << " loops; " << fail << " fail, " << behind << " over 1.03 of the best preset, "
                 << far_behind << " over 1.1, " << ahead << " below 0.97; " << long_steps
                 << " with a step over 1.25 of online's");
-  REQUIRE(loops > 0);
+  REQUIRE(plans > 0);
+  const double mean = std::exp(planned_beside_online / plans);
+  MESSAGE("planned: " << plans_fail << " fail; " << mean << " of online's time in the mean");
+  CHECK(plans_fail * 50 <= loops);
+  CHECK(mean < 0.97);
   // docs/adaptive.md says what is left of the aim, which is none of any of these.
   CHECK(fail * 50 <= loops);
   CHECK(behind * 7 <= loops);
