@@ -11,9 +11,9 @@
 
 namespace delta_torch {
 
-/// When a clock was 0, in ns since 1970. Two clocks can't be read at once: of some readings of the
-/// machine's clock between two of the other, that of the two that were nearest counts, so a thread
-/// that is interrupted between them, or a reading that comes late, shifts nothing.
+/// The time at which a run's clock was 0, in ns since 1970. Two clocks can't be read at once, and a
+/// thread may be interrupted between them: so the machine's clock is read between two readings of
+/// the run's, sixteen times, and the time counts at which these two were nearest.
 template <class Clock>
 [[nodiscard]] delta::nanoseconds unix_time_of_zero(const Clock& now) {
   delta::nanoseconds nearest = delta::nanoseconds::max(), zero{};

@@ -147,6 +147,7 @@ TEST_CASE("training loops: the default beside the presets that it chooses from")
   MESSAGE(loops << " loops; " << fail << " fail, " << behind << " over 1.03 of the best preset, "
                 << far_behind << " over 1.1, " << ahead << " below 0.97; " << long_steps
                 << " with a step over 1.25 of online's");
+  REQUIRE(loops > 0);
   REQUIRE(plans > 0);
   const double mean = std::exp(planned_beside_online / plans);
   MESSAGE("planned: " << plans_fail << " fail; " << mean << " of online's time in the mean");

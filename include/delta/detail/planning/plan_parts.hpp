@@ -45,7 +45,8 @@ class plan_parts {
     way how = way::open;
     bool own = false;         ///< the program's use
     bool copies_out = false;  ///< if copied: no copy is on the host from an earlier absence
-    // If copied, by direction: nobody computes beside it, as what memory holds then leaves no room.
+    // If copied, by direction: the copy is waited for, as memory has no room for it beside an
+    // operator.
     std::array<bool, 2> exposed{};
     // If copied: the copy out begins behind `out_from`, the bytes are free behind `out_until`, and
     // taken again from `in_from` on.

@@ -31,8 +31,8 @@ class residency_plan : public plan_copies {
     *this = other;
     effort_ = effort;
   }
-  /// From now on copies may be exposed. For plans that do not fit otherwise: others are found
-  /// sooner without.
+  /// From now on copies may be exposed (need::exposed). For plans that do not fit otherwise: where
+  /// one fits, a search without them finds better plans in the same time.
   void expose_copies() noexcept { exposes_ = true; }
   /// Compares the ways to one need, and takes the cheapest. True: another one than before.
   bool improve(std::uint32_t s, std::size_t k) {
@@ -44,7 +44,7 @@ class residency_plan : public plan_copies {
     const choice now{asked.how, asked.exposed};
     choice best = now;
     double least = -least_gain * period() / length();
-    for (const choice& c : std::span(choices).first(exposes_ ? choices.size() : hidden)) {
+    for (const choice& c : std::span(choices).first(exposes_ ? choices.size() : not_exposed)) {
       if (c == now || !possible(s, k, c.how)) continue;
       begin();
       set(s, k, c);
@@ -84,7 +84,7 @@ class residency_plan : public plan_copies {
     std::array<bool, 2> exposed;
     bool operator==(const choice&) const = default;
   };
-  static constexpr std::size_t hidden = 3;  // of the choices, in which copies find time or stall
+  static constexpr std::size_t not_exposed = 3;  // of the choices, the first ones
   static constexpr std::array<choice, 5> choices{{{way::kept, {false, false}},
                                                   {way::recomputed, {false, false}},
                                                   {way::copied, {false, false}},

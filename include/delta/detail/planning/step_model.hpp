@@ -134,7 +134,7 @@ class step_model {
     std::ranges::sort(all, [](const entry& a, const entry& b) {
       return a.storage != b.storage ? a.storage < b.storage : a.at < b.at;
     });
-    keep_what_others_need();
+    const std::vector<position> wanted = last_wanted();
     successor_.assign(storages_.size(), none);
     for (std::uint32_t s = 0; s < storages_.size(); ++s)
       if (const std::uint32_t w = r.storages[s].was; is_left(s) && w < storages_.size())
@@ -168,25 +168,28 @@ class step_model {
       add(s, 0, x);
       const std::uint32_t next = successor_[s];
       if (next != none) add(next, n, x);
-      if (x.uses > 0) end_of(s, next, x);
+      if (x.uses > 0) end_of(s, next, wanted[s], x);
     }
   }
-  // Until when something that is computed from it is held, which may have to be computed again: the
-  // manager keeps what can't be, though the program has dropped it.
-  void keep_what_others_need() {
+  // By storage: the last position at which it, or anything that is made from it, is held. What
+  // can't be made again stays until then, though the program drops it: replays of the others read
+  // it.
+  [[nodiscard]] std::vector<position> last_wanted() const {
     const step_record& r = *record_;
+    std::vector<position> wanted;
     for (std::uint32_t s = 0; s < storages_.size(); ++s)
-      wanted_.push_back(r.storages[s].dropped ? ends_at(s) : 0);
+      wanted.push_back(r.storages[s].dropped ? ends_at(s) : 0);
     for (std::uint32_t o = r.length(); o-- > 0;) {
       if (!replayable(o)) continue;
       position until = 0;
-      for (const std::uint32_t s : r.outputs(r.operations[o])) until = std::max(until, wanted_[s]);
+      for (const std::uint32_t s : r.outputs(r.operations[o])) until = std::max(until, wanted[s]);
       for (const std::uint32_t s : r.touched(r.operations[o]))
-        wanted_[s] = std::max(wanted_[s], until);
+        wanted[s] = std::max(wanted[s], until);
     }
+    return wanted;
   }
   // What is held beyond its last use, and can't be made again then, has to be somewhere.
-  void end_of(std::uint32_t s, std::uint32_t next, storage& x) {
+  void end_of(std::uint32_t s, std::uint32_t next, position wanted, storage& x) {
     const step_record::storage& y = record_->storages[s];
     if (y.pinned || x.size == 0) return;
     const position last = uses_.back();
@@ -196,7 +199,7 @@ class step_model {
     else if (outlives(s))
       until = length() - 1;
     else if (y.dropped && !recomputable(s, ends_at(s)))
-      until = wanted_[s];
+      until = wanted;
     if (next != none) x.dropped = until;
     if (until > last) uses_.push_back(until), ++x.uses, x.ends_held = true;
   }
@@ -230,7 +233,6 @@ class step_model {
   const step_record* record_;
   std::vector<storage> storages_;
   std::vector<position> uses_, writes_;
-  std::vector<position> wanted_;  // by storage: when the last of what is made from it goes
   std::vector<double> base_;
   std::vector<std::uint32_t> successor_;  // by storage: what it is to the next step, which drops it
 };
