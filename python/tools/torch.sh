@@ -18,7 +18,8 @@ sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' >/dev
 }
 
 has_gpu() { [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; }
-torch_python() { "$torch_venv/bin/python" "$@"; }
+# As in the activated environment: another ninja than its own would compile all of the extension anew.
+torch_python() { PATH="$PWD/$torch_venv/bin:$PATH" "$torch_venv/bin/python" "$@"; }
 # What PyTorch requires of NVIDIA stays missing on purpose, and pip would say so each time.
 torch_pip() { torch_python -m pip install --disable-pip-version-check --no-warn-conflicts "$@"; }
 torch_works() { torch_python -W ignore -c 'import torch; torch.ones(1) + 1'; }
@@ -117,7 +118,7 @@ run_wheel() {
   local made=build/wheels/unrepaired wheel
   rm -rf "$made"
   DELTA_TORCH_IN_VERSION=1 torch_python -m pip --disable-pip-version-check -q wheel --no-build-isolation --no-deps -w "$made" ./python
-  PATH="$PWD/$torch_venv/bin:$PATH" torch_python -m auditwheel repair --strip -w build/wheels \
+  torch_python -m auditwheel repair --strip -w build/wheels \
     --exclude 'libtorch*' --exclude 'libc10*' --exclude 'libcud*' "$made"/*.whl
   torch_python python/setup.py -q sdist --dist-dir "$PWD/build/wheels"
   wheel=$(basename "$(ls "$made"/*.whl)" | sed 's/-[^-]*\.whl$//')
