@@ -147,8 +147,9 @@ struct rehearsing {
     if (before == 0 || changed || k.seen() == 2 || thrashed != 0) k.make_stale();
     if (!(last.time > 0)) return;
     results_.came_out({was_expected / last.time, past.last_took() / last.time, v});
+    // Of another kind than was thought, it was not late.
+    if (late && late_for_.distance(last) < step_kind::near) k.give_up(v);
     // The first of its kind tells nothing, as its kernels are cold.
-    if (late) k.give_up(v);
     if (!late && whole && thrashed == 0 && k.seen() > 1)
       k.measure(v, past.last_took(), last.time, settled);
   }
@@ -231,7 +232,7 @@ struct rehearsing {
     const std::uint32_t at = past.position();
     const double part = at < step.length() ? step.operations[at].start / step.time : 1.0;
     if (c.clock() - past.began() <= should_ * (regress * part + slack)) return c.variant();
-    late_ = c.variant();
+    late_ = c.variant(), late_for_ = step_kind(step);
     return 0;
   }
   // A step that follows such a kind from now on: who decides in it.
@@ -251,6 +252,7 @@ struct rehearsing {
   // Of the step under way.
   std::uint32_t thrashed_ = 0;   // bits
   std::uint32_t late_ = 0;       // who was too slow; 0: nobody
+  step_kind late_for_;           // the kind that the step was thought to be of then
   bool whole_ = true;            // one has decided it all so far
   double should_ = 0;            // ns: what it should take; 0: not known
   std::uint64_t forecasts_ = 0;  // that the choice was made by

@@ -125,9 +125,17 @@ DELTA_DETAIL_ROW(replacement,
                  "beside 'select' and 'cached_closure'",
                  has_select<T>&& answers_replacement<T>);
 
+/// `victim(context)` -> tensor_id: who leaves next, of `context.candidates()`, where that is known
+/// without a search. None, or one that may not leave now: the lowest score decides (default).
+DELTA_DETAIL_DETECTED(
+    victim, "'delta::tensor_id victim(const delta::context&) const'",
+    requires(const T& h, const context& c) {
+      { h.victim(c) } -> std::same_as<tensor_id>;
+    });
+
 using heuristic_rows =
     rows<score_or_weight_row, one_form_row, score_row, weight_row, depends_on_row,
-         later_if_dearer_row, drifts_row, select_row, replacement_row>;
+         later_if_dearer_row, drifts_row, victim_row, select_row, replacement_row>;
 
 }  // namespace detail
 

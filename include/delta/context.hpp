@@ -232,8 +232,8 @@ class context {
   /// Tensors on the host alone, in the order in which they were offloaded: the paper's queue
   /// (Algorithm 4). The list changes when the manager goes on.
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return shown_.offloaded; }
-  /// At the end of a step, for those who choose what decides in the next: the copies under way, of
-  /// each direction in the order in which they were queued. Else empty.
+  /// At the end of a step, for policies that learn: the copies under way, of each direction in the
+  /// order in which they were queued. Else empty.
   [[nodiscard]] std::span<const queued_copy> copies() const noexcept { return shown_.copies; }
   /// Also filled at the end of a step only: the device's memory in address order. Empty where the
   /// storage does not show it, or has no places.

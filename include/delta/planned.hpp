@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -21,7 +22,8 @@ namespace delta {
 
 /// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
 /// an operator touches. Planning a kind takes `share` of its step's time, or what a first plan
-/// takes: milliseconds for hundreds of operators, seconds for thousands with large states.
+/// takes: milliseconds for hundreds of operators, seconds for thousands with large states. Where
+/// steps never repeat, one of `steps_per_plan` is planned.
 class planned : public detail::script_follower {
  public:
   planned() = default;
@@ -34,6 +36,7 @@ class planned : public detail::script_follower {
   void end_of_step(const context& c) {
     const history& past = c.past();
     if (rehearses() || past.steps() == 0) return;
+    plans_left_ = std::min(plans_left_ + 1.0 / steps_per_plan, most_plans);
     if (past.follows()) plan(c, past.followed());
     if (!past.follows() || &past.followed() != &past.last()) plan(c, past.last());
   }
@@ -43,8 +46,12 @@ class planned : public detail::script_follower {
  private:
   explicit planned(script_follower f) : script_follower(std::move(f)) {}
 
-  static constexpr int most_rounds = 6;       // of planning for the waits that were rehearsed
-  static constexpr double unplanned = 0.002;  // of a step's time: not worth another round
+  static constexpr double most_plans = 16;      // before steps have earned more
+  static constexpr double steps_per_plan = 16;  // that earn one
+  static constexpr int most_rounds = 6;         // of planning for the waits that were rehearsed
+  static constexpr double unplanned = 0.002;    // of a step's time: not worth another round
+  static constexpr double off = 0.02;  // the same: not worth a plan for a part of the budget
+  static constexpr std::array parts{1.0, 0.9, 0.8, 0.7};  // of the budget
 
   struct made {
     std::uint64_t key = 0;  // of the step's last operator
@@ -68,40 +75,49 @@ class planned : public detail::script_follower {
     known->budget = c.budget(), known->time = step.time;
     return true;
   }
+  // Free bytes may be scattered, and the manager may hold what no plan knows of: where a plan can't
+  // be carried out as it is, those for parts of the budget are tried, as long as they promise less.
   void plan(const context& c, const step_record& step) {
-    if (!is_news(c, step)) return;
+    if (plans_left_ < 1 || !is_news(c, step)) return;
+    plans_left_ -= 1;
     const detail::step_model model(step);
-    detail::plan_search search(model, machine(c));
-    search.run(std::max(share * step.time, least * step.length()));
     const detail::next_step coming(c, step);
+    const double effort = std::max(share * step.time, least * step.length());
     double shortest = never;
     std::vector<double> longer;
     // The second step begins as the first has left it: that is what counts in the long run.
     const auto rehearse = [&](const script_follower& f) {
       const auto [first, second] =
-          detail::rehearse_both(coming, planned(f.in_rehearsal()), 0, never, true, &longer);
-      return second < never ? second : first;
+          detail::rehearse_both(coming, planned(f.in_rehearsal()), 0, 4 * shortest, true, &longer);
+      return coming.next() != nullptr ? second : first;
     };
     if (has_script_for(step)) shortest = rehearse(*this);
-    for (int round = 0; round < most_rounds; ++round) {
-      if (round > 0) search.run_again(longer);
-      const auto s = std::make_shared<const detail::residency_script>(search.plan());
-      script_follower tried;
-      tried.give(s);
-      const double took = rehearse(tried);
-      if (took < shortest)
-        shortest = took, give(s);
-      else if (round > 0)
-        break;
-      const bool as_planned = took <= step.time * (1 + unplanned) + search.plan().recomputing();
-      if (longer.size() != step.length() || as_planned) break;
+    for (const double part : parts) {
+      detail::plan_search search(model, machine(c, part));
+      search.run(effort);
+      double least_time = never, extra = 0;  // ns
+      bool worth_more = true;
+      for (int round = 0; round < most_rounds && worth_more; ++round) {
+        if (round > 0) search.run_again(longer);
+        const detail::residency_plan& found = search.plan();
+        const auto s = std::make_shared<const detail::residency_script>(found);
+        script_follower tried;
+        tried.give(s);
+        const double took = rehearse(tried);
+        if (took < shortest) shortest = took, give(s);
+        worth_more = took < least_time && longer.size() == step.length() &&
+                     took > step.time * (1 + unplanned) + found.recomputing();
+        if (took < least_time) least_time = took, extra = found.recomputing() + found.copying();
+      }
+      const bool as_planned = least_time <= (1 + off) * step.time + extra;
+      if (as_planned || !search.plan().fits() || step.time + extra > shortest) break;
     }
   }
-  static detail::planning_machine machine(const context& c) {
+  static detail::planning_machine machine(const context& c, double part) {
     using enum direction;
     double on_host = 0;
     for (const tensor_id t : c.offloaded()) on_host += c.bytes(t);
-    return {.budget = c.budget(),
+    return {.budget = part * c.budget(),
             .host = c.host_free() + on_host,
             .rate = {c.rate(out), c.rate(in)},
             .latency = {c.latency(out), c.latency(in)},
@@ -109,6 +125,7 @@ class planned : public detail::script_follower {
   }
 
   std::vector<made> plans_;
+  double plans_left_ = most_plans;
 };
 
 static_assert(Policy<planned>);

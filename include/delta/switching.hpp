@@ -82,6 +82,8 @@ struct switched {
   static constexpr bool offloads = (value_of_offloads<decider_of_type<P>>() || ...);
   static constexpr bool any_releases_early =
       (has_early_release_bytes<prefetcher_of_type<P>> || ...);
+  static constexpr bool releases_with_room =
+      (releases_early_with_room<prefetcher_of_type<P>>() || ...);
 
   S selector;
   std::tuple<P...> all;
@@ -102,6 +104,9 @@ struct switched {
 
   double score(const context& c, tensor_id t) const noexcept {
     return ask(all, c.variant(), [&](const auto& p) { return score_of(heuristic_of(p), c, t); });
+  }
+  tensor_id victim(const context& c) const {
+    return ask(all, c.variant(), [&](const auto& p) { return victim_of(heuristic_of(p), c); });
   }
   /// The closure that the one that decides asks for.
   [[nodiscard]] closure cached_closure(std::uint32_t variant) const noexcept {

@@ -12,6 +12,7 @@ struct right {
 static_assert(explain_heuristic<right>());
 struct selects : right {
   static constexpr bool later_if_dearer = true, drifts = true;
+  tensor_id victim(const context&) const { return tensor_id::none; }
   std::uint32_t select(const context&) { return 0; }
   closure cached_closure(std::uint32_t) const { return closure::none; }
   std::uint32_t replacement(const context&, bool) { return 0; }
@@ -71,6 +72,12 @@ struct drifts_in_the_object : right {
   bool drifts = true;
 };
 static_assert(explain_heuristic<drifts_in_the_object>());
+
+// says: 'victim' is there, but not as 'delta::tensor_id victim(const delta::context&) const'
+struct names_nobody : right {
+  void victim(const context&) const {}
+};
+static_assert(explain_heuristic<names_nobody>());
 
 // Half of the two; and what would be called of a const heuristic, but can't be.
 // says in 2 places: 'select' or 'cached_closure' is there, but not both as 'std::uint32_t

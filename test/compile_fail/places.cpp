@@ -43,6 +43,8 @@ void all_places(simulated& s) {
 // says in 6 places: 'depends_on' is there, but not as 'static constexpr delta::quantity depends_on'
 // says in 6 places: 'later_if_dearer' is there, but not as 'static constexpr bool later_if_dearer'
 // says in 6 places: 'drifts' is there, but not as 'static constexpr bool drifts'
+// says in 6 places: 'victim' is there, but not as 'delta::tensor_id victim(const delta::context&)
+//   const'
 // says in 6 places: 'select' or 'cached_closure' is there, but not both as 'std::uint32_t
 // select(const
 //   delta::context&)' and 'delta::closure cached_closure(std::uint32_t variant) const'
@@ -56,6 +58,7 @@ struct wrong_heuristic {
   static constexpr int depends_on = 0;
   static constexpr int later_if_dearer = 0;
   bool drifts = false;
+  tensor_id victim();
   int select(const context&);
   closure cached_closure(std::uint32_t);
   void replacement(const context&);

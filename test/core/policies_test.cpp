@@ -188,6 +188,27 @@ TEST_CASE("filter: the lowest, ties to the lower id, no number last, whatever th
   CHECK(f.select(h, c, {}, all) == tensor_id::none);
 }
 
+namespace {
+struct names : listed {
+  tensor_id who;
+  tensor_id victim(const context&) const noexcept { return who; }
+};
+}  // namespace
+
+TEST_CASE("filter: whom the heuristic names leaves without a search, if it may") {
+  situation s;
+  const context c = s.view();
+  const std::vector<tensor_id> list{s.v, s.a, s.b};
+  const std::vector<double> scores{5, 4, 3, 3, 3, 9};
+  detail::filter<names> f;
+  const auto all = [](tensor_id) { return true; };
+  CHECK(f.select({{scores}, s.v}, c, list, all) == s.v);
+  CHECK(f.evaluations() == 0);
+  CHECK(f.select({{scores}, s.v}, c, list, [&](tensor_id t) { return t != s.v; }) == s.b);
+  CHECK(f.select({{scores}, tensor_id::none}, c, list, all) == s.b);
+  CHECK(f.evaluations() == 5);
+}
+
 TEST_CASE("deciders: the paper's ratio") {
   situation s;
   const context c = s.view();

@@ -152,10 +152,10 @@ TEST_CASE("training loops: the default beside the presets that it chooses from")
   const double mean = std::exp(planned_beside_online / plans);
   MESSAGE("planned: " << plans_fail << " fail; " << mean << " of online's time in the mean");
   CHECK(plans_fail * 50 <= loops);
-  CHECK(mean < 0.97);
+  CHECK(mean < 0.96);
   // docs/adaptive.md says what is left of the aim, which is none of any of these.
   CHECK(fail * 50 <= loops);
-  CHECK(behind * 7 <= loops);
+  CHECK(behind * 12 <= loops);
   CHECK(far_behind * 40 <= loops);
   CHECK(long_steps * 15 <= loops);
 }

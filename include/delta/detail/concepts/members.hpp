@@ -31,7 +31,8 @@ namespace delta::detail {
 /// says of most members that they are absent, as most are, and no call has to be tried.
 struct every_name {
   // A policy's.
-  int score, weight, depends_on, later_if_dearer, drifts, select, cached_closure, replacement;
+  int score, weight, depends_on, later_if_dearer, drifts, victim, select, cached_closure,
+      replacement;
   int restore, rather_wait, release_cost, may_keep, keeps_dropped, evicts, offloads;
   int early_release_bytes, copy_ahead, wasted;
   int learns, end_of_operator, end_of_step;
@@ -146,6 +147,7 @@ DELTA_DETAIL_NAMES(weight);
 DELTA_DETAIL_NAMES(depends_on);
 DELTA_DETAIL_NAMES(later_if_dearer);
 DELTA_DETAIL_NAMES(drifts);
+DELTA_DETAIL_NAMES(victim);
 DELTA_DETAIL_NAMES(select);
 DELTA_DETAIL_NAMES(cached_closure);
 DELTA_DETAIL_NAMES(may_keep);

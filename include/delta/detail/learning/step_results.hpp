@@ -21,6 +21,7 @@ class step_kind {
  public:
   static constexpr std::size_t most = 3;  ///< policies
 
+  step_kind() = default;  ///< of no step
   /// The kind of that step: its operators, and its size.
   explicit step_kind(const step_record& s) noexcept : structure_(s.structure()), peak_(s.peak) {}
   /// How far that step is from this kind. Below `near`: it is one of them. Infinite: it has other
@@ -141,7 +142,7 @@ class step_kind {
       return longer(shorter(last[0], last[1]), shorter(longer(last[0], last[1]), last[2]));
     }
   };
-  std::uint64_t structure_, peak_;
+  std::uint64_t structure_ = 0, peak_ = 0;
   std::uint64_t seen_ = 0;
   double weight_ = 0;
   std::array<samples, most> measured_{}, unsettled_{};

@@ -35,7 +35,7 @@ class residency_script {
 
   explicit residency_script(const residency_plan& plan) {
     const step_model& m = plan.model();
-    structure_ = m.record().structure(), shape_ = shape_of(m.record());
+    shape_ = shape_of(m.record());
     length_ = m.length();
     for (std::uint32_t s = 0; s < m.storages().size(); ++s) owner_.push_back(m.owner(s));
     for (std::uint32_t s = 0; s < m.storages().size(); ++s) {
@@ -63,14 +63,13 @@ class residency_script {
     index();
   }
 
-  [[nodiscard]] std::uint64_t structure() const noexcept { return structure_; }
   [[nodiscard]] position length() const noexcept { return length_; }
   /// The step's own position that a neighbouring step's stands for.
   [[nodiscard]] position in_step(position p) const noexcept {
     return p < 0 ? p + length_ : p >= length_ ? p - length_ : p;
   }
-  /// What tells a record from others whatever its operators' names: what they touch, and its sizes.
-  /// O(record).
+  /// What tells a record from others, whatever its operators' names (rehearsals know none): what
+  /// they touch, and its sizes. O(record).
   [[nodiscard]] static std::uint64_t shape_of(const step_record& r) noexcept {
     std::uint64_t h = r.length();
     const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 0x100000001b3u; };
@@ -161,7 +160,7 @@ class residency_script {
     });
   }
 
-  std::uint64_t structure_ = 0, shape_ = 0;
+  std::uint64_t shape_ = 0;
   position length_ = 0;
   std::vector<double> held_;          // by position
   std::vector<std::uint32_t> owner_;  // by storage: step_model::owner

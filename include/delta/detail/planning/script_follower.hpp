@@ -24,19 +24,19 @@ namespace delta::detail {
 class script_follower {
  public:
   static constexpr bool learns = true;
+  static constexpr bool releases_with_room = false;
   using script = std::shared_ptr<const residency_script>;
 
-  /// The script for steps of its structure, in place of the one before. O(scripts).
+  /// The script for steps of its shape, in place of the one before. O(scripts).
   void give(script s) {
-    std::erase_if(scripts_, [&](const script& x) { return x->structure() == s->structure(); });
+    std::erase_if(scripts_, [&](const script& x) { return x->shape() == s->shape(); });
     if (scripts_.size() == history::most_records) scripts_.erase(scripts_.begin());
     scripts_.push_back(std::move(s));
     under_ = found_under_ = 0;
   }
-  /// True if there is one for steps like that record. O(scripts).
+  /// True if there is one for steps like that record. O(record + scripts).
   [[nodiscard]] bool has_script_for(const step_record& step) const noexcept {
-    return std::ranges::any_of(scripts_,
-                               [&](const script& x) { return x->structure() == step.structure(); });
+    return script_for(step) != nullptr;
   }
   /// One that follows the same scripts in a rehearsal, whose operators have no names.
   [[nodiscard]] script_follower in_rehearsal() const {
@@ -54,6 +54,17 @@ class script_follower {
   double score(const context& c, tensor_id t) const {
     if (due(c, t) != nullptr) return -1;
     return 1.0 / (cheapest_way_root{}.weight(c, t) * c.staleness(t));
+  }
+
+  /// What leaves behind the operator that has ended, in the script's order. O(that).
+  tensor_id victim(const context& c) const {
+    const residency_script* const s = followed(c);
+    if (s == nullptr || s != script_ || position(c) == 0) return tensor_id::none;
+    for (const std::uint32_t a : s->leaving(position(c) - 1)) {
+      const tensor_id t = tensor_of(c, s->absences()[a].storage);
+      if (t != tensor_id::none && c.candidates().contains(t) && due(c, t) != nullptr) return t;
+    }
+    return tensor_id::none;
   }
 
   // --- Decider
@@ -126,16 +137,18 @@ class script_follower {
   using at = residency_script::position;
 
   static at position(const context& c) noexcept { return static_cast<at>(c.past().position()); }
+  [[nodiscard]] const residency_script* script_for(const step_record& step) const noexcept {
+    const std::uint64_t shape = residency_script::shape_of(step);
+    const auto found = std::ranges::find(scripts_, shape, &residency_script::shape);
+    return found == scripts_.end() ? nullptr : found->get();
+  }
+  // None where the step turns out to have other sizes than the record.
   [[nodiscard]] const residency_script* followed(const context& c) const noexcept {
     const history& past = c.past();
-    if (std::exchange(found_under_, past.forecasts()) == past.forecasts()) return found_;
-    found_ = nullptr;
-    if (!past.follows()) return nullptr;
-    const step_record& step = past.followed();
-    const std::uint64_t key = rehearsed_ ? residency_script::shape_of(step) : step.structure();
-    for (const script& x : scripts_)
-      if ((rehearsed_ ? x->shape() : x->structure()) == key) found_ = x.get();
-    return found_;
+    if (std::exchange(found_under_, past.forecasts()) != past.forecasts())
+      found_ = past.follows() ? script_for(past.followed()) : nullptr;
+    const double scale = past.size_scale();
+    return scale < smallest || scale > largest ? nullptr : found_;
   }
   // The absence in which it is to be now; null: none, or it is to come back.
   [[nodiscard]] const residency_script::absence* due(const context& c, tensor_id t) const noexcept {
@@ -192,6 +205,9 @@ class script_follower {
 
   static constexpr std::uint32_t none = step_record::none;
   static constexpr at far = 256;  // how long before its time a copy in may begin
+  // Times the sizes of a record: what is larger has no room in its plan, what is far smaller needs
+  // none.
+  static constexpr double smallest = 0.9, largest = 1.01;
   struct copied_early {
     at begins;    // by the script
     double size;  // bytes

@@ -83,7 +83,7 @@ class reclaimer {
     roles_.begin_step();
     table_->refresh_machine_state();
     context_parts shown = parts();
-    if constexpr (policy_roles::switch_variants) {
+    if constexpr (policy_roles::learn) {
       shown.copies = table_->queued_copies();
       if constexpr (has_holes<S>)
         shown.layout = table_->layout(), shown.move_rate = table_->storage().move_rate();
@@ -347,7 +347,7 @@ class reclaimer {
   std::uint64_t stuck_at_ = 0;  // so many had been retained when none of them could go
   ended_operator ended_;        // while nobody waits
   std::uint64_t reservation_ = 0;
-  budget_bounds bounds_{value_of_evicts<decider_type>(), policy_roles::may_release_early};
+  budget_bounds bounds_{value_of_evicts<decider_type>(), policy_roles::may_release_with_room};
   bytes foreign_{};  // when the call at hand began: taken, and neither a tensor's nor the call's
   bool unfinished_ = true;  // only variables and constants were made so far
   const char* operation_ = "";

@@ -71,6 +71,23 @@ template <class P>
   else
     return has_early_release_bytes<P>;
 }
+/// True if it may do so where all fits, too: what hangs on those tensors is kept then, and errors
+/// name larger budgets. A plan lets nothing leave that fits.
+template <class P>
+[[nodiscard]] constexpr bool releases_early_with_room() {
+  if constexpr (requires { P::releases_with_room; })
+    return P::releases_with_room;
+  else
+    return has_early_release_bytes<P>;
+}
+/// Who leaves without a search. Default: nobody.
+template <class H>
+[[nodiscard]] tensor_id victim_of(const H& heuristic, const context& c) {
+  if constexpr (has_victim<H>)
+    return heuristic.victim(c);
+  else
+    return tensor_id::none;
+}
 /// What to copy out without freeing it. Default: nothing.
 template <class P>
 [[nodiscard]] tensor_id copy_ahead_of(P& prefetcher, const context& c) {
@@ -117,6 +134,7 @@ class roles {
   /// True if it can do so within a step.
   static constexpr bool replace_variants = has_replacement<heuristic_type>;
   static constexpr bool may_release_early = releases_early_at_all<prefetcher_type>();
+  static constexpr bool may_release_with_room = releases_early_with_room<prefetcher_type>();
   static constexpr bool may_keep_dropped = has_keeps_dropped<decider_type>;
   static constexpr bool may_copy_ahead = has_copy_ahead<prefetcher_type>;
 

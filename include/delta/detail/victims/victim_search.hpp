@@ -52,14 +52,15 @@ class filter {
                                           value_of_later_if_dearer<H>() &&
                                           keeps_costs != closure::none;
 
-  /// The candidate with the lowest score by `h`, the same in every call, of those that `may_leave`;
-  /// none if there is none.
+  /// The candidate that `h`, the same in every call, names as the victim, else the one with the
+  /// lowest score, of those that `may_leave`; none if there is none.
   /// `may_leave(t)` is asked first, so that nothing is scored in vain. Throws nothing but what
   /// `may_leave` throws. O(candidates) evaluations.
   template <class MayLeave>
   tensor_id select(const H& h, const context& c, std::span<const tensor_id> candidates,
                    const MayLeave& may_leave) {
-    return scan(h, c, candidates, may_leave);
+    const tensor_id t = known(h, c, may_leave);
+    return t != tensor_id::none ? t : scan(h, c, candidates, may_leave);
   }
 
   /// The same, of a manager's candidates. `c` shows `g` and `now`; `may_leave(t)` is a
@@ -69,8 +70,10 @@ class filter {
   template <class MayLeave>
   tensor_id select(const H& h, const context& c, graph& g, const machine_state& now,
                    candidate_list& list, const MayLeave& may_leave) {
+    const auto leaves = [&](tensor_id t) { return may_leave(t) == permission::yes; };
+    if (const tensor_id t = known(h, c, leaves); t != tensor_id::none) return t;
     if constexpr (!keeps_answers && !lets_drift) {
-      return scan(h, c, list.all(), [&](tensor_id t) { return may_leave(t) == permission::yes; });
+      return scan(h, c, list.all(), leaves);
     } else {
       const context asking = asks_for_bounds ? context(c, question_) : c;
       question_ = {};
@@ -113,6 +116,13 @@ class filter {
  private:
   static constexpr row_form form = has_weight<H> ? row_form::weights : row_form::scores;
 
+  // Whom the heuristic names without a search; none: nobody who may leave.
+  template <class MayLeave>
+  static tensor_id known(const H& h, const context& c, const MayLeave& may_leave) {
+    if constexpr (has_victim<H>)
+      if (const tensor_id t = h.victim(c); t != tensor_id::none && may_leave(t)) return t;
+    return tensor_id::none;
+  }
   template <class Range, class MayLeave>
   tensor_id scan(const H& h, const context& c, const Range& candidates, const MayLeave& may_leave) {
     lowest_score lowest;
