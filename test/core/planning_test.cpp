@@ -352,6 +352,24 @@ TEST_CASE("planning: a source that the program drops stays while what is made fr
   CHECK(model.uses(batch).back() == 4);
 }
 
+TEST_CASE("planning: a batch norm may run again, though its running means were written") {
+  for (const trait t : {trait::effect_once, trait::never_replay}) {
+    simulated storage({.capacity = 1_MiB, .places = false});
+    manager m{planned(), storage};
+    const tensor_id x = m.variable(4_KiB), means = m.variable(4_KiB);
+    const tensor_id normal =
+        m.run({.inputs = {x}, .outputs = {64_KiB}, .updates = {means}, .traits = t, .name = "norm"},
+              nothing);
+    const tensor_id y = m.run({.inputs = {normal}, .outputs = {64_KiB}, .name = "relu"}, nothing);
+    m.run<0>({.inputs = {normal, y}, .name = "back"}, nothing);
+    m.drop(normal), m.drop(y);
+    m.end_of_step();
+    const step_record& step = m.past().last();
+    const std::uint32_t made = step.outputs(step.operations[0])[0];
+    CHECK(detail::step_model(step).recomputable(made, 2) == (t == trait::effect_once));
+  }
+}
+
 TEST_CASE("planned: where an operator takes all memory, the next one's input comes behind it") {
   // Nobody can compute beside these copies: each is waited for, once, and none is in vain.
   constexpr nanoseconds copy{30'000}, cost{100'000};

@@ -80,7 +80,10 @@ class step_model {
     if (x.producer == none || p >= length()) return false;
     const auto made = static_cast<position>(x.producer);
     if (p <= made || !replayable(x.producer) || written_between(s, made + 1, p)) return false;
-    return std::ranges::none_of(record_->touched(operation(made)),
+    // What it updates once, as a batch norm its running means, a replay does not read.
+    const step_record::operation& o = operation(made);
+    const std::uint32_t read = o.inputs + (has(o.traits, trait::effect_once) ? 0 : o.updates);
+    return std::ranges::none_of(record_->touched(o).first(read),
                                 [&](std::uint32_t in) { return written_between(in, made, p); });
   }
 

@@ -273,11 +273,11 @@ class residency_table {
   [[nodiscard]] std::span<const layout_extent> layout() {
     layout_.clear();
     if constexpr (has_holes<Storage>) {
-      storage_->walk_blocks([&](std::uint32_t row, bytes size, bool used) {
+      storage_->walk_blocks([&](std::uint32_t row, bytes stretch, bool used) {
         tensor_id t = used ? owner(row) : tensor_id::none;
         // Who is on its way has left its block to the copy.
         if (used && t == tensor_id::none) t = copies_.owner(row);
-        layout_.push_back({t, size});
+        layout_.push_back({t, stretch});
       });
     }
     return layout_;
