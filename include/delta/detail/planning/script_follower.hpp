@@ -24,7 +24,7 @@ namespace delta::detail {
 class script_follower {
  public:
   static constexpr bool learns = true;
-  static constexpr bool releases_with_room = false;
+  static constexpr bool releases_with_room = false;  ///< a plan lets nothing leave if all fits
   using script = std::shared_ptr<const residency_script>;
 
   /// The script for steps of its shape, in place of the one before. O(scripts).
@@ -38,7 +38,7 @@ class script_follower {
   [[nodiscard]] bool has_script_for(const step_record& step) const noexcept {
     return script_for(step) != nullptr;
   }
-  /// One that follows the same scripts in a rehearsal, whose operators have no names.
+  /// One that follows the same scripts in a rehearsal, from its beginning.
   [[nodiscard]] script_follower in_rehearsal() const {
     script_follower f;
     f.scripts_ = scripts_, f.rehearsed_ = true;
@@ -60,10 +60,8 @@ class script_follower {
   tensor_id victim(const context& c) const {
     const residency_script* const s = followed(c);
     if (s == nullptr || s != script_ || position(c) == 0) return tensor_id::none;
-    for (const std::uint32_t a : s->leaving(position(c) - 1)) {
-      const tensor_id t = tensor_of(c, s->absences()[a].storage);
-      if (t != tensor_id::none && c.candidates().contains(t) && due(c, t) != nullptr) return t;
-    }
+    for (const std::uint32_t a : s->leaving(position(c) - 1))
+      if (const tensor_id t = due_of(c, s->absences()[a]); t != tensor_id::none) return t;
     return tensor_id::none;
   }
 
@@ -90,10 +88,8 @@ class script_follower {
     if (s == nullptr || position(c) == 0) return 0;
     double sum = 0;
     for (const std::uint32_t a : s->leaving(position(c) - 1)) {
-      const tensor_id t = tensor_of(c, s->absences()[a].storage);
-      if (t != tensor_id::none && c.candidates().contains(t) && due(c, t) != nullptr &&
-          (c.can_offload(t) || c.can_evict(t)))
-        sum += c.bytes(t);
+      const tensor_id t = due_of(c, s->absences()[a]);
+      if (t != tensor_id::none && (c.can_offload(t) || c.can_evict(t))) sum += c.bytes(t);
     }
     return sum;
   }
@@ -160,6 +156,13 @@ class script_follower {
     const bool back = a != nullptr && a->copied && a->in_from <= position(c) + shift;
     return back ? nullptr : a;
   }
+  // The candidate that is to be in that absence now; none.
+  [[nodiscard]] tensor_id due_of(const context& c,
+                                 const residency_script::absence& a) const noexcept {
+    const tensor_id t = tensor_of(c, a.storage);
+    const bool leaves = t != tensor_id::none && c.candidates().contains(t) && due(c, t) != nullptr;
+    return leaves ? t : tensor_id::none;
+  }
   // The script that is followed; what the operator that has ended touched plays its storages.
   const residency_script* meet(const context& c) {
     const residency_script* const s = followed(c);
@@ -201,7 +204,7 @@ class script_follower {
   }
 
   std::vector<script> scripts_;
-  bool rehearsed_ = false;  // operators have no names: records are told apart by their shape
+  bool rehearsed_ = false;  // nothing is planned
 
   static constexpr std::uint32_t none = step_record::none;
   static constexpr at far = 256;  // how long before its time a copy in may begin
