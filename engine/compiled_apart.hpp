@@ -16,7 +16,7 @@
 namespace delta::detail {
 
 extern template std::array<double, 2> rehearse_both(const next_step&,
-                                                    decltype(learned_or_not::make(always{})),
+                                                    decltype(planned_or_not::make(always{})),
                                                     std::uint32_t, double, bool,
                                                     std::vector<double>*);
 extern template std::array<double, 2> rehearse_both(const next_step&, planned, std::uint32_t,

@@ -16,7 +16,7 @@
 #include "delta/detail/learning/rehearsal.hpp"
 #include "delta/detail/learning/step_results.hpp"
 #include "delta/heuristic.hpp"
-#include "delta/learned.hpp"
+#include "delta/planned.hpp"
 #include "delta/prefetcher.hpp"
 #include "delta/switching.hpp"
 
@@ -24,16 +24,15 @@ namespace delta {
 
 namespace detail {
 
-using by_forecasts = policy<stall_per_byte, least_stall, just_in_time>;
 using by_costs = policy<cheapest_way_root, cheaper, no_prefetch>;
 
 /// What `adaptive` chooses from. The first decides while nothing is known; the last is fastest
 /// where copies do not pay.
-struct learned_or_not {
-  static constexpr std::array<std::string_view, 3> names{"online", "learned", "dtr"};
+struct planned_or_not {
+  static constexpr std::array<std::string_view, 3> names{"online", "planned", "dtr"};
   template <Selector S>
   static auto make(S selector) {
-    return switching(std::move(selector), by_costs{}, by_forecasts{},
+    return switching(std::move(selector), by_costs{}, planned{},
                      policy<dtr, evict_only, no_prefetch>{});
   }
 };
@@ -260,10 +259,10 @@ struct rehearsing {
 
 }  // namespace detail
 
-/// The default of the tools: the first step as `online`; then as that, `learned` or `dtr`,
+/// The default of the tools: the first step as `online`; then as that, `planned` or `dtr`,
 /// whichever a rehearsal of the step that was seen, and then the steps themselves, say is fastest.
 inline auto adaptive() {
-  return detail::learned_or_not::make(detail::rehearsing<detail::learned_or_not>{});
+  return detail::planned_or_not::make(detail::rehearsing<detail::planned_or_not>{});
 }
 
 }  // namespace delta

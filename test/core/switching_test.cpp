@@ -24,7 +24,7 @@ using namespace delta::test;
 
 // The default's rehearsals are compiled in delta::engine.
 extern template std::array<double, 2> delta::detail::rehearse_both(
-    const detail::next_step&, decltype(delta::detail::learned_or_not::make(always{})),
+    const detail::next_step&, decltype(delta::detail::planned_or_not::make(always{})),
     std::uint32_t, double, bool, std::vector<double>*);
 
 namespace {
@@ -339,7 +339,7 @@ TEST_CASE("rehearsing: steps without operators are no steps") {
 TEST_CASE("rehearsing: where kinds of steps take turns each is rehearsed, not every step") {
   simulated storage({.capacity = 100_B, .host_capacity = 400_B, .places = false});
   manager m{adaptive(), storage};
-  const detail::rehearsing<delta::detail::learned_or_not>& selector = m.policy().selector;
+  const detail::rehearsing<delta::detail::planned_or_not>& selector = m.policy().selector;
   const auto run = [&](std::int64_t cost) {
     return m.run({.outputs = {60_B}, .cost = nanoseconds{cost}}, nothing);
   };
@@ -364,7 +364,7 @@ TEST_CASE(
     "rehearsing: sizes over a tenth apart are kinds of their own, and measured by themselves") {
   simulated storage({.capacity = 400_B, .host_capacity = 400_B, .places = false});
   manager m{adaptive(), storage};
-  const detail::rehearsing<delta::detail::learned_or_not>& selector = m.policy().selector;
+  const detail::rehearsing<delta::detail::planned_or_not>& selector = m.policy().selector;
   const auto step = [&](bytes size) {
     const tensor_id a = m.run({.outputs = {size}, .cost = nanoseconds{100}}, nothing);
     m.drop(m.run({.inputs = {a}, .outputs = {size}, .cost = nanoseconds{100}}, nothing));
