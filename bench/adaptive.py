@@ -195,14 +195,6 @@ def all_policies(grid, setting):
     return table(["policy", "mean excess", "failed", "at 0.3", "at 0.5", "at 0.7"], lines)
 
 
-def ablations(grid):
-    ratios = (0.2, 0.3, 0.4, 0.5, 0.7)
-    names = sorted({k[4] for k in grid.of if k[0] == "ablation"},
-                   key=lambda n: mean_excess(grid, PLAIN[0], n, ratios, "ablation"))
-    return table(["piece", *PLAIN], [
-        [n, *(f"{mean_excess(grid, s, n, ratios, 'ablation'):.3f}" for s in PLAIN)] for n in names])
-
-
 def steps_text(grid):
     setting, drift, grown = "ten steps, 12 GB/s", 0, 0
     for trace, ratio in grid.cells(setting):
@@ -326,11 +318,6 @@ At 12 GB/s. Peers' rules are in `executor/peers/peers.hpp`; of these, those that
 (`capuchin`), mostly fail in the first step: it takes more than twice the time.
 
 {all_policies(grid, PLAIN[0])}
-
-## What each piece is worth
-Mean excess over 0.2, 0.3, 0.4, 0.5 and 0.7 with one piece of `learned` left out.
-
-{ablations(grid)}
 
 ## Two programs in turns
 Steps of two traces one after the other; the budget is a part of the larger one's peak. The worst step from the third of

@@ -1,10 +1,8 @@
-// delta benchmark: the adaptive policy, its pieces, and its peers' rules on recorded traces, step
-// by step in virtual time. A JSON row per replay; bench/adaptive.py makes tables and figures of
-// them.
+// delta benchmark: the adaptive policy and its peers' rules on recorded traces, step by step in
+// virtual time. A JSON row per replay; bench/adaptive.py makes tables and figures of them.
 //
 //   adaptive_grid TRACE...
 
-#include <algorithm>
 #include <exception>
 #include <functional>
 #include <iostream>
@@ -15,12 +13,10 @@
 #include <string_view>
 #include <vector>
 
-#include "ablations.hpp"
 #include "adaptive_rows.hpp"
 #include "delta/presets.hpp"
 #include "replay/on_all_cores.hpp"
 #include "replay/replay_named.hpp"
-#include "replay/replay_policy.hpp"
 #include "trace/file.hpp"
 #include "trace/repeat.hpp"
 #include "trace_name.hpp"
@@ -58,9 +54,8 @@ auto by_name(std::string_view policy) {
 using job = std::function<void()>;
 
 void add_grid(std::vector<job>& jobs, row_writer& rows, const subject& s) {
-  // Below 0.2 only who claims to pass there; single pieces where the differences are.
+  // Below 0.2 only who claims to pass there.
   constexpr double ratios[]{0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8};
-  constexpr double for_pieces[]{0.2, 0.3, 0.4, 0.5, 0.7};
   for (const setting& on : settings) {
     const auto program = std::make_shared<const trace>(program_for(s, on));
     const bool plain = on.faster == 1 && on.noise == 0 && on.steps == 4;
@@ -84,13 +79,6 @@ void add_grid(std::vector<job>& jobs, row_writer& rows, const subject& s) {
           jobs.emplace_back([&rows, &s, &on, ratio, program, name] {
             replay_one(rows, "grid", s, *program, on, ratio, name, by_name(name));
           });
-      if (!plain || std::ranges::count(for_pieces, ratio) == 0) continue;
-      for_each_ablation([&](std::string_view name, auto policy) {
-        jobs.emplace_back([&rows, &s, &on, ratio, program, name = std::string(name), policy] {
-          replay_one(rows, "ablation", s, *program, on, ratio, name,
-                     [&](const trace& t, const replay_machine& m) { return replay(t, policy, m); });
-        });
-      });
     }
   }
 }

@@ -260,9 +260,9 @@ recomputed adaptive_page(trace_folder& traces) {
   }
   cells.in_turns("resnet32", "unet", 0.5, "adaptive");
   cells.target("transformer", "12 GB/s", 0.5);
-  // Where little fits, `learned` has most to decide: small changes show here first.
-  for (const char* trace : large) cells.grid(trace, "12 GB/s", 0.2, "learned");
-  for (const char* trace : small) cells.grid(trace, "25 GB/s", 0.2, "learned");
+  // Where little fits, there is most to decide: small changes show here first.
+  for (const char* trace : large) cells.grid(trace, "12 GB/s", 0.2, "adaptive");
+  for (const char* trace : small) cells.grid(trace, "25 GB/s", 0.2, "adaptive");
   return cells.take();
 }
 
@@ -318,7 +318,7 @@ void add_placed(recomputed& found, const subject& s, const char* policy) {
 
 recomputed placement_page(trace_folder& traces) {
   recomputed r;
-  for (const char* policy : {"online", "learned"})
+  for (const char* policy : {"online", "planned"})
     for (const char* trace : small) add_placed(r, traces[trace], policy);
   add_placed(r, traces["unet"], "adaptive");
   return r;
@@ -375,7 +375,7 @@ recomputed scale_page(trace_folder&) {
   const bytes peak = test::dense_peak();
   for (const char* policy : {"dtr", "online"})
     for (const int part : {45, 12}) add_dense(r, peak, policy, part);
-  add_dense(r, peak, "learned", 45);
+  add_dense(r, peak, "planned", 45);
   for (const scale_row& row : {scale_row{"steps", 10'000, "online", 60},
                                {"steps", 10'000, "dtr", 60},
                                {"one step", 10'000, "online", 100},

@@ -31,7 +31,7 @@ def executor(bench, model):
     copies = bench.pick(["--copy-threads", 2], [])
     trace = bench.keep / f"{model}_{image}_{batch}_on_{bench.device}.jsonl.gz"
     recorded = bench.train(*common, "--steps", RECORDED, file=("--record", trace))
-    predicted = bench.replays(trace, ["adaptive", "online", "learned", "dtr"], PARTS)
+    predicted = bench.replays(trace, ["adaptive", "online", "planned", "dtr"], PARTS)
     found = {}
     for part in PARTS:
         budget = int(recorded["peak_bytes"] * part)

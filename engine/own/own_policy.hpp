@@ -33,13 +33,11 @@ template <class T>
 concept meant_as_heuristic =
     delta::detail::names_score<T> || delta::detail::names_weight<T> ||
     delta::detail::names_depends_on<T> || delta::detail::names_later_if_dearer<T> ||
-    delta::detail::names_drifts<T> || delta::detail::names_select<T> ||
-    delta::detail::names_replacement<T>;
+    delta::detail::names_select<T> || delta::detail::names_replacement<T>;
 template <class T>
 concept meant_as_decider =
     requires { &T::decide; } || delta::detail::can_be_called<T, call_decide> ||
-    delta::detail::names_restore<T> || delta::detail::names_rather_wait<T> ||
-    delta::detail::names_release_cost<T> || delta::detail::names_evicts<T> ||
+    delta::detail::names_restore<T> || delta::detail::names_evicts<T> ||
     delta::detail::names_offloads<T>;
 template <class T>
 concept meant_as_prefetcher =

@@ -94,9 +94,6 @@ DELTA_DETAIL_CONSTANT(depends_on, quantity, "delta::quantity", quantity::everyth
 /// `later_if_dearer`: the more the closure costs, the later a tensor leaves, or as late; so a lower
 /// bound of the cost will do for all but the victim (default: no).
 DELTA_DETAIL_CONSTANT(later_if_dearer, bool, "bool", false)
-/// `drifts`: a score that reads the time may be some operators old, but for the victim's (default:
-/// no).
-DELTA_DETAIL_CONSTANT(drifts, bool, "bool", false)
 /// Detected: `select(context)` -> std::uint32_t, `context::variant` of the step that begins, asked
 /// when one has ended; and `cached_closure(variant)`, the closure whose costs are then kept.
 DELTA_DETAIL_ROW(
@@ -135,7 +132,7 @@ DELTA_DETAIL_DETECTED(
 
 using heuristic_rows =
     rows<score_or_weight_row, one_form_row, score_row, weight_row, depends_on_row,
-         later_if_dearer_row, drifts_row, victim_row, select_row, replacement_row>;
+         later_if_dearer_row, victim_row, select_row, replacement_row>;
 
 }  // namespace detail
 
@@ -154,10 +151,6 @@ concept Heuristic = detail::heuristic_rows::right<H> && detail::policy_rows::rig
 //
 // Detected, with a default:
 //  * `restore(context, t)` -> restoration: of a tensor on the host (default: the cheaper);
-//  * `rather_wait(context, t, nanoseconds)` -> bool: copies under way will free enough after that
-//    time; wait for them rather than release t (default: when waiting is cheaper);
-//  * `release_cost(context, t)` -> double: ns to get t back, where windows of neighbours and copies
-//    under way are weighed (default: the cheaper way's);
 //  * `evicts`, `offloads`: static constexpr bool (default true): false promises that it never
 //    answers so, and spares the manager the records;
 //  * `may_keep()` -> bool: may it ever answer keep? (Default: yes.) Where it can't, errors can name
@@ -182,18 +175,6 @@ DELTA_DETAIL_DETECTED(
       { d.restore(c, t) } -> std::same_as<restoration>;
     });
 DELTA_DETAIL_DETECTED(
-    rather_wait,
-    "'bool rather_wait(const delta::context&, "
-    "delta::tensor_id, double nanoseconds)'",
-    requires(T& d, const context& c, tensor_id t, double wait) {
-      { d.rather_wait(c, t, wait) } -> std::same_as<bool>;
-    });
-DELTA_DETAIL_DETECTED(
-    release_cost, "'double release_cost(const delta::context&, delta::tensor_id) const' (ns)",
-    requires(const T& d, const context& c, tensor_id t) {
-      { d.release_cost(c, t) } -> std::convertible_to<double>;
-    });
-DELTA_DETAIL_DETECTED(
     may_keep, "'bool may_keep() const'", requires(const T& d) {
       { d.may_keep() } -> std::same_as<bool>;
     });
@@ -205,8 +186,8 @@ DELTA_DETAIL_DETECTED(
 DELTA_DETAIL_CONSTANT(evicts, bool, "bool", true)
 DELTA_DETAIL_CONSTANT(offloads, bool, "bool", true)
 
-using decider_rows = rows<decide_row, restore_row, rather_wait_row, release_cost_row, may_keep_row,
-                          keeps_dropped_row, evicts_row, offloads_row>;
+using decider_rows =
+    rows<decide_row, restore_row, may_keep_row, keeps_dropped_row, evicts_row, offloads_row>;
 
 }  // namespace detail
 

@@ -49,7 +49,7 @@ class context {
   /// Made by the manager; both outlive it.
   context(const detail::graph& g, const detail::machine_state& c,
           const detail::context_parts& shown = {}) noexcept
-      : pricing_{&g, &c, shown.past}, shown_(shown) {}
+      : pricing_{&g, &c}, shown_(shown) {}
   /// The same for the Filter: costs of closures may be lower bounds.
   context(const context& c, detail::cost_query& asked) noexcept : context(c) {
     pricing_.asked = &asked;
@@ -74,32 +74,12 @@ class context {
   /// whether it is over `enough` says so: then it is exact up to that, and else any cost over it.
   /// O(closure), or what of it costs `enough`.
   [[nodiscard]] double recompute_cost(tensor_id t, double enough = never) const noexcept {
-    return can_recompute(t) ? pricing_.cost(t, closure::ancestors, no_position, enough) : never;
-  }
-  /// The same as it will be when `t` is used next, by that forecast: what the program will have
-  /// dropped by then, and what it has dropped already, counts as gone; dropped sources stay. As of
-  /// now where the forecast is not `known`. What several read is paid by all of them: an ancestor's
-  /// cost is divided by the most uses that, by the record, a dropped tensor on the way to it has.
-  /// O(closure).
-  [[nodiscard]] double recompute_cost_by(tensor_id t, const forecast& use,
-                                         double enough = never) const noexcept {
-    if (!can_recompute(t)) return never;
-    const bool known = use.what == forecast::kind::known;
-    return pricing_.cost(t, closure::later, known ? use.position : no_position, enough);
-  }
-  /// Is anything to be recomputed from `t`: missing, made from it directly or through what is
-  /// missing too, and of use to the program again? Then `t` has its price, though the program
-  /// itself may never use it. Follows 16 records at most, and says yes where there are more.
-  /// O(readers).
-  [[nodiscard]] bool recomputes_others(tensor_id t) const noexcept {
-    return detail::recomputes_others(*pricing_.tensors, t, [&](tensor_id out) {
-      return at(out).references > 0 && next_use(out).what != forecast::kind::never;
-    });
+    return can_recompute(t) ? pricing_.cost(t, closure::ancestors, enough) : never;
   }
   /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the descendants whose
   /// bytes are gone (Kirisame et al. 2020). One limit of 1,024 records for both. O(closure).
   [[nodiscard]] double neighbourhood_cost(tensor_id t) const noexcept {
-    return can_recompute(t) ? pricing_.cost(t, closure::neighbourhood, no_position, never) : never;
+    return can_recompute(t) ? pricing_.cost(t, closure::neighbourhood, never) : never;
   }
   /// One copy of it, in ns, without waiting for the queue: latency + m / rate (repairs P-14).
   [[nodiscard]] double copy_cost(tensor_id t, direction d) const noexcept {
@@ -241,9 +221,9 @@ class context {
   /// Likewise, how many bytes per second move within it (0: moving takes no time).
   [[nodiscard]] double move_rate() const noexcept { return shown_.move_rate; }
   /// The steps that were seen. Empty where no role declares `learns`.
-  [[nodiscard]] const history& past() const noexcept { return *pricing_.past; }
+  [[nodiscard]] const history& past() const noexcept { return *shown_.past; }
   /// When a tensor will be used next, by that.
-  [[nodiscard]] forecast next_use(tensor_id t) const noexcept { return pricing_.past->next_use(t); }
+  [[nodiscard]] forecast next_use(tensor_id t) const noexcept { return shown_.past->next_use(t); }
   /// The operator that has just ended, while nobody waits: what prefetchers are asked after, and
   /// what leaves early then. Nameless, and without tensors, when room is made for an operator.
   [[nodiscard]] const ended_operator& ended() const noexcept { return *shown_.ended; }
@@ -251,12 +231,10 @@ class context {
   [[nodiscard]] const detail::id_set& candidates() const noexcept { return *shown_.candidates; }
 
  private:
-  static constexpr std::uint32_t no_position = detail::closure_walk::no_position;
-
   static double count(delta::bytes b) noexcept { return static_cast<double>(b.count); }
   const detail::tensor_record& at(tensor_id t) const noexcept { return (*pricing_.tensors)[t]; }
 
-  detail::closure_pricing pricing_;  // the tensors, the machine's state, the steps that were seen
+  detail::closure_pricing pricing_;  // the tensors and the machine's state
   detail::context_parts shown_;
 };
 

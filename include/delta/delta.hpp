@@ -20,7 +20,6 @@
 // Which tensor leaves (Algorithm 2), how it leaves (3), what comes back early (4).
 #include "delta/decider.hpp"
 #include "delta/heuristic.hpp"
-#include "delta/learned.hpp"
 #include "delta/prefetcher.hpp"
 
 // Where bytes are: in virtual time, in one region of a device, in a framework's allocations.

@@ -95,62 +95,12 @@ class history {
                           r.again != none && r.again >= position();
     return expected ? r.again_as : none;
   }
-  /// Will the program have dropped `t` before that operator begins, by the followed record? Later
-  /// ones are the next step's. O(1).
-  [[nodiscard]] bool dies_before(tensor_id t, std::uint32_t position) const noexcept {
-    const std::uint32_t s = position == none ? none : storage_of(t);
-    return s != none && followed().storages[s].died < position;
-  }
-  /// How many operators of the step touch `t`, by the followed record; 1 where that is not known.
-  /// The same before and after the program drops it. O(1).
-  [[nodiscard]] std::uint32_t uses_of(tensor_id t) const noexcept {
-    if (!follows() || !log_.knows(t)) return 1;
-    const row& r = log_.of(t);
-    const std::uint32_t s = log_.touched(t)               ? matcher_.twin(r.local)
-                            : r.gone_under == forecasts() ? r.gone_as
-                                                          : none;
-    return s == none ? 1 : std::max(followed().storages[s].uses, 1u);
-  }
   /// Which forecasts hold: another number with every record that is followed, and every step.
   [[nodiscard]] std::uint64_t forecasts() const noexcept { return matcher_.forecasts(); }
-  /// ns of operators from now to the beginning of that one. O(1).
-  [[nodiscard]] double time_until(std::uint32_t position) const noexcept {
-    return follows() ? matcher_.time_until(position) : 0.0;
-  }
-  /// ns of operators until the program holds most; 0 when that is over. O(1).
-  [[nodiscard]] double time_until_peak() const noexcept {
-    return before_peak() ? time_until(followed().peak_at) : 0.0;
-  }
-  /// True if that is still to come. O(1).
-  [[nodiscard]] bool before_peak() const noexcept {
-    return follows() && position() <= followed().peak_at;
-  }
-  /// The most that the program will hold in this step, in bytes.
-  [[nodiscard]] double peak() const noexcept {
-    return follows() ? static_cast<double>(followed().peak) * matcher_.size_scale() : 0.0;
-  }
-  /// How much more than now the program will hold at most until that operator is done, in bytes; 0
-  /// if no more. O(operators until then).
-  [[nodiscard]] double growth(std::uint32_t until) const noexcept {
-    if (!follows()) return 0;
-    const step_record& e = followed();
-    std::uint64_t most = 0;
-    for (std::uint32_t i = position(); i < e.length() && i <= until; ++i)
-      most = std::max(most, e.operations[i].live);
-    return std::max(0.0, static_cast<double>(most) * matcher_.size_scale() - live());
-  }
   /// What the operator after this one takes, in ns; 0 at the step's end.
   [[nodiscard]] double coming_cost() const noexcept {
     if (!follows() || position() >= followed().length()) return 0;
     return followed().operations[position()].cost * matcher_.time_scale();
-  }
-  /// Bytes on the host alone that are due before that operator. O(log step).
-  [[nodiscard]] double due_before(std::uint32_t position) const noexcept {
-    return static_cast<double>(away_.due_before(position));
-  }
-  /// The same, of what was evicted.
-  [[nodiscard]] double evicted_before(std::uint32_t position) const noexcept {
-    return static_cast<double>(away_.evicted_before(position));
   }
   /// The tensor on the host that is used first, of several the one that left last; none. O(log
   /// step).
@@ -159,8 +109,6 @@ class history {
   [[nodiscard]] std::uint32_t operators() const noexcept {
     return log_.record().length() - (matcher_.running() ? 1u : 0u);
   }
-  /// Bytes that the program holds.
-  [[nodiscard]] double live() const noexcept { return static_cast<double>(live_); }
   /// How many times as large the step's tensors are as that record's. 1: it follows none.
   [[nodiscard]] double size_scale() const noexcept {
     return follows() ? matcher_.size_scale() : 1.0;
@@ -210,7 +158,7 @@ class history {
   using row = detail::step_log::row;
 
   [[nodiscard]] forecast known(std::uint32_t position) const noexcept {
-    return {forecast::kind::known, position, time_until(position)};
+    return {forecast::kind::known, position, matcher_.time_until(position)};
   }
 
   detail::step_log log_;

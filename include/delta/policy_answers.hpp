@@ -12,11 +12,10 @@ enum class action : std::uint8_t { evict, offload, keep };
 /// How a tensor on the host comes back (Algorithm 1, lines 4 to 8).
 enum class restoration : std::uint8_t { recompute, reload };
 
-/// Of which closures the costs are kept with the tensors, once asked for: `context`'s three.
+/// Of which closures the costs are kept with the tensors, once asked for: `context`'s two.
 enum class closure : std::uint8_t {
   none,
   ancestors,     ///< recompute_cost
-  later,         ///< recompute_cost_by
   neighbourhood  ///< neighbourhood_cost
 };
 
@@ -24,16 +23,14 @@ enum class closure : std::uint8_t {
 /// the tensor asked about.
 enum class quantity : std::uint16_t {
   none = 0,
-  bytes = 1,                   ///< bytes
-  recompute_cost = 2,          ///< recompute_cost, can_recompute
-  neighbourhood_cost = 4,      ///< neighbourhood_cost
-  copy_cost = 8,               ///< copy_cost, rate
-  swap_cost = 16,              ///< swap_cost, is_clean, can_offload
-  exposed_swap_cost = 32,      ///< exposed_swap_cost, reload_cost, backlog
-  staleness = 64,              ///< staleness; of scores alone, as no weight may read it
-  next_use = 128,              ///< next_use, past
-  later_recompute_cost = 256,  ///< recompute_cost_by, can_recompute
-  everything = 0xffff          ///< these, and whatever else a context tells
+  bytes = 1,               ///< bytes
+  recompute_cost = 2,      ///< recompute_cost, can_recompute
+  neighbourhood_cost = 4,  ///< neighbourhood_cost
+  copy_cost = 8,           ///< copy_cost, rate
+  swap_cost = 16,          ///< swap_cost, is_clean, can_offload
+  exposed_swap_cost = 32,  ///< exposed_swap_cost, reload_cost, backlog
+  staleness = 64,          ///< staleness; of scores alone, as no weight may read it
+  everything = 0xffff      ///< these, and whatever else a context tells
 };
 /// Either's.
 constexpr quantity operator|(quantity a, quantity b) noexcept {

@@ -13,7 +13,6 @@
 #include "delta/adaptive.hpp"
 #include "delta/decider.hpp"
 #include "delta/heuristic.hpp"
-#include "delta/learned.hpp"
 #include "delta/manager.hpp"
 #include "delta/planned.hpp"
 #include "delta/policy_names.hpp"
@@ -42,10 +41,6 @@ inline policy<cheapest_way_root, cheaper, no_prefetch> online() {
 inline policy<lru, offload_only, no_prefetch> swap_lru() {
   return {};
 }
-/// From the second step on by what the steps before showed; until then as `online`.
-inline policy<stall_per_byte, least_stall, just_in_time> learned() {
-  return {};
-}
 
 namespace detail {
 
@@ -57,7 +52,6 @@ bool with_plain_preset(std::string_view name, F& f) {
   if (name == "paper") return f(paper()), true;
   if (name == "dtr") return f(recompute_only()), true;
   if (name == "online") return f(online()), true;
-  if (name == "learned") return f(learned()), true;
   if (name == "planned") return f(planned()), true;
   if (name == "swap_lru") return f(swap_lru()), true;
   return false;

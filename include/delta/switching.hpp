@@ -1,6 +1,6 @@
 // delta: several policies in one, of which one decides at a time.
 //
-//   auto mine = delta::switching(my_selector{}, delta::online(), delta::learned());
+//   auto mine = delta::switching(my_selector{}, delta::online(), delta::planned());
 //   delta::manager manager{mine, storage};
 //
 // A selector picks it at the end of every step and, if it defines `replacement`, after every
@@ -76,8 +76,6 @@ struct switched {
       static_cast<quantity>(
           (static_cast<unsigned>(value_of_depends_on<heuristic_of_type<P>>()) | ...)) |
       quantity::staleness;
-  static constexpr bool drifts = (value_of_drifts<heuristic_of_type<P>>() || ...);
-  static constexpr bool later_if_dearer = (value_of_later_if_dearer<heuristic_of_type<P>>() && ...);
   static constexpr bool evicts = (value_of_evicts<decider_of_type<P>>() || ...);
   static constexpr bool offloads = (value_of_offloads<decider_of_type<P>>() || ...);
   static constexpr bool any_releases_early =
@@ -132,14 +130,6 @@ struct switched {
   restoration restore(const context& c, tensor_id t) {
     return ask(all, c.variant(), [&](auto& p) { return restoration_of(decider_of(p), c, t); });
   }
-  bool rather_wait(const context& c, tensor_id t, double wait) {
-    return ask(all, c.variant(), [&](auto& p) { return rather_waits(decider_of(p), c, t, wait); });
-  }
-  double release_cost(const context& c, tensor_id t) const {
-    return ask(all, c.variant(),
-               [&](const auto& p) { return release_cost_of(decider_of(p), c, t); });
-  }
-
   bool keeps_dropped(const context& c, tensor_id t) const {
     return ask(all, c.variant(),
                [&](const auto& p) { return detail::keeps_dropped(decider_of(p), c, t); });

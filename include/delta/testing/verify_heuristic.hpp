@@ -205,8 +205,6 @@ class declared_facts {
     if constexpr (covers(q, quantity::recompute_cost))
       note(c.recompute_cost(t)), note(c.can_recompute(t));
     if constexpr (covers(q, quantity::neighbourhood_cost)) note(c.neighbourhood_cost(t));
-    if constexpr (covers(q, quantity::later_recompute_cost))
-      note(c.recompute_cost_by(t, c.next_use(t))), note(c.can_recompute(t));
     for (const direction d : {direction::out, direction::in}) {
       if constexpr (covers(q, quantity::copy_cost)) note(c.copy_cost(t, d)), note(c.rate(d));
       if constexpr (covers(q, quantity::exposed_swap_cost)) note(c.backlog(d));

@@ -43,10 +43,6 @@ template <class D>
 void call_decider(D& d, const context& c, tensor_id t) {
   static_cast<void>(d.decide(c, t));
   if constexpr (detail::has_restore<D>) static_cast<void>(d.restore(c, t));
-  if constexpr (detail::has_rather_wait<D>) static_cast<void>(d.rather_wait(c, t, 0.0));
-  const D& asked = d;
-  if constexpr (detail::has_release_cost<D>)
-    static_cast<void>(static_cast<double>(asked.release_cost(c, t)));
   call_ends(d, c);
 }
 template <class P>

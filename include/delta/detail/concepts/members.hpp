@@ -31,9 +31,8 @@ namespace delta::detail {
 /// says of most members that they are absent, as most are, and no call has to be tried.
 struct every_name {
   // A policy's.
-  int score, weight, depends_on, later_if_dearer, drifts, victim, select, cached_closure,
-      replacement;
-  int restore, rather_wait, release_cost, may_keep, keeps_dropped, evicts, offloads;
+  int score, weight, depends_on, later_if_dearer, victim, select, cached_closure, replacement;
+  int restore, may_keep, keeps_dropped, evicts, offloads;
   int early_release_bytes, copy_ahead, wasted;
   int learns, end_of_operator, end_of_step;
   // An observer's, and a storage's or a device's.
@@ -57,8 +56,7 @@ concept can_be_derived_from =
 template <class T, class Call>
 concept can_be_called =
     std::invocable<Call, T&, const context&> ||
-    std::invocable<Call, T&, const context&, tensor_id> ||
-    std::invocable<Call, T&, const context&, tensor_id, double> || std::invocable<Call, T&> ||
+    std::invocable<Call, T&, const context&, tensor_id> || std::invocable<Call, T&> ||
     std::invocable<Call, T&, tensor_id> || std::invocable<Call, T&, tensor_id, const context&> ||
     std::invocable<Call, T&, std::uint32_t> || std::invocable<Call, T&, const event&> ||
     std::invocable<Call, T&, const block&> || std::invocable<Call, T&, const block&, bytes> ||
@@ -146,7 +144,6 @@ DELTA_DETAIL_NAMES(score);
 DELTA_DETAIL_NAMES(weight);
 DELTA_DETAIL_NAMES(depends_on);
 DELTA_DETAIL_NAMES(later_if_dearer);
-DELTA_DETAIL_NAMES(drifts);
 DELTA_DETAIL_NAMES(victim);
 DELTA_DETAIL_NAMES(select);
 DELTA_DETAIL_NAMES(cached_closure);
@@ -154,8 +151,6 @@ DELTA_DETAIL_NAMES(may_keep);
 DELTA_DETAIL_NAMES(keeps_dropped);
 DELTA_DETAIL_NAMES(replacement);
 DELTA_DETAIL_NAMES(restore);
-DELTA_DETAIL_NAMES(rather_wait);
-DELTA_DETAIL_NAMES(release_cost);
 DELTA_DETAIL_NAMES(evicts);
 DELTA_DETAIL_NAMES(offloads);
 DELTA_DETAIL_NAMES(early_release_bytes);

@@ -1,5 +1,4 @@
-// delta: what is away from the device, by when it is due: how much must be copied in before a
-// tensor can be, and which comes first.
+// delta: what is on the host alone, by when it is due: which comes first.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +11,7 @@
 
 namespace delta::detail {
 
-/// Bytes by position, and their sums up to one: a Fenwick tree (Fenwick 1994).
+/// Bytes by position, and the first position that has any: a Fenwick tree (Fenwick 1994).
 class position_sums {
  public:
   /// Empty, for positions below `length`. O(length).
@@ -20,13 +19,6 @@ class position_sums {
   /// Bytes more, or less, at a position. O(log length).
   void add(std::uint32_t position, std::uint64_t bytes) noexcept { change(position, bytes); }
   void take(std::uint32_t position, std::uint64_t bytes) noexcept { change(position, 0 - bytes); }
-  /// Bytes at lower positions. O(log length).
-  [[nodiscard]] std::uint64_t before(std::uint32_t position) const noexcept {
-    std::uint64_t sum = 0;
-    const std::size_t last = sums_.empty() ? 0 : sums_.size() - 1;
-    for (std::size_t i = position < last ? position : last; i > 0; i &= i - 1) sum += sums_[i];
-    return sum;
-  }
   /// The first position with any; the length where there is none. O(log length).
   [[nodiscard]] std::uint32_t first() const noexcept {
     std::size_t at = 0, step = 1;
@@ -47,7 +39,7 @@ class position_sums {
   std::vector<std::uint64_t> sums_;  // counted from 1
 };
 
-/// Tensors whose bytes are on the host alone, or nowhere.
+/// Tensors whose bytes are on the host alone.
 class due_times {
  public:
   /// Tensors below `rows` can be listed from now on. Throws std::bad_alloc.
@@ -58,10 +50,9 @@ class due_times {
   }
   /// Adds a tensor, which is not listed; `due`: the operator that uses it next, none: not known.
   /// O(log positions), no heap.
-  void add(tensor_id t, bytes size, bool on_host, std::uint32_t due) noexcept {
+  void add(tensor_id t, bytes size, std::uint32_t due) noexcept {
     row& r = rows_[index(t)];
-    r = {size.count,      none,    static_cast<std::uint32_t>(list_.size()),
-         tensor_id::none, on_host, ++left_};
+    r = {size.count, none, static_cast<std::uint32_t>(list_.size()), tensor_id::none, ++left_};
     list_.push_back(t);
     file(t, due);
   }
@@ -82,25 +73,18 @@ class due_times {
   /// due at the same operator.
   template <class Due>
   void reset(std::size_t positions, const Due& due) {
-    on_host_.reset(positions), evicted_.reset(positions);
+    sums_.reset(positions);
     first_.assign(positions, tensor_id::none);
     for (const tensor_id t : list_) rows_[index(t)].due = none, file(t, due(t));
   }
 
-  /// Bytes on the host, or of evicted tensors, that are due before that position. O(log positions).
-  [[nodiscard]] std::uint64_t due_before(std::uint32_t position) const noexcept {
-    return on_host_.before(position);
-  }
-  [[nodiscard]] std::uint64_t evicted_before(std::uint32_t position) const noexcept {
-    return evicted_.before(position);
-  }
-  /// The tensor on the host that is due first; of several the one that left last. O(log positions).
+  /// The tensor that is due first; of several the one that left last. O(log positions).
   [[nodiscard]] tensor_id first_due() const noexcept {
-    const std::uint32_t at = on_host_.first();
+    const std::uint32_t at = sums_.first();
     return at < first_.size() ? first_[at] : tensor_id::none;
   }
   [[nodiscard]] std::size_t footprint() const noexcept {
-    return rows_.capacity() * sizeof(row) + on_host_.footprint() + evicted_.footprint() +
+    return rows_.capacity() * sizeof(row) + sums_.footprint() +
            (list_.capacity() + first_.capacity()) * sizeof(tensor_id);
   }
 
@@ -110,17 +94,15 @@ class due_times {
     std::uint64_t size = 0;
     std::uint32_t due = none;          // where its bytes count
     std::uint32_t place = none;        // in the list
-    tensor_id next = tensor_id::none;  // on the host, and due at the same operator: left before
-    bool on_host = false;
-    std::uint64_t left = 0;  // when, in such times
+    tensor_id next = tensor_id::none;  // due at the same operator: left before
+    std::uint64_t left = 0;            // when, in such times
   };
 
   void file(tensor_id t, std::uint32_t due) noexcept {
     row& r = rows_[index(t)];
     if (due >= first_.size()) return;
     r.due = due;
-    (r.on_host ? on_host_ : evicted_).add(due, r.size);
-    if (!r.on_host) return;
+    sums_.add(due, r.size);
     tensor_id* at = &first_[due];
     while (*at != tensor_id::none && rows_[index(*at)].left > r.left) at = &rows_[index(*at)].next;
     r.next = std::exchange(*at, t);
@@ -129,19 +111,17 @@ class due_times {
   void unfile(tensor_id t) noexcept {
     row& r = rows_[index(t)];
     if (r.due == none) return;
-    (r.on_host ? on_host_ : evicted_).take(r.due, r.size);
-    if (r.on_host) {
-      tensor_id* at = &first_[r.due];
-      while (*at != t) at = &rows_[index(*at)].next;
-      *at = r.next;
-    }
+    sums_.take(r.due, r.size);
+    tensor_id* at = &first_[r.due];
+    while (*at != t) at = &rows_[index(*at)].next;
+    *at = r.next;
     r.due = none;
   }
 
   std::vector<row> rows_;  // by tensor
   std::vector<tensor_id> list_;
-  position_sums on_host_, evicted_;
-  std::vector<tensor_id> first_;  // on the host, by position; more in `row::next`
+  position_sums sums_;
+  std::vector<tensor_id> first_;  // by position; more in `row::next`
   std::uint64_t left_ = 0;
 };
 

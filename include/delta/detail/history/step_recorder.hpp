@@ -1,7 +1,6 @@
 // delta: writes the history of steps. The runtime tells the recorder of every tensor, operator and
-// end of a step; policies read the history that comes of it. The runtime itself uses two answers of
-// the recorder: that an operator begins a step which the program has not marked, and that a tensor
-// was dropped earlier or later than the history foretold.
+// end of a step; policies read the history that comes of it. The runtime itself uses one answer of
+// the recorder: that an operator begins a step which the program has not marked.
 #pragma once
 
 #include <algorithm>
@@ -93,18 +92,15 @@ class step_recorder {
     else
       detector_.made(size);
   }
-  /// The program has dropped it. True: the record that is followed did not say that it would by
-  /// now.
-  bool dropped(tensor_id t, const tensor_record& r) {
-    const bool news = !past_.dies_before(t, past_.position());
+  /// The program has dropped it.
+  void dropped(tensor_id t, const tensor_record& r) {
     past_.dropped(t, r.footprint, r.pinned == pin::both);
     if (!r.persistent) detector_.dropped(r.footprint);
-    return news;
   }
   /// Its bytes are somewhere else from now on. O(log step).
   void moved(tensor_id t, bytes size, residency to) {
-    if (to == residency::host || to == residency::evicted)
-      past_.moved_out(t, size, to == residency::host);
+    if (to == residency::host)
+      past_.moved_out(t, size);
     else
       past_.moved_in(t);
   }
@@ -217,7 +213,7 @@ class no_recorder {
   [[nodiscard]] static const history& past() noexcept { return empty; }
 
   void created(tensor_id, bytes, bool, bool) const noexcept {}
-  bool dropped(tensor_id, const tensor_record&) const noexcept { return false; }
+  void dropped(tensor_id, const tensor_record&) const noexcept {}
   void moved(tensor_id, bytes, residency) const noexcept {}
   void acquired(tensor_id, const tensor_record&, access) const noexcept {}
   void abort() const noexcept {}

@@ -106,11 +106,11 @@ class written_history : public history {
   void measured(std::uint32_t position, double cost, bool first) noexcept {
     log_.measured(position, cost, first);
   }
-  /// A tensor's bytes are on the host alone from now on, or evicted; or on the device again, or of
-  /// no use to anybody. O(log step).
-  void moved_out(tensor_id t, bytes size, bool to_host) {
+  /// A tensor's bytes are on the host alone from now on; or on the device again, evicted, or of no
+  /// use to anybody. O(log step).
+  void moved_out(tensor_id t, bytes size) {
     away_.remove(t);
-    away_.add(t, size, to_host, due(t));
+    away_.add(t, size, due(t));
   }
   void moved_in(tensor_id t) noexcept { away_.remove(t); }
   /// The step has ended: it is kept, and the next one begins. `living(visit)` calls

@@ -120,7 +120,7 @@ class contiguous_release {
   // What it costs to get it back, in ns, where it may leave now.
   [[nodiscard]] static double cost_to_leave(Reclaimer& r, const context& c, tensor_id t) {
     if (is_cached(r, t)) return 0.0;
-    return may_go(r, c, t) ? release_cost_of(r.policy().decider(), c, t) : never;
+    return may_go(r, c, t) ? c.release_cost(t) : never;
   }
   [[nodiscard]] static bool is_cached(Reclaimer& r, tensor_id t) {
     return r.table().tensors[t].cached && r.table().tensors[t].locks == 0;

@@ -330,8 +330,7 @@ class reclaimer {
     const context c = view();
     const tensor_id t = choose(c, tier::idle);
     if (t == tensor_id::none) return false;
-    const double waiting = c.backlog(direction::out);
-    if (rather_waits(roles_.decider(), c, t, waiting)) return false;
+    if (c.backlog(direction::out) <= c.release_cost(t)) return false;
     ++table_->counts.decisions;
     const action a = c.is_released(t) ? action::evict : roles_.decider().decide(c, t);
     if (a == action::keep || (a == action::offload && !c.is_clean(t))) return false;

@@ -30,22 +30,6 @@ template <class D>
     return reload <= c.recompute_cost(t, reload) ? restoration::reload : restoration::recompute;
   }
 }
-/// True if waiting `wait` ns for copies under way beats releasing t. Default: if that is cheaper.
-template <class D>
-[[nodiscard]] bool rather_waits(D& decider, const context& c, tensor_id t, double wait) {
-  if constexpr (has_rather_wait<D>)
-    return decider.rather_wait(c, t, wait);
-  else
-    return wait <= c.release_cost(t);
-}
-/// The cost of getting t back, in ns. Default: that of the cheaper way.
-template <class D>
-[[nodiscard]] double release_cost_of(const D& decider, const context& c, tensor_id t) {
-  if constexpr (has_release_cost<D>)
-    return decider.release_cost(c, t);
-  else
-    return c.release_cost(t);
-}
 /// True if what the program drops, and records read, is to stay for a recomputation. Default: what
 /// a recomputation has made stays while there is room, nothing else.
 template <class D>

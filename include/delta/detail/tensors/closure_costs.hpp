@@ -37,13 +37,6 @@ class closure_watch {
     if (g.cached_closure == closure::neighbourhood && p != operator_id::none) look_up(g, p);
     walk(g);
   }
-  /// The program has dropped `t` sooner than was forecast.
-  void dropped(graph& g, tensor_id t) {
-    if (g.cached_closure != closure::later) return;
-    rising_ = true;
-    for (const operator_id o : g.readers(t)) go_down(g, o);
-    walk(g);
-  }
   /// An operator's cost has changed, or its record is about to go.
   void operator_changed(graph& g, operator_id o) {
     if (g.cached_closure == closure::none) return;
@@ -102,9 +95,8 @@ class closure_watch {
       down_.pop_back();
       for (const tensor_id t : g.outputs(o)) {
         changed(g, t);
-        // Through what is on the host, too: a plan may recompute it. And through what is here,
-        // where it may count as gone.
-        if (!on_device(g[t].where) || g.cached_closure == closure::later)
+        // Through what is on the host, too: a plan may recompute it.
+        if (!on_device(g[t].where))
           for (const operator_id r : g.readers(t)) go_down(g, r);
       }
     }

@@ -11,7 +11,6 @@
 
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/detail/tensors/records.hpp"
-#include "delta/history.hpp"
 #include "delta/machine_state.hpp"
 #include "delta/units.hpp"
 
@@ -26,9 +25,8 @@ namespace delta::detail {
 /// leaves marks in the records and in tensors on the host, so two can't walk at once.
 class closure_walk {
  public:
-  /// Bounds the time of a question, and the table of a walk to eight kilobytes of stack.
+  /// Bounds the time of a question, and the table of a walk to four kilobytes of stack.
   static constexpr std::size_t limit = 1024;
-  static constexpr std::uint32_t no_position = step_record::none;
 
   struct sums {
     double records = 0;  ///< ns of the operators that the closure needs
@@ -36,15 +34,12 @@ class closure_walk {
     bool complete = true, through_host = false;
   };
 
-  closure_walk(const graph& g, const machine_state& c, const history& past) noexcept
-      : graph_(&g), conditions_(&c), past_(&past) {}
+  closure_walk(const graph& g, const machine_state& c) noexcept : graph_(&g), conditions_(&c) {}
 
-  /// Of at most `most` records, until they cost more than `enough` ns. `position`: for
-  /// `closure::later`, the operator of the step by which it is asked. `keep`: the records that
+  /// Of at most `most` records, until they cost more than `enough` ns. `keep`: the records that
   /// count must say so when they change (`closure_watch`).
-  sums sum(tensor_id t, closure what, std::uint32_t position, bool keep, std::size_t most,
-           double enough) noexcept {
-    what_ = what, position_ = position, most_ = most, enough_ = enough;
+  sums sum(tensor_id t, closure what, bool keep, std::size_t most, double enough) noexcept {
+    most_ = most, enough_ = enough;
     mark_ = graph_->next_mark();
     add(at(t).producer, sums_.records);
     expand_up(keep);
@@ -81,9 +76,8 @@ class closure_walk {
       return;
     }
     r.mark = mark_;
-    sharing_[count_] = share_;
     found_[count_++] = o;
-    to += static_cast<double>(r.cost.count()) / share_;
+    to += static_cast<double>(r.cost.count());
   }
 
   // From what was found to what made its missing inputs, and on.
@@ -91,15 +85,10 @@ class closure_walk {
     for (std::size_t i = 0; i < count_ && sums_.complete; ++i)
       for (const tensor_id in : graph_->inputs(found_[i])) {
         const tensor_record& r = at(in);
-        const bool dropped = what_ == closure::later && dropped_by(in);
-        if (dropped || missing(r)) {
-          // Shares are not multiplied along a chain: whoever shares its end shares all of it.
-          share_ = dropped ? std::max(sharing_[i], past_->uses_of(in)) : sharing_[i];
+        if (missing(r))
           add(r.producer, sums_.records);
-          share_ = 1;
-        } else if (r.where == residency::host) {
+        else if (r.where == residency::host)
           add_from_host(r, keep);
-        }
       }
   }
   // A tensor on the host has two prices, and `reloads` says which: its operator, like what is
@@ -143,21 +132,12 @@ class closure_walk {
            std::ranges::any_of(graph_->inputs(r.producer),
                                [&](tensor_id i) { return !on_device(at(i).where); });
   }
-  // Gone by the operator at `position`: by the program, which has dropped it or will have.
-  [[nodiscard]] bool dropped_by(tensor_id t) const noexcept {
-    const tensor_record& r = at(t);
-    return position_ != no_position && r.producer != operator_id::none &&
-           (r.references == 0 || past_->dies_before(t, position_));
-  }
 
   const graph* graph_;
   const machine_state* conditions_;
-  const history* past_;
-  std::array<operator_id, limit> found_;      // in the order of the walk
-  std::array<std::uint32_t, limit> sharing_;  // of each: by how many its cost is shared
+  std::array<operator_id, limit> found_;  // in the order of the walk
   std::size_t count_ = 0, most_ = 0;
-  std::uint32_t share_ = 1, mark_ = 0, position_ = no_position;
-  closure what_ = closure::ancestors;
+  std::uint32_t mark_ = 0;
   double enough_ = 0;
   sums sums_;
 };
@@ -167,14 +147,12 @@ class closure_walk {
 struct closure_pricing {
   const graph* tensors;
   const machine_state* now;
-  const history* past;
   cost_query* asked = nullptr;  ///< lower bounds will do; null: the cost must be exact
 
   /// In ns, as far as it is asked for. Of a closure that meets a tensor on the host a lower bound
   /// is kept: the price of a reload changes with the queue. O(closure), or what of it costs
   /// `enough`.
-  [[nodiscard]] double cost(tensor_id t, closure what, std::uint32_t position,
-                            double enough) const noexcept {
+  [[nodiscard]] double cost(tensor_id t, closure what, double enough) const noexcept {
     // A rough answer looks at four records, which tell most of what is short; each closer question
     // at four times as many.
     constexpr std::uint8_t first_reach = 1, deepest = 5;
@@ -183,11 +161,6 @@ struct closure_pricing {
     const bool keep = tensors->cached_closure == what;
     std::size_t most = closure_walk::limit;
     if (keep) {
-      if (what == closure::later) {
-        tensors->forecasts_are(past->forecasts());
-        if (tensors->kept_for(t) != position)
-          r.cost = tensor_record::unknown, tensors->keep_for(t, position);
-      }
       const bool known = r.cost >= 0;
       if (known && (r.reach == tensor_record::all_of_it || r.cost > enough)) return r.cost;
       if (asked != nullptr) {
@@ -196,8 +169,8 @@ struct closure_pricing {
         most = std::size_t{1} << (2 * r.reach);
       }
     }
-    closure_walk walk(*tensors, *now, *past);
-    const closure_walk::sums w = walk.sum(t, what, position, keep, most, enough);
+    closure_walk walk(*tensors, *now);
+    const closure_walk::sums w = walk.sum(t, what, keep, most, enough);
     if (keep) {
       r.cost = w.records;
       if (w.complete && !w.through_host)
@@ -209,30 +182,5 @@ struct closure_pricing {
     return w.records + w.reloads;
   }
 };
-
-/// Is anything to be recomputed from `t`: missing, made from it directly or through what is missing
-/// too, and `wanted(tensor_id)`? Follows 16 records at most, and says yes where there are more.
-/// O(readers).
-template <class Wanted>
-[[nodiscard]] bool recomputes_others(const graph& g, tensor_id t, const Wanted& wanted) noexcept {
-  std::array<operator_id, 16> found;  // of these an output is missing
-  std::size_t count = 0;
-  const auto gone = [&](tensor_id out) { return missing(g[out]); };
-  const auto add_readers = [&](tensor_id from) {
-    for (const operator_id o : g.readers(from)) {
-      const std::span<const operator_id> known = std::span(found).first(count);
-      if (std::ranges::find(known, o) != known.end() || std::ranges::none_of(g.outputs(o), gone))
-        continue;
-      if (count == found.size()) return false;
-      found[count++] = o;
-    }
-    return true;
-  };
-  if (!add_readers(t)) return true;
-  for (std::size_t i = 0; i < count; ++i)
-    for (const tensor_id out : g.outputs(found[i]))
-      if (gone(out) && (wanted(out) || !add_readers(out))) return true;
-  return false;
-}
 
 }  // namespace delta::detail

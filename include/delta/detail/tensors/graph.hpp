@@ -88,8 +88,6 @@ class graph {
       // them.
       if (last_use_.size() == tensors_.size())
         last_use_.resize(tensors_.size() + id_set::word_bits);
-      if (kept_for_.size() == tensors_.size())
-        kept_for_.resize(tensors_.size() + id_set::word_bits);
       changed_.cover(tensors_.size() + 1);
       tensors_.emplace_back();
     } else {
@@ -114,20 +112,6 @@ class graph {
   }
   /// All of them; whole words of 64 rows.
   [[nodiscard]] const double* last_uses() const noexcept { return last_use_.data(); }
-  /// For which next use the cost of a `closure::later` was asked.
-  [[nodiscard]] std::uint32_t kept_for(tensor_id t) const noexcept { return kept_for_[index(t)]; }
-  void keep_for(tensor_id t, std::uint32_t position) const noexcept {
-    kept_for_[index(t)] = position;
-  }
-  /// What `later` means is told by the forecasts of that number: with others all costs are
-  /// forgotten. O(1), O(tensors) where it is another.
-  void forecasts_are(std::uint64_t number) const noexcept {
-    if (std::exchange(forecasts_, number) == number) return;
-    for (const tensor_record& r : tensors_) r.cost = tensor_record::unknown;
-  }
-  [[nodiscard]] bool forecasts_are_still(std::uint64_t number) const noexcept {
-    return forecasts_ == number;
-  }
   /// The tensor's weight may be another by now than when it was asked for. O(1).
   void reweigh(tensor_id t) noexcept {
     tensor_record& r = (*this)[t];
@@ -242,7 +226,6 @@ class graph {
     for (const tensor_id t : order) named[index(t)] = true;
     tensors_.resize(rows);
     last_use_.resize((rows + id_set::word_bits - 1) / id_set::word_bits * id_set::word_bits);
-    kept_for_.resize(last_use_.size());
     changed_.cover(rows);
     free_tensors_.clear();
     for (std::uint32_t i = rows; i-- > 0;)
@@ -305,8 +288,6 @@ class graph {
   std::vector<operator_id> free_records_;
   std::vector<double> last_use_;
   id_set changed_;
-  mutable std::vector<std::uint32_t> kept_for_;
-  mutable std::uint64_t forecasts_ = 0;
   mutable std::uint32_t mark_ = 0;
   mutable std::uint64_t walked_ = 0;
 };

@@ -378,7 +378,7 @@ class residency_table {
   void drop(tensor_id t, bool keep = false) {
     if (--tensors[t].references > 0) return;
     if (tensors[t].locks == 0) fall_out_of_use(tensors[t]);
-    if (steps.dropped(t, tensors[t])) closures_.dropped(tensors, t);
+    steps.dropped(t, tensors[t]);
     tensors.reweigh(t);
     if (tensors[t].locks == 0) keep ? cache(t) : free_if_useless(t);
   }

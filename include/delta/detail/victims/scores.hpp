@@ -45,7 +45,6 @@ template <Heuristic H>
 consteval closure costs_to_keep() {
   constexpr quantity q = value_of_depends_on<H>();
   if (q == quantity::everything) return closure::none;
-  if (covers(q, quantity::later_recompute_cost)) return closure::later;
   if (covers(q, quantity::neighbourhood_cost)) return closure::neighbourhood;
   return covers(q, quantity::recompute_cost) ? closure::ancestors : closure::none;
 }

@@ -44,13 +44,9 @@ class filter {
       (has_weight<H> || !covers(value_of_depends_on<H>(), quantity::staleness));
   /// Which closure costs the graph should keep for this heuristic (`graph::cached_closure`).
   static constexpr closure keeps_costs = costs_to_keep<H>();
-  /// True if answers are compared that are some operators old, as the time is in them.
-  static constexpr bool lets_drift = !keeps_answers && value_of_drifts<H>() && has_score<H> &&
-                                     value_of_depends_on<H>() != quantity::everything;
   /// True if lower bounds of costs do for all but the victim.
-  static constexpr bool asks_for_bounds = (keeps_answers || lets_drift) &&
-                                          value_of_later_if_dearer<H>() &&
-                                          keeps_costs != closure::none;
+  static constexpr bool asks_for_bounds =
+      keeps_answers && value_of_later_if_dearer<H>() && keeps_costs != closure::none;
 
   /// The candidate that `h`, the same in every call, names as the victim, else the one with the
   /// lowest score, of those that `may_leave`; none if there is none.
@@ -72,16 +68,13 @@ class filter {
                    candidate_list& list, const MayLeave& may_leave) {
     const auto leaves = [&](tensor_id t) { return may_leave(t) == permission::yes; };
     if (const tensor_id t = known(h, c, leaves); t != tensor_id::none) return t;
-    if constexpr (!keeps_answers && !lets_drift) {
+    if constexpr (!keeps_answers) {
       return scan(h, c, list.all(), leaves);
     } else {
       const context asking = asks_for_bounds ? context(c, question_) : c;
       question_ = {};
       scanned_ = false;
-      if constexpr (lets_drift)
-        renew_some(h, asking, g, now, list);
-      else
-        renew(h, asking, g, now, list);
+      renew(h, asking, g, now, list);
       tensor_id t = tensor_id::none;
       // Few are found in vain, as a rule: what an operator has locked, what came back early. Where
       // many are, it is cheaper to ask each whether it may leave.
@@ -151,8 +144,7 @@ class filter {
     if (swap || covers(q, quantity::copy_cost)) p.rate = now.rate, p.latency = now.latency;
     if (swap) p.host_free = now.host_free.count;
     if (exposed) p.backlog = now.backlog;
-    if (host && touches(q, quantity::recompute_cost | quantity::neighbourhood_cost |
-                               quantity::later_recompute_cost)) {
+    if (host && touches(q, quantity::recompute_cost | quantity::neighbourhood_cost)) {
       constexpr auto in = static_cast<std::size_t>(direction::in);
       p.rate[in] = now.rate[in], p.latency[in] = now.latency[in], p.backlog[in] = now.backlog[in];
     }
@@ -201,55 +193,11 @@ class filter {
     list.note_moves(sees_ways_out || host);
     changed.clear();
   }
-  // Of answers that drift those that were not asked since the tensor came or was used, or since its
-  // closure changed; of the others some, by turns. All where they are few, and where the forecasts,
-  // or who decides, are others.
-  void renew_some(const H& h, const context& c, graph& g, const machine_state& now,
-                  candidate_list& list) {
-    constexpr std::size_t few = 256, per_operator = 32;
-    const id_set& listed = list.all();
-    values_.resize(listed.words() * id_set::word_bits);
-    asked_use_.resize(values_.size(), -1.0);
-    const auto ask_again = [&](tensor_id t) {
-      values_[index(t)] = ask(h, c, t);
-      asked_use_[index(t)] = g.last_use(t);
-      g[t].has_score = true;
-    };
-    const bool others = std::exchange(forecasts_, c.past().forecasts()) != c.past().forecasts();
-    const bool all = std::exchange(variant_, now.variant) != now.variant || others;
-    const auto operators = static_cast<std::size_t>(now.now - std::exchange(asked_at_, now.now));
-    if (all || listed.size() <= few) {
-      for (const tensor_id t : listed) ask_again(t);
-    } else {
-      for_each_listed(g.changed(), list, ask_again);
-      for_each_listed(list.moved(), list, ask_again);
-      const double* last_use = g.last_uses();
-      listed.for_each_word([&](std::size_t w, std::uint64_t word) {
-        for (; word != 0; word &= word - 1) {
-          const std::size_t row =
-              w * id_set::word_bits + static_cast<std::size_t>(std::countr_zero(word));
-          if (asked_use_[row] != last_use[row]) ask_again(static_cast<tensor_id>(row));
-        }
-      });
-      const std::uint64_t enough =
-          evaluations_ +
-          std::min(listed.size(), per_operator * std::max<std::size_t>(operators, 1));
-      while (evaluations_ < enough) {
-        turn_ = (turn_ + 1) % listed.words();
-        for (std::uint64_t word = listed.word(turn_); word != 0; word &= word - 1)
-          ask_again(static_cast<tensor_id>(turn_ * id_set::word_bits +
-                                           static_cast<std::size_t>(std::countr_zero(word))));
-      }
-    }
-    list.moved().clear();
-    list.note_moves(true);
-    g.changed().clear();
-  }
   // The row that comes first: is its value what the heuristic says now, exactly? Else it has
   // another from now on, and other rows may come first.
   bool settled(const H& h, const context& c, const graph& g, const machine_state& now,
                candidate_list& list, tensor_id t) {
-    if constexpr (!lets_drift && !asks_for_bounds) return true;
+    if constexpr (!asks_for_bounds) return true;
     double& value = values_[index(t)];
     if (value == never) return true;  // nobody wants it back
     const double before = value;
@@ -310,12 +258,6 @@ class filter {
   prices asked_under_;
   cost_query question_;
   bool scanned_ = false;  // per_word_ holds, in this search
-  // Of answers that drift: the use after which each was asked, and what all were asked under.
-  std::vector<double> asked_use_;
-  std::uint64_t forecasts_ = 0;
-  std::uint32_t variant_ = 0;
-  tick asked_at_ = 0;
-  std::size_t turn_ = 0;
 };
 
 }  // namespace delta::detail
