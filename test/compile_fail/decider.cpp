@@ -7,8 +7,6 @@ struct right {
   static constexpr bool evicts = true, offloads = false;
   action decide(const context&, tensor_id) { return action::evict; }
   restoration restore(const context&, tensor_id) { return restoration::reload; }
-  bool rather_wait(const context&, tensor_id, double) { return false; }
-  double release_cost(const context&, tensor_id) const { return 0; }
   void end_of_operator(const context&) {}
   void end_of_step(const context&) {}
 };
@@ -41,19 +39,6 @@ struct restores_by_any_number : right {
 };
 static_assert(explain_decider<restores_by_any_number>());
 
-// says: 'rather_wait' is there, but not as 'bool rather_wait(const delta::context&,
-//   delta::tensor_id, double nanoseconds)'
-struct waits_without_knowing : right {
-  bool rather_wait(const context&, tensor_id) { return true; }
-};
-static_assert(explain_decider<waits_without_knowing>());
-
-// says: 'release_cost' is there, but not as 'double release_cost(const delta::context&,
-//   delta::tensor_id) const' (ns)
-struct prices_by_changing : right {
-  double release_cost(const context&, tensor_id) { return 0; }
-};
-static_assert(explain_decider<prices_by_changing>());
 // says: 'may_keep' is there, but not as 'bool may_keep() const'
 struct keeps_in_the_object : right {
   bool may_keep = false;

@@ -11,7 +11,7 @@ struct right {
 };
 static_assert(explain_heuristic<right>());
 struct selects : right {
-  static constexpr bool later_if_dearer = true, drifts = true;
+  static constexpr bool later_if_dearer = true;
   tensor_id victim(const context&) const { return tensor_id::none; }
   std::uint32_t select(const context&) { return 0; }
   closure cached_closure(std::uint32_t) const { return closure::none; }
@@ -66,12 +66,6 @@ struct later_by_question : right {
   static constexpr bool later_if_dearer() { return true; }
 };
 static_assert(explain_heuristic<later_by_question>());
-
-// says: 'drifts' is there, but not as 'static constexpr bool drifts'
-struct drifts_in_the_object : right {
-  bool drifts = true;
-};
-static_assert(explain_heuristic<drifts_in_the_object>());
 
 // says: 'victim' is there, but not as 'delta::tensor_id victim(const delta::context&) const'
 struct names_nobody : right {

@@ -61,13 +61,12 @@ void watch_twice(delta::simulated& storage) {
 struct tells_no_time : delta::simulated {
   int now() const;
 };
-// says: 'release_cost' is there, but not as 'double release_cost(const delta::context&,
-//   delta::tensor_id) const' (ns)
-struct prices_in_words : delta::cheaper {
-  const char* release_cost(const delta::context&, delta::tensor_id) const;
+// says: 'may_keep' is there, but not as 'bool may_keep() const'
+struct keeps_in_words : delta::evict_only {
+  const char* may_keep() const;
 };
 auto engine(tells_no_time& storage) {
-  return delta::make_manager(delta::policy{delta::lru{}, prices_in_words{}, delta::no_prefetch{}},
+  return delta::make_manager(delta::policy{delta::lru{}, keeps_in_words{}, delta::no_prefetch{}},
                              delta::over(storage));
 }
 #endif

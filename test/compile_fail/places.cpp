@@ -42,7 +42,6 @@ void all_places(simulated& s) {
 //   delta::tensor_id) const'
 // says in 6 places: 'depends_on' is there, but not as 'static constexpr delta::quantity depends_on'
 // says in 6 places: 'later_if_dearer' is there, but not as 'static constexpr bool later_if_dearer'
-// says in 6 places: 'drifts' is there, but not as 'static constexpr bool drifts'
 // says in 6 places: 'victim' is there, but not as 'delta::tensor_id victim(const delta::context&)
 //   const'
 // says in 6 places: 'select' or 'cached_closure' is there, but not both as 'std::uint32_t
@@ -57,7 +56,6 @@ struct wrong_heuristic {
   double weight(context&, tensor_id) const;
   static constexpr int depends_on = 0;
   static constexpr int later_if_dearer = 0;
-  bool drifts = false;
   tensor_id victim();
   int select(const context&);
   closure cached_closure(std::uint32_t);
@@ -70,18 +68,12 @@ struct wrong_heuristic {
 //   (evict, offload or keep)
 // says in 6 places: 'restore' is there, but not as 'delta::restoration restore(const
 //   delta::context&, delta::tensor_id)'
-// says in 6 places: 'rather_wait' is there, but not as 'bool rather_wait(const delta::context&,
-//   delta::tensor_id, double nanoseconds)'
-// says in 6 places: 'release_cost' is there, but not as 'double release_cost(const delta::context&,
-//   delta::tensor_id) const' (ns)
 // says in 6 places: 'evicts' is there, but not as 'static constexpr bool evicts'
 // says in 6 places: 'offloads' is there, but not as 'static constexpr bool offloads'
 template <int Place>
 struct wrong_decider {
   restoration decide(const context&, tensor_id);
   action restore(const context&, tensor_id);
-  bool rather_wait(const context&, tensor_id);
-  double release_cost(const context&, tensor_id);
   bool evicts();
   enum { offloads };
   bool learns = true;

@@ -81,8 +81,8 @@ struct depends_on_the_object : scores {
 static_assert(detail::value_of_depends_on<scores>() == quantity::everything);
 
 // Data and several members together; what nobody derives from; what derives from a wrong one.
-struct drifts_by_number : scores {
-  static constexpr int drifts = 1;
+struct later_by_number : scores {
+  static constexpr int later_if_dearer = 1;
 };
 struct keeps_alone : scores {
   closure cached_closure(std::uint32_t) const { return closure::none; }
@@ -101,10 +101,10 @@ struct selects_by_sign_polymorphically : scores {
   virtual ~selects_by_sign_polymorphically() = default;
   int select(const context&) { return 0; }
 };
-struct inherits_drifts : drifts_by_number {};
-static_assert(!detail::drifts_row::right<drifts_by_number> &&
-              !detail::drifts_row::right<inherits_drifts>);
-static_assert(!detail::value_of_drifts<drifts_by_number>() && !Heuristic<drifts_by_number>);
+struct inherits_later : later_by_number {};
+static_assert(!detail::later_if_dearer_row::right<later_by_number> &&
+              !detail::later_if_dearer_row::right<inherits_later>);
+static_assert(!detail::value_of_later_if_dearer<later_by_number>() && !Heuristic<later_by_number>);
 static_assert(!detail::select_row::right<keeps_alone> && !Heuristic<keeps_alone>);
 static_assert(!detail::replacement_row::right<gives_way_alone> && !Heuristic<gives_way_alone>);
 static_assert(Heuristic<selects> && detail::has_select<selects> &&
@@ -130,14 +130,13 @@ struct judges_by_number {
 struct judges_alone {
   action decide(tensor_id) { return action::keep; }
 };
-static_assert(Decider<judges> && !detail::has_restore<judges> && !detail::has_rather_wait<judges>);
+static_assert(Decider<judges> && !detail::has_restore<judges>);
 static_assert(detail::value_of_evicts<judges>() && detail::value_of_offloads<judges>());
 static_assert(!detail::has_decide<judges_by_number> && !Decider<judges_by_number>);
 static_assert(!detail::has_decide<judges_alone> && !Decider<judges_alone> && !Decider<scores>);
 
 struct restores : judges {
   restoration restore(const context&, tensor_id) { return restoration::reload; }
-  bool rather_wait(const context&, tensor_id, double) { return true; }
   static constexpr bool evicts = false;
   static constexpr bool offloads = false;
 };
@@ -150,15 +149,6 @@ struct restores_any_context_wrongly : judges {
 struct restores_two_ways_wrongly : judges {
   bool restore(const context&, tensor_id) { return true; }
   bool restore(const context&) { return true; }
-};
-struct waits_by_number : judges {
-  int rather_wait(const context&, tensor_id, double) { return 1; }
-};
-struct waits_without_knowing : judges {
-  bool rather_wait(const context&, tensor_id) { return true; }
-};
-struct prices_unconst : judges {
-  double release_cost(const context&, tensor_id) { return 0; }
 };
 struct keeps_by_number : judges {
   int may_keep() const { return 0; }
@@ -175,15 +165,11 @@ struct evicts_by_question : judges {
 struct offloads_in_the_object : judges {
   bool offloads = false;
 };
-static_assert(detail::has_restore<restores> && detail::has_rather_wait<restores> &&
-              Decider<restores>);
+static_assert(detail::has_restore<restores> && Decider<restores>);
 static_assert(!detail::value_of_evicts<restores>() && !detail::value_of_offloads<restores>());
 static_assert(!detail::restore_row::right<restores_wrongly> && !Decider<restores_wrongly>);
 static_assert(!detail::restore_row::right<restores_any_context_wrongly>);
 static_assert(!detail::restore_row::right<restores_two_ways_wrongly>);
-static_assert(!detail::release_cost_row::right<prices_unconst> && !Decider<prices_unconst>);
-static_assert(!detail::rather_wait_row::right<waits_by_number> && !Decider<waits_by_number>);
-static_assert(!detail::rather_wait_row::right<waits_without_knowing>);
 static_assert(!detail::may_keep_row::right<keeps_by_number> && !Decider<keeps_by_number>);
 static_assert(detail::may_answer_keep(judges()) && !detail::may_answer_keep(keeps_nothing()) &&
               Decider<keeps_nothing>);

@@ -1,4 +1,4 @@
-// What is away and when it is due, against a plain list.
+// What is on the host and when it is due, against a plain list.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -25,25 +25,18 @@ tensor_id id(std::uint64_t row) {
 struct plain_list {
   struct entry {
     std::uint64_t size;
-    bool on_host;
     std::uint32_t due;   ///< none, or beyond the positions: it does not count
     std::uint64_t left;  ///< when it was added
   };
   std::map<std::uint32_t, entry> all;
   std::size_t positions = 0;
 
-  [[nodiscard]] std::uint64_t before(std::uint32_t position, bool on_host) const {
-    std::uint64_t sum = 0;
-    for (const auto& [row, e] : all)
-      if (e.on_host == on_host && e.due < positions && e.due < position) sum += e.size;
-    return sum;
-  }
   /// Due first; of several the one that left last.
   [[nodiscard]] tensor_id first_due() const {
     const std::pair<const std::uint32_t, entry>* best = nullptr;
     for (const auto& one : all) {
       const entry& e = one.second;
-      if (!e.on_host || e.due >= positions) continue;
+      if (e.due >= positions) continue;
       if (best == nullptr || e.due < best->second.due ||
           (e.due == best->second.due && e.left > best->second.left))
         best = &one;
@@ -52,19 +45,9 @@ struct plain_list {
   }
 };
 
-void check_equal(const due_times& list, const plain_list& expected, dice& roll) {
-  REQUIRE(list.first_due() == expected.first_due());
-  for (const std::uint32_t position : {0u, std::uint32_t(roll.below(expected.positions + 3)),
-                                       std::uint32_t(expected.positions), none}) {
-    CAPTURE(position);
-    REQUIRE(list.due_before(position) == expected.before(position, true));
-    REQUIRE(list.evicted_before(position) == expected.before(position, false));
-  }
-}
-
 }  // namespace
 
-TEST_CASE("due_times: bytes due before a position, and what is due first") {
+TEST_CASE("due_times: what is due first") {
   for (std::uint64_t seed = 1; seed <= seeds(300); ++seed) {
     CAPTURE(seed);
     dice roll(seed);
@@ -73,7 +56,6 @@ TEST_CASE("due_times: bytes due before a position, and what is due first") {
     std::uint64_t rows = 1 + roll.below(40), time = 0;
     list.cover(rows);
     CHECK(list.first_due() == tensor_id::none);
-    CHECK(list.due_before(7) == 0);
     const auto any_due = [&] {
       return roll.one_in(4) ? none : std::uint32_t(roll.below(expected.positions + 5));
     };
@@ -85,8 +67,8 @@ TEST_CASE("due_times: bytes due before a position, and what is due first") {
         case 1: {
           list.remove(id(row)), expected.all.erase(row);
           // Of no bytes at all a tensor may be, too; but then it is not found.
-          const plain_list::entry e{1 + roll.below(100), roll.one_in(2), any_due(), ++time};
-          list.add(id(row), bytes{e.size}, e.on_host, e.due);
+          const plain_list::entry e{1 + roll.below(100), any_due(), ++time};
+          list.add(id(row), bytes{e.size}, e.due);
           expected.all[row] = e;
           break;
         }
@@ -110,7 +92,7 @@ TEST_CASE("due_times: bytes due before a position, and what is due first") {
                      [&](tensor_id t) { return expected.all.at(index(t)).due = due.at(index(t)); });
         }
       }
-      check_equal(list, expected, roll);
+      REQUIRE(list.first_due() == expected.first_due());
     }
   }
 }
@@ -119,10 +101,8 @@ TEST_CASE("due_times: a tensor without bytes changes nothing") {
   due_times list;
   list.cover(2);
   list.reset(4, [](tensor_id) { return none; });
-  list.add(id(0), 0_B, true, 1);
-  list.add(id(1), 8_B, true, 2);
-  CHECK(list.due_before(2) == 0);
-  CHECK(list.due_before(3) == 8);
+  list.add(id(0), 0_B, 1);
+  list.add(id(1), 8_B, 2);
   CHECK(list.first_due() == id(1));
   list.remove(id(0)), list.remove(id(1)), list.remove(id(1));
   CHECK(list.first_due() == tensor_id::none);
@@ -135,8 +115,7 @@ TEST_CASE("due_times: what comes and goes takes no more memory") {
   list.reset(1000, unknown);
   const std::size_t before = list.footprint();
   for (int round = 0; round < 10; ++round) {
-    for (std::uint64_t row = 0; row < 100; ++row)
-      list.add(id(row), 8_B, row % 2 == 0, std::uint32_t(row * 7));
+    for (std::uint64_t row = 0; row < 100; ++row) list.add(id(row), 8_B, std::uint32_t(row * 7));
     list.reset(1000, unknown);
     for (std::uint64_t row = 0; row < 100; ++row) list.remove(id(row));
     CHECK(list.footprint() == before);

@@ -62,11 +62,7 @@ TEST_CASE("history: of the first step nothing is known") {
       REQUIRE(!player.past.follows());
       for (const auto& [value, t] : player.living)
         REQUIRE(player.past.next_use(t).what == forecast::kind::unknown);
-      REQUIRE(player.past.peak() == 0);
-      REQUIRE(player.past.growth(1000) == 0);
       REQUIRE(player.past.coming_cost() == 0);
-      REQUIRE(player.past.time_until_peak() == 0);
-      REQUIRE(!player.past.before_peak());
     });
     player.end_of_step();
     CHECK(player.past.records() == 1);
@@ -118,27 +114,19 @@ TEST_CASE("history: tensors that live across steps are known before the step tou
   }
 }
 
-TEST_CASE("history: what the program holds: now, at most, and until an operator") {
+TEST_CASE("history: what the program holds at most, and what the coming operator takes") {
   for (std::uint64_t seed = 1; seed <= seeds(200); ++seed) {
     CAPTURE(seed);
     const step_script s = random_script(seed);
     history_player player;
     const auto sources = player.sources_of(s);
     player.play(s, sources), player.play(s, sources);
-    std::vector<double> growth;  // until each operator, told before the step
-    for (std::uint32_t i = 0; i < s.length(); ++i) growth.push_back(player.past.growth(i));
-    const double before = player.past.live(), peak = player.past.peak();
-    const std::uint32_t peak_at = player.past.followed().peak_at;
-    CHECK(player.past.time_until_peak() == doctest::Approx(s.time(0, peak_at)));
-    double most = 0;
+    const std::uint64_t peak = player.past.followed().peak;
+    std::uint64_t most = 0;
     player.play(s, sources, 1, [&](std::size_t done, bool running) {
-      if (running) {
-        CHECK(player.past.before_peak() == (done <= peak_at));
-        return;
-      }
+      if (running) return;
       const step_record::operation& o = player.past.followed().operations[done - 1];
-      most = std::max(most, double(o.live));
-      CHECK(growth[done - 1] == std::max(0.0, most - before));
+      most = std::max(most, o.live);
       const double coming = done < s.length() ? double(s.what.ops[done].cost) : 0.0;
       CHECK(player.past.coming_cost() == coming);
     });
@@ -179,7 +167,6 @@ TEST_CASE("history: a batch of another size is known by its structure; sizes and
     history_player player, twice;
     const auto small = player.sources_of(s);
     player.play(s, small), player.play(s, small);
-    const double peak = player.past.peak();
     for (const tensor_id t : small) player.drop(t);
     const auto large = player.sources_of(s, 2);
     // Nothing has told yet that this batch is larger until an operator has ended.
@@ -199,7 +186,7 @@ TEST_CASE("history: a batch of another size is known by its structure; sizes and
         REQUIRE(told.position == right.position);
         REQUIRE(told.in == doctest::Approx(right.in));
       }
-      if (done == 2 && !running) REQUIRE(player.past.peak() == doctest::Approx(2 * peak));
+      if (done == 2 && !running) REQUIRE(player.past.size_scale() == doctest::Approx(2));
     });
     player.end_of_step();
     CHECK(player.past.divergences() == 0);

@@ -141,7 +141,6 @@ template <Heuristic H>
 class checked {
  public:
   static constexpr quantity depends_on = H::depends_on;
-  static constexpr bool learns = delta::detail::value_of_learns<H>();
   explicit checked(tally& t, H h = {}) : h_(h), tally_(&t) {}
 
   double weight(const context& c, tensor_id t) const
@@ -179,14 +178,8 @@ class checked {
     return const_cast<detail::graph&>(*behind::graph_of(c));
   }
   static double cost(const context& c, tensor_id t) {
-    switch (graph_of(c).cached_closure) {
-      case closure::neighbourhood:
-        return c.neighbourhood_cost(t);
-      case closure::later:
-        return c.recompute_cost_by(t, c.next_use(t));
-      default:
-        return c.recompute_cost(t);
-    }
+    return graph_of(c).cached_closure == closure::neighbourhood ? c.neighbourhood_cost(t)
+                                                                : c.recompute_cost(t);
   }
   template <class F>
   static double anew(const context& c, const F& ask) {
@@ -210,18 +203,9 @@ class checked {
     for (std::uint32_t i = 0; i < g.tensor_slots(); ++i) {
       const auto t = static_cast<tensor_id>(i);
       if (!g[t].in_use || g[t].cost < 0 || !c.can_recompute(t)) continue;
-      const forecast use = c.next_use(t);
-      if (kept == closure::later) {
-        // Of an earlier step, or for another use: it is not read any more.
-        const bool known = use.what == forecast::kind::known;
-        if (!g.forecasts_are_still(c.past().forecasts())) continue;
-        if (g.kept_for(t) != (known ? use.position : step_record::none)) continue;
-      }
       ++tally_->costs;
       const double fresh = anew(c, [&] {
-        return kept == closure::neighbourhood ? c.neighbourhood_cost(t)
-               : kept == closure::later       ? c.recompute_cost_by(t, use)
-                                              : c.recompute_cost(t);
+        return kept == closure::neighbourhood ? c.neighbourhood_cost(t) : c.recompute_cost(t);
       });
       const bool exact = g[t].reach == detail::tensor_record::all_of_it;
       tally_->bounds += !exact;
@@ -333,26 +317,6 @@ TEST_CASE("kept costs are those of a fresh walk: training") {
     play_all_checked(sum, machine(seed, budget), seed, training);
   }
   report("training", sum);
-}
-
-TEST_CASE("kept costs are those of a fresh walk: as of the next use") {
-  tally sum(0);
-  for (std::uint64_t seed = 0; seed < seeds(100); ++seed) {
-    CAPTURE(seed);
-    const simulated_options on = machine(seed, 300 + seed % 7 * 60);
-    // The same step three times: from the second on there are forecasts.
-    const auto steps = [](auto& m, std::mt19937_64& rng) {
-      const program p = random_program(rng(), {.operators = 40, .steps = 3, .updates_made = true});
-      (void)had_room([&] { run_program(m, p, run_now{}, [] {}); });
-    };
-    play_checked(sum, on, seed, steps, [](tally& t) {
-      return policy<checked<stall_per_byte>, least_stall, just_in_time>{
-          checked<stall_per_byte>(t), {}, {}};
-    });
-    play_checked(sum, on, seed, steps,
-                 [](tally& t) { return evicting(checked<stall_per_byte>(t)); });
-  }
-  report("as of the next use", sum);
 }
 
 TEST_CASE("kept costs are those of a fresh walk: closures longer than a walk") {

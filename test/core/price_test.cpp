@@ -67,15 +67,15 @@ void closure_dies(manager_interface& m, tensor_id x) {
   m.end_of_step();
 }
 
-/// The last of three steps under `learned`, over its operators' time.
-double closure_dies_under_learned(bytes peak, double part) {
+/// The last of three steps under the default, over its operators' time.
+double closure_dies_under_default(bytes peak, double part) {
   const auto budget = static_cast<std::uint64_t>(part * static_cast<double>(peak.count));
   simulated storage({.capacity = bytes{budget},
                      .host_capacity = peak * 4,
                      .rate_out = 12e9,
                      .rate_in = 12e9,
                      .latency = nanoseconds{10'000}});
-  const auto m = make_manager("learned", over(storage));
+  const auto m = make_manager("adaptive", over(storage));
   const tensor_id x = m->variable(bytes{1 << 20});
   for (int step = 0; step < 3; ++step) closure_dies(*m, x);
   return m->learned().measured;
@@ -111,7 +111,7 @@ TEST_CASE("a program of many operators, tensors and shared closures: few records
     // In the smaller one `paper` thrashes, and its Decider walks far more often than anybody
     // answers.
     if (part > 0.4) check_work("paper", peak, part);
-    for (const char* policy : {"dtr", "online", "learned", "adaptive"})
+    for (const char* policy : {"dtr", "online", "planned", "adaptive"})
       check_work(policy, peak, part);
   }
 }
@@ -120,8 +120,8 @@ TEST_CASE("what the program does not use again is kept where others are recomput
   // Features of the dense program: read on the way there, and by whoever joins them once more.
   for (const double part : {0.45, 0.3, 0.12}) {
     const simulated_options on = dense_machine(part, false);
-    const double untaught = last_step("online", on).ms, taught = last_step("learned", on).ms;
-    std::printf("dense program at %.2f: online %.1f ms, learned %.1f\n", part, untaught, taught);
+    const double untaught = last_step("online", on).ms, taught = last_step("adaptive", on).ms;
+    std::printf("dense program at %.2f: online %.1f ms, adaptive %.1f\n", part, untaught, taught);
     CHECK(taught < untaught);
   }
 }
@@ -144,8 +144,8 @@ TEST_CASE("a closure that dies before the next use is not cheap") {
   const tensor_id x = alone->variable(bytes{1 << 20});
   closure_dies(*alone, x), closure_dies(*alone, x);
   const bytes peak = alone->learned().peak;
-  const double low = closure_dies_under_learned(peak, 0.2);
-  const double more = closure_dies_under_learned(peak, 0.3);
+  const double low = closure_dies_under_default(peak, 0.2);
+  const double more = closure_dies_under_default(peak, 0.3);
   std::printf("closures that die: %.3f at 0.2 of %.0f MB, %.3f at 0.3\n", low,
               static_cast<double>(peak.count) / 1e6, more);
   CHECK(low <= 1.21);

@@ -21,10 +21,10 @@ namespace {
 
 /// Also of the policy that plans, which knows its plans in a rehearsal.
 struct candidates {
-  static constexpr std::array<std::string_view, 4> names{"online", "learned", "dtr", "planned"};
+  static constexpr std::array<std::string_view, 3> names{"online", "planned", "dtr"};
   template <Selector S>
   static auto make(S selector) {
-    return switching(std::move(selector), online(), learned(), recompute_only(), planned());
+    return switching(std::move(selector), online(), planned(), recompute_only());
   }
 };
 

@@ -33,7 +33,7 @@ const auto nothing = [](call&) {};
 
 /// Who was asked what, by policy.
 struct calls {
-  int scores = 0, judged = 0, restored = 0, waited = 0, next = 0, clean = 0, ahead = 0, ends = 0;
+  int scores = 0, judged = 0, restored = 0, next = 0, clean = 0, ahead = 0, ends = 0;
   std::size_t remembered = 0;  ///< of the steps before, when one has ended
 };
 struct scoring {
@@ -58,10 +58,6 @@ struct judging_all : judging {
   restoration restore(const context&, tensor_id) {
     ++of->restored;
     return restoration::recompute;
-  }
-  bool rather_wait(const context&, tensor_id, double) {
-    ++of->waited;
-    return true;
   }
 };
 struct naming {
@@ -110,7 +106,7 @@ struct counts_ends : online_as_one_object {
   void end_of_step(const context&) { ++*steps; }
 };
 
-const tested_policy online_of_two = own("online of two", switching(always{}, online(), learned()));
+const tested_policy online_of_two = own("online of two", switching(always{}, online(), planned()));
 
 simulated_options machine_for(const program& p, double share) {
   const double least = double(largest_footprint(p).count);
@@ -195,8 +191,8 @@ TEST_CASE("switching: always the same one decides as that one alone") {
     };
     const policy<lru, cheaper, lifo_prefetch> third;
     CHECK(run(online_of_two) == run(by_name("online")));
-    CHECK(run(own("learned of two", switching(always{}, learned(), online()))) ==
-          run(by_name("learned")));
+    CHECK(run(own("planned of two", switching(always{}, planned(), online()))) ==
+          run(by_name("planned")));
     CHECK(run(own("another of two", switching(always{}, third, online()))) ==
           run(own("another", third)));
     // One object for all three roles decides as the three do, by itself and among others.
@@ -512,15 +508,15 @@ TEST_CASE("rehearsing: one fast step, other sizes, slow copies are no reason to 
 TEST_CASE("rehearse: what does not come to its end, or not in time, takes for ever") {
   const program p = heavy(1);
   simulated storage(machine_for(p, 100));
-  manager m{learned(), storage};
+  manager m{planned(), storage};
   run_program(m, p, run_now{}, [] {});
   const step_record& step = m.past().last();
   simulated_options on = machine_for(p, 100);
-  const double whole = detail::rehearse(step, learned(), 0, on);
+  const double whole = detail::rehearse(step, online(), 0, on);
   CHECK(whole == doctest::Approx(step.time));
-  CHECK(detail::rehearse(step, learned(), 0, on, whole / 2) == never);
+  CHECK(detail::rehearse(step, online(), 0, on, whole / 2) == never);
   on.capacity = bytes{largest_footprint(p).count / 2};
-  CHECK(detail::rehearse(step, learned(), 0, on) == never);
+  CHECK(detail::rehearse(step, online(), 0, on) == never);
   on.capacity = largest_footprint(p), on.host_capacity = {};
   CHECK(detail::rehearse(step, policy<lru, offload_only, no_prefetch>{}, 0, on) == never);
 }
@@ -540,11 +536,11 @@ TEST_CASE("rehearse: about what the next step takes, and what is chosen is seldo
     };
     const auto [taught, rehearsed] = [&] {
       simulated storage(on);
-      manager m{learned(), storage};
+      manager m{planned(), storage};
       run_program(m, repeated(p, 4), run_now{}, [] {});
       const step_record& last = m.past().last();
       return std::pair(m.past().last_took() / last.time,
-                       detail::rehearse(last, learned(), 0, on) / last.time);
+                       detail::rehearse(last, m.policy().rehearsed(), 0, on) / last.time);
     }();
     const double chosen = fourth(by_name("adaptive")), untaught = fourth(online_of_two);
     ++all;

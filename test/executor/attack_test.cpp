@@ -20,8 +20,8 @@ using namespace delta::test;
 
 namespace {
 
-constexpr std::array<const char*, 8> policies{"unmanaged", "paper",   "dtr",      "online",
-                                              "learned",   "planned", "adaptive", "swap_lru"};
+constexpr std::array<const char*, 7> policies{"unmanaged", "paper",    "dtr",     "online",
+                                              "planned",   "adaptive", "swap_lru"};
 
 // Those that go on wherever the largest operator fits, with enough memory of the host.
 bool offloads(const std::string& policy) {
@@ -119,7 +119,7 @@ TEST_CASE("attack: declined") {
     const program p = repeated(attacking_program(roll.bits()), 2);
     setting s = tight(roll, p);
     s.host = 1 << 20;
-    for (const char* policy : {"learned", "paper", "adaptive"}) {
+    for (const char* policy : {"planned", "paper", "adaptive"}) {
       s.policy = policy;
       const unsigned sets = std::string(policy) == "adaptive" ? 16 : declined_sets;
       for (unsigned set = 0; set < sets; ++set) {

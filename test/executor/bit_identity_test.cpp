@@ -42,7 +42,7 @@ TEST_CASE("dtr and online: 80, 60, 50 and 40 %; paper: 80 and 60 %, verified by 
 
 TEST_CASE("policies that learn: 60 and 40 %, by the clock and without it") {
   const twin real(unmanaged(small));
-  for (const std::string_view policy : {"learned", "adaptive"})
+  for (const std::string_view policy : {"planned", "adaptive"})
     for (const int part : {60, 40}) {
       CAPTURE(policy);
       CAPTURE(part);

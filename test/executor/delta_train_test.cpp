@@ -191,7 +191,7 @@ TEST_CASE("a policy that learns says below the table, and in the report, what it
   CHECK(usual_text.find("is decided by '" + *usual.learned->policy + "'") != std::string::npos);
   CHECK((usual_text.find("' and expected to take ") != std::string::npos) ==
         usual.learned->expected_overhead.has_value());
-  const auto [only, only_text] = find_after("--policy learned");
+  const auto [only, only_text] = find_after("--policy planned");
   CHECK_FALSE(only.learned->policy.has_value());
   CHECK(only_text.find("decided") == std::string::npos);
   const outcome other = run(tiny + "--budget 60% --policy online --json " + json);

@@ -53,9 +53,9 @@ struct planned_fault {
 /// What is left out, as bits.
 enum class declined : unsigned {
   nothing = 0,
-  early_reloads = 1,   ///< of the policies learned and paper
-  copies_ahead = 2,    ///< of learned
-  early_release = 4,   ///< of paper
+  early_reloads = 1,   ///< of the policies planned and paper
+  copies_ahead = 2,    ///< of planned
+  early_release = 4,   ///< of planned and paper
   open_brackets = 8,   ///< may_allocate_in_operator
   holes = 16,          ///< what tells where blocks are
   lifetimes = 32,      ///< all blocks are transient
@@ -184,15 +184,28 @@ struct partial_fifo : fifo_prefetch {
   }
 };
 
+/// Likewise of `planned`, whose plans are those of the whole.
+struct partial_plan : planned {
+  unsigned without = 0;
+  tensor_id next(const context& c) {
+    return has(without, declined::early_reloads) ? tensor_id::none : planned::next(c);
+  }
+  tensor_id copy_ahead(const context& c) {
+    return has(without, declined::copies_ahead) ? tensor_id::none : planned::copy_ahead(c);
+  }
+  double early_release_bytes(const context& c) {
+    return has(without, declined::early_release) ? 0 : planned::early_release_bytes(c);
+  }
+};
+
 inline std::unique_ptr<manager_interface> attacked_manager(const setting& s,
                                                            std::unique_ptr<any_storage> storage,
                                                            const manager_options& options) {
   const std::string name = s.policy;
   constexpr unsigned policys = 7;
-  if (name == "learned" && (s.without & policys) != 0) {
-    auto p = learned();
-    p.prefetcher.prefetches = !has(s.without, declined::early_reloads);
-    p.prefetcher.cleans = !has(s.without, declined::copies_ahead);
+  if (name == "planned" && (s.without & policys) != 0) {
+    partial_plan p;
+    p.without = s.without;
     return make_manager(p, std::move(storage), options);
   }
   if (name == "paper" && (s.without & policys) != 0) {

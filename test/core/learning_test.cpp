@@ -1,5 +1,5 @@
-// The learned policy where the right answer is obvious, each of its roles beside others, and copies
-// out that free nothing yet: bytes stay within the budget and results the same, whoever asks.
+// A policy that learns where the right answer is obvious, what is recorded for it, and copies out
+// that free nothing yet: bytes stay within the budget and results the same, whoever asks.
 // Managers are made by name, or behind manager_interface; but where a step's record is looked at.
 // ctest-labels: long_sanitized
 #include <doctest/doctest.h>
@@ -84,17 +84,9 @@ std::unique_ptr<manager_interface> make_cleaning(cleaning& told,
       std::move(storage));
 }
 
-/// Each role that learns beside others that do not; one by one, as each is a manager to compile.
-const tested_policy exposed_cost_alone =
-    own("exposed cost alone", policy<stall_per_byte, cheaper, no_prefetch>{});
-const tested_policy least_exposed_alone =
-    own("least exposed alone", policy<joint, least_stall, lifo_prefetch>{});
-const tested_policy timely_with_online =
-    own("just_in_time with online", policy<joint, cheaper, just_in_time>{});
-
 }  // namespace
 
-TEST_CASE("learned: copied out before the peak, gone without a wait, back before its use") {
+TEST_CASE("planned: copied out before the peak, gone without a wait, back before its use") {
   // Room for half of it. A copy takes half as long as a layer; making a layer again takes longer.
   training t;
   simulated storage({.capacity = t.activation * 6,
@@ -102,7 +94,7 @@ TEST_CASE("learned: copied out before the peak, gone without a wait, back before
                      .rate_out = double(t.activation.count) * 1e9 / 50'000,
                      .rate_in = double(t.activation.count) * 1e9 / 50'000,
                      .places = false});
-  manager m{learned(), storage};
+  manager m{planned(), storage};
   const auto within = [&] { CHECK(storage.used() <= storage.capacity()); };
   t.step(m, within), t.step(m, within);
   const counters before = m.counts();
@@ -122,7 +114,7 @@ TEST_CASE("learned: copied out before the peak, gone without a wait, back before
 }
 
 TEST_CASE(
-    "learned: what copies cost the operators beside them is in the step and in its rehearsal") {
+    "planned: what copies cost the operators beside them is in the step and in its rehearsal") {
   for (const double burden : {0.0, 0.3, 0.8, 1.0}) {
     CAPTURE(burden);
     training t;
@@ -134,14 +126,14 @@ TEST_CASE(
                                     .burden_out = burden,
                                     .burden_in = burden};
     simulated storage(machine);
-    manager m{learned(), storage};
+    manager m{planned(), storage};
     const auto within = [&] { CHECK(storage.used() <= storage.capacity()); };
     for (int i = 0; i < 3; ++i) t.step(m, within);
     const counters before = m.counts();
     const step_record seen = m.past().last();
     // Recorded as if alone, whatever was beside them.
     CHECK(seen.time == doctest::Approx(double(t.cost.count()) * 2 * t.layers));
-    const double expected = detail::rehearse(seen, learned(), 0, machine);
+    const double expected = detail::rehearse(seen, m.policy().rehearsed(), 0, machine);
     t.step(m, within);
     CHECK(m.past().last_took() == doctest::Approx(expected));
     if (burden > 0 && m.counts().bytes_in > before.bytes_in) CHECK(expected > seen.time);
@@ -151,7 +143,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("learned: the first step is as good as without learning") {
+TEST_CASE("adaptive: the first step is as good as without learning") {
   for (std::uint64_t seed = 1; seed <= seeds(100); ++seed) {
     CAPTURE(seed);
     program p = random_program(seed, {.steps = 1});
@@ -254,9 +246,7 @@ TEST_CASE("where nobody learns nothing is recorded") {
     return l.kinds;
   };
   for (const char* name : {"online", "paper", "dtr"}) CHECK(play(by_name(name)) == 0);
-  for (const char* name : {"learned", "adaptive"}) CHECK(play(by_name(name)) > 0);
-  for (const tested_policy& policy : {exposed_cost_alone, least_exposed_alone, timely_with_online})
-    CHECK(play(policy) > 0);
+  for (const char* name : {"planned", "adaptive"}) CHECK(play(by_name(name)) > 0);
   // A report says nothing of what holds nothing; what a policy sees tells that no byte is kept.
   cleaning told;
   play({"one that does not learn",
@@ -303,7 +293,7 @@ counters play(std::uint64_t seed, const program& p, const tested_policy& policy,
 
 }  // namespace
 
-TEST_CASE("budgets and results are kept by each learned role beside others, on repeated programs") {
+TEST_CASE("budgets and results are kept under plans, and whatever is named, on repeated programs") {
   counters sum;
   for (std::uint64_t seed = 1; seed <= seeds(200); ++seed) {
     CAPTURE(seed);
@@ -322,12 +312,7 @@ TEST_CASE("budgets and results are kept by each learned role beside others, on r
       sum.clean_drops += n.clean_drops;
       sum.recomputes += n.recomputes;
     };
-    with(by_name("learned"));
-    with(exposed_cost_alone);
-    with(least_exposed_alone);
-    with(timely_with_online);
-    with(own("just_in_time alone", policy<lru, offload_only, just_in_time>{}));
-    with(own("reckless", policy<stall_per_byte, least_stall, reckless>{{}, {}, {&roll}}));
+    with(by_name("planned"));
     with(own("reckless with lru", policy<lru, cheaper, reckless>{{}, {}, {&roll}}));
   }
   CHECK(sum.copies_ahead > 0);
