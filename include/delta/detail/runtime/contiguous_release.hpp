@@ -11,7 +11,6 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
-#include "delta/detail/runtime/roles.hpp"
 #include "delta/detail/runtime/shortage_report.hpp"
 #include "delta/detail/tensors/records.hpp"
 #include "delta/storage/storage.hpp"
