@@ -121,15 +121,22 @@ struct l2l_policy : always_reload {
   double early_release_bytes(const context& c) const {
     return bytes_to_leave(c, [&](tensor_id t) { return layers_.far(c, t); });
   }
-  /// Back while the layer before theirs is at work, if they fit, what is due first. O(log step).
+  /// Back while the layer before theirs is at work, if they fit, what is due first, of several
+  /// what left last. O(offloaded).
   tensor_id next(const context& c) const noexcept {
-    const tensor_id t = c.past().first_due();
+    tensor_id t = tensor_id::none;
+    std::uint32_t due = none;
+    for (const tensor_id x : c.offloaded())
+      if (const forecast f = c.next_use(x); f.what == forecast::kind::known && f.position <= due)
+        t = x, due = f.position;
     if (t == tensor_id::none || layers_.away(c, t) > 1) return tensor_id::none;
     return fits_early(c, t) ? t : tensor_id::none;
   }
   void end_of_step(const context& c) { layers_.learn(c); }
 
  private:
+  static constexpr std::uint32_t none = step_record::none;
+
   step_layers layers_;
 };
 inline l2l_policy l2l() {

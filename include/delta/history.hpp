@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "delta/detail/history/due_times.hpp"
 #include "delta/detail/history/kept_steps.hpp"
 #include "delta/detail/history/step_log.hpp"
 #include "delta/detail/history/step_matcher.hpp"
@@ -102,9 +101,6 @@ class history {
     if (!follows() || position() >= followed().length()) return 0;
     return followed().operations[position()].cost * matcher_.time_scale();
   }
-  /// The tensor on the host that is used first, of several the one that left last; none. O(log
-  /// step).
-  [[nodiscard]] tensor_id first_due() const noexcept { return away_.first_due(); }
   /// Operators of the step under way that have begun, but for the one at hand.
   [[nodiscard]] std::uint32_t operators() const noexcept {
     return log_.record().length() - (matcher_.running() ? 1u : 0u);
@@ -133,8 +129,7 @@ class history {
   [[nodiscard]] std::size_t records() const noexcept { return matcher_.kept.size(); }
   /// The memory of all that is here, in bytes. O(records).
   [[nodiscard]] std::size_t footprint() const noexcept {
-    return log_.footprint() + matcher_.footprint() + away_.footprint() +
-           before_.capacity() * sizeof(tensor_id);
+    return log_.footprint() + matcher_.footprint() + before_.capacity() * sizeof(tensor_id);
   }
   /// Times that a step stopped agreeing with what it followed and another record was taken.
   [[nodiscard]] std::uint64_t switches() const noexcept { return matcher_.switches(); }
@@ -163,7 +158,6 @@ class history {
 
   detail::step_log log_;
   detail::step_matcher matcher_;
-  detail::due_times away_;
   std::vector<tensor_id> before_;  // by storage of the step before
   std::uint64_t live_ = 0;
   std::uint64_t coming_ = 0;  // the key of the step for which `row::again` holds

@@ -14,8 +14,7 @@
 namespace delta::detail {
 
 /// Follows a record through the step under way: what its operators and storages are called there.
-/// `now` is always the step under way. `refile()` is called in the midst of a function where what
-/// the record foretells for other tensors has changed; after `follow` the caller does it.
+/// `now` is always the step under way.
 ///
 /// Where an operator does not agree, another record with the same beginning is taken up. Without
 /// one, the step may have up to `most_differing` operators in a row more, or less, than the record;
@@ -96,17 +95,15 @@ class step_matcher {
     cursors_.assign(follows() ? followed().storages.size() : 0, 0);
   }
   /// The last operator of `now` begins. O(what it touches), where it agrees.
-  template <class Refile>
-  void begin(const step_record& now, std::uint64_t prefix, const Refile& refile) {
+  void begin(const step_record& now, std::uint64_t prefix) {
     before_it_ = {followed_, done_, extra_, shifted_};
     matches_.push_back(none);
     running_ = true;
-    match(now, prefix, refile);
+    match(now, prefix);
   }
   /// It was given up, and with it the storages from that number on. (A record that was taken for it
   /// stays, as that begins as the step did so far.)
-  template <class Refile>
-  void abort(std::uint32_t storages, const Refile& refile) {
+  void abort(std::uint32_t storages) {
     running_ = false;
     matches_.pop_back();
     if (twins_.size() > storages) twins_.resize(storages);
@@ -115,26 +112,24 @@ class step_matcher {
     for (std::uint32_t i = before_it_.done; i < done_; ++i)
       for (const std::uint32_t s : followed().touched(followed().operations[i])) cursors_[s] = 0;
     done_ = before_it_.done, extra_ = before_it_.extra, shifted_ = before_it_.shifted;
-    refile();
   }
   /// It ends: from here on it is not under way.
   void end() noexcept { running_ = false; }
   /// It has ended: compares how much it made, and how large, with the record.
-  template <class Refile>
-  void compare(const step_record& now, const Refile& refile) {
+  void compare(const step_record& now) {
     const std::uint32_t here = now.length() - 1;
     if (!follows() || matches_[here] == none) return;
     const step_record& e = followed();
     const step_record::operation &mine = now.operations[here],
                                  &theirs = e.operations[matches_[here]];
     if (mine.outputs != theirs.outputs) {
-      if (change_record_after(now, refile)) return;
-      return diverge(refile);
+      if (change_record_after(now)) return;
+      return diverge();
     }
     const auto a = now.outputs(mine), b = e.outputs(theirs);
     for (std::size_t i = 0; i < a.size(); ++i) expect(a[i], b[i]);
     if (mine.exact == theirs.exact && !shifted_) return;
-    if (!inexact_ && !shifted_ && change_record_to_same_sizes(now, refile)) {
+    if (!inexact_ && !shifted_ && change_record_to_same_sizes(now)) {
       matches_[here] = here;
       done_ = here + 1;
       return;
@@ -162,17 +157,16 @@ class step_matcher {
   }
   // The operator at hand against what comes next: in the record, in another one with the same
   // beginning, or a little further on.
-  template <class Refile>
-  void match(const step_record& now, std::uint64_t prefix, const Refile& refile) {
+  void match(const step_record& now, std::uint64_t prefix) {
     const std::uint32_t here = now.length() - 1;
-    if (follows() && agrees(now, done_)) return take(now, done_, refile);
+    if (follows() && agrees(now, done_)) return take(now, done_);
     if (!follows() && here > 0) return;
-    if (change_record_to_same_keys(now, prefix, refile)) return take(now, here, refile);
+    if (change_record_to_same_keys(now, prefix)) return take(now, here);
     if (!follows()) return;
     shifted_ = true;
     for (std::uint32_t i = 1; i <= most_differing; ++i)
-      if (agrees(now, done_ + i)) return take(now, done_ + i, refile);
-    if (++extra_ > most_differing) diverge(refile);
+      if (agrees(now, done_ + i)) return take(now, done_ + i);
+    if (++extra_ > most_differing) diverge();
   }
   // Could the operator at hand be number `at` of the record? The same kind, and it touches the
   // same, as far as that is known: what only this step has may stand for anything.
@@ -187,41 +181,31 @@ class step_matcher {
       if (twin(a[i]) != none && twin(a[i]) != b[i]) return false;
     return true;
   }
-  template <class Refile>
-  void take(const step_record& now, std::uint32_t at, const Refile& refile) {
+  void take(const step_record& now, std::uint32_t at) {
     const step_record& e = followed();
     const auto a = now.touched(now.operations.back()), b = e.touched(e.operations[at]);
     for (std::size_t i = 0; i < a.size(); ++i)
       if (twin(a[i]) == none) expect(a[i], b[i]);
     matches_.back() = at;
-    const bool skipped = at > done_;
     done_ = at + 1;
     extra_ = 0;
-    if (skipped) refile();  // what was due there is overdue
   }
   // Another record that begins as this step does: up to the operator at hand, by what it touches;
   // or up to its end, with the same sizes, all outputs included.
-  template <class Refile>
-  bool change_record_to_same_keys(const step_record& now, std::uint64_t prefix,
-                                  const Refile& refile) {
+  bool change_record_to_same_keys(const step_record& now, std::uint64_t prefix) {
     const std::uint32_t here = now.length() - 1;
-    return change_record(
-        now,
-        [&](const auto& o) {
-          return (here == 0 || o[here - 1].prefix == prefix) &&
-                 o[here].key == now.operations[here].key;
-        },
-        refile);
+    return change_record(now, [&](const auto& o) {
+      return (here == 0 || o[here - 1].prefix == prefix) && o[here].key == now.operations[here].key;
+    });
   }
-  template <class Refile>
-  bool change_record_to_same_sizes(const step_record& now, const Refile& refile) {
+  bool change_record_to_same_sizes(const step_record& now) {
     const std::uint32_t here = now.length() - 1;
     return change_record(
-        now, [&](const auto& o) { return o[here].exact == now.operations[here].exact; }, refile);
+        now, [&](const auto& o) { return o[here].exact == now.operations[here].exact; });
   }
   // Of several the one with the same sizes so far, then the one used last.
-  template <class Same, class Refile>
-  bool change_record(const step_record& now, const Same& same, const Refile& refile) {
+  template <class Same>
+  bool change_record(const step_record& now, const Same& same) {
     const std::uint32_t here = now.length() - 1;
     std::uint32_t best = none;
     const auto rank = [&](std::uint32_t i) {
@@ -235,38 +219,32 @@ class step_matcher {
       if (same(o) && (best == none || rank(i) > rank(best))) best = i;
     }
     if (best == none) return false;
-    take_up(now, best, here, refile);
+    take_up(now, best, here);
     return true;
   }
   // The outputs differ in number: a record that agrees with that, too.
-  template <class Refile>
-  bool change_record_after(const step_record& now, const Refile& refile) {
+  bool change_record_after(const step_record& now) {
     const std::uint32_t here = now.length() - 1;
     for (std::uint32_t i = 0; i < kept.size(); ++i) {
       const auto& o = kept[i].step.operations;
       if (o.size() <= here || o[here].prefix != now.operations[here].prefix) continue;
-      take_up(now, i, here + 1, refile);
+      take_up(now, i, here + 1);
       matches_[here] = here;
       return true;
     }
     return false;
   }
   // A record that began as this step did, of which `done` operators are over.
-  template <class Refile>
-  void take_up(const step_record& now, std::uint32_t record, std::uint32_t done,
-               const Refile& refile) {
+  void take_up(const step_record& now, std::uint32_t record, std::uint32_t done) {
     follow(record, done);
     ++switches_;
     // Numbered alike so far; what the operator at hand touches first follows with its match.
     const auto known_so_far =
         static_cast<std::uint32_t>(std::min(now.storages.size(), followed().storages.size()));
     for (std::uint32_t l = 0; l < known_so_far; ++l) expect(l, l);
-    refile();
   }
-  template <class Refile>
-  void diverge(const Refile& refile) {
+  void diverge() {
     follow(none, 0);
-    refile();
     ++divergences_;
   }
 

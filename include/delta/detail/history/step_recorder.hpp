@@ -97,13 +97,6 @@ class step_recorder {
     past_.dropped(t, r.footprint, r.pinned == pin::both);
     if (!r.persistent) detector_.dropped(r.footprint);
   }
-  /// Its bytes are somewhere else from now on. O(log step).
-  void moved(tensor_id t, bytes size, residency to) {
-    if (to == residency::host)
-      past_.moved_out(t, size);
-    else
-      past_.moved_in(t);
-  }
   /// The host has acquired it.
   void acquired(tensor_id t, const tensor_record& r, access how) {
     using change = step_record::change::kind;

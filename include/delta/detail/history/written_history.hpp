@@ -21,10 +21,7 @@ class written_history : public history {
  public:
   /// A tensor appears, of that many rounded bytes; or the program holds it no more. Amortised O(1).
   void created(tensor_id t, bytes size) {
-    if (!log_.knows(t)) {
-      log_.cover(t);
-      away_.cover(log_.tensors());
-    }
+    if (!log_.knows(t)) log_.cover(t);
     live_ += size.count;
   }
   void dropped(tensor_id t, bytes size, bool pinned = false) {
@@ -33,7 +30,6 @@ class written_history : public history {
     if (row& r = log_.of(t); log_.touched(t))
       r.gone_under = forecasts(), r.gone_as = matcher_.twin(r.local);
     log_.dropped(t);
-    away_.forget(t);
   }
   /// Between operators the program did that to a tensor; of a source, `created` first. Amortised
   /// O(1).
@@ -60,7 +56,6 @@ class written_history : public history {
       r.again = last().uses[x.first_use], r.again_step = log_.step(), r.again_as = l;
     }
     matcher_.follow(last_, 0);
-    refile();
   }
   /// The step that follows begins now: what was done since the end of the last one is nobody's
   /// time.
@@ -80,7 +75,7 @@ class written_history : public history {
       if (const row& r = log_.of(t); r.before_step == log_.step())
         matcher_.kept[last_].step.storages[r.before].again = here;
     });
-    matcher_.begin(log_.record(), log_.prefix(), [this] { refile(); });
+    matcher_.begin(log_.record(), log_.prefix());
   }
   /// The operator was given up: it leaves no trace. (But of a record that was taken up for it, as
   /// that begins as the step did so far.) O(storages).
@@ -89,7 +84,7 @@ class written_history : public history {
       if (const row& r = log_.of(t); r.before_step == log_.step())
         matcher_.kept[last_].step.storages[r.before].again = r.again;
     });
-    matcher_.abort(storages, [this] { refile(); });
+    matcher_.abort(storages);
   }
   /// It has made these. `workspace` is rounded; `cost`, in ns, is what is known by now, negative:
   /// nothing; then it is what the step before has, or `guess`.
@@ -100,19 +95,12 @@ class written_history : public history {
     const std::uint32_t here = log_.record().length() - 1;
     log_.end(made, workspace, traits, cost >= 0 ? cost : matcher_.cost_of(here, guess),
              live_ + workspace.count, size_of);
-    matcher_.compare(log_.record(), [this] { refile(); });
+    matcher_.compare(log_.record());
   }
   /// What an operator of this step took, in ns: the first piece of it, or one more.
   void measured(std::uint32_t position, double cost, bool first) noexcept {
     log_.measured(position, cost, first);
   }
-  /// A tensor's bytes are on the host alone from now on; or on the device again, evicted, or of no
-  /// use to anybody. O(log step).
-  void moved_out(tensor_id t, bytes size) {
-    away_.remove(t);
-    away_.add(t, size, due(t));
-  }
-  void moved_in(tensor_id t) noexcept { away_.remove(t); }
   /// The step has ended: it is kept, and the next one begins. `living(visit)` calls
   /// `visit(t, size, pinned)` for every tensor that the program holds: one that the step did not
   /// touch takes memory, too. O(step + tensors).
@@ -142,7 +130,6 @@ class written_history : public history {
     log_.clear(before_);
     matcher_.end_of_step();
     matcher_.follow(matcher_.kept.next(), 0);
-    refile();
   }
 
  private:
@@ -191,15 +178,6 @@ class written_history : public history {
     log_.copy(step);
     last_ = matcher_.kept.keep(log_.record());
     log_.clear();
-  }
-  // By other forecasts than before. For positions of the step, and of the one after it.
-  void refile() {
-    away_.reset(follows() ? std::size_t{followed().length()} + behind().length() : 0,
-                [&](tensor_id t) { return due(t); });
-  }
-  [[nodiscard]] std::uint32_t due(tensor_id t) const noexcept {
-    const forecast f = next_use(t);
-    return f.what == forecast::kind::known ? f.position : none;
   }
 };
 

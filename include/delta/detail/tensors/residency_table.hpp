@@ -451,7 +451,6 @@ class residency_table {
     // The one state, and the table of repairs P-21.
     assert(legal(r.where, to));
     const residency from = std::exchange(r.where, to);
-    steps.moved(t, r.footprint, to);
     if (on_device(from) != on_device(to))
       on_device(to) ? here_ += r.footprint : here_ -= r.footprint;
     if (place(from) != place(to)) closures_.tensor_changed(tensors, t, on_device(from));
