@@ -17,10 +17,10 @@ namespace delta::detail {
 
 extern template std::array<double, 2> rehearse_both(const next_step&,
                                                     decltype(planned_or_not::make(always{})),
-                                                    std::uint32_t, double, bool,
+                                                    std::uint32_t, double, int,
                                                     std::vector<double>*);
 extern template std::array<double, 2> rehearse_both(const next_step&, planned, std::uint32_t,
-                                                    double, bool, std::vector<double>*);
+                                                    double, int, std::vector<double>*);
 
 /// As make_manager, for the policy `adaptive`.
 std::unique_ptr<manager_interface> make_adaptive(std::unique_ptr<any_storage> storage,

@@ -5,8 +5,8 @@ namespace delta::detail {
 
 template std::array<double, 2> rehearse_both(const next_step&,
                                              decltype(planned_or_not::make(always{})),
-                                             std::uint32_t, double, bool, std::vector<double>*);
-template std::array<double, 2> rehearse_both(const next_step&, planned, std::uint32_t, double, bool,
+                                             std::uint32_t, double, int, std::vector<double>*);
+template std::array<double, 2> rehearse_both(const next_step&, planned, std::uint32_t, double, int,
                                              std::vector<double>*);
 
 }  // namespace delta::detail

@@ -164,13 +164,13 @@ struct rehearsing {
       // What decides now first; the others stop where they are far worse.
       const std::uint32_t v = (c.variant() + i) % many;
       if (kind.thrashes(v)) continue;
-      const auto [first, second] =
+      const std::array<double, 2> both =
           rehearse_both(coming, for_rehearsal<C>(policies, v), v, 2 * least);
-      least = std::min(least, first + second);
+      const auto [first, second] = both;
+      least = std::min(least, std::max(first, second));
       // The second step begins as the policy has left it: that is what counts in the long run.
-      // Where they differ, the policy is no steady one.
       if (after == &kind) {
-        kind.rehearse(v, v == 0 ? (first + second) / 2 : std::max(first, second));
+        kind.rehearse(v, mean_of_few(both));
       } else {
         kind.rehearse(v, first);
         if (after != nullptr && first < never) {

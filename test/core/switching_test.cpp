@@ -25,7 +25,7 @@ using namespace delta::test;
 // The default's rehearsals are compiled in delta::engine.
 extern template std::array<double, 2> delta::detail::rehearse_both(
     const detail::next_step&, decltype(delta::detail::planned_or_not::make(always{})),
-    std::uint32_t, double, bool, std::vector<double>*);
+    std::uint32_t, double, int, std::vector<double>*);
 
 namespace {
 

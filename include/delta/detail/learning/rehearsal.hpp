@@ -27,8 +27,9 @@ namespace delta::detail {
 class next_step {
  public:
   /// `step` as it would be now: at the end of another one, for a selector (switching.hpp). It must
-  /// live as long as this. O(tensors + storages).
-  next_step(const context& c, const step_record& step) : step_(&step) {
+  /// live as long as this. Copies reach `reached` of the rates that policies are told.
+  /// O(tensors + storages).
+  next_step(const context& c, const step_record& step, double reached = 1) : step_(&step) {
     const history& past = c.past();
     if (past.follows() && &past.followed() == &step) next_ = &past.behind();
     const auto whole = [](double x) { return bytes{static_cast<std::uint64_t>(std::max(x, 0.0))}; };
@@ -42,6 +43,7 @@ class next_step {
                 .rate_in = rates.in,
                 .latency = rates.latency,
                 .rate_move = c.move_rate(),
+                .real_rate = reached,
                 .places = !c.layout().empty(),
                 .burden_out = c.burden(direction::out),
                 .burden_in = c.burden(direction::in)};
@@ -185,20 +187,23 @@ class next_step {
   std::vector<std::uint32_t> missing_;
 };
 
+/// Steps that a rehearsal runs one behind the other, at most.
+inline constexpr int most_rehearsed = 6;
+
 /// Runs steps on a manager in virtual time, as their records say.
 struct too_long {};
 template <class Manager>
 class step_rehearsal {
  public:
-  /// Times are by that storage's clock; what takes more than `limit` ns is given up.
+  /// Times are by that storage's clock; a step that takes more than `limit` ns is given up.
   step_rehearsal(Manager& m, const simulated& storage, double limit)
-      : manager_(&m), storage_(&storage), began_(storage.now()), limit_(limit) {}
+      : manager_(&m), storage_(&storage), limit_(limit) {}
 
   /// What that step takes, to its end, in ns. `longer`, if given, receives of each position by how
   /// much that takes longer than its operator. Throws too_long.
   double run(const next_step& what, std::vector<double>* longer = nullptr) {
     const step_record& step = what.step();
-    const auto before = storage_->now();
+    began_ = storage_->now();
     ids_ = what.played();
     for (const tensor_id t : what.leftover()) manager_->drop(t);
     for (const std::uint32_t s : what.missing()) ids_[s] = make(step.storages[s]);
@@ -214,7 +219,7 @@ class step_rehearsal {
     }
     change_until(what, step.length());
     manager_->end_of_step();
-    return static_cast<double>((storage_->now() - before).count());
+    return static_cast<double>((storage_->now() - began_).count());
   }
 
  private:
@@ -271,7 +276,7 @@ class step_rehearsal {
 
   Manager* manager_;
   const simulated* storage_;
-  nanoseconds began_;
+  nanoseconds began_{};  // the step under way
   double limit_;
   std::vector<tensor_id> ids_, inputs_, updates_, made_;
   std::vector<bytes> sizes_;
@@ -279,13 +284,14 @@ class step_rehearsal {
 };
 
 /// What that step would take, in ns, and the one behind it: runs them under a policy that knows
-/// them already, in virtual time. Infinite where they do not come to their end, or not within
-/// `limit` ns both. `variant`: of several policies (switching.hpp) the one that decides. As dear as
-/// the decisions of these steps: milliseconds. `longer`: as of step_rehearsal::run, of the last of
-/// them that came to its end. Throws std::bad_alloc.
+/// them already, in virtual time. Where a step repeats itself and gets faster by that, it is run
+/// again, `most` times in all; the last one counts then. Infinite where they do not come to their
+/// end, or not within `limit` ns each. `variant`: of several policies (switching.hpp) the one that
+/// decides. As dear as the decisions of these steps: milliseconds. `longer`: as of
+/// step_rehearsal::run, of the last of them that came to its end. Throws std::bad_alloc.
 template <class P>
 [[nodiscard]] std::array<double, 2> rehearse_both(const next_step& what, P p, std::uint32_t variant,
-                                                  double limit = never, bool both = true,
+                                                  double limit = never, int most = most_rehearsed,
                                                   std::vector<double>* longer = nullptr) {
   std::array<double, 2> took{never, never};
   simulated storage(what.machine());
@@ -295,21 +301,33 @@ template <class P>
     m.preload(what.step(), variant, what.expected(), what.next());
     step_rehearsal play(m, storage, limit);
     took[0] = play.run(what, longer);
-    if (!both || what.next() == nullptr) return took;
+    if (what.next() == nullptr) return took;
     const history& past = m.past();
-    if (past.follows() && past.followed().length() == what.next()->length())
+    const bool repeats = what.next()->structure() == what.step().structure();
+    double before = took[0];
+    for (int run = 1; run < most; ++run) {
+      if (!past.follows() || past.followed().length() != what.next()->length()) break;
       took[1] = play.run(next_step(m.seen(), past.followed()), longer);
+      if (!repeats || took[1] >= before) break;
+      before = took[1];
+    }
   } catch (const error&) {
     // The budget does not do for this policy.
   } catch (too_long) {
   }
   return took;
 }
+/// What steps take in the mean, the first few of them: a change has to pay off within these. By
+/// what `rehearse_both` gave, of steps that repeat.
+[[nodiscard]] inline double mean_of_few(const std::array<double, 2>& took) noexcept {
+  constexpr double few = 8;
+  return took[1] < never ? took[1] + (took[0] - took[1]) / few : never;
+}
 /// The same of one step.
 template <class P>
 [[nodiscard]] double rehearse(const next_step& what, P p, std::uint32_t variant,
                               double limit = never) {
-  return rehearse_both(what, std::move(p), variant, limit, false)[0];
+  return rehearse_both(what, std::move(p), variant, limit, 1)[0];
 }
 
 /// The same on a machine of those rates and that memory, of a step that begins with all that was

@@ -100,8 +100,6 @@ class plan_copies : public plan_parts {
   }
 
  private:
-  static constexpr double copy_price = 0.02;  // of a copy's time: fewer copies, all else equal
-
   void time_lanes() {
     start_.resize(index(length()) + 1);
     copy_lane::time t = 0;
@@ -183,7 +181,7 @@ class plan_copies : public plan_parts {
     hold(n.in_from, n.at, (*model_)[s].size);
   }
   // A copy that is waited for takes no lane's time from others.
-  void expose(need& n, double took) { charge(n, (1 + copy_price) * took); }
+  void expose(need& n, double took) { charge(n, (1 + machine_.copy_price) * took); }
   void charge(need& n, double cost) noexcept { n.cost += cost, copying_ += cost; }
   // Takes a lane's time for a copy, and notes what it costs. Until when, or since when; and whether
   // there was enough.
@@ -196,7 +194,7 @@ class plan_copies : public plan_parts {
     auto left = static_cast<copy_lane::time>(took);
     taken_.clear();
     const copy_lane::time reached = take(lanes_[lane], left);
-    charge(n, (copy_price + machine_.burden[lane]) * took + static_cast<double>(left));
+    charge(n, (machine_.copy_price + machine_.burden[lane]) * took + static_cast<double>(left));
     n.first_piece[lane] = static_cast<std::uint32_t>(pieces_.size());
     n.pieces[lane] = static_cast<std::uint32_t>(taken_.size());
     for (const copy_lane::piece& p : taken_) {

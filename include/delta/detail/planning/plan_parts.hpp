@@ -23,6 +23,7 @@ struct planning_machine {
   std::array<double, 2> rate{1e9, 1e9};  ///< bytes per second, by direction
   std::array<double, 2> latency{};       ///< ns, of a copy
   std::array<double, 2> burden{};        ///< of kernels, ns per ns of copying
+  double copy_price = 0.02;              ///< what a copy costs besides, as part of its time
 };
 
 /// Which storages are needed where, and how each gets there; who holds how many bytes. A *need* is

@@ -45,8 +45,9 @@ class plan_search {
     while (plan_.effort() < effort && plan_.recomputing() + plan_.copying() > worth_it) vary();
   }
   /// Another one, where that took so much longer at these positions, in ns: there lanes have more
-  /// time.
-  void run_again(std::span<const double> longer) {
+  /// time. It takes about `effort`.
+  void run_again(std::span<const double> longer, double effort) {
+    most_ = plan_.effort() + effort;
     plan_.lengthen(longer);
     ramp(unit_ / 20, unit_);
     polish();

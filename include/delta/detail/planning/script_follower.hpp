@@ -34,6 +34,12 @@ class script_follower {
     scripts_.push_back(std::move(s));
     under_ = found_under_ = 0;
   }
+  /// No script any longer for steps like that record. O(record + scripts).
+  void forget(const step_record& step) {
+    const std::uint64_t shape = residency_script::shape_of(step);
+    std::erase_if(scripts_, [&](const script& x) { return x->shape() == shape; });
+    under_ = found_under_ = 0, found_ = nullptr, script_ = nullptr;
+  }
   /// True if there is one for steps like that record. O(record + scripts).
   [[nodiscard]] bool has_script_for(const step_record& step) const noexcept {
     return script_for(step) != nullptr;
@@ -45,6 +51,8 @@ class script_follower {
     return f;
   }
   [[nodiscard]] bool rehearses() const noexcept { return rehearsed_; }
+  /// True if a script was followed since that was asked last.
+  [[nodiscard]] bool takes_part() noexcept { return std::exchange(takes_part_, false); }
 
   // --- Heuristic
   // ------------------------------------------------------------------------------------
@@ -169,7 +177,7 @@ class script_follower {
     if (s == nullptr) return nullptr;
     const history& past = c.past();
     if (std::exchange(under_, past.forecasts()) != past.forecasts() || script_ != s) {
-      script_ = s;
+      script_ = s, takes_part_ = true;
       out_done_ = position(c) > 0 ? position(c) - 1 : 0, out_next_ = in_next_ = 0;
       tensors_.assign(past.followed().storages.size(), tensor_id::none);
       for (const tensor_id t : c.offloaded()) plays(past, t);
@@ -205,6 +213,7 @@ class script_follower {
 
   std::vector<script> scripts_;
   bool rehearsed_ = false;  // nothing is planned
+  bool takes_part_ = false;
 
   static constexpr std::uint32_t none = step_record::none;
   static constexpr at far = 256;  // how long before its time a copy in may begin
