@@ -49,6 +49,7 @@ class planned : public detail::script_follower {
 
   static constexpr double most_plans = 16;      // before steps have earned more
   static constexpr double steps_per_plan = 16;  // that earn one
+  static constexpr double most_effort = 6;      // times that of a search: no other one begins
   static constexpr int most_rounds = 6;         // of planning for the waits that were rehearsed
   static constexpr double unplanned = 0.002;    // of a step's time: not worth another round
   static constexpr double off = 0.02;  // the same: not worth a plan for a part of the budget
@@ -114,6 +115,7 @@ class planned : public detail::script_follower {
     const detail::step_model model(step);
     const detail::next_step coming(c, step, reached_);
     const double effort = std::max(share * step.time, least * step.length());
+    double spent = 0;  // of that, by all searches
     double shortest = never, promised = 0, took = 0;
     std::vector<double> longer;
     // True: with that, the step takes less than with all that was rehearsed before.
@@ -135,6 +137,7 @@ class planned : public detail::script_follower {
       double least_time = never, extra = 0;  // ns
       bool worth_more = true;
       for (int round = 0; round < most_rounds && worth_more; ++round) {
+        if (round > 0 && spent + search.plan().effort() > most_effort * effort) break;
         if (round > 0) search.run_again(longer, effort / 2);
         const detail::residency_plan& found = search.plan();
         const auto s = std::make_shared<const detail::residency_script>(found);
@@ -145,12 +148,15 @@ class planned : public detail::script_follower {
                      took > step.time * (1 + unplanned) + found.recomputing();
         if (took < least_time) least_time = took, extra = found.recomputing() + found.copying();
       }
+      spent += search.plan().effort();
       const bool as_planned = least_time <= (1 + off) * step.time + extra;
-      return !as_planned && search.plan().fits() && step.time + extra <= shortest;
+      return !as_planned && search.plan().fits() && step.time + extra <= shortest &&
+             spent < most_effort * effort;
     };
     for (const double part : parts)
       if (!search_for(part, dear_copies)) break;
-    if (shortest > (1 + unplanned) * step.time) (void)search_for(1, cheap_copies);
+    if (shortest > (1 + unplanned) * step.time && spent < most_effort * effort)
+      (void)search_for(1, cheap_copies);
     const auto known = std::ranges::find(plans_, step.operations.back().exact, &made::key);
     known->promised = has_script_for(step) ? promised - step.time : 0;
     known->late = 0, known->fresh = true, known->kept = false;

@@ -35,12 +35,12 @@ class plan_search {
   void run(double effort) {
     if (plan_.fits()) return;
     most_ = first_effort * effort;
+    plan_.stop_passes_at(most_);
     const double blocks = plan_.memory().blocks();
     ramp(unit_ / blocks / 4, unit_ / 10);
     ramp(unit_ / 50, unit_ / 5);
     polish();
     if (!plan_.fits()) plan_.expose_copies(), polish();
-    most_ = 1e300;
     const double worth_it = negligible * plan_.model().record().time;
     while (plan_.effort() < effort && plan_.recomputing() + plan_.copying() > worth_it) vary();
   }
@@ -48,6 +48,7 @@ class plan_search {
   /// time. It takes about `effort`.
   void run_again(std::span<const double> longer, double effort) {
     most_ = plan_.effort() + effort;
+    plan_.stop_passes_at(most_);
     plan_.lengthen(longer);
     ramp(unit_ / 20, unit_);
     polish();
