@@ -170,6 +170,6 @@ def verdict(found, plans):
         return "None of them is faster than `adaptive` anywhere here."
     cells = len(plans) * len(MODELS) * len(PARTS)
     gain, name, model, part = max(better)
-    return (f"In {len(better)} of {cells} cells such a plan is faster than `adaptive`, which decides while "
-            f"the step runs and knows the one before it; by {gain:.3f} of the unmanaged time at most "
+    return (f"In {len(better)} of {cells} cells such a plan is faster than `adaptive`, which plans by the "
+            f"step before, while the program runs; by {gain:.3f} of the unmanaged time at most "
             f"({name}, {model}, {100 * part:.0f} %).")
