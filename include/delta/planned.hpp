@@ -68,6 +68,9 @@ class planned : public detail::script_follower {
     std::uint32_t late = 0;  // steps in a row
   };
 
+  [[nodiscard]] std::vector<made>::iterator plan_of(const step_record& step) {
+    return std::ranges::find(plans_, step.operations.back().exact, &made::key);
+  }
   // A step under a plan that is late. If it is the first, copies may be slower than the storage
   // says: if slower rates explain it, plans are made for these. If two in a row are, it is planned
   // anew, as where tensors lie in memory by now may suit another plan better.
@@ -75,7 +78,7 @@ class planned : public detail::script_follower {
     const history& past = c.past();
     const step_record& step = past.last();
     if (!takes_part() || step.operations.empty()) return;
-    const auto known = std::ranges::find(plans_, step.operations.back().exact, &made::key);
+    const auto known = plan_of(step);
     if (known == plans_.end() || known->promised == 0) return;
     const double beyond = past.last_took() - step.time;  // the operators
     const bool first_one = std::exchange(known->fresh, false);
@@ -95,11 +98,10 @@ class planned : public detail::script_follower {
   // that took what was promised; and when its times or the budget have changed.
   bool is_news(const context& c, const step_record& step) {
     if (step.operations.empty() || !(step.time > 0)) return false;
-    const std::uint64_t key = step.operations.back().exact;
-    auto known = std::ranges::find(plans_, key, &made::key);
+    auto known = plan_of(step);
     if (known == plans_.end()) {
       if (plans_.size() == history::most_records) plans_.erase(plans_.begin());
-      known = plans_.insert(plans_.end(), made{.key = key});
+      known = plans_.insert(plans_.end(), made{.key = step.operations.back().exact});
     }
     const bool same =
         known->budget == c.budget() && std::abs(step.time - known->time) <= drift * known->time;
@@ -157,7 +159,7 @@ class planned : public detail::script_follower {
       if (!search_for(part, dear_copies)) break;
     if (shortest > (1 + unplanned) * step.time && spent < most_effort * effort)
       (void)search_for(1, cheap_copies);
-    const auto known = std::ranges::find(plans_, step.operations.back().exact, &made::key);
+    const auto known = plan_of(step);
     known->promised = has_script_for(step) ? promised - step.time : 0;
     known->late = 0, known->fresh = true, known->kept = false;
   }

@@ -317,12 +317,6 @@ template <class P>
   }
   return took;
 }
-/// What steps take in the mean, the first few of them: a change has to pay off within these. By
-/// what `rehearse_both` gave, of steps that repeat.
-[[nodiscard]] inline double mean_of_few(const std::array<double, 2>& took) noexcept {
-  constexpr double few = 8;
-  return took[1] < never ? took[1] + (took[0] - took[1]) / few : never;
-}
 /// The same of one step.
 template <class P>
 [[nodiscard]] double rehearse(const next_step& what, P p, std::uint32_t variant,
@@ -336,6 +330,13 @@ template <class P>
 [[nodiscard]] double rehearse(const step_record& step, P p, std::uint32_t variant,
                               const simulated_options& machine, double limit = never) {
   return rehearse(next_step(step, machine), std::move(p), variant, limit);
+}
+
+/// What steps take in the mean, the first few of them: a change has to pay off within these. By
+/// what `rehearse_both` gave, of steps that repeat.
+[[nodiscard]] inline double mean_of_few(const std::array<double, 2>& took) noexcept {
+  constexpr double few = 8;
+  return took[1] < never ? took[1] + (took[0] - took[1]) / few : never;
 }
 
 }  // namespace delta::detail

@@ -29,17 +29,12 @@ class script_follower {
 
   /// The script for steps of its shape, in place of the one before. O(scripts).
   void give(script s) {
-    std::erase_if(scripts_, [&](const script& x) { return x->shape() == s->shape(); });
+    forget(s->shape());
     if (scripts_.size() == history::most_records) scripts_.erase(scripts_.begin());
     scripts_.push_back(std::move(s));
-    under_ = found_under_ = 0;
   }
   /// No script any longer for steps like that record. O(record + scripts).
-  void forget(const step_record& step) {
-    const std::uint64_t shape = residency_script::shape_of(step);
-    std::erase_if(scripts_, [&](const script& x) { return x->shape() == shape; });
-    under_ = found_under_ = 0, found_ = nullptr, script_ = nullptr;
-  }
+  void forget(const step_record& step) { forget(residency_script::shape_of(step)); }
   /// True if there is one for steps like that record. O(record + scripts).
   [[nodiscard]] bool has_script_for(const step_record& step) const noexcept {
     return script_for(step) != nullptr;
@@ -139,6 +134,11 @@ class script_follower {
 
  private:
   using at = residency_script::position;
+
+  void forget(std::uint64_t shape) {
+    std::erase_if(scripts_, [&](const script& x) { return x->shape() == shape; });
+    under_ = found_under_ = 0, found_ = nullptr, script_ = nullptr;
+  }
 
   static at position(const context& c) noexcept { return static_cast<at>(c.past().position()); }
   [[nodiscard]] const residency_script* script_for(const step_record& step) const noexcept {
