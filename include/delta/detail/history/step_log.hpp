@@ -186,12 +186,13 @@ class step_log {
     });
   }
   /// What was there before the step, and what it was to the last step like this one, `before`: that
-  /// may be another storage, as of two that come by turns. O(storages + tensors).
+  /// may be another storage, as of two that come by turns. Only what operators of `before` touch
+  /// has the same number in both. O(storages + tensors).
   void note_origins(const step_record& before) {
     const auto& left = before.storages;
     numbers_.assign(rows_.size(), none);
     for (std::uint32_t l = 0; l < left.size(); ++l)
-      if (!left[l].dropped &&
+      if (left[l].uses > 0 && !left[l].dropped &&
           index(left[l].tensor) < numbers_.size())  // it may have been preloaded
         numbers_[index(left[l].tensor)] = l;
     for (std::uint32_t l = 0; l < record_.storages.size(); ++l)

@@ -154,7 +154,7 @@ class plan_copies : public plan_parts {
     n.copies_out = needs_copy_out(s, k);
     n.out_from = n.out_until = from;
     n.pieces = {}, n.cost = 0;
-    if (n.copies_out && n.exposed[0]) {
+    if (n.copies_out && is_exposed(n, 0)) {
       expose(n, copy_time(s, 0));
     } else if (n.copies_out) {
       n.out_from = unchanged_since(s, k);
@@ -169,7 +169,7 @@ class plan_copies : public plan_parts {
   void place_in(std::uint32_t s, std::size_t k) {
     need& n = needs_[s][k];
     n.in_from = n.at;
-    if (!is_end(s, k) && n.exposed[1]) {
+    if (!is_end(s, k) && is_exposed(n, 1)) {
       expose(n, copy_time(s, 1));
     } else if (!is_end(s, k)) {
       const auto since = begins(n.out_until + 1);
@@ -179,6 +179,10 @@ class plan_copies : public plan_parts {
       n.in_from = std::min(n.at, at(begun.reached));
     }
     hold(n.in_from, n.at, (*model_)[s].size);
+  }
+  // By choice, or as no kernel hides a copy there.
+  [[nodiscard]] bool is_exposed(const need& n, std::size_t d) const noexcept {
+    return n.exposed[d] || machine_.burden[d] >= 1;
   }
   // A copy that is waited for takes no lane's time from others.
   void expose(need& n, double took) { charge(n, (1 + machine_.copy_price) * took); }

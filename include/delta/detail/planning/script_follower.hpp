@@ -99,7 +99,7 @@ class script_follower {
   /// What is to be copied out by now, and to leave later.
   tensor_id copy_ahead(const context& c) {
     const residency_script* const s = meet(c);
-    if (s == nullptr) return tensor_id::none;
+    if (s == nullptr || hides_nothing(c, direction::out)) return tensor_id::none;
     for (; out_done_ < position(c); ++out_done_, out_next_ = 0) {
       const auto list = s->copied_out(out_done_);
       while (out_next_ < list.size()) {
@@ -114,7 +114,7 @@ class script_follower {
   /// What is to come back by now, if there is room for it.
   tensor_id next(const context& c) {
     const residency_script* const s = meet(c);
-    if (s == nullptr) return tensor_id::none;
+    if (s == nullptr || hides_nothing(c, direction::in)) return tensor_id::none;
     const auto all = s->coming();
     while (in_next_ < all.size()) {
       const residency_script::absence& a = s->absences()[all[in_next_]];
@@ -140,6 +140,8 @@ class script_follower {
     under_ = found_under_ = 0, found_ = nullptr, script_ = nullptr;
   }
 
+  // True if kernels hide no copy: each waits for the other.
+  static bool hides_nothing(const context& c, direction d) noexcept { return c.burden(d) >= 1; }
   static at position(const context& c) noexcept { return static_cast<at>(c.past().position()); }
   [[nodiscard]] const residency_script* script_for(const step_record& step) const noexcept {
     const std::uint64_t shape = residency_script::shape_of(step);
@@ -194,8 +196,7 @@ class script_follower {
   // May its copy in begin before its time? If the lane is idle, and it fits beside all that the
   // plan holds until then. O(positions until then), up to `far`.
   bool early(const context& c, const residency_script& s, tensor_id t, at begins) {
-    if (c.backlog(direction::in) > 0 || c.burden(direction::in) >= 1 || begins > position(c) + far)
-      return false;
+    if (c.backlog(direction::in) > 0 || begins > position(c) + far) return false;
     std::erase_if(early_, [&](const copied_early& x) { return x.begins <= position(c); });
     double room = c.budget() - c.bytes(t);
     for (const copied_early& x : early_) room -= x.size;
