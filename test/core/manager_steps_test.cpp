@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "delta/planned.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
@@ -229,5 +230,26 @@ TEST_CASE("paper, strict: nothing is released in backward") {
       CHECK(m.counts().backward_releases == 1);
     }
     CHECK(read(m, a) == 1);
+  }
+}
+
+TEST_CASE("what a storage was to the last step like this one is the number of one that it used") {
+  machine it(16, 16);
+  manager m{planned(), it.storage};
+  std::vector<tensor_id> all;
+  for (int i = 0; i < 12; ++i) all.push_back(variable_of(m, i));
+  // Each step uses another one, the last first; and what it does not use gets less.
+  while (!all.empty()) {
+    const tensor_id used = all.back();
+    all.pop_back();
+    m.drop(m.run({.inputs = {used}, .outputs = {unit}}, sums(1, 1)));
+    m.end_of_step();
+    m.drop(used);
+    const step_record& step = m.past().last();
+    for (const step_record::storage& x : step.storages)
+      if (x.was != step_record::none) {
+        REQUIRE(x.was < step.storages.size());
+        CHECK(step.storages[x.was].uses > 0);
+      }
   }
 }

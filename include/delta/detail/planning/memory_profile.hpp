@@ -95,16 +95,21 @@ class memory_profile {
       from += n;
     }
   }
-  // A block's fullest position, above its base, if [first, last) had so many bytes more.
+  // A block's fullest position, above its base, if [first, last) had so many bytes more. O(last -
+  // first); O(block) only where the fullest one gets less.
   [[nodiscard]] double top_with(std::size_t block, position first, position last,
                                 double bytes) const {
+    const auto most = [&](position from, position to) {
+      double x = -1e300;
+      for (position p = from; p < to; ++p) x = std::max(x, above_[index(p)]);
+      return x;
+    };
+    const double top = top_[block], inside = most(first, last);
+    if (bytes >= 0) return std::max(top, inside + bytes);
+    if (inside < top) return top;
     const position begin = static_cast<position>(block) * block_;
-    const position end = std::min(begin + block_, length_);
-    double inside = above_[index(first)], outside = -1e300;
-    for (position p = begin; p < first; ++p) outside = std::max(outside, above_[index(p)]);
-    for (position p = first; p < last; ++p) inside = std::max(inside, above_[index(p)]);
-    for (position p = last; p < end; ++p) outside = std::max(outside, above_[index(p)]);
-    return std::max(outside, inside + bytes);
+    return std::max(
+        {most(begin, first), inside + bytes, most(last, std::min(begin + block_, length_))});
   }
   // The same change of whole blocks. Four sums, as a compiler may not reorder one.
   template <bool Add, class Self>
