@@ -12,7 +12,8 @@
 namespace delta::detail {
 
 /// Bytes by position. Positions are grouped into blocks, and a block pays for its fullest position:
-/// `penalty` ns for each byte over the budget. So a change of a long range is O(blocks).
+/// `penalty` ns for each byte over the budget. So a long range is changed in O(blocks). Sizes are
+/// whole bytes below 2^53 in all, so what is added and taken again leaves no rounding behind.
 class memory_profile {
  public:
   using position = std::int32_t;
@@ -42,19 +43,45 @@ class memory_profile {
   void set_penalty(double ns) noexcept { penalty_ = ns; }
   [[nodiscard]] position blocks() const noexcept { return static_cast<position>(most_.size()); }
 
-  /// Adds bytes to [from, to), which is any range of a step that repeats for ever. Gives what is
-  /// paid more for it, in ns. O(blocks).
-  double add(position from, position to, double bytes) {
-    double change = 0;
-    in_step(from, to,
-            [&](position a, position b) { change += change_within<true>(*this, a, b, bytes); });
-    return change;
+  /// A change of the profile begins. O(blocks).
+  void begin() {
+    was_top_ = top_, was_most_ = most_;
+    added_.clear();
   }
-  /// What `add` would give.
+  /// Adds bytes to [from, to), which is any range of a step that repeats for ever. O(blocks).
+  void add(position from, position to, double bytes) {
+    added_.push_back({from, to, bytes});
+    in_step(from, to, [&](position a, position b) { add_within(a, b, bytes); });
+  }
+  /// What is paid more since the change began, in ns. O(blocks).
+  [[nodiscard]] double paid_more() const noexcept {
+    // Four sums, as a compiler may not reorder one.
+    double sums[4] = {0, 0, 0, 0};
+    const auto one = [&](std::size_t k, double& sum) {
+      sum += std::max(most_[k], budgets_[k]) - std::max(was_most_[k], budgets_[k]);
+    };
+    std::size_t k = 0;
+    for (; k + 4 <= most_.size(); k += 4)
+      for (std::size_t i = 0; i < 4; ++i) one(k + i, sums[i]);
+    for (; k < most_.size(); ++k) one(k, sums[0]);
+    return penalty_ * (sums[0] + sums[1] + sums[2] + sums[3]);
+  }
+  /// The change is not made. O(ranges that it added).
+  void roll_back() {
+    top_.swap(was_top_), most_.swap(was_most_);
+    for (const added& x : added_)
+      in_step(x.from, x.to, [&](position a, position b) {
+        in_parts(a, b, [&](position first, position last) { above(first, last, -x.bytes); });
+      });
+  }
+  /// It is: changed_since tells it.
+  void commit() {
+    for (const added& x : added_) note_change(x.from, x.to);
+  }
+  /// What would be paid more with so many bytes added, in ns. O(blocks).
   [[nodiscard]] double price(position from, position to, double bytes) const {
     double change = 0;
-    in_step(from, to,
-            [&](position a, position b) { change += change_within<false>(*this, a, b, bytes); });
+    in_step(from, to, [&](position a, position b) { change += price_within(a, b, bytes); });
     return change;
   }
   /// True if a byte more or less in [from, to) would change what is paid.
@@ -99,10 +126,15 @@ class memory_profile {
   // first); O(block) only where the fullest one gets less.
   [[nodiscard]] double top_with(std::size_t block, position first, position last,
                                 double bytes) const {
+    // Four at once, as a compiler may not reorder one.
     const auto most = [&](position from, position to) {
-      double x = -1e300;
-      for (position p = from; p < to; ++p) x = std::max(x, above_[index(p)]);
-      return x;
+      double x[4] = {-1e300, -1e300, -1e300, -1e300};
+      const double* p = above_.data() + from;
+      const double* const end = above_.data() + to;
+      for (; end - p >= 4; p += 4)
+        for (std::size_t i = 0; i < 4; ++i) x[i] = std::max(x[i], p[i]);
+      for (; p < end; ++p) x[0] = std::max(x[0], *p);
+      return std::max(std::max(x[0], x[1]), std::max(x[2], x[3]));
     };
     const double top = top_[block], inside = most(first, last);
     if (bytes >= 0) return std::max(top, inside + bytes);
@@ -111,57 +143,61 @@ class memory_profile {
     return std::max(
         {most(begin, first), inside + bytes, most(last, std::min(begin + block_, length_))});
   }
-  // The same change of whole blocks. Four sums, as a compiler may not reorder one.
-  template <bool Add, class Self>
-  static double change_whole(Self& self, std::size_t from, std::size_t to, double bytes) {
-    double sums[4] = {0, 0, 0, 0};
-    auto* const most = self.most_.data();
-    const double* const budgets = self.budgets_.data();
-    const auto one = [&](std::size_t k, double& sum) {
-      const double before = most[k], now = before + bytes;
-      sum += std::max(now, budgets[k]) - std::max(before, budgets[k]);
-      if constexpr (Add) most[k] = now;
-    };
-    std::size_t k = from;
-    for (; k + 4 <= to; k += 4)
-      for (std::size_t i = 0; i < 4; ++i) one(k + i, sums[i]);
-    for (; k < to; ++k) one(k, sums[0]);
-    return self.penalty_ * (sums[0] + sums[1] + sums[2] + sums[3]);
-  }
-  [[nodiscard]] double paid(std::size_t block, double most) const noexcept {
-    return penalty_ * std::max(0.0, most - budgets_[block]);
-  }
-  template <bool Add, class Self>  // const where nothing is added
-  static double change_within(Self& self, position from, position to, double bytes) {
-    const position block_size = self.block_;
-    double change = 0;
-    const auto part = [&](std::size_t block, position first, position last) {
-      const double before = self.most_[block], top = self.top_with(block, first, last, bytes);
-      const double now = before - self.top_[block] + top;
-      if constexpr (Add) {
-        for (position p = first; p < last; ++p) self.above_[index(p)] += bytes;
-        self.most_[block] = now, self.top_[block] = top;
-      }
-      change += self.paid(block, now) - self.paid(block, before);
-    };
-    position first = from / block_size, last = to / block_size;  // whole ones: [first, last)
-    if (from % block_size != 0) {
-      part(index(first), from, std::min(to, (first + 1) * block_size));
+  // What of [from, to) is no whole block: part(first, last), each within one. Gives the whole
+  // ones between these.
+  struct blocks_of {
+    position first, last;
+  };
+  template <class F>
+  blocks_of in_parts(position from, position to, const F& part) const {
+    position first = from / block_, last = to / block_;
+    if (from % block_ != 0) {
+      part(from, std::min(to, (first + 1) * block_));
       ++first;
     }
-    if (to == self.length_ && to % block_size != 0 && first <= last && from <= last * block_size)
-      ++last;
-    if (first < last) change += change_whole<Add>(self, index(first), index(last), bytes);
-    if (last >= first && last * block_size < to)
-      part(index(last), std::max(from, last * block_size), to);
-    return change;
+    // The last block may be shorter.
+    if (to == length_ && to % block_ != 0 && first <= last && from <= last * block_) ++last;
+    if (last >= first && last * block_ < to) part(std::max(from, last * block_), to);
+    return {first, last};
   }
+  void above(position first, position last, double bytes) {
+    for (position p = first; p < last; ++p) above_[index(p)] += bytes;
+  }
+  void add_within(position from, position to, double bytes) {
+    const blocks_of whole = in_parts(from, to, [&](position first, position last) {
+      const std::size_t k = index(first / block_);
+      const double top = top_with(k, first, last, bytes);
+      above(first, last, bytes);
+      most_[k] = most_[k] - top_[k] + top, top_[k] = top;
+    });
+    for (position k = whole.first; k < whole.last; ++k) most_[index(k)] += bytes;
+  }
+  [[nodiscard]] double price_within(position from, position to, double bytes) const {
+    double sum = 0;
+    const auto change = [&](std::size_t k, double now) {
+      sum += std::max(now, budgets_[k]) - std::max(most_[k], budgets_[k]);
+    };
+    const blocks_of whole = in_parts(from, to, [&](position first, position last) {
+      const std::size_t k = index(first / block_);
+      change(k, most_[k] - top_[k] + top_with(k, first, last, bytes));
+    });
+    for (position k = whole.first; k < whole.last; ++k) change(index(k), most_[index(k)] + bytes);
+    return penalty_ * sum;
+  }
+
+  struct added {
+    position from, to;
+    double bytes;
+  };
 
   position length_, block_;
   double budget_, penalty_ = 0;
-  std::vector<double> above_;           // by position: bytes above the base of its block
-  std::vector<double> top_, most_;      // by block: its fullest position, above the base and in all
-  std::vector<double> budgets_;         // by block
+  std::vector<double> above_;       // by position: bytes above the base of its block
+  std::vector<double> top_, most_;  // by block: its fullest position, above the base and in all
+  std::vector<double> budgets_;     // by block
+  // Of the change that began last: what was before, and what was added.
+  std::vector<double> was_top_, was_most_;
+  std::vector<added> added_;
   std::vector<std::uint32_t> changed_;  // by block: when
   std::uint32_t now_ = 1;
 };

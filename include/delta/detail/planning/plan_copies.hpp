@@ -85,7 +85,7 @@ class plan_copies : public plan_parts {
       for (std::uint32_t i = 0; i < n.pieces[lane]; ++i) {
         const copy_lane::piece& p = pieces_[n.first_piece[lane] + i];
         lanes_[lane].give(p);
-        undo_.push_back({undo::kind::lane_given, lane, 0, 0, 0, p});
+        undo_.push_back({undo::kind::lane_given, lane, 0, 0, p});
       }
     n.pieces = {};
     hold(before(s, k) + 1, n.out_until + 1, -(*model_)[s].size);
@@ -202,7 +202,7 @@ class plan_copies : public plan_parts {
     n.first_piece[lane] = static_cast<std::uint32_t>(pieces_.size());
     n.pieces[lane] = static_cast<std::uint32_t>(taken_.size());
     for (const copy_lane::piece& p : taken_) {
-      undo_.push_back({undo::kind::lane_taken, static_cast<std::uint8_t>(lane), 0, 0, 0, p});
+      undo_.push_back({undo::kind::lane_taken, static_cast<std::uint8_t>(lane), 0, 0, p});
       pieces_.push_back(p);
     }
     return {reached, left == 0};

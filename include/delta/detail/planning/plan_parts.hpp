@@ -93,12 +93,12 @@ class plan_parts {
       for (std::size_t k = 0; k < needs_[s].size(); ++k)
         if (needs_[s][k].how == way::kept) {
           const auto [a, b] = between(s, k);
-          (void)memory_.add(a, b, x.size);
+          memory_.add(a, b, x.size);
         }
     }
     for (position p = 0; p < m.length(); ++p) {
       peak_[index(p)] = peak_of(p);
-      (void)memory_.add(p, p + 1, m.base(p) + peak_[index(p)]);
+      memory_.add(p, p + 1, m.base(p) + peak_[index(p)]);
     }
   }
 
@@ -161,9 +161,9 @@ class plan_parts {
   // ---------------------------------------------------------------------------------
 
   struct undo {
-    enum class kind : std::uint8_t { memory, lane_taken, lane_given, peak } what;
+    enum class kind : std::uint8_t { lane_taken, lane_given, peak } what;
     std::uint8_t lane;
-    position from, to;
+    position at;
     double value;
     copy_lane::piece piece;
   };
@@ -173,9 +173,10 @@ class plan_parts {
   };
 
   void begin() {
+    memory_.begin();
     undo_.clear(), saved_needs_.clear(), saved_replays_.clear();
     kept_needs_.clear(), kept_replays_.clear();
-    change_ = 0, was_recomputing_ = recomputing_, was_copying_ = copying_, was_on_host_ = on_host_;
+    was_recomputing_ = recomputing_, was_copying_ = copying_, was_on_host_ = on_host_;
     pieces_before_ = pieces_.size();
     work_ = 0, given_up_ = false;
     ++transaction_;
@@ -192,14 +193,12 @@ class plan_parts {
     kept_replays_.insert(kept_replays_.end(), list.begin(), list.end());
   }
   void roll_back() {
+    memory_.roll_back();
     for (const position p : dirty_list_) dirty_[index(p)] = false;
     dirty_list_.clear();
     for (std::size_t i = undo_.size(); i-- > 0;) {
       const undo& u = undo_[i];
       switch (u.what) {
-        case undo::kind::memory:
-          (void)memory_.add(u.from, u.to, -u.value);
-          break;
         case undo::kind::lane_taken:
           lanes_[u.lane].give(u.piece);
           break;
@@ -207,7 +206,7 @@ class plan_parts {
           lanes_[u.lane].take(u.piece);
           break;
         case undo::kind::peak:
-          peak_[index(u.from)] = u.value;
+          peak_[index(u.at)] = u.value;
           break;
       }
     }
@@ -221,15 +220,11 @@ class plan_parts {
     pieces_.resize(pieces_before_);
   }
   // Other needs may be at other places now: what was found out about them holds no more.
-  void commit() {
-    for (const undo& u : undo_)
-      if (u.what == undo::kind::memory) memory_.note_change(u.from, u.to);
-  }
+  void commit() { memory_.commit(); }
   void hold(position from, position to, double bytes) {
     if (from >= to || bytes == 0) return;
-    change_ += memory_.add(from, to, bytes);
+    memory_.add(from, to, bytes);
     effort_ += 60.0 + 1.0 * (to - from) * memory_.blocks() / length();
-    undo_.push_back({undo::kind::memory, 0, from, to, bytes, {}});
   }
   void mark(position p) {
     p = in_step(p);
@@ -243,12 +238,12 @@ class plan_parts {
       dirty_[index(p)] = false;
       const double now = peak_of(p), more = now - peak_[index(p)];
       if (more == 0) continue;
-      undo_.push_back({undo::kind::peak, 0, p, p, peak_[index(p)], {}});
+      undo_.push_back({undo::kind::peak, 0, p, peak_[index(p)], {}});
       peak_[index(p)] = now;
       hold(p, p + 1, more);
     }
     dirty_list_.clear();
-    return change_ + (recomputing_ - was_recomputing_) + (copying_ - was_copying_);
+    return memory_.paid_more() + (recomputing_ - was_recomputing_) + (copying_ - was_copying_);
   }
 
   const step_model* model_;
@@ -324,7 +319,7 @@ class plan_parts {
   std::vector<replay> kept_replays_;
   std::vector<std::uint32_t> need_saved_, replay_saved_;  // by storage, position: the last change
   std::uint32_t transaction_ = 0;
-  double change_ = 0, was_recomputing_ = 0, was_copying_ = 0, was_on_host_ = 0;
+  double was_recomputing_ = 0, was_copying_ = 0, was_on_host_ = 0;
   std::size_t pieces_before_ = 0;
   std::vector<bool> dirty_;
   std::vector<position> dirty_list_;
