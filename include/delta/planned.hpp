@@ -21,13 +21,13 @@
 namespace delta {
 
 /// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
-/// an operator touches. Planning a kind takes `share` of its step's time, or what a first plan
-/// takes: milliseconds for hundreds of operators, seconds for thousands with large states. Where
-/// steps never repeat, one of `steps_per_plan` is planned.
+/// an operator touches. A search for a plan takes about `share` of its step's time, and all that
+/// are made for a kind about four times that: counted, so that the same program gives the same
+/// plans on every machine. Where steps never repeat, one of `steps_per_plan` is planned.
 class planned : public detail::script_follower {
  public:
   planned() = default;
-  double share = 0.25;  ///< of a step's time, for planning its kind; or, if that is more,
+  double share = 0.25;  ///< of a step's time, for one search; or, if that is more,
   double least = 5e4;   ///< ns for each of its operators
   double drift = 0.1;   ///< of the operators' time: by so much it may change before it is replanned
 
@@ -49,7 +49,7 @@ class planned : public detail::script_follower {
 
   static constexpr double most_plans = 16;      // before steps have earned more
   static constexpr double steps_per_plan = 16;  // that earn one
-  static constexpr double most_effort = 6;      // times that of a search: no other one begins
+  static constexpr double most_effort = 4;      // times that of a search: no other one begins
   static constexpr int most_rounds = 6;         // of planning for the waits that were rehearsed
   static constexpr double unplanned = 0.002;    // of a step's time: not worth another round
   static constexpr double off = 0.02;  // the same: not worth a plan for a part of the budget

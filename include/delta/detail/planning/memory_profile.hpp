@@ -46,7 +46,7 @@ class memory_profile {
   /// A change of the profile begins. O(blocks).
   void begin() {
     was_top_ = top_, was_most_ = most_;
-    added_.clear();
+    added_.clear(), parts_.clear();
   }
   /// Adds bytes to [from, to), which is any range of a step that repeats for ever. O(blocks).
   void add(position from, position to, double bytes) {
@@ -69,10 +69,7 @@ class memory_profile {
   /// The change is not made. O(ranges that it added).
   void roll_back() {
     top_.swap(was_top_), most_.swap(was_most_);
-    for (const added& x : added_)
-      in_step(x.from, x.to, [&](position a, position b) {
-        in_parts(a, b, [&](position first, position last) { above(first, last, -x.bytes); });
-      });
+    for (const added& x : parts_) above(x.from, x.to, -x.bytes);
   }
   /// It is: changed_since tells it.
   void commit() {
@@ -168,6 +165,7 @@ class memory_profile {
       const std::size_t k = index(first / block_);
       const double top = top_with(k, first, last, bytes);
       above(first, last, bytes);
+      parts_.push_back({first, last, bytes});
       most_[k] = most_[k] - top_[k] + top, top_[k] = top;
     });
     for (position k = whole.first; k < whole.last; ++k) most_[index(k)] += bytes;
@@ -197,7 +195,7 @@ class memory_profile {
   std::vector<double> budgets_;     // by block
   // Of the change that began last: what was before, and what was added.
   std::vector<double> was_top_, was_most_;
-  std::vector<added> added_;
+  std::vector<added> added_, parts_;    // the parts are those of blocks
   std::vector<std::uint32_t> changed_;  // by block: when
   std::uint32_t now_ = 1;
 };

@@ -75,6 +75,10 @@ class plan_copies : public plan_parts {
   [[nodiscard]] double copy_time(std::uint32_t s, std::size_t d) const noexcept {
     return machine_.latency[d] + 1e9 * (*model_)[s].size / machine_.rate[d];
   }
+  // What a copy costs that is beside operators, in ns.
+  [[nodiscard]] double hidden_cost(std::uint32_t s, std::size_t d) const noexcept {
+    return (machine_.copy_price + machine_.burden[d]) * copy_time(s, d);
+  }
   /// ns of a step as it is planned.
   [[nodiscard]] double period() const noexcept { return static_cast<double>(period_); }
   void place(std::uint32_t s, std::size_t k) { place_out(s, k), place_in(s, k); }
@@ -158,7 +162,7 @@ class plan_copies : public plan_parts {
       expose(n, copy_time(s, 0));
     } else if (n.copies_out) {
       n.out_from = unchanged_since(s, k);
-      const auto end = place_copy(n, 0, copy_time(s, 0), [&](auto& lane, auto& left) {
+      const auto end = place_copy(s, n, 0, [&](auto& lane, auto& left) {
         return lane.take_early(begins(n.out_from + 1), begins(n.at), left, taken_);
       });
       n.out_until = end.complete ? std::max(from, at(end.reached - 1)) : n.at - 1;
@@ -173,7 +177,7 @@ class plan_copies : public plan_parts {
       expose(n, copy_time(s, 1));
     } else if (!is_end(s, k)) {
       const auto since = begins(n.out_until + 1);
-      const auto begun = place_copy(n, 1, copy_time(s, 1), [&](auto& lane, auto& left) {
+      const auto begun = place_copy(s, n, 1, [&](auto& lane, auto& left) {
         return lane.take_late(since, std::max(since, begins(n.at)), left, taken_);
       });
       n.in_from = std::min(n.at, at(begun.reached));
@@ -194,11 +198,11 @@ class plan_copies : public plan_parts {
     bool complete;
   };
   template <class Take>
-  placed place_copy(need& n, std::size_t lane, double took, const Take& take) {
-    auto left = static_cast<copy_lane::time>(took);
+  placed place_copy(std::uint32_t s, need& n, std::size_t lane, const Take& take) {
+    auto left = static_cast<copy_lane::time>(copy_time(s, lane));
     taken_.clear();
     const copy_lane::time reached = take(lanes_[lane], left);
-    charge(n, (machine_.copy_price + machine_.burden[lane]) * took + static_cast<double>(left));
+    charge(n, hidden_cost(s, lane) + static_cast<double>(left));
     n.first_piece[lane] = static_cast<std::uint32_t>(pieces_.size());
     n.pieces[lane] = static_cast<std::uint32_t>(taken_.size());
     for (const copy_lane::piece& p : taken_) {

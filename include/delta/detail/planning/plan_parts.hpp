@@ -224,7 +224,7 @@ class plan_parts {
   void hold(position from, position to, double bytes) {
     if (from >= to || bytes == 0) return;
     memory_.add(from, to, bytes);
-    effort_ += 60.0 + 1.0 * (to - from) * memory_.blocks() / length();
+    effort_ += 90.0 + 1.0 * (to - from) * memory_.blocks() / length();
   }
   void mark(position p) {
     p = in_step(p);
@@ -289,7 +289,7 @@ class plan_parts {
     };
     for (std::size_t i = 0; i < steps; ++i) see_all(again[i].operation, i);
     see_all(static_cast<std::uint32_t>(p), steps);
-    effort_ += 40.0 * static_cast<double>(items_.size());
+    effort_ += 60.0 * static_cast<double>(items_.size());
     more_.assign(steps + 2, 0.0);
     for (const item& x : items_) {
       std::size_t to = x.to;

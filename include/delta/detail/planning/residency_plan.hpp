@@ -46,6 +46,7 @@ class residency_plan : public plan_copies {
     double least = -least_gain * period() / length();
     for (const choice& c : std::span(choices).first(exposes_ ? choices.size() : not_exposed)) {
       if (c == now || !possible(s, k, c.how)) continue;
+      if (most_saved(s, k, c.how) < least_cost(s, k, c.how)) continue;
       begin();
       set(s, k, c);
       const double change = settle();
@@ -96,7 +97,27 @@ class residency_plan : public plan_copies {
                                                   {way::copied, {true, false}}}};
   static constexpr std::uint32_t most_work = 4000;  // of one change: closures that are too large
   static constexpr double least_gain = 1e-6;        // of the mean operator's time
+  static constexpr double bound_effort = 80;        // of a price that is read, in ns
+  static constexpr double work_effort = 150;        // of a part of a closure
 
+  // What another way to that need saves at most of what the present one takes, in ns, and what it
+  // costs at least: most ways are out of the question by these two, without being tried. Not quite
+  // bounds, as a recomputation may do for other needs, too; of 300,000 ways 1 in 10,000 was better.
+  [[nodiscard]] double most_saved(std::uint32_t s, std::size_t k, way to) {
+    const need& n = needs_[s][k];
+    if (n.how == way::recomputed || n.how == to) return 1e300;
+    if (to == way::kept) return n.cost;
+    const auto [from, until] = around(s, k);
+    effort_ += bound_effort;
+    return (n.how == way::copied ? n.cost : 0) - memory_.price(from, until, -(*model_)[s].size);
+  }
+  [[nodiscard]] double least_cost(std::uint32_t s, std::size_t k, way to) {
+    const need& n = needs_[s][k];
+    if (to == way::recomputed) return cost_of((*model_)[s].producer);
+    if (to == way::copied) return is_end(s, k) ? 0 : hidden_cost(s, 1);
+    effort_ += bound_effort;
+    return n.how == way::copied ? memory_.price(n.out_until + 1, n.in_from, (*model_)[s].size) : 0;
+  }
   void mark_around(std::uint32_t s, std::size_t k) {
     mark(needs_[s][k].at);
     if (k > 0 || (*model_)[s].cyclic) mark(before(s, k));
@@ -136,8 +157,12 @@ class residency_plan : public plan_copies {
     apply(s, k);
     if (copies && !given_up_) pay_anew(s);
   }
-  void add_replay(std::uint32_t o, position p) {
+  void count_work() {
+    effort_ += work_effort;
     if (++work_ > most_work) given_up_ = true;
+  }
+  void add_replay(std::uint32_t o, position p) {
+    count_work();
     save_replays(p), mark(p);
     auto& list = replays_[index(p)];
     const auto where = std::ranges::lower_bound(list, o, {}, &replay::operation);
@@ -148,6 +173,7 @@ class residency_plan : public plan_copies {
   }
   void drop_replay(std::uint32_t o, position p) {
     if (given_up_) return;
+    effort_ += work_effort;
     save_replays(p), mark(p);
     auto& list = replays_[index(p)];
     const auto where = std::ranges::lower_bound(list, o, {}, &replay::operation);
@@ -171,7 +197,7 @@ class residency_plan : public plan_copies {
     const step_model::storage& x = (*model_)[s];
     if (!x.movable || given_up_) return;
     if (part != s) p += length();
-    if (++work_ > most_work) given_up_ = true;
+    count_work();
     save(s), mark(p);
     auto& v = needs_[s];
     std::size_t k = find(s, p);
