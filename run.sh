@@ -3,6 +3,7 @@
 # Each sets up first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+named_cxx=${CXX:-}
 export CXX=${CXX:-g++}
 
 usage() {

@@ -18,8 +18,12 @@ sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' >/dev
 }
 
 has_gpu() { [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; }
-# As in the activated environment: another ninja than its own would compile all of the extension anew.
-torch_python() { PATH="$PWD/$torch_venv/bin:$PATH" "$torch_venv/bin/python" "$@"; }
+# As in the activated environment, where nobody has named a compiler: another ninja, or another name of the compiler,
+# would compile all of the extension anew.
+torch_python() (
+  [ -n "$named_cxx" ] || unset CXX
+  PATH="$PWD/$torch_venv/bin:$PATH" exec "$torch_venv/bin/python" "$@"
+)
 # What PyTorch requires of NVIDIA stays missing on purpose, and pip would say so each time.
 torch_pip() { torch_python -m pip install --disable-pip-version-check --no-warn-conflicts "$@"; }
 torch_works() { torch_python -W ignore -c 'import torch; torch.ones(1) + 1'; }
