@@ -30,7 +30,12 @@ FLAGS = {
         "4GiB, or a share of the peak, 50%%: some steps run without a limit first, to measure it; "
         "none: no limit, to see what the program takes",
     ),
-    "host": Flag("--host", "SIZE", "memory of the host that tensors may be copied out to, 16GiB"),
+    "host": Flag(
+        "--host",
+        "SIZE",
+        "memory of the host that tensors may be copied out to, 16GiB; auto: half of what is free, "
+        "and 0 on a CPU",
+    ),
     "policy": Flag("--policy", "NAME", "what decides which tensors leave: " + ", ".join(policies())),
     "verify": Flag("--verify", None, "compute every operator twice and compare; slow"),
     "timeline": Flag("--timeline", "FILE", "a trace of all that happens, for ui.perfetto.dev"),

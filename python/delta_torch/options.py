@@ -9,7 +9,8 @@ import torch
 
 from . import _C
 from .devices import device_of_run
-from .sizes import Share, parse_budget, parse_host
+from .host_memory import usual_host
+from .sizes import AUTO, Share, parse_budget, parse_host
 
 # What a managed step may take, times the unmanaged one, where nothing is said of it.
 MAX_OVERHEAD = 1.2
@@ -32,7 +33,7 @@ class Options:
 
     size: int | Share | None = None  # bytes, or a share of the peak; None: no limit
     policy: str = "adaptive"
-    host: int = 0  # bytes that may be copied out
+    host: int | str = AUTO  # bytes that may be copied out; once checked, never "auto"
     verify: bool | str = False  # computes every operator twice; "tensors": hashes them
     timeline: str = ""  # a file; given as None: none
     steps: str = "optimizer"  # what ends them, or "manual"
@@ -56,12 +57,13 @@ class Options:
             raise ValueError(f"verify is True, False or 'tensors', not {self.verify!r}")
         if not isinstance(share_after, int) or isinstance(share_after, bool) or share_after < 1:
             raise ValueError(f"share_after is a number of steps, 1 or more: not {share_after!r}")
+        device, host = device_of_run(self.device), parse_host(self.host)
         vars(self).update(
             size=None if self.size is None else parse_budget(self.size),
-            host=parse_host(self.host),
+            host=usual_host(device.type) if host is None else host,
             verify=self.verify if self.verify == "tensors" else bool(self.verify),
             timeline="" if self.timeline is None else os.fspath(self.timeline),
-            device=device_of_run(self.device),
+            device=device,
         )
         if self.verify == "tensors" and self.device.type != "cpu":
             raise ValueError(

@@ -41,7 +41,9 @@ def budget(
         larger batch say, the share is of that from then on. None: no limit, to measure only.
     policy: what decides which tensors leave; see policies().
     host: how many bytes may be copied out to other memory of the host, "16GiB"; 0: tensors are
-        only dropped and computed again.
+        only dropped and computed again. "auto": beside an accelerator half of the memory that is
+        free when the run is made, by LOCAL_WORLD_SIZE processes; on a CPU, where a copy would lie
+        in the same memory, 0.
     verify: True computes every operator twice and compares the bytes, to find one that cannot be
         repeated; slow. "tensors" hashes every tensor when it is made, and compares after each
         reload, recompute and operator that reads it: the first that differs raises TensorDiffers.

@@ -21,6 +21,7 @@ _UNITS = {
     "tib": 2**40,
 }
 _WITH_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([a-z]+|%)\s*", re.IGNORECASE)
+AUTO = "auto"
 # More than this is a mistake: no machine has it.
 _LARGEST = 2**46
 
@@ -50,11 +51,13 @@ def parse_budget(value: object) -> int | Share:
     return _whole(value, "a budget", lowest=1)
 
 
-def parse_host(value: object) -> int:
+def parse_host(value: object) -> int | None:
     """How much memory on the host tensors may be copied out to, in bytes; 0 for none.
 
-    Written as a budget is, but not as a share. Raises ValueError for all else.
+    Written as a budget is, but not as a share; None: "auto". Raises ValueError for all else.
     """
+    if value == AUTO:
+        return None
     if isinstance(value, str):
         number, unit = _split(value, "host memory")
         if unit == "%":

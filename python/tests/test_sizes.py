@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import delta_torch
+from delta_torch import host_memory
+from delta_torch.options import Options
 from delta_torch.sizes import Share, format_bytes, parse_budget, parse_host
 
 
@@ -71,6 +73,45 @@ def test_host_memory_is_bytes(written) -> None:
 
 def test_no_host_memory() -> None:
     assert parse_host(0) == parse_host("0 B") == 0
+
+
+def test_host_memory_where_nobody_says_how_much(monkeypatch) -> None:
+    assert parse_host("auto") is None
+    assert Options(device="cpu").host == 0
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.setattr(host_memory, "free_memory", lambda: 8 << 30)
+    assert host_memory.usual_host("cpu") == 0
+    assert host_memory.usual_host("cuda") == 4 << 30
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert host_memory.usual_host("cuda") == 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("groups", "free"),
+    [
+        ({}, 1000 << 10),
+        ({"/sys/fs/cgroup": ("max", "7", "inactive_file 3")}, 1000 << 10),
+        ({"/sys/fs/cgroup/a/b": ("5000", "4000", "anon 9\ninactive_file 300")}, 1300),
+        (
+            {
+                "/sys/fs/cgroup/a/b": ("90000", "4000", "inactive_file 0"),
+                "/sys/fs/cgroup/a": ("9000", "4000", "inactive_file 0"),
+            },
+            5000,
+        ),
+        ({"/sys/fs/cgroup/a": ("3000", "4000", "inactive_file 0")}, 0),
+    ],
+)
+def test_free_memory_is_what_the_limits_leave(monkeypatch, groups: dict, free: int) -> None:
+    files = {
+        "/proc/meminfo": "MemTotal: 5000 kB\nMemAvailable:  1000 kB",
+        "/proc/self/cgroup": "1:cpu:/x\n0::/a/b",
+    }
+    for group, texts in groups.items():
+        for name, text in zip(("max", "current", "stat"), texts, strict=True):
+            files[f"{group}/memory.{name}"] = text
+    monkeypatch.setattr(host_memory, "_lines", lambda file: files.get(str(file), "").splitlines())
+    assert host_memory.free_memory() == free
 
 
 @pytest.mark.parametrize(
