@@ -117,15 +117,21 @@ TEST_CASE("planning: bytes by position, as an array has them") {
     profile.set_penalty(2);
     std::vector<double> plain(static_cast<std::size_t>(n), 0.0);
     for (int i = 0; i < 60; ++i) {
-      const auto from = static_cast<std::int32_t>(roll.below(3 * std::uint64_t(n))) - n;
-      const auto to = from + static_cast<std::int32_t>(roll.below(std::uint64_t(n) + 1));
-      const double more = static_cast<double>(roll.below(1000)) - 300;
-      const auto last = to - 1;
-      const bool within = to > from && (from + n) / n == (last + n) / n;
-      const double expected = profile.price(from, to, more);
-      const double change = profile.add(from, to, more);
-      if (within) CHECK(change == doctest::Approx(expected));
-      for (std::int64_t p = from; p < to; ++p) plain[wrapped(p, n)] += more;
+      const std::vector<double> before = plain;
+      const bool one = roll.one_in(2);
+      profile.begin();
+      for (int k = 0; k < (one ? 1 : 4); ++k) {
+        const auto from = static_cast<std::int32_t>(roll.below(3 * std::uint64_t(n))) - n;
+        const auto to = from + static_cast<std::int32_t>(roll.below(std::uint64_t(n) + 1));
+        const double more = static_cast<double>(roll.below(1000)) - 300;
+        const auto last = to - 1;
+        const bool within = to > from && (from + n) / n == (last + n) / n;
+        const double expected = profile.price(from, to, more);
+        profile.add(from, to, more);
+        if (one && within) CHECK(profile.paid_more() == doctest::Approx(expected));
+        for (std::int64_t p = from; p < to; ++p) plain[wrapped(p, n)] += more;
+      }
+      if (roll.one_in(3)) profile.roll_back(), plain = before;
       CHECK(profile.most() == *std::ranges::max_element(plain));
       const auto where = static_cast<std::int32_t>(roll.below(std::uint64_t(n)));
       CHECK(profile.at(where) == plain[std::size_t(where)]);
