@@ -2,6 +2,7 @@
 #include "replay.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
@@ -159,6 +160,7 @@ void recorded_operator::collect(delta::call& c, const torch::jit::Stack& results
 }
 
 void recorded_operator::run(delta::call& c) {
+  RECORD_USER_SCOPE("delta::recompute " + info->name);  // a range of PyTorch's profiler
   target& device = session::get().device();
   if (auto* const hashes = session::get().hashes(); hashes != nullptr && c.replaying())
     hashes->replays(label);

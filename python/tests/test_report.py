@@ -207,3 +207,24 @@ def test_a_budget_that_is_advised_is_enough() -> None:
     with delta_torch.budget(report.peak_bytes) as enough:
         step()
     assert enough.report().evictions == 0
+
+
+def test_the_profiler_has_a_range_for_what_runs_again() -> None:
+    """Together they take what the report says, and each names its operator."""
+    torch.manual_seed(SEED)
+    net = torch.nn.Sequential(
+        *[m for _ in range(6) for m in (torch.nn.Linear(256, 256), torch.nn.Tanh())]
+    )
+    x = torch.randn(2048, 256)
+    with delta_torch.budget("14MiB", policy="dtr", host=0, steps="manual") as run:
+        for _ in range(2):  # the second one is profiled
+            before = run.report()
+            with torch.profiler.profile() as profile:
+                net(x).square().mean().backward()
+            run.step()
+            after = run.report()
+    again = [e for e in profile.key_averages() if e.key.startswith("delta::recompute aten::")]
+    assert {e.key.removeprefix("delta::recompute aten::") for e in again} >= {"addmm", "tanh"}
+    assert sum(e.count for e in again) == after.recomputes - before.recomputes > 0
+    took = sum(e.cpu_time_total for e in again) * 1e3  # ns
+    assert took == pytest.approx(after.recompute_ns - before.recompute_ns, rel=0.05)
