@@ -28,7 +28,7 @@ class planned : public detail::script_follower {
  public:
   planned() = default;
   double share = 0.25;  ///< of a step's time, for one search; or, if that is more,
-  double least = 5e4;   ///< ns for each of its operators
+  double least = 6e4;   ///< ns for each of its operators
   double drift = 0.1;   ///< of the operators' time: by so much it may change before it is replanned
 
   /// A step has ended: plans it, and the one that is expected, if they were not planned before as
