@@ -146,7 +146,7 @@ class planned : public detail::script_follower {
         script_follower tried;
         tried.give(s);
         if (is_best(tried)) give(s);
-        worth_more = took < least_time && longer.size() == step.length() &&
+        worth_more = longer.size() == step.length() &&
                      took > step.time * (1 + unplanned) + found.recomputing();
         if (took < least_time) least_time = took, extra = found.recomputing() + found.copying();
       }
