@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -237,7 +238,7 @@ TEST_CASE("what a storage was to the last step like this one is the number of on
   machine it(16, 16);
   manager m{planned(), it.storage};
   std::vector<tensor_id> all;
-  for (int i = 0; i < 12; ++i) all.push_back(variable_of(m, i));
+  for (std::uint64_t i = 0; i < 12; ++i) all.push_back(variable_of(m, i));
   // Each step uses another one, the last first; and what it does not use gets less.
   while (!all.empty()) {
     const tensor_id used = all.back();
