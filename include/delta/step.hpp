@@ -41,8 +41,7 @@ struct step_record {
     std::uint32_t died = none;  ///< the last operator before it was dropped; none: it outlived
     std::uint32_t first_use = 0, uses = 0;  ///< its slice of `uses`
     std::uint32_t again = none;  ///< its first use in the step after this one, as far as known
-    std::uint32_t was =
-        none;  ///< its number in the last step of the same kind, which used and left it
+    std::uint32_t was = none;  ///< its number in the last step of its kind, which used and left it
     tensor_id tensor = tensor_id::none;  ///< its id in the step; another tensor may have it by now
     bool pinned = false;                 ///< both ways
     bool created = false;                ///< the program made it within the step, as a source
