@@ -116,7 +116,7 @@ class trace_rules {
     if (o.name >= t.names.size())
       return finding{"an operation's name outside `names`", "an index into it"};
     if (static_cast<unsigned>(o.traits) > every_trait)
-      return finding{"an unknown trait", "random, effect_once, never_replay"};
+      return finding{"an unknown trait", "random, effect_once, never_replay, asynchronous"};
     if (o.replaced > std::min(o.inputs, o.outputs))
       return finding{"more new versions than inputs or outputs", "fewer"};
     if (o.cost.count() < 0) return finding{"a negative cost", "0 ns or more"};
@@ -174,7 +174,7 @@ class trace_rules {
 
   static constexpr finding out_of_order{"a tensor made out of its order",
                                         "tensors by number, each once"};
-  static constexpr unsigned every_trait = 7;
+  static constexpr unsigned every_trait = 15;
   static constexpr bytes most_bytes{std::numeric_limits<std::int64_t>::max()};
   static constexpr std::uint64_t most_granularity = std::uint64_t{1} << 32;
   static constexpr nanoseconds most_time = nanoseconds::max();

@@ -18,9 +18,10 @@ struct trait_name {
   trait bit;
   std::string_view name;
 };
-constexpr std::array<trait_name, 3> trait_names{{{trait::random, "random"},
+constexpr std::array<trait_name, 4> trait_names{{{trait::random, "random"},
                                                  {trait::effect_once, "effect_once"},
-                                                 {trait::never_replay, "never_replay"}}};
+                                                 {trait::never_replay, "never_replay"},
+                                                 {trait::asynchronous, "asynchronous"}}};
 
 /// The event that is about one tensor, by its key.
 std::optional<trace::kind> reference_named(std::string_view key) noexcept {
@@ -341,7 +342,7 @@ void delta_format::traits() {
     const std::string_view name = in_.string();
     const auto known = std::ranges::find(trait_names, name, &trait_name::name);
     if (known == trait_names.end())
-      throw trace_fault{"unknown trait " + quoted(name), "random, effect_once or never_replay"};
+      throw trace_fault{"unknown trait " + quoted(name), "random, effect_once, never_replay or asynchronous"};
     draft_.traits = draft_.traits | known->bit;
   }
 }

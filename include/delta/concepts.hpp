@@ -216,8 +216,8 @@ template <class D>
 // Detected, default nothing:
 //  * `early_release_bytes(context)` -> double: bytes to release early (the Filter says which);
 //    soft: it never waits, and stops without candidates;
-//  * `copy_ahead(context)` -> tensor_id: a resident tensor, of `context.candidates()`, to copy out
-//    without freeing it, or none; asked until it answers none;
+//  * `copy_ahead(context)` -> tensor_id: a resident tensor, of `context.candidates()` and not held,
+//    to copy out without freeing it, or none; asked until it answers none;
 //  * `wasted(context, t)`: a tensor brought back early left again unused.
 // ---------------------------------------------------------------------------------------------
 

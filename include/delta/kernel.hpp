@@ -22,6 +22,9 @@ enum class trait : std::uint8_t {
   random = 1,        ///< draws numbers: from `call::sequence()`, so that a replay draws the same
   effect_once = 2,   ///< its updates happen once: a replay gets null for them
   never_replay = 4,  ///< its outputs can't be recomputed
+  /// Its kernel uses its tensors on, behind its end, as a collective does: nothing leaves or is
+  /// copied out before the next operator, so that the caller can first `acquire` what is used.
+  asynchronous = 8
 };
 /// All that either asks for.
 constexpr trait operator|(trait a, trait b) noexcept {

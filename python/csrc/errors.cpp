@@ -2,7 +2,7 @@
 #include "errors.hpp"
 
 #include <torch/csrc/Exceptions.h>
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <cmath>
 #include <string_view>

@@ -61,6 +61,9 @@ void operator_run::begin() {
   const auto traits = !replayable_         ? delta::trait::never_replay
                       : w_.updates.empty() ? delta::trait::pure
                                            : delta::trait::effect_once;
+  // A collective uses its tensors until it has landed.
+  const auto lasting = info_.collective != collective_kind::none ? delta::trait::asynchronous
+                                                                 : delta::trait::pure;
   if (auto* const hashes = session_.hashes(); hashes != nullptr) {
     std::vector<delta::tensor_id> renewed;
     for (const touched& s : w_.storages)
@@ -70,7 +73,7 @@ void operator_run::begin() {
   output_sizes later(op_, info_, stack_, w_.arguments, w_.numbers);
   open_.emplace(session_.manager().begin(delta::operation_span{.inputs = w_.inputs,
                                                                .updates = w_.updates,
-                                                               .traits = traits,
+                                                               .traits = traits | lasting,
                                                                .name = label_,
                                                                .later = &later}));
   if (session_.hashes() != nullptr) session_.hashes()->check();

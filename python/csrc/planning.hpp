@@ -1,7 +1,7 @@
 // delta_torch: the class of recorded steps that the Python package's planning uses.
 #pragma once
 
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 namespace delta_torch {
 

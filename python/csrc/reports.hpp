@@ -1,7 +1,7 @@
 // delta_torch: what Python reads of a run: its counts, samples, modules, addresses and last error.
 #pragma once
 
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 namespace delta_torch {
 

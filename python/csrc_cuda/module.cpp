@@ -1,5 +1,5 @@
 // delta_torch: the module delta_torch._cuda, which gives CUDA's part to delta_torch._C.
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "cuda_part.hpp"
 

@@ -333,3 +333,53 @@ TEST_CASE("open: random programs leave what plain evaluation leaves") {
     CHECK(passed >= (how == manner::open ? 200 : 180));
   }
 }
+
+namespace {
+
+/// Does as much as it can between operators: everything is to leave early, be copied out early and
+/// come back early.
+struct eager : no_prefetch {
+  const tensor_id* last;  // named although nobody may copy it, perhaps
+  double early_release_bytes(const context& c) const { return c.used(); }
+  tensor_id copy_ahead(const context& c) const {
+    for (const tensor_id t : c.candidates())
+      if (!c.is_held(t) && !c.is_clean(t)) return t;
+    return *last;
+  }
+};
+static_assert(detail::has_early_release_bytes<eager> && detail::has_copy_ahead<eager>);
+
+}  // namespace
+
+TEST_CASE("asynchronous: what the kernel writes behind the operator's end is what is read") {
+  for (const bool asynchronous : {false, true}) {
+    CAPTURE(asynchronous);
+    machine it(8, 8);
+    tensor_id named = tensor_id::none;
+    manager m{lru{}, offload_only{}, eager{{}, &named}, it.storage};
+    const tensor_id v = variable_of(m, 7);
+    const trait traits =
+        trait::never_replay | (asynchronous ? trait::asynchronous : trait::pure);
+    auto op = m.begin({.inputs = {v}, .traits = traits, .name = "collective"});
+    op.allocate(unit);
+    put(op.arguments().out(0), 1);
+    tensor_id y{};
+    op.end(std::span(&y, 1));
+    const auto left = [&] { return m.counts().offloads + m.counts().copies_ahead; };
+    CHECK((left() == 0) == asynchronous);
+    if (!asynchronous) continue;
+    {
+      const auto of_input = m.acquire(v);
+      auto held = m.acquire(y);
+      named = y;
+      CHECK(read(m, m.run({.outputs = {unit}}, gives(3))) == 3);  // with idle work behind it
+      put(held.data(), 8);
+      CHECK(left() > 0);
+      CHECK(m.counts().copies_ahead == 0);
+      CHECK(m.where(v) == residency::resident);
+    }
+    squeeze(m, 8);
+    CHECK(m.where(y) == residency::host);
+    CHECK(read(m, y) == 8);
+  }
+}

@@ -325,7 +325,7 @@ TEST_CASE("delta's own: events") {
   CHECK(bad(R"({"run":"f","outputs":[{"view":0}]})") ==
         ":3: an output of no known kind; expected: its size, or {\"view_of\":tensor}");
   CHECK(bad(R"({"run":"f","traits":["odd"]})") ==
-        ":3: unknown trait 'odd'; expected: random, effect_once or never_replay");
+        ":3: unknown trait 'odd'; expected: random, effect_once, never_replay or asynchronous");
 }
 
 TEST_CASE("what a path has, a message has: its end, where it is long") {

@@ -112,8 +112,8 @@ TEST_CASE("each rule, broken") {
         "1: an operation's lists outside `lists`; expected: a range within it");
   CHECK(operation([](auto& o) { o.inputs = o.outputs = o.updates = trace::none; }) ==
         "1: an operation's lists outside `lists`; expected: a range within it");
-  CHECK(operation([](auto& o) { o.traits = static_cast<trait>(8); }) ==
-        "1: an unknown trait; expected: random, effect_once, never_replay");
+  CHECK(operation([](auto& o) { o.traits = static_cast<trait>(16); }) ==
+        "1: an unknown trait; expected: random, effect_once, never_replay, asynchronous");
   CHECK(operation([](auto& o) { o.cost = nanoseconds{-1}; }) ==
         "1: a negative cost; expected: 0 ns or more");
   CHECK(operation([](auto& o) { o.workspace = bytes{std::uint64_t{1} << 63}; }) ==

@@ -197,7 +197,8 @@ enum delta_trait { /* combined with | */
                    DELTA_PURE = 0,
                    DELTA_RANDOM = 1,
                    DELTA_EFFECT_ONCE = 2,
-                   DELTA_NEVER_REPLAY = 4
+                   DELTA_NEVER_REPLAY = 4,
+                   DELTA_ASYNCHRONOUS = 8
 };
 
 /* What an operator touches. Nothing of it is kept; the name is copied. */

@@ -1,6 +1,6 @@
 // A fake of PyTorch's allocator of CUDA, over the host's memory, and of delta's, with the gate
 // between them: for tests without a GPU. Memory is numbers here; nobody touches it.
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
 #include <cstdlib>

@@ -63,8 +63,9 @@ void copy_ahead(Reclaimer& r) {
   for (;;) {
     const context c = r.view();
     const tensor_id t = copy_ahead_of(r.policy().prefetcher(), c);
-    // What has a copy already, or is not to have one, is no answer.
-    if (t == tensor_id::none || table.tensors[t].where != residency::resident ||
+    // What has a copy already, or is not to have one, is no answer; nor is what somebody holds, who
+    // may be writing it: the copy would be of neither version.
+    if (t == tensor_id::none || !c.candidates().contains(t) || c.is_held(t) ||
         table.tensors[t].host || !c.can_offload(t))
       break;
     const auto done = table.copy_ahead(t);
@@ -74,16 +75,20 @@ void copy_ahead(Reclaimer& r) {
   }
 }
 
-/// All three, after the operator `o`. Never throws for lack of memory.
+/// All three, after the operator `o`; none of them after one that is `asynchronous`: nothing tells
+/// yet which tensors it still uses, so each may be released, overwritten or copied half written.
+/// Never throws for lack of memory.
 template <class Reclaimer>
-void do_idle_work(Reclaimer& r, const ended_operator& o) {
+void do_idle_work(Reclaimer& r, const ended_operator& o, bool asynchronous) {
   using policy_roles = typename Reclaimer::policy_roles;
   r.begin_idle(o);
   r.table().harvest();
   r.table().refresh_machine_state();
-  if constexpr (policy_roles::may_release_early) release_early(r);
-  reload_early(r);
-  if constexpr (policy_roles::may_copy_ahead) copy_ahead(r);
+  if (!asynchronous) {
+    if constexpr (policy_roles::may_release_early) release_early(r);
+    reload_early(r);
+    if constexpr (policy_roles::may_copy_ahead) copy_ahead(r);
+  }
   r.events().flush();
   r.policy().end_of_operator(r.view());
   r.end_idle();

@@ -66,6 +66,7 @@ class operator_context {
       f.kernels.learn_costs();
       f.name_ = op.name;
       f.made_ = {};
+      f.asynchronous_ = has(op.traits, trait::asynchronous);
       f.inputs_ = op.inputs.size();
       f.touched_.assign(op.inputs.begin(), op.inputs.end());
       f.touched_.insert(f.touched_.end(), op.updates.begin(), op.updates.end());
@@ -168,7 +169,7 @@ class operator_context {
   void leave() {
     for (const tensor_id t : touched_) table.touch(t, began_);
     restore.unlock(touched_);
-    do_idle_work(reclaimer, {name_, reads(), updates(), made_});
+    do_idle_work(reclaimer, {name_, reads(), updates(), made_}, asynchronous_);
   }
 
   /// The step ends, with the times that are known by now.
@@ -222,6 +223,7 @@ class operator_context {
   const char* name_ = "";
   std::size_t inputs_ = 0;
   nanoseconds began_{};  // by `machine_state::clock`
+  bool asynchronous_ = false;
 };
 
 }  // namespace delta::detail

@@ -1,6 +1,6 @@
 // A device's part from an extension of its own, as CUDA's is, for the simulated accelerator: it
 // does what the generic one does, and remembers what it was told.
-#include <torch/extension.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <mutex>
 #include <string>
