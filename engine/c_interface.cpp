@@ -282,8 +282,8 @@ struct delta_manager {
       for (const delta_tensor t : list(op.inputs, op.input_count)) l.reads.push_back(tensor_id{t});
       for (const delta_tensor t : list(op.updates, op.update_count))
         l.changes.push_back(tensor_id{t});
-      constexpr unsigned traits = DELTA_RANDOM | DELTA_EFFECT_ONCE | DELTA_NEVER_REPLAY |
-                                  DELTA_ASYNCHRONOUS;
+      constexpr unsigned traits =
+          DELTA_RANDOM | DELTA_EFFECT_ONCE | DELTA_NEVER_REPLAY | DELTA_ASYNCHRONOUS;
       if ((op.traits & ~traits) != 0) throw misuse("an operator has a trait that does not exist");
       return {.inputs = l.reads,
               .outputs = l.sizes,

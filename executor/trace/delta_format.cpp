@@ -342,7 +342,8 @@ void delta_format::traits() {
     const std::string_view name = in_.string();
     const auto known = std::ranges::find(trait_names, name, &trait_name::name);
     if (known == trait_names.end())
-      throw trace_fault{"unknown trait " + quoted(name), "random, effect_once, never_replay or asynchronous"};
+      throw trace_fault{"unknown trait " + quoted(name),
+                        "random, effect_once, never_replay or asynchronous"};
     draft_.traits = draft_.traits | known->bit;
   }
 }

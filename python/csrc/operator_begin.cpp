@@ -62,8 +62,8 @@ void operator_run::begin() {
                       : w_.updates.empty() ? delta::trait::pure
                                            : delta::trait::effect_once;
   // A collective uses its tensors until it has landed.
-  const auto lasting = info_.collective != collective_kind::none ? delta::trait::asynchronous
-                                                                 : delta::trait::pure;
+  const auto lasting =
+      info_.collective != collective_kind::none ? delta::trait::asynchronous : delta::trait::pure;
   if (auto* const hashes = session_.hashes(); hashes != nullptr) {
     std::vector<delta::tensor_id> renewed;
     for (const touched& s : w_.storages)

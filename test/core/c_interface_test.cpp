@@ -197,7 +197,7 @@ TEST_CASE("c: traits, pins and tensors that do not exist, and indices beyond a l
   const managed it;
   delta_tensor t = DELTA_NO_TENSOR;
   delta_operation op = {};
-  op.outputs = &unit, op.output_count = 1, op.traits = 8;
+  op.outputs = &unit, op.output_count = 1, op.traits = 16;
   CHECK(delta_run(it.m, &op, summing, &t) == DELTA_MISUSE);
   CHECK(it.error() == "an operator has a trait that does not exist");
   CHECK(delta_begin(it.m, &op) == DELTA_MISUSE);

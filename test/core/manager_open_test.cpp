@@ -358,8 +358,7 @@ TEST_CASE("asynchronous: what the kernel writes behind the operator's end is wha
     tensor_id named = tensor_id::none;
     manager m{lru{}, offload_only{}, eager{{}, &named}, it.storage};
     const tensor_id v = variable_of(m, 7);
-    const trait traits =
-        trait::never_replay | (asynchronous ? trait::asynchronous : trait::pure);
+    const trait traits = trait::never_replay | (asynchronous ? trait::asynchronous : trait::pure);
     auto op = m.begin({.inputs = {v}, .traits = traits, .name = "collective"});
     op.allocate(unit);
     put(op.arguments().out(0), 1);

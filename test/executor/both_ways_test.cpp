@@ -1,5 +1,6 @@
 // With copies as slow as a PCIe link's the online policy uses both ways out: it recomputes what is
 // cheap to compute and copies the rest.
+// ctest-labels: long_sanitized
 #include "bit_identity.hpp"
 #include "device/cpu_machine.hpp"
 

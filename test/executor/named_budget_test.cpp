@@ -1,5 +1,6 @@
 // The budget that an error names is enough: random programs that scatter memory are run anew with
 // it, and come past what had failed. Where no budget is named the error says why.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -104,8 +104,8 @@ class script_follower {
       const auto list = s->copied_out(out_done_);
       while (out_next_ < list.size()) {
         const tensor_id t = tensor_of(c, s->absences()[list[out_next_++]].storage);
-        if (t != tensor_id::none && c.candidates().contains(t) && !c.is_held(t) &&
-            !c.is_clean(t) && !c.is_copying(t) && c.can_offload(t))
+        if (t != tensor_id::none && c.candidates().contains(t) && !c.is_held(t) && !c.is_clean(t) &&
+            !c.is_copying(t) && c.can_offload(t))
           return t;
       }
     }
