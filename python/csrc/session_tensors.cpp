@@ -130,9 +130,11 @@ void session::order_unseen(entry& e) {
 }
 
 // What was computed from its bytes comes back, and is not computed again; nor are they, or taken
-// for those of a copy on the host: as by an operator that updates them.
+// for those of a copy on the host: as by an operator that updates them, and goes on doing so.
 void session::sever(entry& e) {
-  auto op = manager_->begin({.updates = {e.id}, .name = "delta_torch: address given away"});
+  auto op = manager_->begin({.updates = {e.id},
+                             .traits = delta::trait::asynchronous,
+                             .name = "delta_torch: address given away"});
   op.end(std::span<delta::tensor_id>{});
 }
 
