@@ -71,7 +71,7 @@ setting tight(dice& roll, const program& p) {
   setting s;
   s.policy = roll.any(policies);
   s.memory = roll.any(memory_kinds);
-  s.how = static_cast<manner>(roll.below(3));
+  s.how = static_cast<manner>(roll.below(4));
   const std::uint64_t least = largest_footprint(p, 64).count;
   s.budget = round_up(bytes{least * (100 + 10 * roll.below(16)) / 100}, 64).count;
   s.host = roll.one_in(4) ? roll.below(2000) : 1 << 20;

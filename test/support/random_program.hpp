@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -205,9 +206,10 @@ struct touch_directly {
   }
 };
 
-/// How operators are stated: with all their lists; begun and ended, with sizes on the way; and with
-/// a look at the addresses before each size is known.
-enum class manner : std::uint8_t { whole, open, looking };
+/// How operators are stated: with all their lists; begun and ended, with sizes on the way; with a
+/// look at the addresses before each size is known; and begun and ended, but some write what they
+/// make only behind their end, while it is held, as collectives do.
+enum class manner : std::uint8_t { whole, open, looking, late };
 
 /// Runs one operator, either way.
 template <class Manager, class Kernel>
@@ -225,8 +227,46 @@ void run_operator(Manager& m, const operation_span& op, std::span<tensor_id> ids
   if (op.workspace.count > 0) open.workspace(op.workspace);
   call arguments = open.arguments();
   kernel(arguments);
+  if (has(op.traits, trait::asynchronous)) return open.end(ids);
   open.end(ids, kernel);
 }
+
+/// What operators in the manner `late` have made: held, and yet to be written.
+template <class Manager>
+class results_in_flight {
+ public:
+  using bytes_to_come = std::shared_ptr<std::vector<std::byte>>;
+
+  void take_off(Manager& m, int value, tensor_id t, bytes_to_come result) {
+    flights_.push_back({value, m.acquire(t), std::move(result)});
+  }
+  /// Another operator begins: those land that it uses, and all of them before the third.
+  template <class Touch>
+  void before(const program::op& o, const Touch& touch) {
+    const auto uses = [&](const flight& f) {
+      return std::ranges::count(o.inputs, f.value) + std::ranges::count(o.updates, f.value) +
+                 std::ranges::count(o.drops, f.value) >
+             0;
+    };
+    if (o.step || ++operators_ % 3 == 0 || std::ranges::any_of(flights_, uses)) land(touch);
+  }
+  template <class Touch>
+  void land(const Touch& touch) {
+    for (const flight& f : flights_)
+      if (std::byte* const to = f.held.data(); to != nullptr)
+        touch(to, f.result->size(), true, [&](std::byte* at) { std::ranges::copy(*f.result, at); });
+    flights_.clear();
+  }
+
+ private:
+  struct flight {
+    int value;
+    decltype(std::declval<Manager&>().acquire(tensor_id{})) held;
+    bytes_to_come result;
+  };
+  std::vector<flight> flights_;
+  std::size_t operators_ = 0;
+};
 
 /// Runs the program through a manager. `launch(reads, writes, body)` queues a kernel's body.
 /// `check()` is called after every operator; `touch` as touch_directly. Gives the contents left at
@@ -248,7 +288,9 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
   for (const auto n : p.variables) source(n, false);
   std::vector<tensor_id> inputs, updates, outputs;
   std::vector<bytes> sizes;
+  results_in_flight<Manager> flights;
   for (const program::op& o : p.ops) {
+    flights.before(o, touch);
     if (o.backward) m.backward();
     inputs.clear(), updates.clear(), sizes.clear();
     std::vector<std::uint32_t> in_sizes, update_sizes;
@@ -259,7 +301,15 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
     for (const auto n : o.outputs) sizes.emplace_back(n);
     outputs.resize(sizes.size());
     const auto* spec = &o;
-    const auto kernel = [spec, in_sizes, update_sizes, launch](call& c) {
+    trait traits = o.traits;
+    std::vector<std::shared_ptr<std::vector<std::byte>>> later;
+    const bool stays =
+        !o.step && std::ranges::all_of(o.drops, [&](int v) { return v < int(ids.size()); });
+    if (how == manner::late && stays && updates.empty() && ids.size() % 2 == 0) {
+      traits = traits | trait::never_replay | trait::asynchronous;
+      for (const auto n : o.outputs) later.push_back(std::make_shared<std::vector<std::byte>>(n));
+    }
+    const auto kernel = [spec, in_sizes, update_sizes, launch, later](call& c) {
       std::vector<std::span<std::byte>> reads, writes, changed;
       for (std::size_t i = 0; i < in_sizes.size(); ++i)
         if (c.in(i) != nullptr) reads.emplace_back(c.in(i), in_sizes[i]);
@@ -271,23 +321,25 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
       std::vector<std::span<std::byte>> all(writes);
       all.insert(all.end(), changed.begin(), changed.end());
       if (c.workspace() != nullptr) all.emplace_back(c.workspace(), spec->workspace);
-      launch(reads, all,
-             [reads, writes, changed, spec, sequence = c.sequence(), scratch = c.workspace()] {
-               std::uint64_t h = sequence;
-               for (const auto& r : reads) h = mix(h, hash(r));
-               if (!has(spec->traits, trait::effect_once))
-                 for (const auto& u : changed) h = mix(h, hash(u));
-               if (scratch != nullptr) expand(~h, {scratch, spec->workspace});
-               for (std::size_t k = 0; k < writes.size(); ++k) expand(mix(h, k), writes[k]);
-               for (const auto& u : changed) expand(mix(h, hash(u)), u);
-             });
+      launch(
+          reads, all,
+          [reads, writes, changed, spec, later, sequence = c.sequence(), scratch = c.workspace()] {
+            std::uint64_t h = sequence;
+            for (const auto& r : reads) h = mix(h, hash(r));
+            if (!has(spec->traits, trait::effect_once))
+              for (const auto& u : changed) h = mix(h, hash(u));
+            if (scratch != nullptr) expand(~h, {scratch, spec->workspace});
+            for (std::size_t k = 0; k < writes.size(); ++k)
+              expand(mix(h, k), later.empty() ? writes[k] : std::span(*later[k]));
+            for (const auto& u : changed) expand(mix(h, hash(u)), u);
+          });
     };
     run_operator(m,
                  operation_span{.inputs = inputs,
                                 .outputs = sizes,
                                 .updates = updates,
                                 .workspace = bytes{o.workspace},
-                                .traits = o.traits,
+                                .traits = traits,
                                 .cost = nanoseconds{o.cost},
                                 .name = "random operator"},
                  outputs, kernel, how);
@@ -295,6 +347,8 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
       live[int(ids.size())] = o.outputs[k];
       ids.push_back(outputs[k]);
     }
+    for (std::size_t k = 0; k < later.size(); ++k)
+      flights.take_off(m, int(ids.size() - outputs.size() + k), outputs[k], later[k]);
     for (const int v : o.drops) {
       m.drop(ids[std::size_t(v)]);
       live.erase(v);
@@ -302,6 +356,7 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
     if (o.step) m.end_of_step();
     check();
   }
+  flights.land(touch);
   std::map<int, std::uint64_t> result;
   for (const auto& [v, size] : live)
     if (const auto view = m.acquire(ids[std::size_t(v)]); view.data() != nullptr)
