@@ -204,7 +204,7 @@ def test_delta_replay_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "step.log.gz"
     step = delta_torch.record(convolutions, file, fake=True, device="h100")
     done = subprocess.run(
-        [tool, file, "--policy", "adaptive", "--budget", "70%", "--iterations", "3"],
+        [tool, file, "--policy", "adaptive", "--budget", "80%", "--iterations", "3"],
         capture_output=True,
         text=True,
         check=False,
