@@ -171,7 +171,7 @@ class context {
   [[nodiscard]] std::string_view made_by(tensor_id t) const noexcept {
     return at(t).persistent ? std::string_view() : std::string_view(at(t).label);
   }
-  /// True while an operator or a view uses it, who may be writing it: it neither leaves nor is
+  /// True while an operator or a view uses it and may be writing it: it neither leaves nor is
   /// copied.
   [[nodiscard]] bool is_held(tensor_id t) const noexcept { return at(t).locks > 0; }
   /// Where its bytes are now.

@@ -22,8 +22,8 @@ enum class trait : std::uint8_t {
   random = 1,        ///< draws numbers: from `call::sequence()`, so that a replay draws the same
   effect_once = 2,   ///< its updates happen once: a replay gets null for them
   never_replay = 4,  ///< its outputs can't be recomputed
-  /// Its kernel uses its tensors on, behind its end, as a collective does: nothing leaves or is
-  /// copied out before the next operator, so that the caller can first `acquire` what is used.
+  /// Its kernel still uses its tensors after the operator's end, as a collective does: nothing
+  /// leaves or is copied out before the next operator, so that the caller can first `acquire` them.
   asynchronous = 8
 };
 /// All that either asks for.

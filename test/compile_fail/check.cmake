@@ -1,11 +1,10 @@
 cmake_minimum_required(VERSION 3.22)
 
-# Compiles SOURCE twice with COMPILER. Without its near misses it must compile (MISSES_ONLY: that is known,
-# of another compiler). With them it must
-# not: every sentence after "// says: " must be printed by a static assertion, after "// says in N
-# places: " by as many, and no other sentence; what "// mentions: " names must occur, and where
-# nothing is mentioned, no error must be beside the sentences. Lines that begin with "//   " go on
-# where the last one ended.
+# Compiles SOURCE twice with COMPILER. Without its near misses it must compile; MISSES_ONLY leaves that
+# out, where another compiler has shown it. With them it must not: every sentence after "// says: " must
+# be printed by a static assertion, after "// says in N places: " by as many, and no other sentence; what
+# "// mentions: " names must occur, and where nothing is mentioned, no error must be beside the
+# sentences. Lines that begin with "//   " go on where the last one ended.
 if(KIND STREQUAL "nvcc")
   set(command ${COMPILER} -std=c++20 -x cu -ptx -o ${OUTPUT} -Xcudafe --error_limit=10000)
 else()

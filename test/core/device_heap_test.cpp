@@ -193,7 +193,7 @@ TEST_CASE("device_heap: whole programs leave what plain evaluation leaves") {
   std::uint64_t evictions = 0, offloads = 0, reloads = 0;
   for (const char* name : {"adaptive", "online", "dtr"}) {
     const tested_policy policy = by_name(name);
-    for (std::uint64_t seed = 1; seed <= seeds(60); ++seed) {
+    for (std::uint64_t seed = 1; seed <= seeds(slow_build ? 60 : 150); ++seed) {
       CAPTURE(name);
       CAPTURE(seed);
       const program p =

@@ -336,10 +336,9 @@ TEST_CASE("open: random programs leave what plain evaluation leaves") {
 
 namespace {
 
-/// Does as much as it can between operators: everything is to leave early, be copied out early and
-/// come back early.
+/// A prefetcher that releases everything early, and copies out ahead whatever is a candidate.
 struct eager : no_prefetch {
-  const tensor_id* last;  // named although nobody may copy it, perhaps
+  const tensor_id* last;  // what it names behind the candidates, held or not
   double early_release_bytes(const context& c) const { return c.used(); }
   tensor_id copy_ahead(const context& c) const {
     for (const tensor_id t : c.candidates())

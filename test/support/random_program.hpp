@@ -302,7 +302,7 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
     outputs.resize(sizes.size());
     const auto* spec = &o;
     trait traits = o.traits;
-    std::vector<std::shared_ptr<std::vector<std::byte>>> later;
+    std::vector<typename results_in_flight<Manager>::bytes_to_come> later;
     const bool stays =
         !o.step && std::ranges::all_of(o.drops, [&](int v) { return v < int(ids.size()); });
     if (how == manner::late && stays && updates.empty() && ids.size() % 2 == 0) {

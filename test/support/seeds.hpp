@@ -8,14 +8,17 @@
 
 namespace delta::test {
 
-/// DELTA_TEST_SEEDS, else `usual`, or a tenth of it in a build with assertions or sanitizers.
+/// True in a build with assertions or sanitizers, where everything takes many times longer.
+#ifdef NDEBUG
+inline constexpr bool slow_build = false;
+#else
+inline constexpr bool slow_build = true;
+#endif
+
+/// DELTA_TEST_SEEDS, else `usual`, or a tenth of it in a slow build.
 inline std::uint64_t seeds(std::uint64_t usual = 1000) {
   if (const char* asked = environment("DELTA_TEST_SEEDS")) return std::strtoull(asked, nullptr, 10);
-#ifdef NDEBUG
-  return usual;
-#else
-  return usual / 10;
-#endif
+  return slow_build ? usual / 10 : usual;
 }
 
 /// DELTA_TEST_LONG=1: all cells of the tables in docs/results/budgets.md, which take minutes; else
