@@ -197,7 +197,11 @@ class Group:
         if self._watch is None:
             self.goes_on()
             self._end.clear()
-            self._watch = threading.Thread(target=self._answer, name="delta_torch", daemon=True)
+            # Read here: the thread may begin later than the others' first question.
+            asked = (self._store.add("questions", 0),)
+            self._watch = threading.Thread(
+                target=self._answer, args=asked, name="delta_torch", daemon=True
+            )
             self._watch.start()
 
     def unwatch(self) -> None:
@@ -207,10 +211,9 @@ class Group:
             self._watch.join()
             self._watch = None
 
-    def _answer(self) -> None:
+    def _answer(self, answered: int) -> None:
         store = self._connection()  # of its own: one waits for what another thread asks of it
         try:
-            answered = store.add("questions", 0)
             while not self._end.wait(LOOKS_EVERY_S):
                 asked = store.add("questions", 0)
                 for turn in range(answered + 1, asked + 1):  # several may ask at once
