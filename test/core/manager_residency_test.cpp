@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "delta/presets.hpp"
@@ -133,6 +135,49 @@ TEST_CASE("dropped ancestors are computed again on the way, and stay while there
   CHECK(it.storage.used() == bytes{});
   CHECK(m.live_records() == 0);
   CHECK(m.live_tensors() == 0);
+}
+
+namespace {
+
+/// Names one tensor, whenever it is asked.
+struct names : no_prefetch {
+  const tensor_id* wanted;
+  tensor_id next(const context&) const { return *wanted; }
+};
+
+}  // namespace
+
+TEST_CASE("what comes back early moves others out of its way, where that costs little") {
+  struct row {
+    double rate_move;
+    bool held, comes;
+  };
+  // One block is in the way of a copy of two: 1 / rate_move against 2 / rate_in.
+  for (const row& x :
+       {row{0, false, true}, row{4e9, false, true}, row{1e9, false, false}, row{0, true, false}}) {
+    CAPTURE(x.rate_move);
+    CAPTURE(x.held);
+    simulated storage({.capacity = unit * 6,
+                       .host_capacity = unit * 8,
+                       .rate_out = 1e9,
+                       .rate_in = 1e9,
+                       .rate_move = x.rate_move});
+    tensor_id wanted = tensor_id::none;
+    manager m{lru{}, offload_only{}, names{{}, &wanted}, storage};
+    const tensor_id t = m.variable(unit + unit);
+    const tensor_id a = m.variable(unit), b = m.variable(unit), c = m.variable(unit);
+    // The last two lie where the large one lay.
+    for (int i = 0; i < 3; ++i) static_cast<void>(m.variable(unit));
+    REQUIRE(m.where(t) == residency::host);
+    m.drop(a), m.drop(c);
+    REQUIRE(storage.largest_hole() == unit);
+    const auto hold = x.held ? std::optional(m.acquire(b)) : std::nullopt;
+    wanted = t;
+    m.run({.outputs = {0_B}}, [](call&) {});
+    CHECK(m.counts().prefetches == std::uint64_t{x.comes});
+    CHECK(storage.moved_bytes() == (x.comes ? unit : 0_B));
+    CHECK(storage.check_invariants() == "");
+  }
 }
 
 TEST_CASE("what was set aside serves the next tensor, leaves first, and is not a decision") {

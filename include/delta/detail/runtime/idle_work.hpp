@@ -12,13 +12,22 @@
 
 namespace delta::detail {
 
-/// True if a block can be placed without moving others: nobody waits for it, so no move pays.
+/// True if a copy in of `n` bytes finds a hole, or one can be made by moving blocks for a small
+/// part of what the copy takes. Nobody waits for the copy yet, but if it begins too late, its
+/// operator waits for all of it. O(1); O(blocks) where some have to move.
 template <class S>
-[[nodiscard]] bool fits_unmoved(S& storage, bytes n) {
-  if constexpr (has_holes<S>)
-    return storage.largest_hole() >= storage.rounded(n);
-  else
-    return true;
+[[nodiscard]] bool can_place_early(S& storage, bytes n) {
+  if constexpr (has_holes<S>) {
+    constexpr double part = 0.25;
+    if (storage.largest_hole() >= storage.rounded(n)) return true;
+    const auto in_the_way = storage.bytes_to_move(n);
+    if (!in_the_way) return false;
+    const double rate = storage.move_rate();  // 0: moves take no time
+    const double moved = static_cast<double>(in_the_way->count);
+    return rate <= 0 ||
+           moved * storage.rate(direction::in) <= part * static_cast<double>(n.count) * rate;
+  }
+  return true;
 }
 
 /// Releases as many bytes as the prefetcher wants early; fewer, where the Filter finds no more that
@@ -48,7 +57,7 @@ void reload_early(Reclaimer& r) {
     const bytes need = table.tensors[t].footprint;
     if (table.free_bytes() + table.candidates().cached_bytes() < need) break;
     while (table.free_bytes() < need && r.drop_cached()) continue;
-    if (!fits_unmoved(table.storage(), table.tensors[t].size)) break;
+    if (!can_place_early(table.storage(), table.tensors[t].size)) break;
     auto b = table.storage().allocate(table.tensors[t].size, table.tensors[t].expected());
     if (!b) break;
     r.bring_back(t, std::move(*b), event_kind::prefetch);
