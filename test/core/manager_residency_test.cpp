@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "delta/presets.hpp"
@@ -171,9 +170,16 @@ TEST_CASE("what comes back early moves others out of its way, where that costs l
     REQUIRE(m.where(t) == residency::host);
     m.drop(a), m.drop(c);
     REQUIRE(storage.largest_hole() == unit);
-    const auto hold = x.held ? std::optional(m.acquire(b)) : std::nullopt;
-    wanted = t;
-    m.run({.outputs = {0_B}}, [](call&) {});
+    const auto operate = [&] {
+      wanted = t;
+      m.run({.outputs = {0_B}}, [](call&) {});
+    };
+    if (x.held) {
+      const auto held = m.acquire(b);
+      operate();
+    } else {
+      operate();
+    }
     CHECK(m.counts().prefetches == std::uint64_t{x.comes});
     CHECK(storage.moved_bytes() == (x.comes ? unit : 0_B));
     CHECK(storage.check_invariants() == "");
