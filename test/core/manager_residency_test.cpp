@@ -138,7 +138,7 @@ TEST_CASE("dropped ancestors are computed again on the way, and stay while there
 
 namespace {
 
-/// Names one tensor, whenever it is asked.
+/// A prefetcher that names one tensor whenever it is asked.
 struct names : no_prefetch {
   const tensor_id* wanted;
   tensor_id next(const context&) const { return *wanted; }

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -70,8 +71,7 @@ def ask(rank: int, times: int) -> list[str]:
             time.sleep(0.3)
         return connection(self)
 
-    group.Group._connection = late  # type: ignore[method-assign]
-    with delta_torch.budget("8MiB"):
+    with mock.patch.object(group.Group, "_connection", late), delta_torch.budget("8MiB"):
         for _ in range(times):
             dist.barrier()
             said.append(str(group.current()._suspects()))

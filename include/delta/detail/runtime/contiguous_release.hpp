@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,16 @@
 #include "delta/units.hpp"
 
 namespace delta::detail {
+
+/// What moving blocks takes until `n` bytes are free in one piece, in ns; nullopt: what can't move
+/// now prevents that. O(blocks).
+template <class S>
+[[nodiscard]] std::optional<double> time_to_move(S& storage, bytes n) {
+  const auto in_the_way = storage.bytes_to_move(n);
+  if (!in_the_way) return std::nullopt;
+  const double rate = storage.move_rate();  // 0: moves take no time
+  return rate > 0 ? 1e9 * static_cast<double>(in_the_way->count) / rate : 0.0;
+}
 
 /// Finds the cheapest window of neighbours. Keeps its buffers, so that in the long run it asks no
 /// heap. Knows neither storage nor policy: the reclaimer hands both in as callables. For 3 bytes in
@@ -88,12 +99,10 @@ class contiguous_release {
       auto& s = r.table().storage();
       const bytes size = s.rounded(n);
       if (s.largest_hole() >= size) return;
-      const auto in_the_way = s.bytes_to_move(n);
       // Copies that are in the way can be waited for.
       const auto copies = [&] { return s.backlog(direction::out) + s.backlog(direction::in); };
-      const double moving = !in_the_way         ? double(copies().count())
-                            : s.move_rate() > 0 ? 1e9 * double(in_the_way->count) / s.move_rate()
-                                                : 0.0;
+      const auto moves = time_to_move(s, n);
+      const double moving = moves ? *moves : double(copies().count());
       if (moving <= worth_asking_ns) return;
       r.table().refresh_machine_state();
       const context c = r.view();

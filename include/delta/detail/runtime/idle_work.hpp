@@ -4,6 +4,7 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/detail/runtime/contiguous_release.hpp"
 #include "delta/detail/runtime/roles.hpp"
 #include "delta/observer.hpp"
 #include "delta/storage/storage.hpp"
@@ -12,21 +13,15 @@
 
 namespace delta::detail {
 
-/// True if a copy in of `n` bytes finds a hole, or one can be made by moving blocks for a small
-/// part of what the copy takes. Nobody waits for the copy yet, but if it begins too late, its
-/// operator waits for all of it. O(1); O(blocks) where some have to move.
+/// True if a copy in of `n` bytes, which takes `copy` ns, finds a hole, or one can be made by
+/// moving blocks for a small part of that time. Nobody waits for the copy yet, but if it begins too
+/// late, its operator waits for all of it. O(1); O(blocks) where some have to move.
 template <class S>
-[[nodiscard]] bool can_place_early(S& storage, bytes n) {
-  if constexpr (has_holes<S>) {
-    constexpr double part = 0.25;
-    if (storage.largest_hole() >= storage.rounded(n)) return true;
-    const auto in_the_way = storage.bytes_to_move(n);
-    if (!in_the_way) return false;
-    const double rate = storage.move_rate();  // 0: moves take no time
-    const double moved = static_cast<double>(in_the_way->count);
-    return rate <= 0 ||
-           moved * storage.rate(direction::in) <= part * static_cast<double>(n.count) * rate;
-  }
+[[nodiscard]] bool can_place_early(S& storage, bytes n, double copy) {
+  constexpr double part = 0.25;
+  if constexpr (has_holes<S>)
+    if (storage.largest_hole() < storage.rounded(n))
+      return time_to_move(storage, n).value_or(never) <= part * copy;
   return true;
 }
 
@@ -57,7 +52,8 @@ void reload_early(Reclaimer& r) {
     const bytes need = table.tensors[t].footprint;
     if (table.free_bytes() + table.candidates().cached_bytes() < need) break;
     while (table.free_bytes() < need && r.drop_cached()) continue;
-    if (!can_place_early(table.storage(), table.tensors[t].size)) break;
+    if (!can_place_early(table.storage(), table.tensors[t].size, c.copy_cost(t, direction::in)))
+      break;
     auto b = table.storage().allocate(table.tensors[t].size, table.tensors[t].expected());
     if (!b) break;
     r.bring_back(t, std::move(*b), event_kind::prefetch);
