@@ -66,10 +66,9 @@ void add_grid(std::vector<job>& jobs, row_writer& rows, const subject& s) {
         rows.write(row_of({"reference", s.name, on.name, ratio, ""}, reference_of(s, on, ratio)));
       });
       for (const preset& p : named_policies) {
-        // The baseline needs no budget; peers are compared on the plain machines; what `planned`
-        // takes is in docs/policies.md.
+        // The baseline needs no budget; peers are compared on the plain machines.
         const bool ours = p.name == "adaptive" || p.name == "dtr" || p.name == "online";
-        if (p.name == "unmanaged" || p.name == "planned" || ((!plain || low) && !ours)) continue;
+        if (p.name == "unmanaged" || ((!plain || low) && !ours)) continue;
         jobs.emplace_back([&rows, &s, &on, ratio, program, name = p.name] {
           replay_one(rows, "grid", s, *program, on, ratio, name, by_name(name));
         });

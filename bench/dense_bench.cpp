@@ -72,7 +72,7 @@ void steps(benchmark::State& state, const char* policy, int part) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (const char* policy : {"paper", "dtr", "online", "planned", "adaptive"})
+  for (const char* policy : {"paper", "dtr", "online", "adaptive"})
     for (const int part : {100, 45, 12})
       benchmark::RegisterBenchmark(
           (policy + ("/" + std::to_string(part))).c_str(),

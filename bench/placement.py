@@ -18,7 +18,7 @@ from digests import Missing, put, recomputed_line
 from replay_results import commit
 
 RATES = ("6e9", "12e9", "25e9")
-POLICIES = ("online", "planned", "adaptive")
+POLICIES = ("online", "adaptive")
 FAILED = 2.5  # what a replay that fails counts for
 
 

@@ -40,7 +40,7 @@ std::vector<std::string> split(const std::string& text) {
 
 int run(std::span<char*> words) {
   double rate = 12e9;
-  std::vector<std::string> policies{"online", "planned", "adaptive"};
+  std::vector<std::string> policies{"online", "adaptive"};
   std::vector<std::string> budgets{"0.6", "0.4", "0.3"};
   std::vector<subject> all;
   for (std::size_t i = 0; i < words.size(); ++i) {

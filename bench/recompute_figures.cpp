@@ -254,7 +254,7 @@ recomputed adaptive_page(trace_folder& traces) {
     cells.grid(trace, "robust, 12 GB/s", 0.5, "adaptive");
     cells.grid(trace, "ten steps, 12 GB/s", 0.5, "adaptive");
     for (const preset& p : named_policies)
-      if (p.name != "unmanaged" && p.name != "adaptive" && p.name != "planned")
+      if (p.name != "unmanaged" && p.name != "adaptive")
         cells.grid(trace, "12 GB/s", 0.5, p.name);
     for (const std::string_view peer : compared_peers) cells.grid(trace, "12 GB/s", 0.5, peer);
   }
@@ -318,7 +318,7 @@ void add_placed(recomputed& found, const subject& s, const char* policy) {
 
 recomputed placement_page(trace_folder& traces) {
   recomputed r;
-  for (const char* policy : {"online", "planned"})
+  for (const char* policy : {"online", "adaptive"})
     for (const char* trace : small) add_placed(r, traces[trace], policy);
   add_placed(r, traces["unet"], "adaptive");
   return r;
@@ -375,7 +375,7 @@ recomputed scale_page(trace_folder&) {
   const bytes peak = test::dense_peak();
   for (const char* policy : {"dtr", "online"})
     for (const int part : {45, 12}) add_dense(r, peak, policy, part);
-  add_dense(r, peak, "planned", 45);
+  add_dense(r, peak, "adaptive", 45);
   for (const scale_row& row : {scale_row{"steps", 10'000, "online", 60},
                                {"steps", 10'000, "dtr", 60},
                                {"one step", 10'000, "online", 100},

@@ -10,16 +10,10 @@
 #include "delta/adaptive.hpp"
 #include "delta/detail/learning/rehearsal.hpp"
 #include "delta/engine/engine.hpp"
-#include "delta/planned.hpp"
-#include "delta/switching.hpp"
 
 namespace delta::detail {
 
-extern template std::array<double, 2> rehearse_both(const next_step&,
-                                                    decltype(planned_or_not::make(always{})),
-                                                    std::uint32_t, double, int,
-                                                    std::vector<double>*);
-extern template std::array<double, 2> rehearse_both(const next_step&, planned, std::uint32_t,
+extern template std::array<double, 2> rehearse_both(const next_step&, adaptive, std::uint32_t,
                                                     double, int, std::vector<double>*);
 
 /// As make_manager, for the policy `adaptive`.

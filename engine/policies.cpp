@@ -1,4 +1,5 @@
 // delta engine: managers by their policies' names, of all but `adaptive`, which is compiled apart.
+#include <concepts>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -14,10 +15,14 @@ namespace delta {
 std::unique_ptr<manager_interface> make_manager(std::string_view policy,
                                                 std::unique_ptr<any_storage> storage,
                                                 const manager_options& options) {
-  if (policy == "adaptive") return detail::make_adaptive(std::move(storage), options);
   std::unique_ptr<manager_interface> made;
-  const auto make = [&](auto p) { made = make_manager(std::move(p), std::move(storage), options); };
-  if (!detail::with_plain_preset(policy, make)) throw unknown_policy(policy);
+  const auto make = [&]<class P>(P p) {
+    if constexpr (std::same_as<P, adaptive>)
+      made = detail::make_adaptive(std::move(storage), options);
+    else
+      made = make_manager(std::move(p), std::move(storage), options);
+  };
+  if (!with_preset(policy, make)) throw unknown_policy(policy);
   return made;
 }
 

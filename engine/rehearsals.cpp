@@ -3,10 +3,7 @@
 
 namespace delta::detail {
 
-template std::array<double, 2> rehearse_both(const next_step&,
-                                             decltype(planned_or_not::make(always{})),
-                                             std::uint32_t, double, int, std::vector<double>*);
-template std::array<double, 2> rehearse_both(const next_step&, planned, std::uint32_t, double, int,
+template std::array<double, 2> rehearse_both(const next_step&, adaptive, std::uint32_t, double, int,
                                              std::vector<double>*);
 
 }  // namespace delta::detail

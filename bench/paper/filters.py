@@ -8,7 +8,7 @@ import memory_over_time
 
 MODELS = ("ResNet-50", "EfficientNet-B0", "ResNeXt-50")
 FILTERS = {"paper": "base, 1 / (m s)", "paper-lru": "LRU, 1 / s", "paper-greedy": "greedy, 1 / m",
-           "online": "joint, with costs", "planned": "planned"}
+           "online": "joint, with costs", "adaptive": "planned"}
 PARTS = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15)
 SHOWN = (0.8, 0.6, 0.5, 0.4, 0.3, 0.2)
 

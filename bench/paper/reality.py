@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 
@@ -31,7 +30,7 @@ def executor(bench, model):
     copies = bench.pick(["--copy-threads", 2], [])
     trace = bench.keep / f"{model}_{image}_{batch}_on_{bench.device}.jsonl.gz"
     recorded = bench.train(*common, "--steps", RECORDED, file=("--record", trace))
-    predicted = bench.replays(trace, ["adaptive", "online", "planned", "dtr"], PARTS)
+    predicted = bench.replays(trace, ["adaptive"], PARTS)
     found = {}
     for part in PARTS:
         budget = int(recorded["peak_bytes"] * part)
@@ -40,15 +39,11 @@ def executor(bench, model):
         after = bench.train(*common, "--steps", 4, "--seed", 20 + int(10 * part))
         plain = min(fastest(before), fastest(after))
         row = predicted["adaptive", part]
-        chosen = statistics.mode(o["policy"] for o in run["learned"]["outcomes"][LEARNING:])
-        as_chosen = predicted[chosen, part]
         found[part] = {
             "predicted": row["overhead"] if row["result"] == "pass" else None,
             "measured": fastest(run, LEARNING) / plain,
             "managing": run["manager_seconds"] / plain,
             "recomputes": [row["recomputes"] / RECORDED, run["recomputes"] / STEPS],
-            "chosen": chosen,
-            "as_chosen": as_chosen["overhead"] if as_chosen["result"] == "pass" else None,
         }
     return found
 
@@ -83,10 +78,9 @@ def measured(bench, lines, data):
             said, took = f["predicted"], f["measured"]
             off = None if None in (said, took) else took - said
             verdict = "-" if off is None else ("yes" if abs(off) <= LIMIT else "**no**")
-            chosen = f"`{f['chosen']}`: {number(f['as_chosen'])}" if "chosen" in f else "-"
             lines.append([MEASURED, model, f"{100 * float(part):.0f} %", number(said), number(took),
                           number(off), verdict, number(f.get("managing")),
-                          " / ".join(number(n, 0) for n in f["recomputes"]), chosen])
+                          " / ".join(number(n, 0) for n in f["recomputes"])])
             data.setdefault(model, {})[str(part)] = f
 
 
@@ -106,11 +100,10 @@ def section(bench, out):
         "a step under a budget takes thousands of pages of the kernel anew, which no replay knows of, "
         "and no GPU does.",
         table(["row", "model", "budget", "predicted", "measured", "difference", f"within {LIMIT}",
-               "managing", "recomputed, predicted / run", "the run's choice, its prediction"], lines),
+               "managing", "recomputed, predicted / run"], lines),
         "What explains a difference: managing, as a part of the step (of the executor the manager's own "
         "work, rehearsals between steps by `adaptive` included; of PyTorch what a run with memory to spare "
         "takes longer), on the processor that also computes, is in no replay. "
         "A run's costs are measured and scatter, so it may recompute more operators a step than the "
-        "replay, or settle on another of `adaptive`'s policies: what the replay says of the one that it "
-        "settled on is in the last column.",
+        "replay.",
     ], data)

@@ -32,7 +32,6 @@ void each_field(auto& r, auto&& visit)
 {
   visit("predicted", r.predicted);
   visit("measured", r.measured);
-  visit("policy", r.policy);
 }
 
 void each_field(auto& r, auto&& visit)
@@ -52,7 +51,6 @@ void each_field(auto& r, auto&& visit)
   visit("operators", r.operators);
   visit("peak_bytes", r.peak_bytes);
   visit("measured_overhead", r.measured_overhead);
-  visit("policy", r.policy);
   visit("expected_overhead", r.expected_overhead);
   visit("memory_bytes", r.memory_bytes);
   visit("outcomes", r.outcomes);
@@ -261,12 +259,12 @@ std::string sentence(const train_report& r, const learned_report& l) {
           format_bytes(bytes{l.peak_bytes}) + " unmanaged (the budget is " +
           format_bytes(bytes{r.budget_bytes}) + ") and took " + times(l.measured_overhead) +
           " its operators' time";
-  if (l.policy) text += "; the next one is decided by '" + *l.policy + "'";
-  if (l.expected_overhead) text += " and expected to take " + times(*l.expected_overhead);
+  if (l.expected_overhead)
+    text += "; the next one follows a plan that should take " + times(*l.expected_overhead);
   return text;
 }
 
-/// Of the last steps, in a line that stays readable: "predicted / measured".
+/// Of the last steps, in a line that stays readable; "-" of those that had no plan.
 std::string outcomes_line(const train_report& r, const std::vector<step_report>& all) {
   constexpr std::size_t most = 8;
   const std::size_t first = all.size() > most ? all.size() - most : 0;
@@ -274,8 +272,7 @@ std::string outcomes_line(const train_report& r, const std::vector<step_report>&
   if (first > 0) text += ", of the last " + std::to_string(most) + " steps";
   const auto figure = [](double x) { return x > 0 ? format_fixed(x, 2) : std::string("-"); };
   for (std::size_t i = first; i < all.size(); ++i)
-    text += (i == first ? ": " : ", ") + figure(all[i].predicted) + " / " +
-            figure(all[i].measured) + " '" + all[i].policy + "'";
+    text += (i == first ? ": " : ", ") + figure(all[i].predicted) + " / " + figure(all[i].measured);
   return text;
 }
 

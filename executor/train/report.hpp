@@ -22,11 +22,10 @@ struct bytes_by_class {
   std::uint64_t workspace = 0;
 };
 
-/// One step as the policy that learns predicted it, and as it came out: overheads as below.
+/// One step as its plan was rehearsed, and as it came out: overheads as below.
 struct step_report {
-  double predicted = 0;  ///< 0: nothing was
-  double measured = 0;   ///< 0: not known
-  std::string policy;    ///< that decided
+  double predicted = 0;  ///< 0: there was no plan
+  double measured = 0;
 };
 
 /// What a policy that learns had learned by the end of the last training step. An overhead is here
@@ -38,11 +37,10 @@ struct learned_report {
   std::uint64_t operators = 0;    ///< of the last one
   std::uint64_t peak_bytes = 0;   ///< the most that its tensors and workspace take unmanaged
   double measured_overhead = 0;   ///< of the last one
-  std::optional<std::string> policy;        ///< that decides from now on; absent: it has no choice
-  std::optional<double> expected_overhead;  ///< under that, as tried on the last step
+  std::optional<double> expected_overhead;  ///< of the next one under its plan; absent: it has none
   std::uint64_t memory_bytes = 0;           ///< what remembering takes
-  /// The steps that ended, in order, as far back as the policy keeps them; absent: it has no
-  /// choice.
+  /// The steps that ended, in order, as far back as the policy keeps them; absent: it makes no
+  /// plans.
   std::optional<std::vector<step_report>> outcomes{};
 };
 

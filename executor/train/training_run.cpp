@@ -372,15 +372,13 @@ std::optional<learned_report> report_of(const learning_report& l) {
                    .operators = l.operators,
                    .peak_bytes = l.peak.count,
                    .measured_overhead = l.measured,
-                   .policy = {},
                    .expected_overhead = {},
                    .memory_bytes = l.memory};
-  if (!l.policies.empty()) {
+  if (l.plans) {
     r.outcomes.emplace();
     for (const learning_report::outcome& o : l.outcomes)
-      r.outcomes->push_back({o.predicted, o.measured, std::string(l.policies[o.variant])});
+      r.outcomes->push_back({o.predicted, o.measured});
   }
-  if (!l.policy.empty()) r.policy = l.policy;
   if (l.expected > 0) r.expected_overhead = l.expected;
   return r;
 }

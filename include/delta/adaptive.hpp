@@ -1,268 +1,274 @@
-// delta: the adaptive policy, which chooses among several. It simulates each on the steps that were
-// recorded, uses the fastest, and keeps the one that is fastest when measured.
+// delta: the adaptive policy, the default: a search over the step that was recorded finds who is
+// away when, and which way; the steps behind it follow that plan, as long as it keeps what it
+// promises. Where nothing is known, or the step is another one, it answers as the preset `online`
+// does.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
-#include <string_view>
-#include <tuple>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "delta/context.hpp"
-#include "delta/decider.hpp"
 #include "delta/detail/learning/rehearsal.hpp"
-#include "delta/detail/learning/step_results.hpp"
-#include "delta/heuristic.hpp"
-#include "delta/planned.hpp"
-#include "delta/prefetcher.hpp"
-#include "delta/switching.hpp"
+#include "delta/detail/planning/plan_search.hpp"
+#include "delta/detail/planning/residency_script.hpp"
+#include "delta/detail/planning/script_follower.hpp"
+#include "delta/learning_report.hpp"
+#include "delta/step.hpp"
 
 namespace delta {
 
-namespace detail {
-
-using by_costs = policy<cheapest_way_root, cheaper, no_prefetch>;
-
-/// What `adaptive` chooses from. The first decides while nothing is known; the last is fastest
-/// where copies do not pay.
-struct planned_or_not {
-  static constexpr std::array<std::string_view, 3> names{"online", "planned", "dtr"};
-  template <Selector S>
-  static auto make(S selector) {
-    return switching(std::move(selector), by_costs{}, planned{},
-                     policy<dtr, evict_only, no_prefetch>{});
-  }
-};
-
-/// Several policies as they are to decide in a rehearsal: `one` of `C` always, knowing what they
-/// know.
-template <class C, class Policies>
-auto for_rehearsal(const Policies& policies, std::uint32_t one) {
-  const auto rehearsed = []<class P>(const P& p) -> P {
-    if constexpr (requires { p.rehearsed(); })
-      return p.rehearsed();
-    else
-      return p;
-  };
-  auto all = C::make(always{one});
-  all.all = std::apply([&](const auto&... p) { return Policies(rehearsed(p)...); }, policies);
-  return all;
-}
-
-/// Rehearses the policies of `C` on the steps that were seen, lets the best one decide, and keeps
-/// what was measured to be best. One policy is chosen for all kinds of steps, by their total time:
-/// what it leaves on the device and the host in one kind affects the next.
+/// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
+/// an operator touches. A search for a plan takes about `share` of its step's time, and all that
+/// are made for a kind about four times that: counted, so that the same program gives the same
+/// plans on every machine. Where steps never repeat, one of `steps_per_plan` is planned.
 ///
-///   rehearsed    a step and the one behind it, from where it begins, under each policy: when its
-///                kind was seen once; when it was seen twice, as the first one's times may be far
-///                off; when another kind comes behind it than was thought; when the operators'
-///                times have changed by `drift`; when a policy thrashed
-///   chosen       the best by time: as measured, else as rehearsed. Of two that were measured
-///                another one only where it is better by `patience`
-///   excepted     kinds in which the chosen policy is behind the first by `behind`: there the first
-///                decides, as it does in kinds that were not seen
-///   tried again  once, who was slow because its operators were, and with operators as fast as they
-///                are now would be the best
-///   replaced     in the midst of a step: where the step turns out to be of another kind, by who
-///                decides in that; by the first where recomputation thrashes, room runs out, or the
-///                step has taken `regress` times what it should by then. The policy does not decide
-///                in that kind again before the operators' times have changed
+/// A plan is used where a rehearsal of the step says that it is faster than none. It is left
 ///
-/// The first policy has to be one that needs no steps to learn from and fails nowhere where another
-/// one runs. `C::names` are the policies' names, `C::make(selector)` makes them, as `switching`
-/// does.
-template <class C>
-struct rehearsing {
-  static constexpr auto names = C::names;
-  static_assert(names.size() <= step_kind::most);
+///   within the step   where that has taken `regress` times what it should by then, or
+///                     recomputation thrashes: the rest is decided without it, and the next steps
+///   behind a step     that is the second in a row to take longer than the last one without a plan:
+///                     as measured, else as rehearsed
+///
+/// A step without a plan that takes longer than with one brings the plans back, `most_left` times
+/// at most; so does a change of the operators' times.
+class adaptive : public detail::script_follower {
+ public:
+  adaptive() = default;
+  double share = 0.25;  ///< of a step's time, for one search; or, if that is more,
+  double least = 6e4;   ///< ns for each of its operators
+  double drift = 0.1;   ///< of the operators' time: by so much it may change before it is replanned
+  double regress = 1.5;  ///< times what a step under a plan should have taken
 
-  double drift = 0.1;      ///< of the operators' time
-  double patience = 0.02;  ///< part of a round's time
-  double behind = 0.1;     ///< part of a step's time
-  double regress = 1.5;    ///< times what a step should have taken
-
-  std::uint32_t choose(const context& c) { return choose(c, C::make(always{}).all); }
-  /// The same where they may know something of the steps already.
-  template <class Policies>
-  std::uint32_t choose(const context& c, const Policies& policies) {
-    const history& past = c.past();
-    if (past.steps() == steps_) return c.variant();
-    steps_ = past.steps();
-    note(c);
-    // The step that has ended may come again when it is not expected.
-    const step_record& next = past.follows() ? past.followed() : past.last();
-    for (const step_record* s : {&next, &past.last()}) {
-      step_kind* const k = results_.find(*s);
-      if (k == nullptr || !(s->time > 0)) continue;
-      // Once more, when it is known that another one comes behind it.
-      const bool other = s == &next && past.follows() && past.behind().structure() != k->behind();
-      if (k->stale() || (other && k->rehearsals() < most_rehearsals))
-        rehearse_all(c, *s, *k, policies);
-    }
-    chosen_ = best();
-    return begin(past, results_.find(next));
-  }
+  /// What the manager asks of several policies in one (concepts.hpp): a plan, where there is one,
+  /// may be left within the step, where that is late or recomputation thrashes. O(1).
+  static constexpr std::uint32_t select(const context&) noexcept { return by_plan; }
   std::uint32_t replacement(const context& c, bool thrashes) {
-    const std::uint32_t v = thrashes ? replacement(c) : revised(c);
-    whole_ = whole_ && v == c.variant();
-    return v;
+    if (rehearses() || left() || !(thrashes || is_late(c))) return c.variant();
+    left_ = c.past().follows() ? c.past().followed().operations.back().exact : 0;
+    leave_script();
+    return online;
   }
-  /// What was measured and rehearsed, for reports.
-  [[nodiscard]] const step_results& results() const noexcept { return results_; }
-  /// How often the policies were rehearsed.
-  [[nodiscard]] std::uint64_t rehearsals() const noexcept { return rehearsals_; }
-  /// What the next step will take, in ns, if it is one like that; 0: not known.
-  [[nodiscard]] double expected(const step_record& s) const noexcept {
-    const step_kind* const k = results_.find(s);
-    return k == nullptr ? 0.0 : k->time(decides_in(k, chosen_));
+  static constexpr closure cached_closure(std::uint32_t) noexcept { return closure::none; }
+
+  /// A step has ended: plans it, and the one that is expected, if they were not planned before as
+  /// they are now. Throws std::bad_alloc.
+  void end_of_step(const context& c) {
+    const history& past = c.past();
+    const bool was_left = take_scripts_up();
+    if (rehearses() || past.steps() == 0) return;
+    plans_left_ = std::min(plans_left_ + 1.0 / steps_per_plan, most_plans);
+    compare(c, was_left);
+    if (past.follows()) plan(c, past.followed());
+    if (!past.follows() || &past.followed() != &past.last()) plan(c, past.last());
   }
+  /// Of a step like that, in ns: what it takes under its plan, by a rehearsal; 0: it has none.
+  [[nodiscard]] double expected(const step_record& step) const noexcept {
+    if (step.operations.empty()) return 0;
+    const auto known = std::ranges::find(plans_, step.operations.back().exact, &made::key);
+    return known == plans_.end() || !(known->promised > 0) ? 0 : step.time + known->promised;
+  }
+  /// How the last steps came out, in order.
+  [[nodiscard]] const std::vector<learning_report::outcome>& outcomes() const noexcept {
+    return outcomes_;
+  }
+  /// One that follows the same plans in a rehearsal, and makes none.
+  [[nodiscard]] adaptive rehearsed() const { return adaptive(in_rehearsal()); }
 
  private:
-  static constexpr std::uint32_t most_rehearsals = 4;  // of a kind, as the one behind it is another
-  static constexpr double hopeless = 1e30;             // ns
-  static constexpr double slack = 0.1;      // of a step's time, before it may be found too slow
-  static constexpr double certain = 0.003;  // of a round's time: a rehearsal's gain that counts
-  static constexpr auto many = static_cast<std::uint32_t>(names.size());
+  explicit adaptive(script_follower f) : script_follower(std::move(f)) {}
 
-  // The step that has ended.
-  void note(const context& c) {
+  static constexpr double most_plans = 16;      // before steps have earned more
+  static constexpr double steps_per_plan = 16;  // that earn one
+  static constexpr double most_effort = 4;      // times that of a search: no other one begins
+  static constexpr int most_rounds = 6;         // of planning for the waits that were rehearsed
+  static constexpr double unplanned = 0.002;    // of a step's time: not worth another round
+  static constexpr double off = 0.02;  // the same: not worth a plan for a part of the budget
+  // What a copy costs that is hidden, as part of its time. Few copies leave lanes free, and blocks
+  // where they are; but where lanes are idle, copies are cheaper than any recomputation.
+  static constexpr double dear_copies = 0.02, cheap_copies = 0.004;
+  static constexpr std::array parts{1.0, 0.9, 0.8, 0.7};  // of the budget
+
+  struct made {
+    std::uint64_t key = 0;  // of the step's last operator
+    std::uint32_t seen = 0;
+    double budget = 0, time = 0;
+    double promised = 0;     // ns beyond the operators, under the plan; 0: there is none
+    double without = never;  // likewise without one, as measured last; the first as rehearsed, too
+    double under = never;    // where plans are left: under the last one
+    bool fresh = false;      // no step has ended under it
+    bool kept = false;       // the last step under it took what was promised
+    bool left = false;       // no other one is made
+    std::uint32_t late = 0, behind = 0;  // steps in a row
+    std::uint32_t times_left = 0;
+  };
+  static constexpr std::uint32_t most_left = 3;
+
+  // What is known of such steps. O(kinds).
+  made& met(const step_record& step) {
+    const std::uint64_t key = step.operations.back().exact;
+    const auto known = std::ranges::find(plans_, key, &made::key);
+    if (known != plans_.end()) return *known;
+    if (plans_.size() == history::most_records) plans_.erase(plans_.begin());
+    return plans_.emplace_back(made{.key = key});
+  }
+  // True if the step has taken far more than it should by now.
+  [[nodiscard]] bool is_late(const context& c) {
     const history& past = c.past();
-    const step_record& last = past.last();
-    const std::uint32_t thrashed = std::exchange(thrashed_, 0u);
-    const bool whole = std::exchange(whole_, true), late = late_ != 0;
-    const std::uint32_t v = late ? std::exchange(late_, 0u) : c.variant();
-    // As it has decided before, too, what it found was of its own making.
-    const bool settled = last_ == v;
-    last_ = whole ? v : many;
-    const double was_expected = whole && last.time > 0 ? expected(last) : 0.0;
-    step_kind& k = results_.met(last);
-    k.count(last, thrashed);
-    const double before = k.rehearsed_for(last);
-    const bool changed = before > 0 && std::abs(last.time - before) > drift * before;
-    if (changed) k.start_anew(thrashed);
-    if (before == 0 || changed || k.seen() == 2 || thrashed != 0) k.make_stale();
-    if (!(last.time > 0)) return;
-    results_.came_out({was_expected / last.time, past.last_took() / last.time, v});
-    // Of another kind than was thought, it was not late.
-    if (late && late_for_.distance(last) < step_kind::near) k.give_up(v);
-    // The first of its kind tells nothing, as its kernels are cold.
-    if (!late && whole && thrashed == 0 && k.seen() > 1)
-      k.measure(v, past.last_took(), last.time, settled);
-  }
-  template <class Policies>
-  void rehearse_all(const context& c, const step_record& step, step_kind& kind,
-                    const Policies& policies) {
-    ++rehearsals_;
-    const next_step coming(c, step);
-    kind.rehearse_for(step, coming.next());
-    step_kind* const after = coming.next() != nullptr ? results_.find(*coming.next()) : nullptr;
-    double least = never;
-    for (std::uint32_t i = 0; i < many; ++i) {
-      // What decides now first; the others stop where they are far worse.
-      const std::uint32_t v = (c.variant() + i) % many;
-      if (kind.thrashes(v)) continue;
-      const std::array<double, 2> both =
-          rehearse_both(coming, for_rehearsal<C>(policies, v), v, 2 * least);
-      const auto [first, second] = both;
-      least = std::min(least, std::max(first, second));
-      // The second step begins as the policy has left it: that is what counts in the long run.
-      if (after == &kind) {
-        kind.rehearse(v, mean_of_few(both));
-      } else {
-        kind.rehearse(v, first);
-        if (after != nullptr && first < never) {
-          const double r = after->rehearsed(v);
-          after->rehearse(v, r > 0 ? (r + second) / 2 : second);
-        }
-      }
-    }
-  }
-  // Who decides, if the kinds come as they did.
-  std::uint32_t best() {
-    std::array<double, many> sums{};
-    for (const step_kind& k : results_.kinds())
-      for (std::uint32_t v = 0; v < many; ++v) {
-        const std::uint32_t who = decides_in(&k, v);
-        // What a rehearsal did not bring to its end may yet run; what thrashed has not.
-        const double t = k.thrashes(who) ? never : std::min(k.time(who), hopeless);
-        sums[v] += t > 0 ? k.weight() * t : 0.0;
-      }
-    // Measured times wander; rehearsed ones do not.
-    const auto tried = [&](std::uint32_t v) {
-      return std::ranges::any_of(results_.kinds(),
-                                 [&](const step_kind& k) { return k.measured(v) > 0; });
-    };
-    std::uint32_t least = chosen_;
-    for (std::uint32_t v = 0; v < many; ++v) {
-      const double margin = tried(v) && tried(chosen_) ? patience : certain;
-      if (sums[v] * (1 + margin) < sums[chosen_] && sums[v] < sums[least]) least = v;
-    }
-    if (least != chosen_)
-      for (step_kind& k : results_.kinds())
-        if (k.slowdown(least) > 1 + patience && !k.tried_again(least)) k.try_again(least);
-    return least;
-  }
-  // In a kind that is not known yet: the first.
-  [[nodiscard]] std::uint32_t decides_in(const step_kind* k, std::uint32_t chosen) const noexcept {
-    if (k == nullptr) return 0;
-    const double t = k->time(chosen), first = k->time(0);
-    if (k->thrashes(0) && !k->thrashes(chosen)) return chosen;
-    const bool known = t > 0 && t < never;
-    return known && (first == 0 || t <= (1 + behind) * first) ? chosen : 0;
-  }
-  std::uint32_t replacement(const context& c) {
-    const std::uint32_t gone = thrashed_ | 1u << c.variant();
-    for (std::uint32_t v = 0; v < many; ++v)
-      if ((gone >> v & 1) == 0) return thrashed_ = gone, v;
-    return c.variant();
-  }
-  std::uint32_t revised(const context& c) {
-    const history& past = c.past();
-    if (thrashed_ != 0) return c.variant();
-    if (past.forecasts() != forecasts_)
-      return begin(past, past.follows() ? results_.find(past.followed()) : nullptr);
-    // Of another size than the step that is followed it is not known what it should take.
-    if (c.variant() == 0 || !(should_ > 0) || std::abs(past.size_scale() - 1) > step_kind::near)
-      return c.variant();
+    if (!past.follows()) return false;
     const step_record& step = past.followed();
-    const std::uint32_t at = past.position();
-    const double part = at < step.length() ? step.operations[at].start / step.time : 1.0;
-    if (c.clock() - past.began() <= should_ * (regress * part + slack)) return c.variant();
-    late_ = c.variant(), late_for_ = step_kind(step);
-    return 0;
+    if (std::exchange(should_for_, past.forecasts()) != past.forecasts()) should_ = expected(step);
+    // Of another size than the step that is followed it is not known what it should take.
+    if (!(should_ > 0) || std::abs(past.size_scale() - 1) > drift) return false;
+    const std::uint32_t done = past.position();
+    const double part = done < step.length() ? step.operations[done].start / step.time : 1.0;
+    return c.clock() - past.began() > should_ * (regress * part + slack);
   }
-  // A step that follows such a kind from now on: who decides in it.
-  std::uint32_t begin(const history& past, const step_kind* k) {
-    forecasts_ = past.forecasts();
-    const std::uint32_t v = decides_in(k, chosen_);
-    const double first = k != nullptr ? k->time(0) : 0.0;
-    const bool timed = k != nullptr && past.follows() && past.followed().time > 0;
-    should_ = !timed ? 0.0 : first > 0 && first < never ? first : k->time(v);
-    return v;
+  // What the step that has ended took. If it is late under its plan, and the first, copies may be
+  // slower than the storage says: if slower rates explain it, plans are made for these. If two in a
+  // row are, it is planned anew: where tensors lie by now another plan may do better.
+  void compare(const context& c, bool was_left) {
+    const history& past = c.past();
+    const step_record& step = past.last();
+    const bool follows = takes_part() && !was_left;
+    if (step.operations.empty() || !(step.time > 0)) return;
+    made& m = met(step);
+    const bool under_plan = follows && m.promised > 0;
+    came_out({under_plan ? 1 + m.promised / step.time : 0.0, past.last_took() / step.time});
+    const double beyond = past.last_took() - step.time;  // the operators
+    const double margin = late * step.time;
+    // A plan that was left in a step of another kind than was thought has done nothing wrong.
+    if (m.promised > 0 && was_left && left_ == m.key) return leave(m, step, m.promised);
+    if (!follows && !was_left) {
+      m.without = beyond;
+      if (m.left && beyond > m.under + margin && m.times_left < most_left)
+        m.left = false, m.seen = 1;
+    }
+    if (!under_plan) return;
+    const bool first_one = std::exchange(m.fresh, false);
+    m.kept = beyond < m.promised + margin;
+    m.behind = beyond > m.without + margin ? m.behind + 1 : 0;
+    if (m.behind == 2) return leave(m, step, beyond);
+    if (m.kept) return void(m.late = 0);
+    if (++m.late == 2) m.seen = 1;
+    for (double reached = reached_ - 0.1; first_one && reached > slowest; reached -= 0.1) {
+      const auto [first, second] =
+          detail::rehearse_both(detail::next_step(c, step, reached), rehearsed(), by_plan);
+      if (first - step.time < beyond - margin) continue;
+      reached_ = reached;
+      for (made& other : plans_) other.seen = std::min(other.seen, 1u);
+      break;
+    }
+  }
+  void leave(made& m, const step_record& step, double under) {
+    forget(step);
+    m.promised = 0, m.left = true, m.under = under, m.behind = 0;
+    ++m.times_left;
+  }
+  void came_out(const learning_report::outcome& o) {
+    if (outcomes_.size() == most_outcomes) outcomes_.erase(outcomes_.begin());
+    outcomes_.push_back(o);
+  }
+  // Once; and again when the second step of its kind has shown what it leaves to the next, unless
+  // that took what was promised; and when its times or the budget have changed.
+  bool is_news(const context& c, const step_record& step) {
+    if (step.operations.empty() || !(step.time > 0)) return false;
+    made& m = met(step);
+    const bool same = m.budget == c.budget() && std::abs(step.time - m.time) <= drift * m.time;
+    if (++m.seen > (m.kept || m.left ? 1 : 2) && same) return false;
+    if (m.seen > 1 && !same) m.left = false, m.times_left = 0, m.without = never;
+    m.budget = c.budget(), m.time = step.time;
+    return true;
+  }
+  // Free bytes may be scattered, and the manager may hold what no plan knows of: where a plan can't
+  // be carried out as it is, those for parts of the budget are tried, as long as they promise less.
+  void plan(const context& c, const step_record& step) {
+    if (plans_left_ < 1 || !is_news(c, step)) return;
+    plans_left_ -= 1;
+    const detail::step_model model(step);
+    const detail::next_step coming(c, step, reached_);
+    const double effort = std::max(share * step.time, least * step.length());
+    double spent = 0;  // of that, by all searches
+    double shortest = never, promised = 0, took = 0;
+    std::vector<double> longer;
+    // True: with that, the step takes less than with all that was rehearsed before.
+    const auto is_best = [&](const script_follower& f) {
+      const std::array<double, 2> both =
+          detail::rehearse_both(coming, adaptive(f.in_rehearsal()), by_plan, 2 * shortest,
+                                detail::most_rehearsed, &longer);
+      took = coming.next() != nullptr ? detail::mean_of_few(both) : both[0];
+      if (!(took < shortest)) return false;
+      shortest = took, promised = std::max(both[0], took);
+      return true;
+    };
+    if (has_script_for(step)) (void)is_best(*this);
+    // Better no plan than one that is behind what is done without.
+    made& m = met(step);
+    if (is_best({})) forget(step);
+    if (m.seen == 1) m.without = std::min(m.without, took - step.time);  // its first was cold
+    // True: a plan for a smaller part of the budget may do better.
+    const auto search_for = [&](double part, double copy_price) {
+      detail::plan_search search(model, machine(c, part, copy_price));
+      search.run(effort);
+      double least_time = never, extra = 0;  // ns
+      bool worth_more = true;
+      for (int round = 0; round < most_rounds && worth_more; ++round) {
+        if (round > 0 && spent + search.plan().effort() > most_effort * effort) break;
+        if (round > 0) search.run_again(longer, effort / 2);
+        const detail::residency_plan& found = search.plan();
+        const auto s = std::make_shared<const detail::residency_script>(found);
+        script_follower tried;
+        tried.give(s);
+        if (is_best(tried)) give(s);
+        worth_more = longer.size() == step.length() &&
+                     took > step.time * (1 + unplanned) + found.recomputing();
+        if (took < least_time) least_time = took, extra = found.recomputing() + found.copying();
+      }
+      spent += search.plan().effort();
+      const bool as_planned = least_time <= (1 + off) * step.time + extra;
+      return !as_planned && search.plan().fits() && step.time + extra <= shortest &&
+             spent < most_effort * effort;
+    };
+    for (const double part : parts)
+      if (!search_for(part, dear_copies)) break;
+    if (shortest > (1 + unplanned) * step.time && spent < most_effort * effort)
+      (void)search_for(1, cheap_copies);
+    m.promised = has_script_for(step) ? promised - step.time : 0;
+    m.late = 0, m.fresh = true, m.kept = false;
+  }
+  [[nodiscard]] detail::planning_machine machine(const context& c, double part,
+                                                 double copy_price) const {
+    using enum direction;
+    double on_host = 0;
+    for (const tensor_id t : c.offloaded()) on_host += c.bytes(t);
+    return {.budget = part * c.budget(),
+            .host = c.host_free() + on_host,
+            .rate = {reached_ * c.rate(out), reached_ * c.rate(in)},
+            .latency = {c.latency(out), c.latency(in)},
+            .burden = {c.burden(out), c.burden(in)},
+            .copy_price = copy_price};
   }
 
-  step_results results_;
-  std::uint64_t rehearsals_ = 0, steps_ = 0;
-  std::uint32_t chosen_ = 0;
-  std::uint32_t last_ = 0;  // who decided all of the last step; else `many`
+  static constexpr std::size_t most_outcomes = 256;  // steps that are kept for reports
+  static constexpr std::uint32_t online = 0, by_plan = 1;
+  static constexpr double late = 0.02;    // of a step's time: noticed
+  static constexpr double slack = 0.1;    // of it, before it may be found too slow
+  static constexpr double slowest = 0.4;  // of the rates that the storage says
+
+  std::vector<made> plans_;
+  double reached_ = 1;  // of these rates, by the copies of steps under plans
+  double plans_left_ = most_plans;
+  std::vector<learning_report::outcome> outcomes_;
   // Of the step under way.
-  std::uint32_t thrashed_ = 0;   // bits
-  std::uint32_t late_ = 0;       // who was too slow; 0: nobody
-  step_kind late_for_;           // the kind that the step was thought to be of then
-  bool whole_ = true;            // one has decided it all so far
-  double should_ = 0;            // ns: what it should take; 0: not known
-  std::uint64_t forecasts_ = 0;  // that the choice was made by
+  std::uint64_t left_ = 0;        // the kind whose plan was left in it
+  std::uint64_t should_for_ = 0;  // the forecasts by which it should take
+  double should_ = 0;             // ns; 0: not known
 };
 
-}  // namespace detail
-
-/// The default of the tools: the first step as `online`; then as that, `planned` or `dtr`,
-/// whichever a rehearsal of the step that was seen, and then the steps themselves, say is fastest.
-inline auto adaptive() {
-  return detail::planned_or_not::make(detail::rehearsing<detail::planned_or_not>{});
-}
+static_assert(Policy<adaptive>);
 
 }  // namespace delta

@@ -3,9 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "delta/history.hpp"
@@ -15,26 +12,23 @@ namespace delta {
 
 /// What a manager has learned, for reports.
 struct learning_report {
-  /// A step's time over its operators' time, each counted once: as the selector predicted it when
-  /// it chose who decides, and as it came out.
+  /// A step's time over its operators' time, each counted once: as its plan was rehearsed, and as
+  /// it came out.
   struct outcome {
-    double predicted = 0;       ///< 0: nothing was
-    double measured = 0;        ///< 0: not known
-    std::uint32_t variant = 0;  ///< who decided
+    double predicted = 0;  ///< 0: there was no plan
+    double measured = 0;
   };
 
   std::uint64_t steps = 0;      ///< that ended
   std::uint64_t kinds = 0;      ///< of them, that are kept
   std::uint32_t operators = 0;  ///< of the last one
   bytes peak{};                 ///< the most that the program held in it: what it takes unmanaged
-  std::string_view policy;      ///< what decides in the next one like it; empty: there is no choice
-  double expected = 0;          ///< its time / the operators' time, as rehearsed; 0: it was not
-  double measured = 0;          ///< the same of the last one, as measured
+  double expected = 0;  ///< the time of one like it under its plan / the operators'; 0: it has none
+  double measured = 0;  ///< the same of the last one, as measured
   std::uint64_t divergences = 0;  ///< steps that turned out to be none that was seen
   std::size_t memory = 0;         ///< bytes that the history takes
-  /// The policies that there are to choose from, by variant; empty: there is no choice.
-  std::span<const std::string_view> policies{};
-  /// The steps that ended, in order, as far back as the selector keeps them.
+  bool plans = false;             ///< the policy makes plans of steps
+  /// The steps that ended, in order, as far back as the policy keeps them.
   std::vector<outcome> outcomes{};
 };
 
@@ -51,12 +45,10 @@ template <class Manager>
   l.measured = past.last().time > 0 ? past.last_took() / past.last().time : 0;
   l.divergences = past.divergences();
   l.memory = past.footprint();
-  if constexpr (requires { m.policy().selector.results(); }) {
-    l.policies = std::remove_cvref_t<decltype(m.policy().selector)>::names;
-    l.policy = l.policies[m.variant()];
-    l.outcomes = m.policy().selector.results().outcomes();
+  if constexpr (requires { m.policy().outcomes(); }) {
+    l.plans = true, l.outcomes = m.policy().outcomes();
     const step_record& next = past.follows() ? past.followed() : past.last();
-    if (next.time > 0) l.expected = m.policy().selector.expected(next) / next.time;
+    if (next.time > 0) l.expected = m.policy().expected(next) / next.time;
   }
   return l;
 }

@@ -15,16 +15,14 @@ struct preset {
 
 /// The baseline first, then the paper's; the names are with_preset's, and make_manager's of
 /// delta::engine.
-inline constexpr std::array<preset, 7> named_policies{{
+inline constexpr std::array<preset, 6> named_policies{{
     {"unmanaged", "nothing leaves the device; tensors go at their last use (the baseline)"},
     {"paper",
      "1/(m s), c_r <= c_s, FIFO as published, but may release in backward and replays by a plan"},
     {"dtr", "recomputation only, as DTR: cost of the evicted neighbourhood / (m s)"},
     {"online", "per tensor the cheaper of recomputing and swapping, by measured costs and queues"},
-    {"planned",
-     "a plan that is searched for once, from the step before, and followed: who is away when"},
     {"adaptive",
-     "the fastest of online, planned and dtr: rehearsed on the last step, then measured"},
+     "the first step as online; then by a plan, searched for in the record of the step before"},
     {"swap_lru", "swapping only, the least recently used first, reloaded on demand"},
 }};
 

@@ -14,7 +14,6 @@
 #include "delta/decider.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/manager.hpp"
-#include "delta/planned.hpp"
 #include "delta/policy_names.hpp"
 #include "delta/prefetcher.hpp"
 
@@ -42,29 +41,17 @@ inline policy<lru, offload_only, no_prefetch> swap_lru() {
   return {};
 }
 
-namespace detail {
-
-/// The presets that decide by one rule; as with_preset. Apart from `adaptive`, so that
-/// delta::engine compiles each half in a unit of its own.
-template <class F>
-bool with_plain_preset(std::string_view name, F& f) {
-  if (name == "unmanaged") return f(unmanaged()), true;
-  if (name == "paper") return f(paper()), true;
-  if (name == "dtr") return f(recompute_only()), true;
-  if (name == "online") return f(online()), true;
-  if (name == "planned") return f(planned()), true;
-  if (name == "swap_lru") return f(swap_lru()), true;
-  return false;
-}
-
-}  // namespace detail
-
 /// Calls `f` with the preset of that name; false when there is none. `f` is generic, as each preset
 /// is a type of its own. Throws what `f` throws.
 template <class F>
 bool with_preset(std::string_view name, F&& f) {
+  if (name == "unmanaged") return f(unmanaged()), true;
+  if (name == "paper") return f(paper()), true;
+  if (name == "dtr") return f(recompute_only()), true;
+  if (name == "online") return f(online()), true;
   if (name == "adaptive") return f(adaptive()), true;
-  return detail::with_plain_preset(name, f);
+  if (name == "swap_lru") return f(swap_lru()), true;
+  return false;
 }
 
 }  // namespace delta

@@ -1,6 +1,6 @@
 // delta: several policies in one, of which one decides at a time.
 //
-//   auto mine = delta::switching(my_selector{}, delta::online(), delta::planned());
+//   auto mine = delta::switching(my_selector{}, delta::online(), delta::recompute_only());
 //   delta::manager manager{mine, storage};
 //
 // A selector picks it at the end of every step and, if it defines `replacement`, after every

@@ -288,7 +288,7 @@ TEST_CASE("adoption, property: every value is right under every policy and budge
     try_one(seed, units, 200, obeying(says_evict), all);
     try_one(seed, units, 200, obeying(says_offload), all);
     try_one(seed, units, seed % 2 == 0 ? 200 : 0, online(), all);
-    try_one(seed, units, 200, planned(), all);
+    try_one(seed, units, 200, adaptive(), all);
   }
   MESSAGE(n, " seeds: ", all.errors, " budgets too small, ", all.replaced, " replaced, ",
           all.recomputed, " recomputed, ", all.reloaded, " reloaded");

@@ -358,7 +358,7 @@ TEST_CASE("heap_storage: a block that another takes from a shared source is a sh
 TEST_CASE("heap_storage: nothing is copied early, as a copy hides behind no kernel") {
   heap_storage s{{.capacity = 4_KiB, .host_capacity = 16_KiB}};
   CHECK(s.burden(direction::in) == 1);
-  manager m{planned(), s};
+  manager m{adaptive(), s};
   std::vector<tensor_id> all;
   for (int i = 0; i < 8; ++i) all.push_back(m.variable(1_KiB));
   for (int step = 0; step < 5; ++step) {

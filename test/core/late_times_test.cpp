@@ -68,7 +68,7 @@ TEST_CASE("replays whose times come late are counted with what they took") {
 
 TEST_CASE("times that come late are learned, those that never come are the step's before") {
   late storage{{.capacity = 10'000_B, .host_capacity = 10'000_B}};
-  delta::manager manager{planned(), storage};
+  delta::manager manager{adaptive(), storage};
   const tensor_id x = manager.variable(10_B, "x");
   constexpr int length = 12;
   for (int step = 0; step < 2; ++step) {
@@ -87,7 +87,7 @@ TEST_CASE("times that come late are learned, those that never come are the step'
 // The next step's record is shorter than the places of the times that are still to come.
 TEST_CASE("times that come after the end of a step that nobody has marked are nobody's") {
   late storage{{.capacity = 10'000_B, .host_capacity = 10'000_B}};
-  delta::manager manager{planned(), storage};
+  delta::manager manager{adaptive(), storage};
   const tensor_id x = manager.variable(10_B, "x");
   constexpr int length = 12, steps = 4;
   const auto nothing = [](call&) {};

@@ -86,7 +86,7 @@ std::unique_ptr<manager_interface> make_cleaning(cleaning& told,
 
 }  // namespace
 
-TEST_CASE("planned: copied out before the peak, gone without a wait, back before its use") {
+TEST_CASE("adaptive: copied out before the peak, gone without a wait, back before its use") {
   // Room for half of it. A copy takes half as long as a layer; making a layer again takes longer.
   training t;
   simulated storage({.capacity = t.activation * 6,
@@ -94,7 +94,7 @@ TEST_CASE("planned: copied out before the peak, gone without a wait, back before
                      .rate_out = double(t.activation.count) * 1e9 / 50'000,
                      .rate_in = double(t.activation.count) * 1e9 / 50'000,
                      .places = false});
-  manager m{planned(), storage};
+  manager m{adaptive(), storage};
   const auto within = [&] { CHECK(storage.used() <= storage.capacity()); };
   t.step(m, within), t.step(m, within);
   const counters before = m.counts();
@@ -114,7 +114,7 @@ TEST_CASE("planned: copied out before the peak, gone without a wait, back before
 }
 
 TEST_CASE(
-    "planned: what copies cost the operators beside them is in the step and in its rehearsal") {
+    "adaptive: what copies cost the operators beside them is in the step and in its rehearsal") {
   for (const double burden : {0.0, 0.3, 0.8, 1.0}) {
     CAPTURE(burden);
     training t;
@@ -126,7 +126,7 @@ TEST_CASE(
                                     .burden_out = burden,
                                     .burden_in = burden};
     simulated storage(machine);
-    manager m{planned(), storage};
+    manager m{adaptive(), storage};
     const auto within = [&] { CHECK(storage.used() <= storage.capacity()); };
     for (int i = 0; i < 3; ++i) t.step(m, within);
     const counters before = m.counts();
@@ -246,7 +246,7 @@ TEST_CASE("where nobody learns nothing is recorded") {
     return l.kinds;
   };
   for (const char* name : {"online", "paper", "dtr"}) CHECK(play(by_name(name)) == 0);
-  for (const char* name : {"planned", "adaptive"}) CHECK(play(by_name(name)) > 0);
+  CHECK(play(by_name("adaptive")) > 0);
   // A report says nothing of what holds nothing; what a policy sees tells that no byte is kept.
   cleaning told;
   play({"one that does not learn",
@@ -312,7 +312,7 @@ TEST_CASE("budgets and results are kept under plans, and whatever is named, on r
       sum.clean_drops += n.clean_drops;
       sum.recomputes += n.recomputes;
     };
-    with(by_name("planned"));
+    with(by_name("adaptive"));
     with(own("reckless with lru", policy<lru, cheaper, reckless>{{}, {}, {&roll}}));
   }
   CHECK(sum.copies_ahead > 0);

@@ -207,6 +207,6 @@ TEST_CASE("a view that ends where the heap is dry, and a manager that goes there
       CHECK(storage.used() == 0_B);
       CHECK(storage.host_used() == 0_B);
     };
-    learns ? play(planned()) : play(recompute_only());
+    learns ? play(adaptive()) : play(recompute_only());
   }
 }

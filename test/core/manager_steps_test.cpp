@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "delta/planned.hpp"
+#include "delta/adaptive.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
@@ -236,7 +236,7 @@ TEST_CASE("paper, strict: nothing is released in backward") {
 
 TEST_CASE("what a storage was to the last step like this one is the number of one that it used") {
   machine it(16, 16);
-  manager m{planned(), it.storage};
+  manager m{adaptive(), it.storage};
   std::vector<tensor_id> all;
   for (std::uint64_t i = 0; i < 12; ++i) all.push_back(variable_of(m, i));
   // Each step uses another one, the last first; and what it does not use gets less.

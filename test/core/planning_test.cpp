@@ -38,7 +38,7 @@ std::size_t wrapped(std::int64_t p, std::int64_t n) {
 step_record record_of(std::uint64_t seed) {
   dice roll(seed);
   simulated storage({.capacity = 1_GiB, .host_capacity = 1_GiB, .places = false});
-  manager m{planned(), storage};
+  manager m{adaptive(), storage};
   const tensor_id weights = m.variable(bytes{1000 + roll.below(50'000)});
   tensor_id gradient = tensor_id::none;
   const auto layers = 3 + roll.below(30);
@@ -224,7 +224,7 @@ TEST_CASE("planning: a plan's books agree with a count of its needs, and it fits
   }
 }
 
-TEST_CASE("planned: a step takes what was planned for it, within the budget") {
+TEST_CASE("adaptive: a step takes what was planned for it, within the budget") {
   // Room for half of it; a copy takes half as long as a layer, so nothing needs to be waited for.
   constexpr int layers = 12;
   constexpr bytes activation = 64_KiB;
@@ -234,7 +234,7 @@ TEST_CASE("planned: a step takes what was planned for it, within the budget") {
                      .rate_out = double(activation.count) * 1e9 / 50'000,
                      .rate_in = double(activation.count) * 1e9 / 50'000,
                      .places = false});
-  manager m{planned(), storage};
+  manager m{adaptive(), storage};
   counters before;
   for (int step = 0; step < 4; ++step) {
     before = m.counts();
@@ -264,7 +264,7 @@ TEST_CASE("planned: a step takes what was planned for it, within the budget") {
   CHECK(m.past().last_took() == doctest::Approx(m.past().last().time));
 }
 
-TEST_CASE("planned: without a host, never behind online by more than a thousandth") {
+TEST_CASE("adaptive: without a host, never behind online by more than a thousandth") {
   // Chains with a way back, recomputation alone: what is planned is measured, too.
   for (std::uint64_t seed = 0; seed < seeds(30); ++seed) {
     CAPTURE(seed);
@@ -303,14 +303,14 @@ TEST_CASE("planned: without a host, never behind online by more than a thousandt
       }
       return static_cast<double>((storage.now() - began).count());
     };
-    CHECK(last_took(planned()) <= 1.001 * last_took(online()));
+    CHECK(last_took(adaptive()) <= 1.001 * last_took(online()));
   }
 }
 
 TEST_CASE("planning: what a step leaves behind is not let go at its end") {
   // A gradient that another step uses, made by the last operator, and cheap to make again.
   simulated storage({.capacity = 1_MiB, .places = false});
-  manager m{planned(), storage};
+  manager m{adaptive(), storage};
   const tensor_id weights = m.variable(16_KiB);
   std::vector<tensor_id> made;
   for (int i = 0; i < 8; ++i)
@@ -338,7 +338,7 @@ TEST_CASE("planning: what a step leaves behind is not let go at its end") {
 
 TEST_CASE("planning: a source that the program drops stays while what is made from it may go") {
   simulated storage({.capacity = 1_MiB, .host_capacity = 1_MiB, .places = false});
-  manager m{planned(), storage};
+  manager m{adaptive(), storage};
   for (int step = 0; step < 2; ++step) {
     const tensor_id batch = m.variable(4_KiB);
     const tensor_id a = m.run({.inputs = {batch}, .outputs = {8_KiB}, .name = "a"}, nothing);
@@ -361,7 +361,7 @@ TEST_CASE("planning: a source that the program drops stays while what is made fr
 TEST_CASE("planning: a batch norm may run again, though its running means were written") {
   for (const trait t : {trait::effect_once, trait::never_replay}) {
     simulated storage({.capacity = 1_MiB, .places = false});
-    manager m{planned(), storage};
+    manager m{adaptive(), storage};
     const tensor_id x = m.variable(4_KiB), means = m.variable(4_KiB);
     const tensor_id normal =
         m.run({.inputs = {x}, .outputs = {64_KiB}, .updates = {means}, .traits = t, .name = "norm"},
@@ -376,7 +376,7 @@ TEST_CASE("planning: a batch norm may run again, though its running means were w
   }
 }
 
-TEST_CASE("planned: where an operator takes all memory, the next one's input comes behind it") {
+TEST_CASE("adaptive: where an operator takes all memory, the next one's input comes behind it") {
   // Nobody can compute beside these copies: each is waited for, once, and none is in vain.
   constexpr nanoseconds copy{30'000}, cost{100'000};
   constexpr bytes unit = 64_KiB;
@@ -386,7 +386,7 @@ TEST_CASE("planned: where an operator takes all memory, the next one's input com
                      .rate_out = rate,
                      .rate_in = rate,
                      .places = false});
-  manager m{planned(), storage};
+  manager m{adaptive(), storage};
   const tensor_id state = m.variable(unit * 3);
   nanoseconds took{};
   for (int step = 0; step < 4; ++step) {

@@ -27,10 +27,6 @@ static_assert(is_made_of<decltype(recompute_only()), dtr, evict_only, no_prefetc
 static_assert(is_made_of<decltype(online()), cheapest_way_root, cheaper, no_prefetch>);
 static_assert(is_made_of<decltype(swap_lru()), lru, offload_only, no_prefetch>);
 
-/// A selector that never chooses, to name the types of policies that choose.
-using adaptive_parts = decltype(switching(always{}, online(), planned(), recompute_only()));
-static_assert(std::same_as<decltype(adaptive().all), decltype(adaptive_parts::all)>);
-
 /// What a name stands for, by its type.
 template <class Expected>
 void check_found(std::string_view name, const Expected&) {
@@ -47,10 +43,9 @@ TEST_CASE("a preset's name stands for that preset and no other") {
   check_found("paper", paper());
   check_found("dtr", recompute_only());
   check_found("online", online());
-  check_found("planned", planned{});
   check_found("adaptive", adaptive());
   check_found("swap_lru", swap_lru());
-  CHECK(named_policies.size() == 7);
+  CHECK(named_policies.size() == 6);
   CHECK(!with_preset("vdnn", [](const auto&) { FAIL("called"); }));
 }
 

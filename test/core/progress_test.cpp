@@ -58,8 +58,7 @@ std::vector<tested_policy> offloading_policies() {
       own("greedy cheaper lifo", policy<greedy, cheaper, lifo_prefetch>{}),
       own("msps paper", policy<msps, paper_director, no_prefetch>{}),
       own("dtr cheaper fifo", policy<dtr, cheaper, fifo_prefetch>{})};
-  for (const char* name : {"online", "paper", "planned", "adaptive", "swap_lru"})
-    all.push_back(by_name(name));
+  for (const char* name : {"online", "paper", "adaptive", "swap_lru"}) all.push_back(by_name(name));
   return all;
 }
 

@@ -1,4 +1,4 @@
-// Several policies in one: who is asked, when that changes, and who is chosen by rehearsal.
+// Several policies in one: who is asked, and when that changes; what a rehearsal says.
 // ctest-labels: slow
 #include <doctest/doctest.h>
 
@@ -14,6 +14,7 @@
 #include "delta/learning_report.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
+#include "delta/switching.hpp"
 #include "dice.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
@@ -23,9 +24,9 @@ using namespace delta;
 using namespace delta::test;
 
 // The default's rehearsals are compiled in delta::engine.
-extern template std::array<double, 2> delta::detail::rehearse_both(
-    const detail::next_step&, decltype(delta::detail::planned_or_not::make(always{})),
-    std::uint32_t, double, int, std::vector<double>*);
+extern template std::array<double, 2> delta::detail::rehearse_both(const detail::next_step&,
+                                                                   adaptive, std::uint32_t, double,
+                                                                   int, std::vector<double>*);
 
 namespace {
 
@@ -106,7 +107,7 @@ struct counts_ends : online_as_one_object {
   void end_of_step(const context&) { ++*steps; }
 };
 
-const tested_policy online_of_two = own("online of two", switching(always{}, online(), planned()));
+const tested_policy online_of_two = own("online of two", switching(always{}, online(), adaptive()));
 
 simulated_options machine_for(const program& p, double share) {
   const double least = double(largest_footprint(p).count);
@@ -191,8 +192,8 @@ TEST_CASE("switching: always the same one decides as that one alone") {
     };
     const policy<lru, cheaper, lifo_prefetch> third;
     CHECK(run(online_of_two) == run(by_name("online")));
-    CHECK(run(own("planned of two", switching(always{}, planned(), online()))) ==
-          run(by_name("planned")));
+    CHECK(run(own("adaptive of two", switching(always{}, adaptive(), online()))) ==
+          run(by_name("adaptive")));
     CHECK(run(own("another of two", switching(always{}, third, online()))) ==
           run(own("another", third)));
     // One object for all three roles decides as the three do, by itself and among others.
@@ -204,72 +205,34 @@ TEST_CASE("switching: always the same one decides as that one alone") {
 
 namespace {
 
-/// The most recently used leaves first: what a restore has just made is gone again. It says that it
-/// learns, so that steps are recorded: without a record there is nothing to rehearse.
+/// The most recently used leaves first: what a restore has just made is gone again.
 struct newest_first {
-  static constexpr bool learns = true;
   static constexpr quantity depends_on = quantity::staleness;
   double score(const context& c, tensor_id t) const noexcept { return c.staleness(t); }
 };
 using hopeless = policy<newest_first, evict_only, no_prefetch>;
 
-/// `rehearsing` of these two.
-struct hopeless_first {
-  static constexpr std::array<std::string_view, 2> names{"hopeless", "online"};
-  template <Selector S>
-  static auto make(S selector) {
-    return switching(std::move(selector), hopeless{},
-                     policy<cheapest_way_root, cheaper, no_prefetch>{});
-  }
-};
+/// The first of the two always; where it thrashes, the other one, if there is a spare.
+struct spare {
+  bool is_there = false;
+  int* asked;
 
-/// Who says which of the two, as told: one type, so that the manager is compiled once for all.
-enum class chooses : std::uint8_t {
-  first,     ///< always, and names nobody else
-  a_spare,   ///< the first always; where it thrashes, the other one
-  rehearsed  ///< `rehearsing` does
-};
-struct any_selector {
-  static constexpr auto names = hopeless_first::names;
-  chooses how;
-  int replaced = 0;  ///< times that another was asked for in the step under way
-  int replacements = 0;
-  detail::rehearsing<hopeless_first> rehearser{};
-
-  std::uint32_t choose(const context& c) {
-    replaced = 0;
-    return how == chooses::rehearsed ? rehearser.choose(c) : 0;
-  }
-  std::uint32_t replacement(const context& c, bool thrashes) {
-    if (how == chooses::rehearsed) return rehearser.replacement(c, thrashes);
-    if (!thrashes) return c.variant();
-    ++replaced, ++replacements;
-    if (how == chooses::first) return c.variant();
-    CHECK(replaced <= 2);  // the second time there is nobody else
-    return c.variant() == 0 ? 1 : c.variant();
-  }
-  // For reports.
-  [[nodiscard]] const detail::step_results& results() const noexcept { return rehearser.results(); }
-  [[nodiscard]] double expected(const step_record& s) const { return rehearser.expected(s); }
-};
-/// The test looks at what the manager's selector knows.
-struct shown_selector {
-  static constexpr auto names = any_selector::names;
-  any_selector* to;
-  std::uint32_t choose(const context& c) const { return to->choose(c); }
+  std::uint32_t choose(const context&) const { return 0; }
   std::uint32_t replacement(const context& c, bool thrashes) const {
-    return to->replacement(c, thrashes);
+    if (!thrashes) return c.variant();
+    CHECK(++*asked <= 2);  // the second time there is nobody else
+    return is_there && c.variant() == 0 ? 1 : c.variant();
   }
-  [[nodiscard]] const detail::step_results& results() const noexcept { return to->results(); }
-  [[nodiscard]] double expected(const step_record& s) const { return to->expected(s); }
 };
 
 enum class ending : std::uint8_t { passes, thrashes, does_not_fit };
 
-ending end_of(const program& p, any_selector&& selector) {
+ending end_of(const program& p, bool has_spare) {
   const bytes least = largest_footprint(p);
   simulated storage({.capacity = least, .host_capacity = least, .rate_out = 2e9, .rate_in = 2e9});
-  const auto m = make_manager(hopeless_first::make(shown_selector{&selector}), over(storage));
+  int asked = 0;
+  const auto m =
+      make_manager(switching(spare{has_spare, &asked}, hopeless{}, online()), over(storage));
   ending result = ending::passes;
   try {
     run_program(*m, p, run_now{}, [&] { CHECK(storage.check_invariants() == ""); });
@@ -278,237 +241,29 @@ ending end_of(const program& p, any_selector&& selector) {
   } catch (const budget_exceeded&) {
     result = ending::does_not_fit;
   }
-  if (selector.how == chooses::a_spare) CHECK(selector.replacements > 0);
-  if (selector.how == chooses::rehearsed && result == ending::passes) {
-    // It has thrashed once, and is not tried again.
-    const learning_report l = m->learned();
-    CHECK(l.steps == 3);
-    CHECK(l.policy == "online");
-    CHECK(selector.results().kinds()[0].thrashes(0));
-  }
+  if (has_spare) CHECK(asked > 0);
   return result;
 }
 
 }  // namespace
 
 TEST_CASE("switching: a policy under which recomputation thrashes gives way to another one") {
-  int thrashing = 0, saved = 0, saved_by_rehearsing = 0;
+  int thrashing = 0, saved = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     CAPTURE(seed);
     const program p = random_program(seed, {.operators = 40, .steps = 1});
-    if (end_of(p, {chooses::first}) != ending::thrashes) continue;
+    if (end_of(p, false) != ending::thrashes) continue;
     ++thrashing;
-    saved += end_of(p, {chooses::a_spare}) == ending::passes;
-    saved_by_rehearsing += end_of(repeated(p, 3), {chooses::rehearsed}) == ending::passes;
+    saved += end_of(p, true) == ending::passes;
   }
-  MESSAGE(thrashing << " thrash, " << saved << " of them pass with another one to take over, "
-                    << saved_by_rehearsing << " three times with one that rehearses");
+  MESSAGE(thrashing << " thrash, " << saved << " of them pass with another one to take over");
   CHECK(saved > 0);
-  CHECK(saved_by_rehearsing > 0);
-}
-
-TEST_CASE("rehearsing: steps without operators are no steps") {
-  simulated storage({.capacity = 100_B, .host_capacity = 400_B});
-  manager m{adaptive(), storage};
-  m.end_of_step(), m.end_of_step();
-  const auto& selector = m.policy().selector;
-  CHECK(m.variant() == 0);
-  CHECK(selector.rehearsals() == 0);
-  const auto step = [&](std::int64_t cost) {
-    m.drop(m.run({.outputs = {60_B}, .cost = nanoseconds{cost}}, nothing));
-    m.end_of_step();
-  };
-  step(10);
-  CHECK(selector.rehearsals() == 1);
-  const std::uint32_t decided = m.variant();
-  m.end_of_step();
-  CHECK(m.variant() == decided);
-  CHECK(selector.results().kinds().front().seen() == 1);
-  step(10);
-  CHECK(selector.rehearsals() == 2);
-  for (int i = 0; i < 5; ++i) step(10);
-  CHECK(selector.rehearsals() == 2);
-  step(12);  // drift
-  CHECK(selector.rehearsals() == 3);
-}
-
-TEST_CASE("rehearsing: where kinds of steps take turns each is rehearsed, not every step") {
-  simulated storage({.capacity = 100_B, .host_capacity = 400_B, .places = false});
-  manager m{adaptive(), storage};
-  const detail::rehearsing<delta::detail::planned_or_not>& selector = m.policy().selector;
-  const auto run = [&](std::int64_t cost) {
-    return m.run({.outputs = {60_B}, .cost = nanoseconds{cost}}, nothing);
-  };
-  std::uint64_t rehearsals = 0;
-  for (int round = 0; round < 12; ++round) {
-    if (round == 6) rehearsals = selector.rehearsals();
-    m.drop(run(10));
-    m.end_of_step();
-    const tensor_id a = run(400), b = run(600);
-    m.drop(a), m.drop(b);
-    m.end_of_step();
-  }
-  REQUIRE(selector.results().kinds().size() == 2);
-  for (const detail::step_kind& k : selector.results().kinds()) {
-    CHECK(k.rehearsals() >= 2);
-    CHECK(k.rehearsals() <= 4);
-  }
-  CHECK(selector.rehearsals() == rehearsals);
-}
-
-TEST_CASE(
-    "rehearsing: sizes over a tenth apart are kinds of their own, and measured by themselves") {
-  simulated storage({.capacity = 400_B, .host_capacity = 400_B, .places = false});
-  manager m{adaptive(), storage};
-  const detail::rehearsing<delta::detail::planned_or_not>& selector = m.policy().selector;
-  const auto step = [&](bytes size) {
-    const tensor_id a = m.run({.outputs = {size}, .cost = nanoseconds{100}}, nothing);
-    m.drop(m.run({.inputs = {a}, .outputs = {size}, .cost = nanoseconds{100}}, nothing));
-    m.drop(a);
-    m.end_of_step();
-  };
-  std::uint64_t rehearsals = 0;
-  for (int round = 0; round < 20; ++round) {
-    if (round == 10) rehearsals = selector.rehearsals();
-    for (const bytes size : {40_B, 42_B, 80_B, 120_B}) step(size);
-  }
-  CHECK(selector.results().kinds().size() == 3);
-  CHECK(selector.rehearsals() == rehearsals);
-}
-
-namespace {
-
-/// The least recently used leaves first. It says that it learns, so that steps are recorded.
-struct oldest_first {
-  static constexpr bool learns = true;
-  static constexpr quantity depends_on = quantity::staleness;
-  double score(const context& c, tensor_id t) const noexcept { return -c.staleness(t); }
-};
-/// `rehearsing` of recomputing and of swapping.
-struct either_way {
-  static constexpr std::array<std::string_view, 2> names{"recomputing", "swapping"};
-  enum : std::uint32_t { recomputing, swapping };
-  template <Selector S>
-  static auto make(S selector) {
-    return delta::switching(std::move(selector), policy<oldest_first, evict_only, no_prefetch>{},
-                            policy<oldest_first, offload_only, no_prefetch>{});
-  }
-};
-
-/// Steps of three operators, of 100 us in all, whose first tensor has to leave: to recompute it
-/// takes 6 us, to swap it 2 us over `real_rate`. Swapping is tried in the third step, since the
-/// first seems to say that recomputing takes no time.
-struct two_ways {
-  explicit two_ways(double real_rate = 1)
-      : storage({.capacity = 100_B,
-                 .host_capacity = 400_B,
-                 .rate_out = 60e6,
-                 .rate_in = 60e6,
-                 .real_rate = real_rate,
-                 .places = false}) {
-    step(1, 60_B, 100);
-    step(1);
-  }
-  /// One more, with operators as slow as that. Who decided in it?
-  std::uint32_t step(double slower, bytes size = 60_B, std::int64_t first_cost = 6000) {
-    const std::uint32_t decided = m.variant();
-    const auto cost = [&](std::int64_t ns) {
-      return nanoseconds{static_cast<std::int64_t>(slower * static_cast<double>(ns))};
-    };
-    const tensor_id a = m.run({.outputs = {size}, .cost = cost(first_cost)}, nothing);
-    m.drop(m.run({.outputs = {60_B}, .cost = cost(40000)}, nothing));
-    m.run<0>({.inputs = {a}, .cost = cost(100000 - 40000 - first_cost)}, nothing);
-    m.drop(a);
-    m.end_of_step();
-    return decided;
-  }
-  /// So many more. In how many of them did swapping decide?
-  int swapping_in(int steps, double slower = 1, double slower_while_swapping = 1) {
-    int n = 0;
-    for (int i = 0; i < steps; ++i) {
-      const bool swaps = m.variant() == either_way::swapping;
-      n += int(swaps);
-      step(swaps ? slower_while_swapping : slower);
-    }
-    return n;
-  }
-  [[nodiscard]] const detail::step_results& results() const {
-    return m.policy().selector.results();
-  }
-  [[nodiscard]] const detail::step_kind& kind() const { return results().kinds().front(); }
-  [[nodiscard]] double expected() const { return m.policy().selector.expected(m.past().last()); }
-
-  simulated storage;
-  manager<decltype(either_way::make(detail::rehearsing<either_way>{})), simulated> m{
-      either_way::make(detail::rehearsing<either_way>{}), storage};
-};
-
-}  // namespace
-
-// The first step of a policy also brings everything to where it has it, and is not measured.
-TEST_CASE("rehearsing: what was measured beside slow operators is measured again, and may stay") {
-  two_ways program;
-  CHECK(program.kind().measured(either_way::recomputing) == 106000);
-  CHECK(program.swapping_in(2, 1.09, 1.09) == 2);
-  CHECK(program.kind().measured(either_way::swapping) == 111000);
-  // The operators' time is that of three steps.
-  CHECK(program.swapping_in(3) == 0);
-  CHECK(program.m.variant() == either_way::swapping);
-  CHECK(program.expected() == doctest::Approx(111000 / 1.09));
-  CHECK(program.step(1) == either_way::swapping);
-  CHECK(program.results().outcomes().back().predicted == doctest::Approx(1.11 / 1.09));
-  CHECK(program.results().outcomes().back().measured == doctest::Approx(1.02));
-  CHECK(program.step(1) == either_way::swapping);
-  CHECK(program.kind().measured(either_way::swapping) == 102000);
-  CHECK(program.swapping_in(20) == 20);
-  CHECK(program.m.policy().selector.rehearsals() == 2);
-}
-
-TEST_CASE("rehearsing: a second try takes two steps, and the second counts") {
-  two_ways program;
-  CHECK(program.swapping_in(2, 1.09, 1.09) == 2);
-  CHECK(program.swapping_in(3) == 0);
-  CHECK(program.step(1.09) == either_way::swapping);
-  CHECK(program.kind().measured(either_way::swapping) == 111000);
-  CHECK(program.swapping_in(20) == 20);
-  CHECK(program.kind().measured(either_way::swapping) == 102000);
-}
-
-TEST_CASE("rehearsing: who makes the operators slow is tried again once, until all has changed") {
-  two_ways program;
-  CHECK(program.swapping_in(2, 1.09, 1.09) == 2);
-  CHECK(program.swapping_in(30, 1, 1.09) == 2);
-  CHECK(program.kind().tried_again(either_way::swapping));
-  // A machine that has changed: all are tried anew, and once more.
-  program.step(1.5);
-  CHECK(!program.kind().tried_again(either_way::swapping));
-}
-
-TEST_CASE("rehearsing: one fast step, other sizes, slow copies are no reason to try again") {
-  // Swapping takes 10 us more.
-  two_ways slow_copies(0.2);
-  CHECK(slow_copies.swapping_in(2) == 2);
-  CHECK(slow_copies.swapping_in(4) == 0);
-  CHECK(slow_copies.step(0.93) == either_way::recomputing);
-  CHECK(slow_copies.swapping_in(10) == 0);
-
-  // Slow beside slow operators, and no faster beside others.
-  two_ways slower_anyway(0.2);
-  CHECK(slower_anyway.swapping_in(2, 1.09, 1.09) == 2);
-  CHECK(slower_anyway.swapping_in(10) == 0);
-  CHECK(slower_anyway.kind().slowdown(either_way::swapping) == doctest::Approx(1.09));
-
-  two_ways other_sizes;
-  CHECK(other_sizes.step(1.09, 64_B) == either_way::swapping);
-  CHECK(other_sizes.step(1.09, 64_B) == either_way::swapping);
-  CHECK(other_sizes.swapping_in(10) == 0);
-  CHECK(other_sizes.kind().slowdown(either_way::swapping) == 1);
 }
 
 TEST_CASE("rehearse: what does not come to its end, or not in time, takes for ever") {
   const program p = heavy(1);
   simulated storage(machine_for(p, 100));
-  manager m{planned(), storage};
+  manager m{adaptive(), storage};
   run_program(m, p, run_now{}, [] {});
   const step_record& step = m.past().last();
   simulated_options on = machine_for(p, 100);
@@ -536,7 +291,7 @@ TEST_CASE("rehearse: about what the next step takes, and what is chosen is seldo
     };
     const auto [taught, rehearsed] = [&] {
       simulated storage(on);
-      manager m{planned(), storage};
+      manager m{adaptive(), storage};
       run_program(m, repeated(p, 4), run_now{}, [] {});
       const step_record& last = m.past().last();
       return std::pair(m.past().last_took() / last.time,

@@ -1,4 +1,4 @@
-// Training loops as people write them: the default is not behind the presets that it chooses from.
+// Training loops as people write them: the default is not behind the presets.
 // ctest-labels: slow
 #include <doctest/doctest.h>
 
@@ -111,24 +111,20 @@ double longest_step(const training_loop& loop, const timing& t, const timing& ot
 
 }  // namespace
 
-TEST_CASE("training loops: the default beside the presets that it chooses from") {
-  int loops = 0, fail = 0, behind = 0, far_behind = 0, long_steps = 0, ahead = 0;
-  int plans = 0, plans_fail = 0;
-  double planned_beside_online = 0;  // sum of logarithms
+TEST_CASE("training loops: the default beside the presets that make no plans") {
+  int loops = 0, fail = 0, behind = 0, far_behind = 0, long_steps = 0, compared = 0;
+  double beside_online = 0;  // sum of logarithms
   for (std::uint64_t seed = 0; seed < seeds(300); ++seed) {
     CAPTURE(seed);
     const training_loop loop = random_training_loop(seed);
     CAPTURE(loop.text);
     const simulated_options on = machine_for(loop, seed);
-    const timing first = play("online", loop, on), by_plan = play("planned", loop, on);
+    const timing first = play("online", loop, on);
     double best = never;
-    for (const timing& t : {first, by_plan, play("dtr", loop, on)})
+    for (const timing& t : {first, play("dtr", loop, on)})
       if (t.passed) best = std::min(best, t.total);
     if (best == never) continue;
     ++loops;
-    plans_fail += by_plan.passed ? 0 : 1;
-    if (by_plan.passed && first.passed)
-      ++plans, planned_beside_online += std::log(by_plan.total / first.total);
     const timing ours = play("adaptive", loop, on);
     if (!ours.passed) {
       ++fail;
@@ -136,66 +132,30 @@ TEST_CASE("training loops: the default beside the presets that it chooses from")
       continue;
     }
     const double ratio = ours.total / best;
-    behind += ratio > 1.03, far_behind += ratio > 1.1, ahead += ratio < 0.97;
+    behind += ratio > 1.03, far_behind += ratio > 1.1;
+    if (first.passed) ++compared, beside_online += std::log(ours.total / first.total);
     const double longest = first.passed ? longest_step(loop, ours, first) : 0.0;
     long_steps += longest > 1.25;
     if (ratio > 1.1 || longest > 1.5)
       MESSAGE("seed " << seed << ", " << loop.text << ": " << ratio << " of the best preset, "
                       << longest << " of online's longest step");
   }
-  MESSAGE(loops << " loops; " << fail << " fail, " << behind << " over 1.03 of the best preset, "
-                << far_behind << " over 1.1, " << ahead << " below 0.97; " << long_steps
-                << " with a step over 1.25 of online's");
   REQUIRE(loops > 0);
-  REQUIRE(plans > 0);
-  const double mean = std::exp(planned_beside_online / plans);
-  MESSAGE("planned: " << plans_fail << " fail; " << mean << " of online's time in the mean");
-  CHECK(plans_fail * 50 <= loops);
+  REQUIRE(compared > 0);
+  const double mean = std::exp(beside_online / compared);
+  MESSAGE(loops << " loops; " << fail << " fail, " << behind << " over 1.03 of the better preset, "
+                << far_behind << " over 1.1; " << mean << " of online's time in the mean; "
+                << long_steps << " with a step over 1.25 of online's");
   CHECK(mean < 0.96);
   // docs/adaptive.md says what is left of the aim, which is none of any of these.
   CHECK(fail * 50 <= loops);
-  CHECK(behind * 12 <= loops);
-  CHECK(far_behind * 40 <= loops);
+  CHECK(behind * 50 <= loops);
+  CHECK(far_behind * 100 <= loops);
   CHECK(long_steps * 15 <= loops);
 }
 
-namespace {
-
-/// A policy under which nothing ever stays that can leave, and that claims to be fast.
-struct newest_leave {
-  static constexpr bool learns = true;
-  static constexpr quantity depends_on = quantity::staleness;
-  double score(const context& c, tensor_id t) const noexcept { return c.staleness(t); }
-};
-struct online_or_liar {
-  static constexpr std::array<std::string_view, 2> names{"online", "liar"};
-  template <Selector S>
-  static auto make(S selector) {
-    return switching(std::move(selector), policy<cheapest_way_root, cheaper, no_prefetch>{},
-                     policy<newest_leave, evict_only, no_prefetch>{});
-  }
-};
-template <Selector S>
-timing play_two(S selector, const training_loop& loop, const simulated_options& on) {
-  return play([&](simulated& s) { return make_manager(online_or_liar::make(selector), over(s)); },
-              loop, on);
-}
-/// Chooses the liar for every step, and goes back within it as `rehearsing` does.
-struct believes_it {
-  detail::rehearsing<online_or_liar>* judge;
-  std::uint32_t choose(const context& c) const {
-    (void)judge->choose(c);
-    return c.past().steps() < 2 ? 0 : 1;
-  }
-  std::uint32_t replacement(const context& c, bool thrashes) const {
-    return judge->replacement(c, thrashes);
-  }
-};
-
-}  // namespace
-
-TEST_CASE("training loops: a policy that lies gives way within the step") {
-  int noticed = 0, bounded = 0;
+TEST_CASE("training loops: a plan whose copies are slower than promised is left within the step") {
+  int late = 0, bounded = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     CAPTURE(seed);
     training_loop loop = random_training_loop(seed);
@@ -207,20 +167,27 @@ TEST_CASE("training loops: a policy that lies gives way within the step") {
                                .host_capacity = bytes{std::uint64_t(4 * peak)},
                                .rate_out = 12e9,
                                .rate_in = 12e9,
+                               .real_rate = 0.002,
                                .places = false};
+    const auto longest = [&](double regress) {
+      const timing t = play(
+          [&](simulated& s) {
+            adaptive policy;
+            policy.regress = regress;
+            return make_manager(policy, over(s));
+          },
+          loop, on);
+      REQUIRE(t.passed);
+      return *std::max_element(t.turns.begin() + 1, t.turns.end());
+    };
     const timing plain = play("online", loop, on);
-    const timing liar = play_two(always{1}, loop, on);
-    detail::rehearsing<online_or_liar> judge;
-    const timing judged = play_two(believes_it{&judge}, loop, on);
-    if (!plain.passed) continue;
-    REQUIRE(judged.passed);
-    const double cost = liar.passed ? liar.turns.back() : never;
-    if (cost < 2 * plain.turns.back()) continue;
-    ++noticed;
-    bounded += judged.turns.back() < 0.8 * cost;
+    const double followed = longest(never), left = longest(1.5);
+    if (!plain.passed || followed < 2 * plain.turns.back()) continue;
+    ++late;
+    bounded += left < 0.8 * followed;
   }
-  MESSAGE(noticed << " loops in which the liar takes twice as long; in " << bounded
-                  << " of them it is stopped");
-  CHECK(noticed > 0);
-  CHECK(bounded * 3 >= noticed * 2);
+  MESSAGE(late << " loops in which a plan takes twice as long as none; in " << bounded
+               << " of them it is left");
+  CHECK(late > 0);
+  CHECK(bounded * 3 >= late * 2);
 }

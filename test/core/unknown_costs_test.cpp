@@ -280,7 +280,7 @@ TEST_CASE("operators that are begun and ended are priced alike, a few of them wh
 
 TEST_CASE("steps that are learned have guessed times where nothing else is known") {
   machine storage{{.capacity = 10'000_B, .rate_move = 1e9}, machine::never};
-  delta::manager m{planned(), storage};
+  delta::manager m{adaptive(), storage};
   const tensor_id x = m.variable(500_B);
   for (int step = 0; step < 2; ++step) {
     m.run<0>({.inputs = {x}, .name = "reads"}, [](call&) {});

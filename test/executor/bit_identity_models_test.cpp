@@ -33,7 +33,7 @@ void check_learning(train_options o, std::initializer_list<int> parts) {
   o.virtual_clock = true;
   o.steps = 3;
   CAPTURE(o.model);
-  check(twin(o), {"planned", "adaptive"}, parts);
+  check(twin(o), {"adaptive"}, parts);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ std::string refusal(std::vector<std::string> words) {
 }
 
 const std::string policies =
-    "unmanaged, paper, dtr, online, planned, adaptive, swap_lru, paper-strict, "
+    "unmanaged, paper, dtr, online, adaptive, swap_lru, paper-strict, "
     "paper-lru, paper-greedy, vdnn, superneurons, capuchin, chameleon, chen, zero_offload, l2l, "
     "swapadvisor, "
     "simrd:dtr, simrd:dtr-eq, simrd:dtr-local, simrd:msps, simrd:lru, simrd:size, or "
@@ -272,7 +272,7 @@ TEST_CASE("a timeline and a log of decisions are those of one replay of a preset
     CHECK(with({"--policy", "simrd:dtr"}) ==
           flag +
               ": given with --policy simrd:dtr; allowed: with unmanaged, paper, dtr, online, "
-              "planned, adaptive, swap_lru, paper-strict, paper-lru, paper-greedy, vdnn, "
+              "adaptive, swap_lru, paper-strict, paper-lru, paper-greedy, vdnn, "
               "superneurons, capuchin, "
               "chameleon, chen, zero_offload, l2l, swapadvisor");
     CHECK(with({"--json", file}) == flag + ": names the file of --json; allowed: another file");

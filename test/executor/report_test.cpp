@@ -108,7 +108,6 @@ TEST_CASE("what was learned is an object of its own, and a line below the table"
                              .operators = 412,
                              .peak_bytes = 785u << 20,
                              .measured_overhead = 1.042,
-                             .policy = "planned",
                              .expected_overhead = 1.031,
                              .memory_bytes = 65536};
   write_json(r, folder / "r.json");
@@ -117,7 +116,6 @@ TEST_CASE("what was learned is an object of its own, and a line below the table"
   CHECK(back.learned->steps == 10);
   CHECK(back.learned->divergences == 2);
   CHECK(back.learned->peak_bytes == 785u << 20);
-  CHECK(back.learned->policy == "planned");
   CHECK(back.learned->expected_overhead == 1.031);
   CHECK(back.learned->memory_bytes == 65536);
   const auto line = [](const train_report& report) {
@@ -130,7 +128,7 @@ TEST_CASE("what was learned is an object of its own, and a line below the table"
       line(back) ==
       "resnet50 adaptive: learned from 10 steps, all alike; the last, of 412 operators, needs 785 "
       "MiB unmanaged (the budget is 400 MiB) and took 1.04x its operators' time; the next one "
-      "is decided by 'planned' and expected to take 1.03x\n");
+      "follows a plan that should take 1.03x\n");
   r.learned = learned_report();
   r.learned->steps = 5, r.learned->kinds = 2, r.learned->operators = 1;
   r.learned->measured_overhead = 1;
@@ -148,14 +146,14 @@ TEST_CASE("steps are shown as predicted beside what came out") {
   train_report r = sample();
   r.seconds_by_step = {0.5, 0.25};
   r.learned.emplace().steps = 2;
-  r.learned->outcomes = {{{0, 1.5, "online"}, {1.02, 1.031, "planned"}}};
+  r.learned->outcomes = {{{0, 1.5}, {1.02, 1.031}}};
   write_json(r, folder / "r.json");
   const train_report back = read_json(folder / "r.json");
   CHECK(back.seconds_by_step == r.seconds_by_step);
   REQUIRE(back.learned.has_value());
   REQUIRE(back.learned->outcomes.has_value());
   REQUIRE(back.learned->outcomes->size() == 2);
-  CHECK(back.learned->outcomes->front().policy == "online");
+  CHECK(back.learned->outcomes->front().predicted == 0);
   CHECK(back.learned->outcomes->back().predicted == 1.02);
   CHECK(back.learned->outcomes->back().measured == 1.031);
   const auto last_line = [](const train_report& report) {
@@ -164,11 +162,10 @@ TEST_CASE("steps are shown as predicted beside what came out") {
     const std::string text = out.str();
     return text.substr(text.rfind('\n', text.size() - 2) + 1);
   };
-  CHECK(last_line(back) ==
-        "resnet50 online: predicted / measured: - / 1.50 'online', 1.02 / 1.03 'planned'\n");
-  for (int i = 0; i < 7; ++i) r.learned->outcomes->push_back({1.1, 1.2, "planned"});
+  CHECK(last_line(back) == "resnet50 online: predicted / measured: - / 1.50, 1.02 / 1.03\n");
+  for (int i = 0; i < 7; ++i) r.learned->outcomes->push_back({1.1, 1.2});
   CHECK(last_line(r).starts_with(
-      "resnet50 online: predicted / measured, of the last 8 steps: 1.02 / 1.03 'planned', 1.10"));
+      "resnet50 online: predicted / measured, of the last 8 steps: 1.02 / 1.03, 1.10"));
   r.learned->outcomes->clear();
   CHECK(last_line(r).find("predicted /") == std::string::npos);
 }

@@ -214,7 +214,7 @@ class dense_program {
 /// A manager with more room than any program takes, which therefore releases nothing; it learns, so
 /// that it can tell what a step holds at most.
 inline std::unique_ptr<manager_interface> with_ample_room(simulated& storage) {
-  return make_manager("planned", over(storage));
+  return make_manager("adaptive", over(storage));
 }
 inline constexpr simulated_options ample_room{.capacity = bytes{std::uint64_t{1} << 40}};
 

@@ -26,6 +26,7 @@ class residency_script {
     position out_from, in_from;  ///< if copied: its copies begin behind, and with, these
     bool copied;                 ///< else it is computed again
     bool copies_out;             ///< if copied: the host has none
+    bool for_good = false;       ///< the step does not use it again, though it is held
   };
   /// The program has dropped it, and a recomputation has made it: it stays for another one.
   struct stay {
@@ -57,7 +58,7 @@ class residency_script {
       const bool goes = m[s].dropped < length_ && !m[s].cyclic && !m[s].ends_held;
       if (needs.empty() || !m[s].movable || !goes) continue;
       if (const position last = needs.back().at; m[s].dropped > last)
-        away_.push_back({s, last, m[s].dropped, last, m[s].dropped, false, false});
+        away_.push_back({s, last, m[s].dropped, last, m[s].dropped, false, false, true});
     }
     for (position p = 0; p < length_; ++p) held_.push_back(plan.memory().at(p));
     index();

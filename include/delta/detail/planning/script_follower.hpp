@@ -29,9 +29,10 @@ class script_follower {
 
   /// The script for steps of its shape, in place of the one before. O(scripts).
   void give(script s) {
+    const std::uint32_t ends = ends_of(s->shape());
     forget(s->shape());
     if (scripts_.size() == history::most_records) scripts_.erase(scripts_.begin());
-    scripts_.push_back(std::move(s));
+    scripts_.push_back({std::move(s), ends});
   }
   /// No script any longer for steps like that record. O(record + scripts).
   void forget(const step_record& step) { forget(residency_script::shape_of(step)); }
@@ -48,6 +49,17 @@ class script_follower {
   [[nodiscard]] bool rehearses() const noexcept { return rehearsed_; }
   /// True if a script was followed since that was asked last.
   [[nodiscard]] bool takes_part() noexcept { return std::exchange(takes_part_, false); }
+  /// No script is followed in the rest of the step.
+  void leave_script() noexcept { left_ = true; }
+  [[nodiscard]] bool left() const noexcept { return left_; }
+  /// The step has ended. True if its script was left.
+  bool take_scripts_up() noexcept {
+    if (script_ != nullptr)
+      for (kept_script& k : scripts_)
+        if (k.is.get() == script_) ++k.ends;
+    script_ = nullptr;
+    return std::exchange(left_, false);
+  }
 
   // --- Heuristic
   // ------------------------------------------------------------------------------------
@@ -72,8 +84,9 @@ class script_follower {
   // --------------------------------------------------------------------------------------
 
   action decide(const context& c, tensor_id t) const {
-    if (const auto* const a = due(c, t)) return a->copied ? action::offload : action::evict;
-    return cheaper{}.decide(c, t);
+    const auto* const a = due(c, t);
+    if (a == nullptr || (a->for_good && !is_trusted(c))) return cheaper{}.decide(c, t);
+    return a->copied ? action::offload : action::evict;
   }
   static constexpr bool may_keep() noexcept { return false; }
   /// True if a dropped tensor, which was computed again, is to stay for another recomputation.
@@ -136,21 +149,40 @@ class script_follower {
   using at = residency_script::position;
 
   void forget(std::uint64_t shape) {
-    std::erase_if(scripts_, [&](const script& x) { return x->shape() == shape; });
+    std::erase_if(scripts_, [&](const kept_script& k) { return k.shape() == shape; });
     under_ = found_under_ = 0, found_ = nullptr, script_ = nullptr;
   }
 
+  // True if steps have followed the script to their ends, the last few of them. What it does not
+  // use again may be dropped then; before, a step may turn out to be another one that does use it,
+  // as a training step that begins as an evaluation. Rehearsals are of steps that are what they
+  // seem.
+  [[nodiscard]] bool is_trusted(const context& c) const noexcept {
+    const residency_script* const s = followed(c);
+    return rehearsed_ || (s != nullptr && ends_of(s->shape()) >= enough_ends);
+  }
+  // The step has turned out to be another one than its script is for.
+  void distrust() noexcept {
+    for (kept_script& k : scripts_)
+      if (k.is.get() == script_) k.ends = 0;
+    script_ = nullptr;
+  }
+  [[nodiscard]] std::uint32_t ends_of(std::uint64_t shape) const noexcept {
+    const auto found = std::ranges::find(scripts_, shape, &kept_script::shape);
+    return found == scripts_.end() ? 0 : found->ends;
+  }
   // True if kernels hide no copy: each waits for the other.
   static bool hides_nothing(const context& c, direction d) noexcept { return c.burden(d) >= 1; }
   static at position(const context& c) noexcept { return static_cast<at>(c.past().position()); }
   [[nodiscard]] const residency_script* script_for(const step_record& step) const noexcept {
     const std::uint64_t shape = residency_script::shape_of(step);
-    const auto found = std::ranges::find(scripts_, shape, &residency_script::shape);
-    return found == scripts_.end() ? nullptr : found->get();
+    const auto found = std::ranges::find(scripts_, shape, &kept_script::shape);
+    return found == scripts_.end() ? nullptr : found->is.get();
   }
-  // None where the step turns out to have other sizes than the record.
+  // None where it was left, and where the step turns out to have other sizes than the record.
   [[nodiscard]] const residency_script* followed(const context& c) const noexcept {
     const history& past = c.past();
+    if (left_) return nullptr;
     if (std::exchange(found_under_, past.forecasts()) != past.forecasts())
       found_ = past.follows() ? script_for(past.followed()) : nullptr;
     const double scale = past.size_scale();
@@ -176,6 +208,7 @@ class script_follower {
   // The script that is followed; what the operator that has ended touched plays its storages.
   const residency_script* meet(const context& c) {
     const residency_script* const s = followed(c);
+    if (s != script_ && script_ != nullptr) distrust();
     if (s == nullptr) return nullptr;
     const history& past = c.past();
     if (std::exchange(under_, past.forecasts()) != past.forecasts() || script_ != s) {
@@ -212,11 +245,18 @@ class script_follower {
     return t != tensor_id::none && c.past().stands_for(t) == s ? t : tensor_id::none;
   }
 
-  std::vector<script> scripts_;
+  struct kept_script {
+    script is;
+    std::uint32_t ends = 0;  // of steps in a row that followed it so far
+    [[nodiscard]] std::uint64_t shape() const noexcept { return is->shape(); }
+  };
+  std::vector<kept_script> scripts_;
   bool rehearsed_ = false;  // nothing is planned
   bool takes_part_ = false;
+  bool left_ = false;
 
   static constexpr std::uint32_t none = step_record::none;
+  static constexpr std::uint32_t enough_ends = 3;
   static constexpr at far = 256;  // how long before its time a copy in may begin
   // Times the sizes of a record: what is larger has no room in its plan, what is far smaller needs
   // none.
