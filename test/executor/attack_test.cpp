@@ -20,8 +20,8 @@ using namespace delta::test;
 
 namespace {
 
-constexpr std::array<const char*, 7> policies{"unmanaged", "paper",    "dtr",     "online",
-                                              "planned",   "adaptive", "swap_lru"};
+constexpr std::array<const char*, 6> policies{"unmanaged", "paper",    "dtr",
+                                              "online",    "adaptive", "swap_lru"};
 
 // Those that go on wherever the largest operator fits, with enough memory of the host.
 bool offloads(const std::string& policy) {
@@ -49,7 +49,7 @@ void attack(const char* name, std::uint64_t usual, const F& f) {
   for (; more(); ++seed) f(seed, sum);
   MESSAGE(std::string(name), ": ", seed - first, " seeds from ", first, " on: ", sum.faults,
           " faults, ", sum.evictions, " evictions, ", sum.recomputes, " recomputes, ", sum.reloads,
-          " reloads, ", sum.prefetches, " of them early");
+          " reloads, ", sum.prefetches, " of them early; ", sum.planned, " steps under a plan");
   CHECK(sum.evictions > 0);
   CHECK(sum.recomputes > 0);
   CHECK(sum.reloads > 0);
@@ -71,7 +71,7 @@ setting tight(dice& roll, const program& p) {
   setting s;
   s.policy = roll.any(policies);
   s.memory = roll.any(memory_kinds);
-  s.how = static_cast<manner>(roll.below(4));
+  s.how = static_cast<manner>(roll.below(manners));
   const std::uint64_t least = largest_footprint(p, 64).count;
   s.budget = round_up(bytes{least * (100 + 10 * roll.below(16)) / 100}, 64).count;
   s.host = roll.one_in(4) ? roll.below(2000) : 1 << 20;
@@ -93,11 +93,26 @@ TEST_CASE("attack: programs") {
   });
 }
 
+TEST_CASE("attack: training") {
+  attack("training", 100, [](std::uint64_t seed, attack_tally& sum) {
+    dice roll(seed);
+    const program step = attacking_program(roll.bits());
+    const program p = training_of(step, roll.bits());
+    setting s = tight(roll, p);
+    s.policy = "adaptive";
+    s.passes = s.how == manner::whole && s.host == 1 << 20 && s.memory != memory_kind::fixed;
+    withstands(seed, p, s, sum);
+  });
+}
+
 TEST_CASE("attack: faults") {
   attack("faults", 12, [](std::uint64_t seed, attack_tally& sum) {
     dice roll(seed);
-    const program p = random_program(roll.bits(), {.operators = 8, .steps = 2});
+    const bool again = roll.one_in(2);  // under a plan
+    program p = random_program(roll.bits(), {.operators = 8, .steps = again ? 1 : 2});
+    if (again) p = repeated(p, 4);
     setting s = tight(roll, p);
+    if (again) s.policy = "adaptive";
     s.host = 1 << 20;
     // At the first such call, the second, and so on until there is none; now and then two.
     for (std::size_t kind = 0; kind < failing_kinds; ++kind)
@@ -116,16 +131,15 @@ TEST_CASE("attack: faults") {
 TEST_CASE("attack: declined") {
   attack("declined", 4, [](std::uint64_t seed, attack_tally& sum) {
     dice roll(seed);
-    const program p = repeated(attacking_program(roll.bits()), 2);
+    const program p = repeated(attacking_program(roll.bits()), 3);
     setting s = tight(roll, p);
     s.host = 1 << 20;
-    for (const char* policy : {"planned", "paper", "adaptive"}) {
+    for (const char* policy : {"paper", "adaptive"}) {
       s.policy = policy;
-      const unsigned sets = std::string(policy) == "adaptive" ? 16 : declined_sets;
       // In a slow build one of 15, each seed others.
       constexpr unsigned apart = slow_build ? 15 : 1;
-      for (auto set = static_cast<unsigned>(seed % apart); set < sets; set += apart) {
-        s.without = sets == declined_sets ? set : set * 8;
+      for (auto set = static_cast<unsigned>(seed % apart); set < declined_sets; set += apart) {
+        s.without = set;
         if (!withstands(seed, p, s, sum)) return;
       }
     }

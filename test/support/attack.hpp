@@ -19,6 +19,7 @@
 #include "adversary.hpp"
 #include "delta/engine/engine.hpp"
 #include "delta/engine/manager_of.hpp"
+#include "delta/learning_report.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/heap_storage.hpp"
 #include "dice.hpp"
@@ -53,9 +54,9 @@ struct planned_fault {
 /// What is left out, as bits.
 enum class declined : unsigned {
   nothing = 0,
-  early_reloads = 1,   ///< of the policies planned and paper
-  copies_ahead = 2,    ///< of planned
-  early_release = 4,   ///< of planned and paper
+  early_reloads = 1,   ///< of the policies adaptive and paper
+  copies_ahead = 2,    ///< of adaptive
+  early_release = 4,   ///< of adaptive and paper
   open_brackets = 8,   ///< may_allocate_in_operator
   holes = 16,          ///< what tells where blocks are
   lifetimes = 32,      ///< all blocks are transient
@@ -84,6 +85,7 @@ struct setting {
 /// What attacks have made a manager do: one that never had to act tests nothing.
 struct attack_tally {
   std::uint64_t faults = 0, evictions = 0, reloads = 0, recomputes = 0, prefetches = 0;
+  std::uint64_t planned = 0;  ///< steps that followed a plan
 };
 
 /// Faults, as they come.
@@ -184,17 +186,17 @@ struct partial_fifo : fifo_prefetch {
   }
 };
 
-/// Likewise of `planned`, whose plans are those of the whole.
-struct partial_plan : planned {
+/// Likewise of `adaptive`, whose plans are those of the whole.
+struct partial_plan : adaptive {
   unsigned without = 0;
   tensor_id next(const context& c) {
-    return has(without, declined::early_reloads) ? tensor_id::none : planned::next(c);
+    return has(without, declined::early_reloads) ? tensor_id::none : adaptive::next(c);
   }
   tensor_id copy_ahead(const context& c) {
-    return has(without, declined::copies_ahead) ? tensor_id::none : planned::copy_ahead(c);
+    return has(without, declined::copies_ahead) ? tensor_id::none : adaptive::copy_ahead(c);
   }
   double early_release_bytes(const context& c) {
-    return has(without, declined::early_release) ? 0 : planned::early_release_bytes(c);
+    return has(without, declined::early_release) ? 0 : adaptive::early_release_bytes(c);
   }
 };
 
@@ -203,7 +205,7 @@ inline std::unique_ptr<manager_interface> attacked_manager(const setting& s,
                                                            const manager_options& options) {
   const std::string name = s.policy;
   constexpr unsigned policys = 7;
-  if (name == "planned" && (s.without & policys) != 0) {
+  if (name == "adaptive" && (s.without & policys) != 0) {
     partial_plan p;
     p.without = s.without;
     return make_manager(p, std::move(storage), options);
@@ -246,6 +248,7 @@ struct patient {
     return again([&] { return m->acquire(t, how); });
   }
   void drop(tensor_id t) { m->drop(t); }
+  tensor_id share(tensor_id t) { return m->share(t); }
   void backward() { m->backward(); }
   void end_of_step() {
     again([&] { m->end_of_step(); });
@@ -296,6 +299,8 @@ struct noted {
     const counters& c = m->counts();
     sum->evictions += c.evictions, sum->reloads += c.reloads;
     sum->recomputes += c.recomputes, sum->prefetches += c.prefetches;
+    for (const learning_report::outcome& o : m->learned().outcomes)
+      sum->planned += o.predicted > 0 ? 1 : 0;
   }
   attack_tally* sum;
   const fault_plan* plan;
@@ -562,6 +567,42 @@ inline program attacking_program(std::uint64_t seed) {
     p.ops.back().drops.insert(p.ops.back().drops.end(), made.begin(), made.end());
   }
   return p;
+}
+
+/// Its operators of before the backward pass, which drop all that they make: as an evaluation,
+/// whose end nobody tells.
+inline program forward_of(const program& p) {
+  program q{p.constants, p.variables, {}};
+  std::vector<int> left;
+  int next = p.sources();
+  for (program::op o : p.ops) {
+    if (o.backward) break;
+    for (std::size_t k = 0; k < o.outputs.size(); ++k) left.push_back(next++);
+    for (const int v : o.drops) std::erase(left, v);
+    o.step = false;
+    q.ops.push_back(std::move(o));
+  }
+  if (!q.ops.empty()) q.ops.back().drops.insert(q.ops.back().drops.end(), left.begin(), left.end());
+  return q;
+}
+
+/// The program again and again, as in training, so that its steps are learned and planned; now and
+/// then another: without one of its operators, with larger tensors, without its backward pass.
+inline program training_of(const program& p, std::uint64_t seed) {
+  dice roll(seed);
+  std::vector<program> kinds{p};
+  if (roll.one_in(2)) kinds.push_back(without_operator(p, roll.below(p.ops.size() - 1)));
+  if (roll.one_in(2)) {
+    kinds.push_back(p);
+    for (program::op& o : kinds.back().ops)
+      for (std::uint32_t& n : o.outputs) n += n / 2;
+  }
+  if (roll.one_in(2))
+    if (program forward = forward_of(p); !forward.ops.empty()) kinds.push_back(std::move(forward));
+  std::vector<std::size_t> turns(3);
+  for (std::uint64_t more = 1 + roll.below(8); more-- > 0;)
+    turns.push_back(roll.one_in(2) ? 0 : roll.below(kinds.size()));
+  return in_turns(kinds, turns);
 }
 
 }  // namespace delta::test

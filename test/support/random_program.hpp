@@ -118,26 +118,32 @@ inline program random_program(std::uint64_t seed, const program_shape& shape = {
   return p;
 }
 
-/// The same steps so many times, on the same sources. What outlives the steps is dropped after the
-/// first operator of the next time.
-inline program repeated(const program& p, int times) {
-  program all{p.constants, p.variables, {}};
-  int made = 0;
-  std::vector<char> dropped;
-  for (const program::op& o : p.ops) made += int(o.outputs.size());
-  dropped.resize(std::size_t(made));
-  for (const program::op& o : p.ops)
-    for (const int v : o.drops) dropped[std::size_t(v - p.sources())] = 1;
-  for (int time = 0; time < times; ++time)
-    for (std::size_t i = 0; i < p.ops.size(); ++i) {
-      program::op o = p.ops[i];
+/// Programs on the same sources one behind the other: at each turn the one of that number. What
+/// outlives a turn is dropped after the first operator of the next.
+inline program in_turns(std::span<const program> kinds, std::span<const std::size_t> turns) {
+  program all{kinds.front().constants, kinds.front().variables, {}};
+  int next = all.sources();
+  std::vector<int> left;  // of the turn before
+  for (const std::size_t turn : turns) {
+    const program& p = kinds[turn];
+    const int moved = next - p.sources();
+    std::vector<int> drops = std::exchange(left, {});
+    for (program::op o : p.ops) {
       for (auto* list : {&o.inputs, &o.updates, &o.drops})
-        for (int& v : *list) v += v < p.sources() ? 0 : time * made;
-      for (int v = 0; i == 0 && time > 0 && v < made; ++v)
-        if (dropped[std::size_t(v)] == 0) o.drops.push_back(p.sources() + (time - 1) * made + v);
+        for (int& v : *list) v += v < p.sources() ? 0 : moved;
+      for (std::size_t k = 0; k < o.outputs.size(); ++k) left.push_back(next++);
+      for (const int v : o.drops) std::erase(left, v);
+      o.drops.insert(o.drops.end(), drops.begin(), drops.end());
+      drops.clear();
       all.ops.push_back(std::move(o));
     }
+  }
   return all;
+}
+
+/// The same steps so many times.
+inline program repeated(const program& p, std::size_t times) {
+  return in_turns({&p, 1}, std::vector<std::size_t>(times));
 }
 
 /// What every value holds at the end of the program (those never dropped), by plain evaluation.
@@ -207,15 +213,17 @@ struct touch_directly {
 };
 
 /// How operators are stated: with all their lists; begun and ended, with sizes on the way; with a
-/// look at the addresses before each size is known; and begun and ended, but some write what they
-/// make only behind their end, while it is held, as collectives do.
-enum class manner : std::uint8_t { whole, open, looking, late };
+/// look at the addresses before each size is known; begun and ended, but some write what they make
+/// only behind their end, while it is held, as collectives do; and whole, while the program looks
+/// at tensors between them, or writes variables anew, and has some twice, as views.
+enum class manner : std::uint8_t { whole, open, looking, late, holding };
+inline constexpr std::size_t manners = 5;
 
 /// Runs one operator, either way.
 template <class Manager, class Kernel>
 void run_operator(Manager& m, const operation_span& op, std::span<tensor_id> ids,
                   const Kernel& kernel, manner how) {
-  if (how == manner::whole) return m.run(op, ids, kernel);
+  if (how == manner::whole || how == manner::holding) return m.run(op, ids, kernel);
   operation_span known = op;
   known.outputs = {};
   known.workspace = {};
@@ -231,40 +239,57 @@ void run_operator(Manager& m, const operation_span& op, std::span<tensor_id> ids
   open.end(ids, kernel);
 }
 
-/// What operators in the manner `late` have made: held, and yet to be written.
+/// Tensors that are held between operators: in the manner `late` what operators have made, and has
+/// yet to be written; in the manner `holding` what must not change meanwhile.
 template <class Manager>
-class results_in_flight {
+class held_tensors {
  public:
-  using bytes_to_come = std::shared_ptr<std::vector<std::byte>>;
+  using contents = std::shared_ptr<std::vector<std::byte>>;
 
-  void take_off(Manager& m, int value, tensor_id t, bytes_to_come result) {
-    flights_.push_back({value, m.acquire(t), std::move(result)});
+  void await(Manager& m, int value, tensor_id t, contents result) {
+    held_.push_back({value, m.acquire(t), std::move(result), true});
   }
-  /// Another operator begins: those land that it uses, and all of them before the third.
+  /// Looks at its bytes; a variable has the same written into it when it is let go.
+  template <class Touch>
+  void watch(Manager& m, int value, tensor_id t, std::size_t size, bool writes,
+             const Touch& touch) {
+    auto view = m.acquire(t, writes ? access::write : access::read);
+    if (view.data() == nullptr) return;  // the storage keeps no bytes
+    auto seen = std::make_shared<std::vector<std::byte>>(size);
+    touch(view.data(), size, false, [&](std::byte* at) { std::copy_n(at, size, seen->data()); });
+    held_.push_back({value, std::move(view), std::move(seen), writes});
+  }
+  /// Another operator begins: what it changes or drops is let go, where the host writes also what
+  /// it reads, and all before the third.
   template <class Touch>
   void before(const program::op& o, const Touch& touch) {
-    const auto uses = [&](const flight& f) {
-      return std::ranges::count(o.inputs, f.value) + std::ranges::count(o.updates, f.value) +
-                 std::ranges::count(o.drops, f.value) >
-             0;
+    const auto uses = [&](const held& h) {
+      return (h.writes && std::ranges::count(o.inputs, h.value) > 0) ||
+             std::ranges::count(o.updates, h.value) + std::ranges::count(o.drops, h.value) > 0;
     };
-    if (o.step || ++operators_ % 3 == 0 || std::ranges::any_of(flights_, uses)) land(touch);
+    if (o.step || ++operators_ % 3 == 0 || std::ranges::any_of(held_, uses)) let_go(touch);
   }
+  /// Throws where bytes have changed that had not to.
   template <class Touch>
-  void land(const Touch& touch) {
-    for (const flight& f : flights_)
-      if (std::byte* const to = f.held.data(); to != nullptr)
-        touch(to, f.result->size(), true, [&](std::byte* at) { std::ranges::copy(*f.result, at); });
-    flights_.clear();
+  void let_go(const Touch& touch) {
+    for (const held& h : held_)
+      if (std::byte* const to = h.view.data(); to != nullptr)
+        touch(to, h.bytes->size(), h.writes, [&](std::byte* at) {
+          if (h.writes) return void(std::ranges::copy(*h.bytes, at));
+          if (!std::equal(h.bytes->begin(), h.bytes->end(), at))
+            throw std::runtime_error("the bytes of a held tensor have changed");
+        });
+    held_.clear();
   }
 
  private:
-  struct flight {
+  struct held {
     int value;
-    decltype(std::declval<Manager&>().acquire(tensor_id{})) held;
-    bytes_to_come result;
+    decltype(std::declval<Manager&>().acquire(tensor_id{})) view;
+    contents bytes;
+    bool writes;
   };
-  std::vector<flight> flights_;
+  std::vector<held> held_;
   std::size_t operators_ = 0;
 };
 
@@ -288,9 +313,24 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
   for (const auto n : p.variables) source(n, false);
   std::vector<tensor_id> inputs, updates, outputs;
   std::vector<bytes> sizes;
-  results_in_flight<Manager> flights;
+  held_tensors<Manager> held;
+  std::vector<tensor_id> views;  // one reference more than the program has
+  std::size_t number = 0;
+  const auto hold_some = [&](const program::op& o) {
+    if (++number % 4 == 0 && !views.empty()) m.drop(views.front()), views.erase(views.begin());
+    const auto watch = [&](int v, bool writes) {
+      if (const auto it = live.find(v); it != live.end())
+        held.watch(m, v, ids[std::size_t(v)], it->second, writes, touch);
+    };
+    const int last = int(ids.size()) - 1;
+    if (number % 3 == 1) watch(o.outputs.empty() ? 0 : last, false);
+    if (number % 5 == 1 && !o.inputs.empty()) watch(o.inputs.back(), false);
+    if (number % 7 == 1 && !p.variables.empty()) watch(p.sources() - 1, true);
+    if (number % 6 == 1 && !o.outputs.empty() && live.contains(last))
+      views.push_back(m.share(ids.back()));
+  };
   for (const program::op& o : p.ops) {
-    flights.before(o, touch);
+    held.before(o, touch);
     if (o.backward) m.backward();
     inputs.clear(), updates.clear(), sizes.clear();
     std::vector<std::uint32_t> in_sizes, update_sizes;
@@ -302,7 +342,7 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
     outputs.resize(sizes.size());
     const auto* spec = &o;
     trait traits = o.traits;
-    std::vector<typename results_in_flight<Manager>::bytes_to_come> later;
+    std::vector<typename held_tensors<Manager>::contents> later;
     const bool stays =
         !o.step && std::ranges::all_of(o.drops, [&](int v) { return v < int(ids.size()); });
     if (how == manner::late && stays && updates.empty() && ids.size() % 2 == 0) {
@@ -348,15 +388,17 @@ std::map<int, std::uint64_t> run_program(Manager& m, const program& p, const Lau
       ids.push_back(outputs[k]);
     }
     for (std::size_t k = 0; k < later.size(); ++k)
-      flights.take_off(m, int(ids.size() - outputs.size() + k), outputs[k], later[k]);
+      held.await(m, int(ids.size() - outputs.size() + k), outputs[k], later[k]);
     for (const int v : o.drops) {
       m.drop(ids[std::size_t(v)]);
       live.erase(v);
     }
+    if (how == manner::holding && !o.step) hold_some(o);
     if (o.step) m.end_of_step();
     check();
   }
-  flights.land(touch);
+  held.let_go(touch);
+  for (const tensor_id t : views) m.drop(t);
   std::map<int, std::uint64_t> result;
   for (const auto& [v, size] : live)
     if (const auto view = m.acquire(ids[std::size_t(v)]); view.data() != nullptr)
