@@ -18,8 +18,8 @@ usage: ./run.sh COMMAND
                      folder with data/mnist, and say so when it does not
   attack [--hours H] [--only NAME] [--seed S]
                      attack what docs/reliability.md promises, in turns of a minute, for H hours (0.1):
-                     programs, faults, declined, traces, readers; what fails is made short and printed
-                     as a test. S: the first seed; else it is of the clock, and printed
+                     programs, training, faults, declined, traces, readers; what fails is made short and
+                     printed as a test. S: the first seed; else it is of the clock, and printed
   bench [FLAG...]    build and run the benchmarks; flags go to Google Benchmark. Without flags the
                      tables of docs/results/decisions.md are made anew, with flags those go to
                      build/bench-results; TORCH_PYTHON may name a Python that has PyTorch
@@ -200,7 +200,7 @@ run_tests() {
 }
 
 attack() {
-  local hours=0.1 only='' seed names=(programs faults declined traces readers)
+  local hours=0.1 only='' seed names=(programs training faults declined traces readers)
   seed=$(date +%s)
   while [ $# -gt 0 ]; do
     [ $# -gt 1 ] || die "attack: '$1' needs a value; allowed: --hours H, --only NAME, --seed S"

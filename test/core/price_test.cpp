@@ -121,8 +121,7 @@ TEST_CASE("what the program does not use again is kept where others are recomput
     const simulated_options on = dense_machine(part, false);
     const double untaught = last_step("online", on).ms, taught = last_step("adaptive", on).ms;
     std::printf("dense program at %.2f: online %.1f ms, adaptive %.1f\n", part, untaught, taught);
-    // In the smallest memory the plans that are found in time are no better.
-    CHECK((part > 0.2 ? taught < untaught : taught <= untaught));
+    CHECK(taught < untaught);
   }
 }
 
@@ -134,7 +133,8 @@ TEST_CASE("in memory with places the default is rehearsed with every block where
     const auto [fifth, l] = last_step("adaptive", on, 5);
     CHECK(fifth <= 1.005 * untaught);
     for (std::size_t i = 3; i < l.outcomes.size(); ++i)
-      CHECK(l.outcomes[i].predicted == doctest::Approx(l.outcomes[i].measured).epsilon(1e-3));
+      if (const auto& o = l.outcomes[i]; o.predicted > 0)
+        CHECK(o.predicted == doctest::Approx(o.measured).epsilon(1e-3));
   }
 }
 

@@ -177,12 +177,12 @@ TEST_CASE("training loops: a plan whose copies are slower than promised is left 
             return make_manager(policy, over(s));
           },
           loop, on);
-      REQUIRE(t.passed);
-      return *std::max_element(t.turns.begin() + 1, t.turns.end());
+      return t.passed ? *std::max_element(t.turns.begin() + 1, t.turns.end()) : 0.0;
     };
     const timing plain = play("online", loop, on);
     const double followed = longest(never), left = longest(1.5);
     if (!plain.passed || followed < 2 * plain.turns.back()) continue;
+    REQUIRE(left > 0);
     ++late;
     bounded += left < 0.8 * followed;
   }

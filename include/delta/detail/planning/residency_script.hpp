@@ -36,7 +36,7 @@ class residency_script {
 
   explicit residency_script(const residency_plan& plan) {
     const step_model& m = plan.model();
-    shape_ = shape_of(m.record());
+    shape_ = shape_of(m.record()), keeps_unused_ = keeps_unused(m.record());
     length_ = m.length();
     for (std::uint32_t s = 0; s < m.storages().size(); ++s) owner_.push_back(m.owner(s));
     for (std::uint32_t s = 0; s < m.storages().size(); ++s) {
@@ -78,6 +78,9 @@ class residency_script {
     return h;
   }
   [[nodiscard]] std::uint64_t shape() const noexcept { return shape_; }
+  /// True if most of what its operators make is held and not used again, as in an evaluation of a
+  /// program that holds what a training step would use on its way back.
+  [[nodiscard]] bool keeps_unused() const noexcept { return keeps_unused_; }
   [[nodiscard]] std::span<const absence> absences() const noexcept { return away_; }
 
   /// The absence in which a storage is, if any.
@@ -117,6 +120,19 @@ class residency_script {
   [[nodiscard]] std::span<const std::uint32_t> coming() const noexcept { return coming_; }
 
  private:
+  // Of what its operators make, each byte counted as long as it is held: is more than half of that
+  // behind the last use? O(record).
+  static bool keeps_unused(const step_record& r) noexcept {
+    double held = 0, unused = 0;
+    for (const step_record::storage& s : r.storages) {
+      if (s.born == step_record::none) continue;
+      const auto size = static_cast<double>(s.size.count);
+      const std::uint32_t gone = s.died == step_record::none ? r.length() : s.died;
+      const std::uint32_t last = s.uses > 0 ? r.uses[s.first_use + s.uses - 1] : s.born;
+      held += size * (gone - s.born), unused += size * (gone > last ? gone - last : 0);
+    }
+    return unused > held / 2;
+  }
   template <class T>
   static std::span<const T> of(const std::vector<T>& all, const std::vector<std::uint32_t>& first,
                                std::uint32_t which) noexcept {
@@ -162,6 +178,7 @@ class residency_script {
   }
 
   std::uint64_t shape_ = 0;
+  bool keeps_unused_ = false;
   position length_ = 0;
   std::vector<double> held_;          // by position
   std::vector<std::uint32_t> owner_;  // by storage: step_model::owner

@@ -153,13 +153,12 @@ class script_follower {
     under_ = found_under_ = 0, found_ = nullptr, script_ = nullptr;
   }
 
-  // True if steps have followed the script to their ends, the last few of them. What it does not
-  // use again may be dropped then; before, a step may turn out to be another one that does use it,
-  // as a training step that begins as an evaluation. Rehearsals are of steps that are what they
-  // seem.
+  // False if the step may yet turn out to be a training step that begins as an evaluation: what is
+  // not used again, and dropped, would have to be computed again then. Until a few evaluations in a
+  // row have come to their ends. Rehearsals are of steps that are what they seem.
   [[nodiscard]] bool is_trusted(const context& c) const noexcept {
     const residency_script* const s = followed(c);
-    return rehearsed_ || (s != nullptr && ends_of(s->shape()) >= enough_ends);
+    return rehearsed_ || s == nullptr || !s->keeps_unused() || ends_of(s->shape()) >= enough_ends;
   }
   // The step has turned out to be another one than its script is for.
   void distrust() noexcept {
