@@ -70,7 +70,7 @@ class adaptive : public detail::script_follower {
   [[nodiscard]] double expected(const step_record& step) const noexcept {
     if (step.operations.empty()) return 0;
     const auto known = std::ranges::find(plans_, step.operations.back().exact, &made::key);
-    return known == plans_.end() || !(known->promised > 0) ? 0 : step.time + known->promised;
+    return known == plans_.end() || !known->has_plan() ? 0 : step.time + known->promised;
   }
   /// How the last steps came out, in order.
   [[nodiscard]] const std::vector<learning_report::outcome>& outcomes() const noexcept {
@@ -97,14 +97,15 @@ class adaptive : public detail::script_follower {
     std::uint64_t key = 0;  // of the step's last operator
     std::uint32_t seen = 0;
     double budget = 0, time = 0;
-    double promised = 0;     // ns beyond the operators, under the plan; 0: there is none
-    double without = never;  // likewise without one, as measured last; the first as rehearsed, too
-    double under = never;    // where plans are left: under the last one
-    bool fresh = false;      // no step has ended under it
-    bool kept = false;       // the last step under it took what was promised
-    bool left = false;       // no other one is made
+    double promised = never;  // ns beyond the operators, under the plan; infinite: there is none
+    double without = never;   // likewise without one, as measured last; the first as rehearsed, too
+    double under = never;     // where plans are left: under the last one
+    bool fresh = false;       // no step has ended under it
+    bool kept = false;        // the last step under it took what was promised
+    bool left = false;        // no other one is made
     std::uint32_t late = 0, behind = 0;  // steps in a row
     std::uint32_t times_left = 0;
+    [[nodiscard]] bool has_plan() const noexcept { return promised < never; }
   };
   static constexpr std::uint32_t most_left = 3;
 
@@ -137,12 +138,12 @@ class adaptive : public detail::script_follower {
     const bool follows = takes_part() && !was_left;
     if (step.operations.empty() || !(step.time > 0)) return;
     made& m = met(step);
-    const bool under_plan = follows && m.promised > 0;
+    const bool under_plan = follows && m.has_plan();
     came_out({under_plan ? 1 + m.promised / step.time : 0.0, past.last_took() / step.time});
     const double beyond = past.last_took() - step.time;  // the operators
     const double margin = late * step.time;
     // A plan that was left in a step of another kind than was thought has done nothing wrong.
-    if (m.promised > 0 && was_left && left_ == m.key) return leave(m, step, m.promised);
+    if (m.has_plan() && was_left && left_ == m.key) return leave(m, step, m.promised);
     if (!follows && !was_left) {
       m.without = beyond;
       if (m.left && beyond > m.under + margin && m.times_left < most_left)
@@ -166,7 +167,7 @@ class adaptive : public detail::script_follower {
   }
   void leave(made& m, const step_record& step, double under) {
     forget(step);
-    m.promised = 0, m.left = true, m.under = under, m.behind = 0;
+    m.promised = never, m.left = true, m.under = under, m.behind = 0;
     ++m.times_left;
   }
   void came_out(const learning_report::outcome& o) {
@@ -237,7 +238,7 @@ class adaptive : public detail::script_follower {
       if (!search_for(part, dear_copies)) break;
     if (shortest > (1 + unplanned) * step.time && spent < most_effort * effort)
       (void)search_for(1, cheap_copies);
-    m.promised = has_script_for(step) ? promised - step.time : 0;
+    m.promised = has_script_for(step) ? promised - step.time : never;
     m.late = 0, m.fresh = true, m.kept = false;
   }
   [[nodiscard]] detail::planning_machine machine(const context& c, double part,
