@@ -161,7 +161,7 @@ TEST_CASE("training loops: a plan whose copies are slower than promised is left"
     training_loop loop = random_training_loop(seed);
     if (loop.text.starts_with("gradients")) continue;  // no pass of these is a step of its own
     const std::size_t pass = loop.turns.back().pass;
-    loop.turns.assign(8, {pass, true});
+    loop.turns.assign(16, {pass, true});
     const double peak = double(play("unmanaged", loop, {.capacity = bytes{1ull << 45}}).peak);
     const simulated_options on{.capacity = bytes{std::uint64_t(0.7 * peak)},
                                .host_capacity = bytes{std::uint64_t(4 * peak)},
