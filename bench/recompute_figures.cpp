@@ -254,8 +254,7 @@ recomputed adaptive_page(trace_folder& traces) {
     cells.grid(trace, "robust, 12 GB/s", 0.5, "adaptive");
     cells.grid(trace, "ten steps, 12 GB/s", 0.5, "adaptive");
     for (const preset& p : named_policies)
-      if (p.name != "unmanaged" && p.name != "adaptive")
-        cells.grid(trace, "12 GB/s", 0.5, p.name);
+      if (p.name != "unmanaged" && p.name != "adaptive") cells.grid(trace, "12 GB/s", 0.5, p.name);
     for (const std::string_view peer : compared_peers) cells.grid(trace, "12 GB/s", 0.5, peer);
   }
   cells.in_turns("resnet32", "unet", 0.5, "adaptive");

@@ -1,5 +1,6 @@
-// Attacks on what is promised: programs, training, faults at every call, members that are declined. A few
-// cases of each; `./run.sh attack` goes on for as long as it is told, from a seed that is printed.
+// Attacks on what is promised: programs, training, faults at every call, members that are declined.
+// A few cases of each; `./run.sh attack` goes on for as long as it is told, from a seed that is
+// printed.
 #include "attack.hpp"
 
 #include <doctest/doctest.h>
