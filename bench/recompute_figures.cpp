@@ -319,7 +319,6 @@ recomputed placement_page(trace_folder& traces) {
   recomputed r;
   for (const char* policy : {"online", "adaptive"})
     for (const char* trace : small) add_placed(r, traces[trace], policy);
-  add_placed(r, traces["unet"], "adaptive");
   return r;
 }
 
