@@ -13,7 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "dice.hpp"
 #include "process.hpp"
+#include "program_variants.hpp"
 #include "seeds.hpp"
 
 using namespace delta;
