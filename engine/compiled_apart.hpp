@@ -3,18 +3,17 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "delta/adaptive.hpp"
-#include "delta/detail/learning/rehearsal.hpp"
+#include "delta/detail/planning/rehearsal.hpp"
 #include "delta/engine/engine.hpp"
 
 namespace delta::detail {
 
-extern template std::array<double, 2> rehearse_both(const next_step&, adaptive, std::uint32_t,
-                                                    double, int, std::vector<double>*);
+extern template std::array<double, 2> rehearse_both(const next_step&, adaptive, double, int,
+                                                    std::vector<double>*);
 
 /// As make_manager, for the policy `adaptive`.
 std::unique_ptr<manager_interface> make_adaptive(std::unique_ptr<any_storage> storage,

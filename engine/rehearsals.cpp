@@ -3,7 +3,7 @@
 
 namespace delta::detail {
 
-template std::array<double, 2> rehearse_both(const next_step&, adaptive, std::uint32_t, double, int,
+template std::array<double, 2> rehearse_both(const next_step&, adaptive, double, int,
                                              std::vector<double>*);
 
 }  // namespace delta::detail

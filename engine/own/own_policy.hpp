@@ -32,8 +32,7 @@ struct call_next {
 template <class T>
 concept meant_as_heuristic =
     delta::detail::names_score<T> || delta::detail::names_weight<T> ||
-    delta::detail::names_depends_on<T> || delta::detail::names_later_if_dearer<T> ||
-    delta::detail::names_select<T> || delta::detail::names_replacement<T>;
+    delta::detail::names_depends_on<T> || delta::detail::names_later_if_dearer<T>;
 template <class T>
 concept meant_as_decider =
     requires { &T::decide; } || delta::detail::can_be_called<T, call_decide> ||

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "delta/context.hpp"
-#include "delta/detail/learning/rehearsal.hpp"
 #include "delta/detail/planning/plan_search.hpp"
+#include "delta/detail/planning/rehearsal.hpp"
 #include "delta/detail/planning/residency_script.hpp"
 #include "delta/detail/planning/script_follower.hpp"
 #include "delta/learning_report.hpp"
@@ -44,17 +44,15 @@ class adaptive : public detail::script_follower {
   double drift = 0.1;   ///< of the operators' time: by so much it may change before it is replanned
   double regress = 1.5;  ///< times what a step under a plan should have taken
 
-  /// What the manager asks of several policies in one (concepts.hpp): a plan, where there is one,
-  /// may be left within the step, where that is late or recomputation thrashes. O(1).
-  static constexpr std::uint32_t select(const context&) noexcept { return by_plan; }
-  std::uint32_t replacement(const context& c, bool thrashes) {
-    if (rehearses() || left() || !(thrashes || is_late(c))) return c.variant();
-    left_ = c.past().follows() ? c.past().followed().operations.back().exact : 0;
-    leave_script();
-    return online;
+  /// The plan is left where the step is late, or recomputation thrashes. O(1).
+  void end_of_operator(const context& c) {
+    if (!rehearses() && !left() && is_late(c)) leave_plan(c);
   }
-  static constexpr closure cached_closure(std::uint32_t) noexcept { return closure::none; }
-
+  bool on_thrash(const context& c) {
+    if (rehearses()) return false;
+    if (!left()) leave_plan(c);
+    return true;
+  }
   /// A step has ended: plans it, and the one that is expected, if they were not planned before as
   /// they are now. Throws std::bad_alloc.
   void end_of_step(const context& c) {
@@ -117,6 +115,10 @@ class adaptive : public detail::script_follower {
     if (plans_.size() == history::most_records) plans_.erase(plans_.begin());
     return plans_.emplace_back(made{.key = key});
   }
+  void leave_plan(const context& c) {
+    left_ = c.past().follows() ? c.past().followed().operations.back().exact : 0;
+    leave_script();
+  }
   // True if the step has taken far more than it should by now.
   [[nodiscard]] bool is_late(const context& c) {
     const history& past = c.past();
@@ -158,7 +160,7 @@ class adaptive : public detail::script_follower {
     if (++m.late == 2) m.seen = 1;
     for (double reached = reached_ - 0.1; first_one && reached > slowest; reached -= 0.1) {
       const auto [first, second] =
-          detail::rehearse_both(detail::next_step(c, step, reached), rehearsed(), by_plan);
+          detail::rehearse_both(detail::next_step(c, step, reached), rehearsed());
       if (first - step.time < beyond - margin) continue;
       reached_ = reached;
       for (made& other : plans_) other.seen = std::min(other.seen, 1u);
@@ -198,9 +200,8 @@ class adaptive : public detail::script_follower {
     std::vector<double> longer;
     // True: with that, the step takes less than with all that was rehearsed before.
     const auto is_best = [&](const script_follower& f) {
-      const std::array<double, 2> both =
-          detail::rehearse_both(coming, adaptive(f.in_rehearsal()), by_plan, 2 * shortest,
-                                detail::most_rehearsed, &longer);
+      const std::array<double, 2> both = detail::rehearse_both(
+          coming, adaptive(f.in_rehearsal()), 2 * shortest, detail::most_rehearsed, &longer);
       took = coming.next() != nullptr ? detail::mean_of_few(both) : both[0];
       if (!(took < shortest)) return false;
       shortest = took, promised = std::max(both[0], took);
@@ -255,10 +256,9 @@ class adaptive : public detail::script_follower {
   }
 
   static constexpr std::size_t most_outcomes = 256;  // steps that are kept for reports
-  static constexpr std::uint32_t online = 0, by_plan = 1;
-  static constexpr double late = 0.02;    // of a step's time: noticed
-  static constexpr double slack = 0.1;    // of it, before it may be found too slow
-  static constexpr double slowest = 0.4;  // of the rates that the storage says
+  static constexpr double late = 0.02;               // of a step's time: noticed
+  static constexpr double slack = 0.1;               // of it, before it may be found too slow
+  static constexpr double slowest = 0.4;             // of the rates that the storage says
 
   std::vector<made> plans_;
   double reached_ = 1;  // of these rates, by the copies of steps under plans

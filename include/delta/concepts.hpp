@@ -94,34 +94,6 @@ DELTA_DETAIL_CONSTANT(depends_on, quantity, "delta::quantity", quantity::everyth
 /// `later_if_dearer`: the more the closure costs, the later a tensor leaves, or as late; so a lower
 /// bound of the cost will do for all but the victim (default: no).
 DELTA_DETAIL_CONSTANT(later_if_dearer, bool, "bool", false)
-/// Detected: `select(context)` -> std::uint32_t, `context::variant` of the step that begins, asked
-/// when one has ended; and `cached_closure(variant)`, the closure whose costs are then kept.
-DELTA_DETAIL_ROW(
-    select, (!names_select<T> && !names_cached_closure<T>),
-    "'select' or 'cached_closure' is there, but not both as "
-    "'std::uint32_t select(const delta::context&)' and "
-    "'delta::closure cached_closure(std::uint32_t variant) const'",
-    requires(T& h, const T& asked, const context& c, std::uint32_t v) {
-      { h.select(c) } -> std::same_as<std::uint32_t>;
-      { asked.cached_closure(v) } -> std::same_as<closure>;
-    });
-/// Detected beside those two: `replacement(context, thrashes)` -> std::uint32_t: who decides the
-/// rest of the step. Asked after every operator, so it has to be O(1); and, with `thrashes`, where
-/// recomputation does not come to an end: then the same again fails the operator. Default: who
-/// does.
-template <class T>
-concept answers_replacement = requires(T& h, const context& c) {
-  { h.replacement(c, true) } -> std::same_as<std::uint32_t>;
-};
-/// Alone it is a mistake, too; beside a wrong `select` or `cached_closure` those are named.
-DELTA_DETAIL_ROW(replacement,
-                 (!names_replacement<T> ||
-                  (answers_replacement<T> && (names_select<T> || names_cached_closure<T>))),
-                 "'replacement' is there, but not as "
-                 "'std::uint32_t replacement(const delta::context&, bool)' "
-                 "beside 'select' and 'cached_closure'",
-                 has_select<T>&& answers_replacement<T>);
-
 /// `victim(context)` -> tensor_id: who leaves next, of `context.candidates()`, where that is known
 /// without a search. None, or one that may not leave now: the lowest score decides (default).
 DELTA_DETAIL_DETECTED(
@@ -130,9 +102,8 @@ DELTA_DETAIL_DETECTED(
       { h.victim(c) } -> std::same_as<tensor_id>;
     });
 
-using heuristic_rows =
-    rows<score_or_weight_row, one_form_row, score_row, weight_row, depends_on_row,
-         later_if_dearer_row, victim_row, select_row, replacement_row>;
+using heuristic_rows = rows<score_or_weight_row, one_form_row, score_row, weight_row,
+                            depends_on_row, later_if_dearer_row, victim_row>;
 
 }  // namespace detail
 
@@ -157,6 +128,10 @@ concept Heuristic = detail::heuristic_rows::right<H> && detail::policy_rows::rig
 //    the largest operator's need as a budget that will do;
 //  * `keeps_dropped(context, t)` -> bool: the program drops t, or has, and records read it: does it
 //    stay for a recomputation, until room can't be made otherwise? (Default: no.)
+//  * `on_thrash(context)` -> bool: a restore has replayed twice what would make everything once, or
+//    nothing more can leave. True: the policy decides otherwise from now on, and what failed is
+//    tried again; false: it fails. Asked once in a step. (Default: no; then a restore may replay
+//    ten times as much.)
 // ---------------------------------------------------------------------------------------------
 
 namespace detail {
@@ -183,11 +158,15 @@ DELTA_DETAIL_DETECTED(
     requires(const T& d, const context& c, tensor_id t) {
       { d.keeps_dropped(c, t) } -> std::same_as<bool>;
     });
+DELTA_DETAIL_DETECTED(
+    on_thrash, "'bool on_thrash(const delta::context&)'", requires(T& d, const context& c) {
+      { d.on_thrash(c) } -> std::same_as<bool>;
+    });
 DELTA_DETAIL_CONSTANT(evicts, bool, "bool", true)
 DELTA_DETAIL_CONSTANT(offloads, bool, "bool", true)
 
-using decider_rows =
-    rows<decide_row, restore_row, may_keep_row, keeps_dropped_row, evicts_row, offloads_row>;
+using decider_rows = rows<decide_row, restore_row, may_keep_row, keeps_dropped_row, on_thrash_row,
+                          evicts_row, offloads_row>;
 
 }  // namespace detail
 

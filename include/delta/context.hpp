@@ -74,12 +74,12 @@ class context {
   /// whether it is over `enough` says so: then it is exact up to that, and else any cost over it.
   /// O(closure), or what of it costs `enough`.
   [[nodiscard]] double recompute_cost(tensor_id t, double enough = never) const noexcept {
-    return can_recompute(t) ? pricing_.cost(t, closure::ancestors, enough) : never;
+    return can_recompute(t) ? pricing_.cost(t, detail::closure::ancestors, enough) : never;
   }
   /// DTR's evicted neighbourhood, in ns: recompute_cost plus the cost of the descendants whose
   /// bytes are gone (Kirisame et al. 2020). One limit of 1,024 records for both. O(closure).
   [[nodiscard]] double neighbourhood_cost(tensor_id t) const noexcept {
-    return can_recompute(t) ? pricing_.cost(t, closure::neighbourhood, never) : never;
+    return can_recompute(t) ? pricing_.cost(t, detail::closure::neighbourhood, never) : never;
   }
   /// One copy of it, in ns, without waiting for the queue: latency + m / rate (repairs P-14).
   [[nodiscard]] double copy_cost(tensor_id t, direction d) const noexcept {
@@ -129,8 +129,6 @@ class context {
   }
   /// Bytes of the host budget that are not taken.
   [[nodiscard]] double host_free() const noexcept { return count(pricing_.now->host_free); }
-  /// Of several policies the one that decides in this step (switching.hpp).
-  [[nodiscard]] std::uint32_t variant() const noexcept { return pricing_.now->variant; }
 
   /// True if a valid copy of it is on the host. A resident tensor can leave without a copy then.
   [[nodiscard]] bool is_clean(tensor_id t) const noexcept {

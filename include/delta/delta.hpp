@@ -37,4 +37,3 @@
 #include "delta/learning_report.hpp"
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
-#include "delta/switching.hpp"

@@ -55,7 +55,6 @@ struct machine_state {
   std::array<double, 2> latency{};   ///< ns per copy
   std::array<double, 2> backlog{};   ///< ns until a copy queued now would start
   std::array<double, 2> burden{};    ///< ns that compute loses by one of copying beside it
-  std::uint32_t variant = 0;         ///< of several policies the one that decides (switching.hpp)
   std::uint32_t recompute_cap = 0;   ///< replays of one operator per step (repairs P-26)
 };
 

@@ -257,22 +257,18 @@ class manager {
 
   /// The steps that were seen so far; empty where no role of the policy declares `learns`.
   [[nodiscard]] const history& past() const noexcept { return table_.steps.past(); }
-  /// The policy, and of several (switching.hpp) the one that decides.
+  /// The policy that was moved in.
   [[nodiscard]] const policy_type& policy() const noexcept { return reclaimer_.policy().policy(); }
-  [[nodiscard]] std::uint32_t variant() const noexcept { return table_.now.variant; }
   /// What the policy sees now. Between steps.
   [[nodiscard]] context seen() const { return reclaimer_.view(); }
   /// A step that was seen elsewhere, as if it had just ended here: the next one may follow it. Its
-  /// operators are told apart by what they touch alone, not by their names. `variant`: which of
-  /// several policies decides in it; `here`: by the record's storages, those from outside the step
-  /// that are here already, and expected in it; `next`: the step behind it, if that is another one.
-  /// Where no role of the policy learns, only `variant` counts. Between steps only. O(step).
-  void preload(const step_record& step, std::uint32_t variant = 0,
-               std::span<const tensor_id> here = {}, const step_record* next = nullptr) {
-    guarded(open::refused, [&] {
-      table_.steps.preload(step, here, next);
-      reclaimer_.policy().decide_by(variant);
-    });
+  /// operators are told apart by what they touch alone, not by their names. `here`: by the record's
+  /// storages, those from outside the step that are here already, and expected in it; `next`: the
+  /// step behind it, if that is another one. Where no role of the policy learns, nothing is done.
+  /// Between steps only. O(step).
+  void preload(const step_record& step, std::span<const tensor_id> here = {},
+               const step_record* next = nullptr) {
+    guarded(open::refused, [&] { table_.steps.preload(step, here, next); });
   }
   /// Between two steps of another manager: this one's tensors are those, with the same ids, where
   /// they are there. Of a manager that has none, over a storage in virtual time.

@@ -12,13 +12,6 @@ enum class action : std::uint8_t { evict, offload, keep };
 /// How a tensor on the host comes back (Algorithm 1, lines 4 to 8).
 enum class restoration : std::uint8_t { recompute, reload };
 
-/// Of which closures the costs are kept with the tensors, once asked for: `context`'s two.
-enum class closure : std::uint8_t {
-  none,
-  ancestors,     ///< recompute_cost
-  neighbourhood  ///< neighbourhood_cost
-};
-
 /// What an answer may be made from, by the members of context that tell it. The costs are those of
 /// the tensor asked about.
 enum class quantity : std::uint16_t {

@@ -7,6 +7,7 @@ struct right {
   static constexpr bool evicts = true, offloads = false;
   action decide(const context&, tensor_id) { return action::evict; }
   restoration restore(const context&, tensor_id) { return restoration::reload; }
+  bool on_thrash(const context&) { return true; }
   void end_of_operator(const context&) {}
   void end_of_step(const context&) {}
 };
@@ -51,6 +52,16 @@ struct keeps_by_changing : right {
   bool keeps_dropped(const context&, tensor_id) { return false; }
 };
 static_assert(explain_decider<keeps_by_changing>());
+
+// says in 2 places: 'on_thrash' is there, but not as 'bool on_thrash(const delta::context&)'
+struct thrashes_by_sign : right {
+  int on_thrash(const context&) { return 0; }
+};
+static_assert(explain_decider<thrashes_by_sign>());
+struct thrashes_unseen : right {
+  bool on_thrash() { return true; }
+};
+static_assert(explain_decider<thrashes_unseen>());
 
 // says: 'evicts' is there, but not as 'static constexpr bool evicts'
 struct evicts_by_number : right {

@@ -10,14 +10,11 @@ struct right {
   void end_of_step(const context&) {}
 };
 static_assert(explain_heuristic<right>());
-struct selects : right {
+struct names : right {
   static constexpr bool later_if_dearer = true;
   tensor_id victim(const context&) const { return tensor_id::none; }
-  std::uint32_t select(const context&) { return 0; }
-  closure cached_closure(std::uint32_t) const { return closure::none; }
-  std::uint32_t replacement(const context&, bool) { return 0; }
 };
-static_assert(explain_heuristic<selects>() && detail::has_replacement<selects>);
+static_assert(explain_heuristic<names>() && detail::has_victim<names>);
 
 #ifdef WITH_MISSES
 // says: a Heuristic needs 'double score(const delta::context&, delta::tensor_id) const' (lower
@@ -72,31 +69,6 @@ struct names_nobody : right {
   void victim(const context&) const {}
 };
 static_assert(explain_heuristic<names_nobody>());
-
-// Half of the two; and what would be called of a const heuristic, but can't be.
-// says in 2 places: 'select' or 'cached_closure' is there, but not both as 'std::uint32_t
-// select(const
-//   delta::context&)' and 'delta::closure cached_closure(std::uint32_t variant) const'
-struct selects_alone : right {
-  std::uint32_t select(const context&) { return 0; }
-};
-static_assert(explain_heuristic<selects_alone>());
-struct keeps_by_changing : selects_alone {
-  closure cached_closure(std::uint32_t) { return closure::none; }
-};
-static_assert(explain_heuristic<keeps_by_changing>());
-
-// says in 2 places: 'replacement' is there, but not as 'std::uint32_t replacement(const
-// delta::context&,
-//   bool)' beside 'select' and 'cached_closure'
-struct gives_way_alone : right {
-  std::uint32_t replacement(const context&, bool) { return 0; }
-};
-static_assert(explain_heuristic<gives_way_alone>());
-struct gives_way_by_sign : selects {
-  int replacement(const context&) { return 0; }
-};
-static_assert(explain_heuristic<gives_way_by_sign>());
 
 // says: 'learns' is there, but not as 'static constexpr bool learns'
 struct learns_by_number : right {

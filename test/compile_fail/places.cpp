@@ -3,7 +3,6 @@
 // told once.
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
-#include "delta/switching.hpp"
 
 using namespace delta;
 
@@ -26,30 +25,21 @@ void all_places(simulated& s) {
   right r{s};
   manager deduced{lru{}, cheaper{}, no_prefetch{}, s};
   manager composed{policy{lru{}, cheaper{}, no_prefetch{}}, s, no_observer{}};
-  manager switched{switching(always{}, online(), policy<lru, cheaper, no_prefetch>{}, one_object{}),
-                   s};
-  r.by_type.end_of_step(), r.by_value.end_of_step(), deduced.end_of_step(), composed.end_of_step(),
-      switched.end_of_step();
+  r.by_type.end_of_step(), r.by_value.end_of_step(), deduced.end_of_step(), composed.end_of_step();
 }
 
 #ifdef WITH_MISSES
-// says in 6 places: a Heuristic needs 'double score(const delta::context&, delta::tensor_id) const'
+// says in 5 places: a Heuristic needs 'double score(const delta::context&, delta::tensor_id) const'
 //   (lower leaves first) or 'double weight(const delta::context&, delta::tensor_id) const' (it
 //   stands for the score 1 / (weight x staleness))
-// says in 6 places: 'score' is there, but not as 'double score(const delta::context&,
+// says in 5 places: 'score' is there, but not as 'double score(const delta::context&,
 //   delta::tensor_id) const'
-// says in 6 places: 'weight' is there, but not as 'double weight(const delta::context&,
+// says in 5 places: 'weight' is there, but not as 'double weight(const delta::context&,
 //   delta::tensor_id) const'
-// says in 6 places: 'depends_on' is there, but not as 'static constexpr delta::quantity depends_on'
-// says in 6 places: 'later_if_dearer' is there, but not as 'static constexpr bool later_if_dearer'
-// says in 6 places: 'victim' is there, but not as 'delta::tensor_id victim(const delta::context&)
+// says in 5 places: 'depends_on' is there, but not as 'static constexpr delta::quantity depends_on'
+// says in 5 places: 'later_if_dearer' is there, but not as 'static constexpr bool later_if_dearer'
+// says in 5 places: 'victim' is there, but not as 'delta::tensor_id victim(const delta::context&)
 //   const'
-// says in 6 places: 'select' or 'cached_closure' is there, but not both as 'std::uint32_t
-// select(const
-//   delta::context&)' and 'delta::closure cached_closure(std::uint32_t variant) const'
-// says in 6 places: 'replacement' is there, but not as 'std::uint32_t replacement(const
-// delta::context&,
-//   bool)' beside 'select' and 'cached_closure'
 template <int Place>
 struct wrong_heuristic {
   double score(const context&, operator_id) const;
@@ -57,41 +47,40 @@ struct wrong_heuristic {
   static constexpr int depends_on = 0;
   static constexpr int later_if_dearer = 0;
   tensor_id victim();
-  int select(const context&);
-  closure cached_closure(std::uint32_t);
-  void replacement(const context&);
   static constexpr int learns = 0;
   void end_of_operator();
   void end_of_step(tensor_id);
 };
-// says in 7 places: a Decider needs 'delta::action decide(const delta::context&, delta::tensor_id)'
+// says in 6 places: a Decider needs 'delta::action decide(const delta::context&, delta::tensor_id)'
 //   (evict, offload or keep)
-// says in 6 places: 'restore' is there, but not as 'delta::restoration restore(const
+// says in 5 places: 'restore' is there, but not as 'delta::restoration restore(const
 //   delta::context&, delta::tensor_id)'
-// says in 6 places: 'evicts' is there, but not as 'static constexpr bool evicts'
-// says in 6 places: 'offloads' is there, but not as 'static constexpr bool offloads'
+// says in 5 places: 'on_thrash' is there, but not as 'bool on_thrash(const delta::context&)'
+// says in 5 places: 'evicts' is there, but not as 'static constexpr bool evicts'
+// says in 5 places: 'offloads' is there, but not as 'static constexpr bool offloads'
 template <int Place>
 struct wrong_decider {
   restoration decide(const context&, tensor_id);
   action restore(const context&, tensor_id);
+  void on_thrash(const context&);
   bool evicts();
   enum { offloads };
   bool learns = true;
   void end_of_operator(operator_id);
   int end_of_step = 0;
 };
-// says in 7 places: a Prefetcher needs 'delta::tensor_id next(const delta::context&)' (what to
+// says in 6 places: a Prefetcher needs 'delta::tensor_id next(const delta::context&)' (what to
 //   reload now, or delta::tensor_id::none)
-// says in 6 places: 'early_release_bytes' is there, but not as 'double early_release_bytes(const
+// says in 5 places: 'early_release_bytes' is there, but not as 'double early_release_bytes(const
 //   delta::context&)' (bytes)
-// says in 6 places: 'copy_ahead' is there, but not as 'delta::tensor_id copy_ahead(const
+// says in 5 places: 'copy_ahead' is there, but not as 'delta::tensor_id copy_ahead(const
 //   delta::context&)' (what to copy out now, or delta::tensor_id::none)
-// says in 6 places: 'wasted' is there, but not as 'void wasted(const delta::context&,
+// says in 5 places: 'wasted' is there, but not as 'void wasted(const delta::context&,
 //   delta::tensor_id)'
-// says in 18 places: 'learns' is there, but not as 'static constexpr bool learns'
-// says in 18 places: 'end_of_operator' is there, but not as 'void end_of_operator(const
+// says in 15 places: 'learns' is there, but not as 'static constexpr bool learns'
+// says in 15 places: 'end_of_operator' is there, but not as 'void end_of_operator(const
 //   delta::context&)'
-// says in 18 places: 'end_of_step' is there, but not as 'void end_of_step(const delta::context&)'
+// says in 15 places: 'end_of_step' is there, but not as 'void end_of_step(const delta::context&)'
 template <int Place>
 struct wrong_prefetcher {
   bool next(const context&);
@@ -168,19 +157,4 @@ struct member_for {
 struct member_for_a_role {
   manager<lru, simulated> m;
 };
-// 5. One of several policies.
-// says: a Selector needs 'std::uint32_t choose(const delta::context&)' (which policy decides in the
-//   step that begins, counted from 0)
-// says: 'replacement' is there, but not as 'std::uint32_t replacement(const delta::context&, bool)'
-// (which
-//   policy decides the rest of the step, and true where recomputation thrashes)
-struct wrong_selector {
-  int choose(const context&);
-  int replacement(const context&);
-};
-void switched(simulated& s) {
-  const policy<wrong_heuristic<6>, wrong_decider<6>, wrong_prefetcher<6>> p;
-  manager m{switching(wrong_selector{}, online(), p), s};
-  m.end_of_step();
-}
 #endif

@@ -84,32 +84,22 @@ static_assert(detail::value_of_depends_on<scores>() == quantity::everything);
 struct later_by_number : scores {
   static constexpr int later_if_dearer = 1;
 };
-struct keeps_alone : scores {
-  closure cached_closure(std::uint32_t) const { return closure::none; }
+struct names final : scores {
+  tensor_id victim(const context&) const { return tensor_id::none; }
 };
-struct gives_way_alone : scores {
-  std::uint32_t replacement(const context&, bool) { return 0; }
+struct names_by_number final : scores {
+  int victim(const auto&) const { return 0; }
 };
-struct selects final : scores {
-  std::uint32_t select(const context&) { return 0; }
-  closure cached_closure(std::uint32_t) const { return closure::none; }
-};
-struct selects_by_sign final : scores {
-  int select(const auto&) { return 0; }
-};
-struct selects_by_sign_polymorphically : scores {
-  virtual ~selects_by_sign_polymorphically() = default;
-  int select(const context&) { return 0; }
+struct names_by_number_polymorphically : scores {
+  virtual ~names_by_number_polymorphically() = default;
+  int victim(const context&) const { return 0; }
 };
 struct inherits_later : later_by_number {};
 static_assert(!detail::later_if_dearer_row::right<later_by_number> &&
               !detail::later_if_dearer_row::right<inherits_later>);
 static_assert(!detail::value_of_later_if_dearer<later_by_number>() && !Heuristic<later_by_number>);
-static_assert(!detail::select_row::right<keeps_alone> && !Heuristic<keeps_alone>);
-static_assert(!detail::replacement_row::right<gives_way_alone> && !Heuristic<gives_way_alone>);
-static_assert(Heuristic<selects> && detail::has_select<selects> &&
-              !detail::has_replacement<selects>);
-static_assert(!Heuristic<selects_by_sign> && !Heuristic<selects_by_sign_polymorphically>);
+static_assert(Heuristic<names> && detail::has_victim<names>);
+static_assert(!Heuristic<names_by_number> && !Heuristic<names_by_number_polymorphically>);
 static_assert(Heuristic<depends_on_bytes>);
 static_assert(covers(detail::value_of_depends_on<depends_on_bytes>(), quantity::swap_cost));
 static_assert(!covers(detail::value_of_depends_on<depends_on_bytes>(), quantity::recompute_cost));

@@ -28,6 +28,7 @@
 
 using namespace delta;
 using namespace delta::test;
+using delta::detail::closure;
 
 namespace {
 
@@ -124,16 +125,14 @@ policy<H, evict_only, no_prefetch> evicting(H h) {
   return {std::move(h), {}, {}};
 }
 
-/// `dtr` or `joint`, as told: they ask for costs of different closures, and the graph is told which
-/// ones to keep as it is where policies are switched.
+/// `dtr` or `joint`, as told: they ask for costs of different closures, and `checked` tells the
+/// graph which ones to keep.
 struct dtr_or_joint {
   static constexpr quantity depends_on = dtr::depends_on | joint::depends_on;
   closure kept = closure::neighbourhood;
   double weight(const context& c, tensor_id t) const {
     return kept == closure::neighbourhood ? dtr{}.weight(c, t) : joint{}.weight(c, t);
   }
-  [[nodiscard]] closure cached_closure(std::uint32_t) const noexcept { return kept; }
-  std::uint32_t select(const context& c) const noexcept { return c.variant(); }
 };
 
 /// The same answers as `H`'s; each is compared with one for which nothing was kept.
@@ -153,20 +152,10 @@ class checked {
   {
     return compared(c, [&] { return h_.score(c, t); });
   }
-  [[nodiscard]] closure cached_closure(std::uint32_t variant) const
-    requires detail::has_select<H>
-  {
-    return h_.cached_closure(variant);
-  }
-  std::uint32_t select(const context& c)
-    requires detail::has_select<H>
-  {
-    return h_.select(c);
-  }
   /// Whatever is known is right, also of what nobody asked about now; and some questions more, so
   /// that it varies what is known.
   void end_of_operator(const context& c) const {
-    const detail::graph& g = graph_of(c);
+    const detail::graph& g = keeping(c);
     if (tally_->roll.one_in(tally_->sparing)) compare_known(c);
     for (std::uint64_t n = tally_->roll.below(4); n-- > 0;)
       (void)cost(c, static_cast<tensor_id>(tally_->roll.below(g.tensor_slots())));
@@ -176,6 +165,15 @@ class checked {
  private:
   static detail::graph& graph_of(const context& c) {
     return const_cast<detail::graph&>(*behind::graph_of(c));
+  }
+  // The manager has told the graph to keep the costs of one of the two, by what they depend on.
+  detail::graph& keeping(const context& c) const {
+    detail::graph& g = graph_of(c);
+    if constexpr (requires { h_.kept; })
+      if (std::exchange(g.cached_closure, h_.kept) != h_.kept)
+        for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
+          g[static_cast<tensor_id>(i)].cost = detail::tensor_record::unknown;
+    return g;
   }
   static double cost(const context& c, tensor_id t) {
     return graph_of(c).cached_closure == closure::neighbourhood ? c.neighbourhood_cost(t)
@@ -191,6 +189,7 @@ class checked {
   }
   template <class F>
   double compared(const context& c, const F& ask) const {
+    keeping(c);
     if (tally_->roll.one_in(16 * tally_->sparing)) compare_known(c);
     const double answer = ask();
     ++tally_->answers;

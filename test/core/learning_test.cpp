@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/learning/rehearsal.hpp"
+#include "delta/detail/planning/rehearsal.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
@@ -156,7 +156,7 @@ TEST_CASE(
     const step_record seen = m.past().last();
     // Recorded as if alone, whatever was beside them.
     CHECK(seen.time == doctest::Approx(double(t.cost.count()) * 2 * t.layers));
-    const double expected = detail::rehearse(seen, m.policy().rehearsed(), 0, machine);
+    const double expected = detail::rehearse(seen, m.policy().rehearsed(), machine);
     t.step(m, within);
     CHECK(m.past().last_took() == doctest::Approx(expected));
     if (burden > 0 && m.counts().bytes_in > before.bytes_in) CHECK(expected > seen.time);

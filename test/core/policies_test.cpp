@@ -1,15 +1,23 @@
 // What policies see and what they answer, on a situation whose numbers are worked out by hand.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "delta/decider.hpp"
 #include "delta/detail/victims/victim_search.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/prefetcher.hpp"
+#include "delta/presets.hpp"
+#include "delta/storage/simulated.hpp"
 #include "machine.hpp"
+#include "random_program.hpp"
+#include "seeds.hpp"
+#include "tested_policy.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -367,4 +375,54 @@ TEST_CASE("only what left again unused counts as wasted") {
   word = action::offload;
   squeeze(m, 4);
   CHECK(wasted == 1);
+}
+
+namespace {
+
+struct online_as_one_object : cheapest_way_root, cheaper, no_prefetch {};
+static_assert(Policy<online_as_one_object> && Policy<decltype(online())>);
+
+/// One object counts how often it is told of an end; as three roles it is told three times.
+struct counts_ends : online_as_one_object {
+  int* operators;
+  int* steps;
+  void end_of_operator(const context&) { ++*operators; }
+  void end_of_step(const context&) { ++*steps; }
+};
+
+}  // namespace
+
+TEST_CASE("a policy of one object is told of each end once") {
+  simulated storage({.capacity = 400_B});
+  const auto ends = [&](const auto& make) {
+    int operators = 0, steps = 0;
+    const counts_ends counts{{}, &operators, &steps};
+    manager m{make(counts), storage};
+    for (int i = 0; i < 3; ++i) m.drop(m.run({.outputs = {60_B}}, [](call&) {}));
+    m.end_of_step();
+    return std::pair{operators, steps};
+  };
+  CHECK(ends([](const counts_ends& p) { return p; }) == std::pair{3, 1});
+  CHECK(ends([](const counts_ends& p) { return policy{p, p, p}; }) == std::pair{9, 3});
+}
+
+TEST_CASE("one object for all three roles decides as the three do") {
+  for (std::uint64_t seed = 1; seed <= seeds(60); ++seed) {
+    CAPTURE(seed);
+    const program p = repeated(random_program(seed, {.steps = 1}), 3);
+    const auto run = [&](const tested_policy& policy) {
+      simulated storage({.capacity = bytes{largest_footprint(p).count * 6 / 5},
+                         .host_capacity = 4_MiB,
+                         .rate_out = 5e9,
+                         .rate_in = 5e9,
+                         .places = false});
+      const auto m = policy.manage(over(storage));
+      run_program(*m, p, run_now{}, [] {});
+      const counters& n = m->counts();
+      return std::array{
+          n.evictions,  n.offloads,    n.reloads,   n.recomputes,
+          n.prefetches, n.clean_drops, n.decisions, std::uint64_t(storage.now().count())};
+    };
+    CHECK(run(own("one object", online_as_one_object{})) == run(by_name("online")));
+  }
 }

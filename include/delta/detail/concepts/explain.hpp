@@ -34,15 +34,13 @@ void call_heuristic(H& h, const context& c, tensor_id t) {
   const H& asked = h;
   if constexpr (detail::has_score<H>) static_cast<void>(static_cast<double>(asked.score(c, t)));
   if constexpr (detail::has_weight<H>) static_cast<void>(static_cast<double>(asked.weight(c, t)));
-  if constexpr (detail::has_select<H>)
-    static_cast<void>(h.select(c)), static_cast<void>(asked.cached_closure(0));
-  if constexpr (detail::has_replacement<H>) static_cast<void>(h.replacement(c, true));
   call_ends(h, c);
 }
 template <class D>
 void call_decider(D& d, const context& c, tensor_id t) {
   static_cast<void>(d.decide(c, t));
   if constexpr (detail::has_restore<D>) static_cast<void>(d.restore(c, t));
+  if constexpr (detail::has_on_thrash<D>) static_cast<void>(d.on_thrash(c));
   call_ends(d, c);
 }
 template <class P>
@@ -101,7 +99,7 @@ consteval bool explain_policy() {
   return true;
 }
 
-// `manager`, `policy` and `switching` take any types: of a constraint that is not met the compiler
+// `manager` and `policy` take any types: of a constraint that is not met the compiler
 // would say in its own words that it is not. Instead each names a checked_... of every part. Of a
 // right type that is the type itself; of a wrong one it instantiates the explain_... that prints
 // the sentences, and is a stand_in, so that the rest compiles and no other error hides them.
@@ -113,7 +111,6 @@ struct stand_in {
   double score(const context&, tensor_id) const;
   action decide(const context&, tensor_id) const;
   tensor_id next(const context&) const;
-  std::uint32_t choose(const context&) const;  // of switching's selector
   void on(const event&) const;
 };
 

@@ -31,8 +31,8 @@ namespace delta::detail {
 /// says of most members that they are absent, as most are, and no call has to be tried.
 struct every_name {
   // A policy's.
-  int score, weight, depends_on, later_if_dearer, victim, select, cached_closure, replacement;
-  int restore, may_keep, keeps_dropped, evicts, offloads;
+  int score, weight, depends_on, later_if_dearer, victim;
+  int restore, may_keep, keeps_dropped, on_thrash, evicts, offloads;
   int early_release_bytes, copy_ahead, wasted;
   int learns, end_of_operator, end_of_step;
   // An observer's, and a storage's or a device's.
@@ -145,11 +145,9 @@ DELTA_DETAIL_NAMES(weight);
 DELTA_DETAIL_NAMES(depends_on);
 DELTA_DETAIL_NAMES(later_if_dearer);
 DELTA_DETAIL_NAMES(victim);
-DELTA_DETAIL_NAMES(select);
-DELTA_DETAIL_NAMES(cached_closure);
 DELTA_DETAIL_NAMES(may_keep);
 DELTA_DETAIL_NAMES(keeps_dropped);
-DELTA_DETAIL_NAMES(replacement);
+DELTA_DETAIL_NAMES(on_thrash);
 DELTA_DETAIL_NAMES(restore);
 DELTA_DETAIL_NAMES(evicts);
 DELTA_DETAIL_NAMES(offloads);

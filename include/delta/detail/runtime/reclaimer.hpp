@@ -36,10 +36,14 @@ class reclaimer {
   using decider_type = decider_of_type<P>;
   using recorder = std::conditional_t<policy_learns<P>(), step_recorder, no_recorder>;
   using table_type = residency_table<S, recorder>;
-  using policy_roles = policy_seat<P, table_type>;
+  using policy_roles = roles<P>;
 
   reclaimer(table_type& table, P p, O o)
-      : table_(&table), roles_(table, std::move(p)), events_(table, std::move(o)) {}
+      : table_(&table), roles_(std::move(p)), events_(table, std::move(o)) {
+    table.now.may_evict = value_of_evicts<decider_type>();
+    table.now.may_offload = value_of_offloads<decider_type>();
+    table.tensors.cached_closure = policy_roles::keeps_costs;
+  }
 
   /// Makes `need` bytes free, in however many pieces. Throws budget_exceeded, and then nothing more
   /// can leave. Each call is a reservation of its own: what the Decider has kept is judged anew.
@@ -61,7 +65,7 @@ class reclaimer {
       neighbours_.clear_window(*this, n);
       if (auto b = table_->storage().allocate(n, l)) return std::move(*b);
       if (!table_->wait_for_copy() && !table_->wait_for_landings() && !release_any() &&
-          !replace_policy())
+          !decide_otherwise())
         throw budget_exceeded(report(n, operation_, shortage::one_piece));
     }
   }
@@ -80,7 +84,6 @@ class reclaimer {
 
   void end_of_step() {
     table_->now.step_over = true, stuck_at_ = 0;
-    roles_.begin_step();
     table_->refresh_machine_state();
     context_parts shown = parts();
     if constexpr (policy_roles::learn) {
@@ -90,12 +93,13 @@ class reclaimer {
     }
     roles_.end_of_step({table_->tensors, table_->now, shown});
   }
-  /// Recomputation thrashes: true if of several policies another one decides from now on. It may
-  /// recompute each operator as often as the one before it. O(tensors + records).
-  bool replace_policy() {
-    if (!roles_.may_be_replaced()) return false;
+  /// Recomputation thrashes, or nothing more can leave: true if the policy decides otherwise from
+  /// now on (Decider::on_thrash). It may recompute each operator as often as before. O(tensors +
+  /// records).
+  bool decide_otherwise() {
+    if (!roles_.may_decide_otherwise()) return false;
     table_->refresh_machine_state();
-    if (!roles_.replace(view())) return false;
+    if (!roles_.decide_otherwise(view())) return false;
     table_->tensors.forget_replays();
     while (make_host_room()) continue;
     return true;
@@ -273,7 +277,7 @@ class reclaimer {
       if (!release_instead_of_waiting()) wait();
       return;
     }
-    if (!release_any() && !replace_policy())
+    if (!release_any() && !decide_otherwise())
       throw budget_exceeded(report(need, operation_, shortage::room));
   }
   /// One more tensor on its way, or one copy less under way; false: nothing more can leave. Waiting

@@ -156,10 +156,8 @@ class restorer {
         on_demand_.run(targets, operation);
         return means_.lock(targets);
       } catch (const thrash&) {
-        // What was brought stays where it is, and nothing is locked: another policy may go on.
-        if (!means_.reclaimer.replace_policy()) throw;
-      } catch (const budget_exceeded&) {
-        if (!means_.reclaimer.policy().was_replaced() || !means_.reclaimer.replace_policy()) throw;
+        // What was brought stays where it is, and nothing is locked.
+        if (!means_.reclaimer.decide_otherwise()) throw;
       }
     }
   }

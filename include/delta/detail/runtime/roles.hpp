@@ -1,7 +1,6 @@
 // delta: the three roles of a policy as the runtime asks them. Each optional member function is
 // called here, and has its default here (defaults of constants are in concepts.hpp). An answer that
-// is impossible is put right by the reclaimer. And which of several policies (switching.hpp)
-// decides, from step to step and within one.
+// is impossible is put right by the reclaimer.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@
 
 namespace delta::detail {
 
-// --- optional members, or their defaults; also called by switching.hpp ---------------------------
+// --- optional members, or their defaults ---------------------------------------------------------
 
 /// How a tensor on the host comes back. Default: the cheaper way, the queue included.
 template <class D>
@@ -46,14 +45,6 @@ template <class P>
     return prefetcher.early_release_bytes(c);
   else
     return 0.0;
-}
-/// True if it ever does. One of several has the member, though none of them may.
-template <class P>
-[[nodiscard]] constexpr bool releases_early_at_all() {
-  if constexpr (requires { P::any_releases_early; })
-    return P::any_releases_early;
-  else
-    return has_early_release_bytes<P>;
 }
 /// True if it may do so where all fits, too: what hangs on those tensors is kept then, and errors
 /// name larger budgets. A plan lets nothing leave that fits.
@@ -113,14 +104,12 @@ class roles {
   explicit roles(P p) : policy_(std::move(p)) {}
 
   static constexpr bool learn = policy_learns<P>();
-  /// True if a selector can change the policy between steps.
-  static constexpr bool switch_variants = has_select<heuristic_type>;
-  /// True if it can do so within a step.
-  static constexpr bool replace_variants = has_replacement<heuristic_type>;
-  static constexpr bool may_release_early = releases_early_at_all<prefetcher_type>();
+  static constexpr bool may_release_early = has_early_release_bytes<prefetcher_type>;
   static constexpr bool may_release_with_room = releases_early_with_room<prefetcher_type>();
   static constexpr bool may_keep_dropped = has_keeps_dropped<decider_type>;
   static constexpr bool may_copy_ahead = has_copy_ahead<prefetcher_type>;
+  /// Which closure costs the graph should keep for it.
+  static constexpr closure keeps_costs = filter<heuristic_type>::keeps_costs;
 
   [[nodiscard]] const P& policy() const noexcept { return policy_; }
   [[nodiscard]] const heuristic_type& heuristic() const noexcept { return heuristic_of(policy_); }
@@ -136,127 +125,32 @@ class roles {
   /// Answers that the Filter has asked for.
   [[nodiscard]] std::uint64_t evaluations() const noexcept { return filter_.evaluations(); }
 
-  /// What the decider may do, where that policy of several decides.
-  [[nodiscard]] static constexpr bool may(action a, std::uint32_t variant) noexcept {
-    if constexpr (requires { decider_type::may(a, variant); })
-      return decider_type::may(a, variant);
-    else
-      return a == action::evict ? value_of_evicts<decider_type>()
-                                : value_of_offloads<decider_type>();
-  }
   /// True if everything may go to the host that can, by the decider's word.
   [[nodiscard]] bool lets_all_go() const {
     return value_of_offloads<decider_type>() && !may_answer_keep(decider_of(policy_));
   }
   void end_of_operator(const context& c) { tell_end_of_operator(policy_, c); }
-  void end_of_step(const context& c) { tell_end_of_step(policy_, c); }
-
-  /// Which closure costs the graph should keep while that policy of several decides.
-  [[nodiscard]] closure costs_to_keep(std::uint32_t variant) const {
-    if constexpr (switch_variants)
-      return heuristic().cached_closure(variant);
-    else
-      return filter<heuristic_type>::keeps_costs;
+  /// The step has ended; in the next one, the policy may decide otherwise once more.
+  void end_of_step(const context& c) {
+    asked_ = false;
+    tell_end_of_step(policy_, c);
   }
-  /// Who decides in the step that begins. Default: who did.
-  [[nodiscard]] std::uint32_t select(const context& c) {
-    if constexpr (switch_variants)
-      return heuristic_of(policy_).select(c);
-    else
-      return c.variant();
+  /// True if it was not asked yet in this step to decide otherwise.
+  [[nodiscard]] bool may_decide_otherwise() const noexcept {
+    return has_on_thrash<decider_type> && !asked_;
   }
-  /// Who decides the rest of the step; where recomputation thrashes, in place of the one that does.
-  /// Default: who does.
-  [[nodiscard]] std::uint32_t replacement(const context& c, bool thrashes) {
-    if constexpr (replace_variants)
-      return heuristic_of(policy_).replacement(c, thrashes);
+  /// Recomputation thrashes, or room runs out: true if the policy decides otherwise from now on.
+  bool decide_otherwise(const context& c) {
+    if constexpr (has_on_thrash<decider_type>)
+      return !std::exchange(asked_, true) && decider().on_thrash(c);
     else
-      return c.variant();
+      return false;
   }
 
  private:
   [[no_unique_address]] P policy_;
   filter<heuristic_type> filter_;
-};
-
-/// A policy's roles, and who of several decides; of a single policy always that.
-template <Policy P, class Table>
-class policy_seat : public roles<P> {
- public:
-  using roles<P>::switch_variants;
-  using roles<P>::replace_variants;
-
-  policy_seat(Table& table, P p) : roles<P>(std::move(p)), table_(&table) {
-    let_decide(0);
-    table.tensors.cached_closure = this->costs_to_keep(0);
-  }
-
-  /// The next step begins: each policy may take over in it again.
-  void begin_step() noexcept { replaced_ = 0; }
-  /// The step has ended: the policies are told, and the selector says who decides in the next.
-  void end_of_step(const context& c) {
-    roles<P>::end_of_step(c);
-    if constexpr (switch_variants) decide_by(this->select(c));
-  }
-  /// An operator has ended: policies are told, and another one may decide from now on.
-  void end_of_operator(const context& c) {
-    roles<P>::end_of_operator(c);
-    if constexpr (replace_variants) (void)ask_for_another(c, false);
-  }
-  /// This one decides from now on. O(1), O(tensors) where it keeps the costs of other closures.
-  void decide_by(std::uint32_t variant) {
-    let_decide(variant);
-    if constexpr (switch_variants) {
-      graph& g = table_->tensors;
-      const closure wanted = this->costs_to_keep(variant);
-      if (std::exchange(g.cached_closure, wanted) == wanted) return;
-      for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
-        g[static_cast<tensor_id>(i)].cost = tensor_record::unknown;
-    }
-  }
-
-  /// False: nobody may take over any more in this step.
-  [[nodiscard]] bool may_be_replaced() const noexcept {
-    return replace_variants && replaced_ < most_replaced;
-  }
-  /// Recomputation thrashes: true if another policy decides from now on.
-  bool replace(const context& c) {
-    ++replaced_;
-    if (ask_for_another(c, true)) return true;
-    replaced_ = most_replaced;  // there is nobody
-    return false;
-  }
-  /// True if a policy has not decided in this step, and is safer than the one that does.
-  [[nodiscard]] bool has_another() const noexcept {
-    return replace_variants && table_->now.variant != 0 && replaced_ == 0;
-  }
-  /// True if one was replaced in this step. Then room may be short by what was done before, too.
-  [[nodiscard]] bool was_replaced() const noexcept { return replaced_ > 0; }
-
- private:
-  static constexpr std::uint32_t most_replaced = 16;
-
-  void let_decide(std::uint32_t variant) {
-    // Who takes over in the midst of a step may do whatever any of them may: what it finds is not
-    // of its making.
-    using decider = decider_of_type<P>;
-    table_->now.variant = variant;
-    table_->now.may_evict =
-        replaced_ > 0 ? value_of_evicts<decider>() : this->may(action::evict, variant);
-    table_->now.may_offload =
-        replaced_ > 0 ? value_of_offloads<decider>() : this->may(action::offload, variant);
-  }
-  // True if another policy decides from now on.
-  bool ask_for_another(const context& c, bool thrashes) {
-    const std::uint32_t next = this->replacement(c, thrashes);
-    if (next == table_->now.variant) return false;
-    decide_by(next);
-    table_->candidates().unpark(table_->tensors);
-    return true;
-  }
-
-  Table* table_;
-  std::uint32_t replaced_ = 0;  // policies, in this step
+  bool asked_ = false;  // in this step, to decide otherwise
 };
 
 }  // namespace delta::detail

@@ -89,14 +89,6 @@ class candidate_list {
     list_.erase(t);
     parked_.insert(t);
   }
-  /// What was parked may have a way out again: all of it is asked about. O(parked).
-  void unpark(graph& g) noexcept {
-    while (!parked_.empty()) {
-      const tensor_id t = *parked_.begin();
-      delist(g, t);
-      enlist(g, t);
-    }
-  }
   void retain(tensor_id t) noexcept {
     if (retained_.contains(t)) return;
     retained_.insert(t);

@@ -22,6 +22,13 @@
 
 namespace delta::detail {
 
+/// Of which closures the costs are kept with the tensors, once asked for: `context`'s two.
+enum class closure : std::uint8_t {
+  none,
+  ancestors,     ///< recompute_cost
+  neighbourhood  ///< neighbourhood_cost
+};
+
 /// Tensors and operator records. Invariant: a tensor with a producer can be computed again, because
 /// every input of a living record either has its bytes somewhere or has a producer itself; losing
 /// the one takes the record away (`residency_table::forget_record`). So "can it be recomputed?" is

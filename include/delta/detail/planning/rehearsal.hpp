@@ -26,9 +26,8 @@ namespace delta::detail {
 /// then, and on the device in its place.
 class next_step {
  public:
-  /// `step` as it would be now: at the end of another one, for a selector (switching.hpp). It must
-  /// live as long as this. Copies reach `reached` of the rates that policies are told.
-  /// O(tensors + storages).
+  /// `step` as it would be now, at the end of another one. It must live as long as this. Copies
+  /// reach `reached` of the rates that policies are told. O(tensors + storages).
   next_step(const context& c, const step_record& step, double reached = 1) : step_(&step) {
     const history& past = c.past();
     if (past.follows() && &past.followed() == &step) next_ = &past.behind();
@@ -286,19 +285,19 @@ class step_rehearsal {
 /// What that step would take, in ns, and the one behind it: runs them under a policy that knows
 /// them already, in virtual time. Where a step repeats itself and gets faster by that, it is run
 /// again, `most` times in all; the last one counts then. Infinite where they do not come to their
-/// end, or not within `limit` ns each. `variant`: of several policies (switching.hpp) the one that
-/// decides. As dear as the decisions of these steps: milliseconds. `longer`: as of
-/// step_rehearsal::run, of the last of them that came to its end. Throws std::bad_alloc.
+/// end, or not within `limit` ns each. As dear as the decisions of these steps: milliseconds.
+/// `longer`: as of step_rehearsal::run, of the last of them that came to its end. Throws
+/// std::bad_alloc.
 template <class P>
-[[nodiscard]] std::array<double, 2> rehearse_both(const next_step& what, P p, std::uint32_t variant,
-                                                  double limit = never, int most = most_rehearsed,
+[[nodiscard]] std::array<double, 2> rehearse_both(const next_step& what, P p, double limit = never,
+                                                  int most = most_rehearsed,
                                                   std::vector<double>* longer = nullptr) {
   std::array<double, 2> took{never, never};
   simulated storage(what.machine());
   try {
     manager m{std::move(p), storage};
     m.stage(what.begin());
-    m.preload(what.step(), variant, what.expected(), what.next());
+    m.preload(what.step(), what.expected(), what.next());
     step_rehearsal play(m, storage, limit);
     took[0] = play.run(what, longer);
     if (what.next() == nullptr) return took;
@@ -319,17 +318,16 @@ template <class P>
 }
 /// The same of one step.
 template <class P>
-[[nodiscard]] double rehearse(const next_step& what, P p, std::uint32_t variant,
-                              double limit = never) {
-  return rehearse_both(what, std::move(p), variant, limit, 1)[0];
+[[nodiscard]] double rehearse(const next_step& what, P p, double limit = never) {
+  return rehearse_both(what, std::move(p), limit, 1)[0];
 }
 
 /// The same on a machine of those rates and that memory, of a step that begins with all that was
 /// there before it on the device.
 template <class P>
-[[nodiscard]] double rehearse(const step_record& step, P p, std::uint32_t variant,
-                              const simulated_options& machine, double limit = never) {
-  return rehearse(next_step(step, machine), std::move(p), variant, limit);
+[[nodiscard]] double rehearse(const step_record& step, P p, const simulated_options& machine,
+                              double limit = never) {
+  return rehearse(next_step(step, machine), std::move(p), limit);
 }
 
 /// What steps take in the mean, the first few of them: a change has to pay off within these. By
