@@ -174,7 +174,7 @@ class adaptive : public detail::script_follower {
       if (detail::rehearse(coming, adaptive(in_rehearsal())) - step.time < beyond - margin)
         continue;
       reached_ = reached;
-      for (made& other : plans_) other.stale = true;
+      for (made& other : plans_) other.budget = 0;  // made for other prices
       break;
     }
   }
