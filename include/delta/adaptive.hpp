@@ -23,11 +23,11 @@
 namespace delta {
 
 /// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
-/// an operator touches. The first search is short; another one follows, twice as long each time up
-/// to `share` of the step's time, where its cost is covered by `invested` of all that steps took
-/// beyond their operators: so planning never takes much of what it may save. Costs are counted, not
-/// measured: the same program gives the same plans on every machine. Where steps never repeat, one
-/// of `steps_per_plan` is planned.
+/// an operator touches. The first search takes about `share` of the step's time. Other ones follow
+/// where their cost is covered by `invested` of all that steps took beyond their operators; of
+/// short operators each is twice as long as the one before, up to `least`. So planning never takes
+/// much of what it may save. Costs are counted, not measured: the same program gives the same plans
+/// on every machine. Where steps never repeat, one of `steps_per_plan` is planned.
 ///
 /// A plan is used where a rehearsal of the step says that it is faster than none. It is left
 ///
@@ -41,8 +41,8 @@ namespace delta {
 class adaptive : public detail::script_follower {
  public:
   adaptive() = default;
-  double share = 0.25;    ///< of a step's time, for the longest search; or, if that is more,
-  double least = 6e4;     ///< ns for each of its operators
+  double share = 0.25;    ///< of a step's time, for a search; or, if that is more,
+  double least = 6e4;     ///< ns for each of its operators, at first an eighth of that
   double invested = 0.1;  ///< of what steps take beyond their operators, in more planning
   double drift = 0.1;     ///< of the operators' time: by so much it may change under a plan
   double regress = 1.5;   ///< times what a step under a plan should have taken
@@ -87,15 +87,13 @@ class adaptive : public detail::script_follower {
 
   static constexpr double most_plans = 16;      // before steps have earned more
   static constexpr double steps_per_plan = 16;  // that earn one
-  // Of the longest search, the first one: of the step's time, and by its operators. A quarter of
-  // the excess that long searches remove is left then, for a tenth of the time.
-  static constexpr double first_share = 0.4, first_least = 0.125;
-  static constexpr double most_effort = 4;    // times that of a search: no other one begins
-  static constexpr double trial = 4e3;        // ns an operator, for each plan that is tried
-  static constexpr double most_trials = 4;    // beside that effort
-  static constexpr int most_rounds = 6;       // of planning for the waits that were rehearsed
-  static constexpr double unplanned = 0.002;  // of a step's time: not worth another round
-  static constexpr double off = 0.02;         // the same: not worth a plan for a part of the budget
+  static constexpr double first_part = 0.125;   // of `least`, for the first search
+  static constexpr double most_effort = 4;      // times that of a search: no other one begins
+  static constexpr double trial = 4e3;          // ns an operator, for each plan that is tried
+  static constexpr double most_trials = 4;      // beside that effort
+  static constexpr int most_rounds = 6;         // of planning for the waits that were rehearsed
+  static constexpr double unplanned = 0.002;    // of a step's time: not worth another round
+  static constexpr double off = 0.02;  // the same: not worth a plan for a part of the budget
   // What a copy costs that is hidden, as part of its time. Few copies leave lanes free, and blocks
   // where they are; but where lanes are idle, copies are cheaper than any recomputation.
   static constexpr double dear_copies = 0.02, cheap_copies = 0.004;
@@ -192,18 +190,17 @@ class adaptive : public detail::script_follower {
     if (step.operations.empty() || !(step.time > 0)) return 0;
     made& m = met(step);
     const double by_time = share * step.time, by_length = least * step.length();
-    const double most = std::max(by_time, by_length);
     if (m.budget != c.budget()) {
       if (plans_left_ < 1) return 0;
       plans_left_ -= 1;
       m.left = false, m.times_left = 0;
       if (m.budget > 0) m.without = never;
-      return std::max(first_share * by_time, first_least * by_length);
+      return std::max(by_time, first_part * by_length);
     }
     if (std::abs(step.time - m.time) > drift * m.time)
       m.stale = true, m.left = false, m.times_left = 0, m.without = never;
     if (m.left) return 0;
-    const double next = m.stale ? m.effort : std::min(2 * m.effort, most);
+    const double next = m.stale ? m.effort : std::min(2 * m.effort, std::max(by_time, by_length));
     const bool longer = next > 1.5 * m.effort;
     if (!(m.stale || longer) || saved_up_ < m.cost * (next / m.effort)) return 0;
     return next;
