@@ -210,9 +210,9 @@ TEST_CASE("adaptive: planning takes its part of what steps take beyond their ope
       if (step == 1) free_of_charge = m.policy().planning();  // one plan of each of the two kinds
     }
     CHECK(free_of_charge > 0);
-    // The last plan may have cost more than was thought.
-    CHECK(m.policy().planning() - free_of_charge <
-          1.2 * m.policy().invested * lost + free_of_charge);
+    // The last plan may have cost more than was thought; and some are free again, where slower
+    // copies would explain what the operators' times did.
+    CHECK(m.policy().planning() < 1.2 * m.policy().invested * lost + 4 * free_of_charge);
   }
 }
 
