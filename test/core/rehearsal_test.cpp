@@ -174,7 +174,7 @@ TEST_CASE("sources that come late in the step are not there from its beginning")
   step_player player(m, variables);
   for (int i = 0; i < 3; ++i) player.step(0, s);
   CHECK(m.policy().expected(m.past().last()) > 0);
-  CHECK(m.past().last_took() < 1.25 * m.past().last().time);
+  CHECK(m.past().last_took() < 1.3 * m.past().last().time);
 }
 
 TEST_CASE(
