@@ -73,7 +73,8 @@ class adaptive : public detail::script_follower {
     const auto known = std::ranges::find(plans_, step.operations.back().exact, &made::key);
     return known == plans_.end() || !known->has_plan() ? 0 : step.time + known->promised;
   }
-  /// What planning has cost so far, in ns: counted, for some processor.
+  /// What searches for plans, and their rehearsals, have cost so far, in ns: counted, for some
+  /// processor.
   [[nodiscard]] double planning() const noexcept { return planning_; }
   /// How the last steps came out, in order.
   [[nodiscard]] const std::vector<learning_report::outcome>& outcomes() const noexcept {
@@ -169,8 +170,7 @@ class adaptive : public detail::script_follower {
     if (++m.late == 2) m.stale = true;
     for (double reached = reached_ - 0.1; first_one && reached > slowest; reached -= 0.1) {
       const detail::next_step coming(c, step, reached);
-      if (detail::rehearse(coming, adaptive(in_rehearsal())) - step.time < beyond - margin)
-        continue;
+      if (detail::rehearse(coming, rehearsed()) - step.time < beyond - margin) continue;
       reached_ = reached;
       for (made& other : plans_) other.budget = 0;  // made for other prices
       break;
@@ -201,9 +201,9 @@ class adaptive : public detail::script_follower {
       m.stale = true, m.left = false, m.times_left = 0, m.without = never;
     if (m.left) return 0;
     const double next = m.stale ? m.effort : std::min(2 * m.effort, std::max(by_time, by_length));
-    const bool longer = next > 1.5 * m.effort;
-    if (!(m.stale || longer) || saved_up_ < m.cost * (next / m.effort)) return 0;
-    return next;
+    // Little longer is not worth another one.
+    const bool is_due = m.stale || next > 1.5 * m.effort;
+    return is_due && saved_up_ >= m.cost * (next / m.effort) ? next : 0;
   }
   // Free bytes may be scattered, and the manager may hold what no plan knows of: where a plan can't
   // be carried out as it is, those for parts of the budget are tried, as long as they promise less.

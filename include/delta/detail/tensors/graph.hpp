@@ -17,7 +17,6 @@
 #include "delta/detail/tensors/records.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
-#include "delta/policy_answers.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
