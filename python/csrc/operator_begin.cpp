@@ -43,6 +43,7 @@ void operator_run::begin() {
   label_ = operator_table::label(info_, thread_.module.module,
                                  session_.past().name_of(thread_.module.module));
   number_ = session_.taken.operation = ++w_.operations;
+  session_.taken.label = label_;
   session_.taken.now = session_.taken.most = 0;
   session_.taken.hidden = session_.taken.refused = false;
   session_.taken.watched.clear();

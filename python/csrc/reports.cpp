@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "memory_log.hpp"
 #include "session.hpp"
 
 namespace py = pybind11;
@@ -125,6 +126,24 @@ py::object last_error() {
   return d;
 }
 
+// Of a run, also of one that is over: (taken, address, bytes, maker, needed by, ns since 1970).
+py::list changes(const memory_log& log) {
+  const session::inside lock(session::get());
+  py::list all;
+  for (const auto& [b, taken, time] : log.changes())
+    all.append(py::make_tuple(taken, b.address, b.bytes, b.maker, b.needed_by, time));
+  return all;
+}
+
+// The same of blocks in use, without what only changes have: (address, bytes, maker, needed by).
+py::list in_use(const memory_log& log) {
+  const session::inside lock(session::get());
+  py::list all;
+  for (const memory_log::block& b : log.in_use())
+    all.append(py::make_tuple(b.address, b.bytes, b.maker, b.needed_by));
+  return all;
+}
+
 }  // namespace
 
 void add_reports(py::module_& m) {
@@ -133,6 +152,13 @@ void add_reports(py::module_& m) {
   m.def("modules", torch::wrap_pybind_function(modules));
   m.def("addresses", torch::wrap_pybind_function(addresses));
   m.def("last_error", torch::wrap_pybind_function(last_error));
+  py::class_<memory_log, std::shared_ptr<memory_log>>(m, "MemoryLog")
+      .def("changes", torch::wrap_pybind_function(changes))
+      .def("in_use", torch::wrap_pybind_function(in_use));
+  m.def("memory_log", torch::wrap_pybind_function([] {
+          const session::inside lock(session::get());
+          return session::get().log();
+        }));
 }
 
 }  // namespace delta_torch

@@ -14,6 +14,7 @@
 #include "away_reads.hpp"
 #include "delta/engine/engine.hpp"
 #include "errors.hpp"
+#include "memory_log.hpp"
 #include "own/own_policies.hpp"
 #include "replaying.hpp"
 #include "timeline_file.hpp"
@@ -57,7 +58,9 @@ void session::start(const run_options& o) {
        .on_owner_changed = [this](delta::tensor_id t, std::byte* at) { tensors_.moved(t, at); }});
   const auto now = [&memory] { return memory->now(); };
   auto told = o.timeline.empty() ? nullptr : std::make_unique<timeline_file>(o.timeline, now, rank);
-  std::unique_ptr<delta::any_storage> storage = memory->storage();
+  auto log = std::make_shared<memory_log>();
+  std::unique_ptr<delta::any_storage> storage =
+      std::make_unique<logged_storage>(memory->storage(), log);
   delta::hashes::hashed_storage* hashes = nullptr;
   if (o.verify_tensors) {
     auto hashed = std::make_unique<delta::hashes::hashed_storage>(std::move(storage), hashing());
@@ -70,6 +73,7 @@ void session::start(const run_options& o) {
   device_of_run = device.device();
   memory_ = std::move(memory);
   told_ = std::move(told);
+  log_ = std::move(log);
   manager_ = std::move(manager);
   hashes_ = hashes;
   checks_replays_ = o.check_replays;
@@ -101,6 +105,7 @@ delta::hashes::hash_options session::hashing() {
 
 session::lost_tensors session::stop() {
   if (!on()) return {};
+  log_->close();
   let_all_go();
   flights_.clear();  // all that is here stays where it is from now on
   drain();

@@ -30,6 +30,8 @@
 
 namespace delta_torch {
 
+class memory_log;
+
 /// A budget that is none, for a run that is only measured: more than any machine has.
 inline constexpr std::size_t no_limit = std::size_t{1} << 46;
 
@@ -141,6 +143,8 @@ class session {
   [[nodiscard]] tensor_table& tensors() noexcept { return tensors_; }
   [[nodiscard]] record& past() noexcept { return record_; }
   [[nodiscard]] flight_list& flights() noexcept { return flights_; }
+  /// Of the run that is on, or was last; null: there was none.
+  [[nodiscard]] const std::shared_ptr<memory_log>& log() const noexcept { return log_; }
   /// Room is short: lets go of what has landed, and gives the collective to wait for before another
   /// try, which is counted; null: there is none, or the caller may not wait.
   [[nodiscard]] c10::intrusive_ptr<c10::ivalue::Future> landing_to_await(bool may_wait);
@@ -190,6 +194,7 @@ class session {
   /// Bytes that the operator under way has taken, now and at most; under `state`.
   struct scratch {
     std::uint64_t operation = 0;  ///< its number; 0: none is under way
+    const char* label = "";       ///< lives for ever
     std::int64_t now = 0, most = 0;
     bool hidden = false;   ///< its kernel has used a tensor that is none of its arguments
     bool refused = false;  ///< its kernel was told that there is no memory, and may do with less
@@ -224,6 +229,7 @@ class session {
   target* device_ = &cpu_target();
   std::unique_ptr<managed_memory> memory_;
   std::unique_ptr<struct timeline_file> told_;
+  std::shared_ptr<memory_log> log_;
   std::unique_ptr<delta::manager_interface> manager_;
   delta::hashes::hashed_storage* hashes_ = nullptr;  // the manager's
   [[nodiscard]] delta::hashes::hash_options hashing();

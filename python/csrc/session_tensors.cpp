@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "memory_log.hpp"
 #include "session.hpp"
 #include "versions.hpp"
 
@@ -74,6 +75,11 @@ entry* session::adopt(c10::StorageImpl* storage, const char* label) {
     auto adopted = memory_->adopt(at, size, &let_go_of_outside, outside.get());
     if (!adopted) throw std::bad_alloc();
     block = std::move(*adopted);
+    const tensor_name known = name_of(storage);
+    log_->take(block.index(),
+               {.address = reinterpret_cast<std::uintptr_t>(at),
+                .bytes = memory_->rounded(size).count,
+                .maker = known.name.empty() ? label : log_->keep(known.name + " " + known.role)});
   }
   // From here on only a program that is wrong, or the heap, could fail: needs no room.
   const auto id = from == origin::heap ? manager_->variable(size, label, std::move(block))

@@ -37,6 +37,7 @@ class Active:
         self.owner = weakref.ref(owner)
         self.on = False
         self.report: Report | None = None  # at its end
+        self.log: _C.MemoryLog | None = None  # its memory over time; None: it has not begun
         self.within_step = 0  # contexts of each_step() that are entered
         self._measures = isinstance(options.size, Share) and unmanaged_peak is None
         self._known_peak = unmanaged_peak
@@ -121,6 +122,7 @@ class Active:
             timeline=self._timeline(),
             device=str(asked.device),
         )
+        self.log = _C.memory_log()
         if self._known_peak is not None:
             _C.hold_share(asked.size.of_peak, self._known_peak)
         undo.callback(sharing.in_a_forked_process(self.forked))

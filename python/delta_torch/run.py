@@ -17,6 +17,7 @@ from .group_report import GroupReport
 from .options import Options
 from .report import Report
 from .sizes import Share, format_bytes
+from .snapshot import write_snapshot
 
 _lock = threading.RLock()
 _current: Active | None = None  # that is on, or was last
@@ -196,6 +197,24 @@ class Run:
         Raises RuntimeError where the run has not begun.
         """
         return self._report(details=False).stats()
+
+    def snapshot(self, file: str | os.PathLike[str]) -> None:
+        """Writes the memory over time for PyTorch's memory viewer, as
+        torch.cuda.memory._dump_snapshot does; of a CPU, too:
+
+            run.snapshot("m.pickle")
+            $ python -m torch.cuda._memory_viz trace_plot m.pickle -o m.html
+
+        Of each block that counted in the budget: when it came and went, what made its tensor, and
+        the operator that ran then, each with its module. The last 131,072 changes are kept. Until
+        now, or, after the run, until its end.
+
+        Raises RuntimeError where the run has not begun, OSError where the file can't be written.
+        """
+        log = self._active.log if self._active is not None else None
+        if log is None:
+            raise RuntimeError("there is no snapshot yet: the run has not begun")
+        write_snapshot(log, self.device, file)
 
     def gather_report(self) -> GroupReport | None:
         """The reports of all ranks that train together, on rank 0; None on the others.
