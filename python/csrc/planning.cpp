@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "delta/engine/any_storage.hpp"
 #include "operators.hpp"
 #include "recorded_step.hpp"
+#include "session.hpp"
 #include "traces/bound.hpp"
 
 namespace py = pybind11;
@@ -151,6 +153,28 @@ double bound(const delta::trace& s, std::int64_t budget, double rate_out, double
   return delta::lower_bound(s, on);
 }
 
+// The last step of the run that is on, and what its memory's copies take. None: there is none, or
+// it can't be repeated.
+py::object last_step() {
+  session& s = session::get();
+  const session::inside lock(s);
+  const delta::step_record* const last = s.on() ? s.manager().last_step() : nullptr;
+  if (last == nullptr) return py::none();
+  py::dict d;
+  try {
+    const delta::bytes least = s.memory().rounded(delta::bytes{1});
+    d["program"] = std::make_unique<delta::trace>(trace_of(*last, least.count));
+  } catch (const delta::bad_trace&) {
+    return py::none();
+  }
+  const delta::any_storage& memory = s.manager().storage();
+  d["rate_out"] = memory.rate(delta::direction::out);
+  d["rate_in"] = memory.rate(delta::direction::in);
+  d["latency"] = memory.latency(delta::direction::out).count();
+  d["burden"] = memory.burden(delta::direction::out);
+  return d;
+}
+
 // What a run knows of an operator. One that is not the dispatcher's, as prim's, is not seen there.
 py::dict rules_of(const std::string& name, const std::string& overload) {
   const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
@@ -176,7 +200,11 @@ void add_planning(py::module_& m) {
            py::arg("host"), py::arg("rate_out"), py::arg("rate_in"), py::arg("latency"),
            py::arg("burden"), py::arg("steps"), py::arg("limit"))
       .def("lower_bound", torch::wrap_pybind_function(bound), py::arg("budget"),
-           py::arg("rate_out"), py::arg("rate_in"));
+           py::arg("rate_out"), py::arg("rate_in"))
+      .def_property_readonly("operators", [](const delta::trace& t) { return t.operations.size(); })
+      .def_property_readonly("peak_bytes",
+                             [](const delta::trace& t) { return delta::unmanaged_peak(t).count; });
+  m.def("last_step", torch::wrap_pybind_function(last_step));
   m.def("operator_rules", torch::wrap_pybind_function(rules_of));
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "delta/engine/engine.hpp"
 #include "delta/storage/simulated.hpp"
@@ -77,6 +78,59 @@ rehearsed rehearse(const delta::trace& step, const rehearsal_machine& on) {
     r.smallest_budget = e.report.smallest_budget;
   }
   return r;
+}
+
+delta::trace trace_of(const delta::step_record& step, std::uint64_t granularity) {
+  using kind = delta::trace::kind;
+  using change = delta::step_record::change;
+  delta::trace t;
+  t.names = {"operator"};
+  t.recorded_on.emplace().granularity = granularity;
+  std::vector<std::uint32_t> number(step.storages.size(), delta::trace::none);  // in the trace
+  const auto make = [&](std::uint32_t storage, std::uint32_t producer) {
+    number[storage] = static_cast<std::uint32_t>(t.tensors.size());
+    t.tensors.push_back({.size = step.storages[storage].size, .producer = producer});
+    return number[storage];
+  };
+  const auto appear = [&](std::uint32_t storage) {
+    const auto what = step.storages[storage].pinned ? kind::constant : kind::variable;
+    t.events.push_back({what, make(storage, delta::trace::none)});
+  };
+  for (std::uint32_t s = 0; s < step.storages.size(); ++s)
+    if (step.was_there(s)) appear(s);
+  auto next = step.changes.begin();
+  const auto changes_before = [&](std::uint32_t position) {
+    for (; next != step.changes.end() && next->at <= position; ++next) {
+      if (next->what == change::kind::created)
+        appear(next->storage);
+      else
+        t.events.push_back({next->what == change::kind::dropped ? kind::drop
+                            : next->what == change::kind::read  ? kind::read
+                                                                : kind::write,
+                            number[next->storage]});
+    }
+  };
+  for (std::uint32_t i = 0; i < step.length(); ++i) {
+    changes_before(i);
+    const auto& o = step.operations[i];
+    const auto touched = step.touched(o);
+    const auto cost = delta::nanoseconds{static_cast<std::int64_t>(o.cost)};
+    t.operations.push_back({.cost = cost,
+                            .first = static_cast<std::uint32_t>(t.lists.size()),
+                            .inputs = o.inputs,
+                            .outputs = o.outputs,
+                            .updates = o.updates,
+                            .workspace = o.workspace,
+                            .traits = o.traits});
+    for (const std::uint32_t s : touched.first(o.inputs)) t.lists.push_back(number[s]);
+    for (const std::uint32_t s : step.outputs(o)) t.lists.push_back(make(s, i));
+    for (const std::uint32_t s : touched.subspan(o.inputs)) t.lists.push_back(number[s]);
+    t.events.push_back({kind::run, i});
+  }
+  changes_before(step.length());
+  t.events.push_back({kind::end_of_step});
+  delta::check(t);
+  return t;
 }
 
 }  // namespace delta_torch

@@ -7,6 +7,7 @@
 
 #include "delta/error.hpp"
 #include "delta/observer.hpp"
+#include "delta/step.hpp"
 #include "delta/units.hpp"
 #include "traces/trace.hpp"
 
@@ -39,5 +40,10 @@ struct rehearsed {
 /// delta::unknown_policy, and what the manager throws beside delta::budget_exceeded. Touches
 /// nothing of Python or PyTorch.
 [[nodiscard]] rehearsed rehearse(const delta::trace&, const rehearsal_machine&);
+
+/// A step of a run as a program that can be repeated; operators have no names there. What replaced
+/// an input is a tensor of its own. Throws delta::bad_trace for a step that breaks the rules, as
+/// one in which the program wrote what an operator had made.
+[[nodiscard]] delta::trace trace_of(const delta::step_record&, std::uint64_t granularity);
 
 }  // namespace delta_torch

@@ -7,6 +7,7 @@ import sys
 import time
 import weakref
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from .higher_order import pass_through
 from .modules import ModuleNames
 from .options import Options
 from .patching import Patches
+from .planning.outlook import outlook
 from .report import Report, made_report
 from .sizes import Share
 
@@ -44,6 +46,7 @@ class Active:
         self._measured_ns = 0
         self._began = 0.0
         self._undo = ExitStack()  # what Python was given
+        self._last_step: dict[str, Any] | None = None  # at its end, until it was looked at
         self._modules: ModuleNames | None = None
         self._backward = False  # was there a backward pass since the last step?
         self._due = False  # does a step end when the backward pass under way is over?
@@ -67,6 +70,7 @@ class Active:
         try:
             with self._undo:  # in any case, also where the report fails
                 self.report = self.reported()
+                self._last_step = _C.last_step()
         finally:
             try:
                 _C.stop()
@@ -103,6 +107,24 @@ class Active:
             steps_alone=self._steps_alone,
             seconds=time.perf_counter() - self._began,
         )
+
+    def explained(self) -> Report | None:
+        """Its report at its end, with an outlook, which may take a second; None: it is on."""
+        known, last = self.report, self._last_step
+        if known is None or last is None or known.budget_bytes is None:
+            return known
+        self._last_step = None
+        seen = outlook(
+            last,
+            policy=known.policy,
+            budget=known.budget_bytes,
+            host=known.host_budget_bytes,
+            bytes_out=known.bytes_out,
+            bytes_in=known.bytes_in,
+            same_memory=self.options.device.type == "cpu",
+        )
+        self.report = replace(known, outlook=seen)
+        return self.report
 
     def _begin(self) -> None:
         asked, undo = self.options, self._undo

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from . import _C
+from .planning.outlook import Outlook
 from .sizes import format_bytes
 
 _BIGGEST = 10
-_MUCH = 0.1  # of the time, for computing again
+_MUCH = 0.1  # of the time, for computing again or for copies
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class Report:
     modules: tuple[ModuleUse, ...]
     samples: tuple[Sample, ...]
     error: dict[str, Any] | None  # the last torch.OutOfMemoryError of the run, as Run.error
+    # What more of the host's memory would bring; None: the run is on, or no step of it is known.
+    outlook: Outlook | None = None
 
     def __str__(self) -> str:
         return "\n".join([*self._whole(), *self._by_module(), *self._advice()])
@@ -163,25 +166,49 @@ class Report:
         return ["", *table(rows)]
 
     def _advice(self) -> list[str]:
-        """One line of what its numbers alone allow to say, or none."""
+        """One line of what its numbers and its last step allow to say, or none."""
         moved = self.evictions + self.offloads + self.clean_drops
-        managed_ns = self.seconds * 1e9 - self.measured_ns
-        enough = (self.error or {}).get("smallest_budget", 0)
-        if enough:
-            advice = f"a budget of {format_bytes(enough)} comes past the last error"
+        if past_error := self._past_error():
+            advice = past_error
         elif self.budget_bytes is not None and not moved and self.steps and not self.error:
             advice = f"nothing had to leave: a budget of {format_bytes(self.peak_bytes)} is enough"
-        elif self.recompute_ns > _MUCH * managed_ns > 0:
-            most = max(self.modules, key=lambda m: m.recompute_ns)
-            instead = "" if self.host_budget_bytes else ', and host="16GiB" copies instead'
-            advice = (
-                f"{self.recompute_ns / managed_ns:.0%} of the time went into computing again, most "
-                f"of it for {most.name or 'operators outside of modules'}: a larger budget takes "
-                f"less{instead}"
-            )
         else:
+            advice = self._of_loss()
+        return ["", f"advice: {advice}"] if advice else []
+
+    def _past_error(self) -> str:
+        """What comes past the last error, where that is known; else ""."""
+        ways = []
+        if enough := (self.error or {}).get("smallest_budget", 0):
+            ways.append(f"a budget of {format_bytes(enough)} comes past the last error")
+        if self.error and self.outlook is not None and self.outlook.overhead is None:
+            ways += self._with_host("would let the last whole step fit, at {}")
+        return "; ".join(ways)
+
+    def _of_loss(self) -> str:
+        """What most of the lost time went into, and what would take less; "": little was lost."""
+        managed_ns = self.seconds * 1e9 - self.measured_ns
+        copies = self.outlook.copy_ns if self.outlook is not None else 0
+        lost = max(self.recompute_ns, copies)
+        if not lost > _MUCH * managed_ns > 0:
+            return ""
+        if copies > self.recompute_ns:
+            into = "copies to the host and back"
+        else:
+            most = max(self.modules, key=lambda m: m.recompute_ns)
+            into = f"computing again, most of it for {most.name or 'operators outside of modules'}"
+        ways = ["a larger budget takes less", *self._with_host("would take {}")]
+        return f"{lost / managed_ns:.0%} of the time went into {into}: {'; '.join(ways)}"
+
+    def _with_host(self, does: str) -> list[str]:
+        """What more of the host's memory does, `{}` being the time; none: nothing that is known."""
+        o = self.outlook
+        if o is None or o.host_overhead is None:
             return []
-        return ["", f"advice: {advice}"]
+        now = "" if o.overhead is None else f", not {o.overhead:.2f}"
+        took = f"{o.host_overhead:.2f} times the unmanaged step{now}"
+        same = ", though on a CPU copies take the same RAM" if o.same_memory else ""
+        return [f'host="{format_bytes(o.host_bytes)}" {does.format(took)} (predicted){same}']
 
 
 def as_json(report: Any, file: str | os.PathLike[str] | None) -> str:

@@ -175,7 +175,8 @@ class Run:
     def report(self) -> Report:
         """What has happened so far, or, after the run, until its end.
 
-        Raises RuntimeError where the run has not begun.
+        After the run its last step is replayed in virtual time, once, for the advice: that takes a
+        second at most. Raises RuntimeError where the run has not begun.
         """
         return self._report()
 
@@ -183,7 +184,10 @@ class Run:
         active = self._active
         report = None
         if active is not None:
-            report = active.reported(details) if active.on else active.report
+            if active.on:
+                report = active.reported(details)
+            else:
+                report = active.explained() if details else active.report
         if report is None:
             raise RuntimeError("there is no report yet: the run has not begun")
         return report
@@ -337,7 +341,7 @@ def stop() -> Report | None:
     if active is None or not active.on:
         return None
     _end(active)
-    return active.report
+    return active.explained()
 
 
 def step() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import delta_torch
+from delta_torch.planning.outlook import Outlook
 from delta_torch.report import ModuleUse
 from matrix_cases import CASES
 from training import SEED
@@ -180,17 +181,31 @@ def test_advice_is_the_last_line(run: delta_torch.Run) -> None:
     assert advice(report, recompute_ns=10**8, **quick) is None
     slow = {"recompute_ns": 4 * 10**9, "host_budget_bytes": 0, **quick}
     most = max(report.modules, key=lambda m: m.recompute_ns).name or "operators outside of modules"
-    assert advice(report, **slow) == (
-        f"50% of the time went into computing again, most of it for {most}: a larger budget takes "
-        'less, and host="16GiB" copies instead'
+    again = f"50% of the time went into computing again, most of it for {most}: "
+    assert advice(report, **slow) == again + "a larger budget takes less"
+    with_host = Outlook(False, 0, host_bytes=3 * 2**30, overhead=1.391, host_overhead=1.08)
+    assert advice(report, **slow, outlook=with_host) == (
+        again + 'a larger budget takes less; host="3.0 GiB" would take 1.08 times the unmanaged '
+        "step, not 1.39 (predicted)"
     )
-    slow["host_budget_bytes"] = MIB
-    assert advice(report, **slow).endswith("a larger budget takes less")
+    same = dataclasses.replace(with_host, same_memory=True, overhead=None)
+    assert advice(report, **slow, outlook=same).endswith(
+        "step (predicted), though on a CPU copies take the same RAM"
+    )
+    copies = Outlook(True, copy_ns=6 * 10**9)
+    assert advice(report, **slow, outlook=copies) == (
+        "75% of the time went into copies to the host and back: a larger budget takes less"
+    )
     ample = {"evictions": 0, "offloads": 0, "clean_drops": 0, "peak_bytes": 3 * MIB}
     assert advice(report, **ample) == "nothing had to leave: a budget of 3.0 MiB is enough"
     assert advice(report, **{**ample, "budget_bytes": None}) is None
     error = {"message": "", "smallest_budget": 5 * MIB}
-    assert advice(report, error=error) == "a budget of 5.0 MiB comes past the last error"
+    enough = "a budget of 5.0 MiB comes past the last error"
+    assert advice(report, error=error) == enough
+    assert advice(report, error=error, outlook=with_host) == enough  # it is not what was short
+    fits = dataclasses.replace(with_host, overhead=None)
+    host = 'host="3.0 GiB" would let the last whole step fit, at 1.08 times the unmanaged step '
+    assert advice(report, error=error, outlook=fits) == f"{enough}; {host}(predicted)"
     assert advice(report, **ample, error={**error, "smallest_budget": 0}) is None
 
 

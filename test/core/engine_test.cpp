@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 
 #include "delta/error.hpp"
 #include "delta/learning_report.hpp"
+#include "delta/step.hpp"
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
 #include "random_program.hpp"
@@ -117,6 +119,29 @@ TEST_CASE("operators that are begun: without inputs, given up, and ended") {
   CHECK(m->where(y) == residency::resident);
   CHECK(m->counts().operators == 1);
   CHECK(m->learned().steps == 0);
+  m->end_of_step();
+  CHECK(m->last_step() == nullptr);  // of a policy that does not learn
+}
+
+TEST_CASE("the last step is the one that has ended, where the policy learns") {
+  simulated storage({.capacity = 1_KiB});
+  const auto m = make_manager("adaptive", over(storage));
+  const tensor_id x = m->variable(100_B);
+  const auto operators = [&](std::uint32_t n) {
+    for (std::uint32_t i = 0; i < n; ++i) {
+      const operation op{.inputs = {x}, .outputs = {8_B}, .cost = nanoseconds{5}, .name = "f"};
+      m->drop(m->run(op, [](call&) {}));
+    }
+  };
+  operators(2);
+  CHECK(m->last_step() == nullptr);
+  m->end_of_step();
+  operators(3);
+  REQUIRE(m->last_step() != nullptr);
+  CHECK(m->last_step()->length() == 2);
+  CHECK(m->last_step()->time == 10);
+  m->end_of_step();
+  CHECK(m->last_step()->length() == 3);
 }
 
 TEST_CASE("where there is no room the kernel is still the caller's, to try again") {

@@ -57,14 +57,15 @@ static_assert(Observer<maybe_observed>);
 
 class any_storage;
 struct learning_report;
+struct step_record;
 
 /// delta::manager as an interface. Every function means what the manager's function of that name
 /// does (manager.hpp), has its complexity, and throws what that throws. A call costs some
 /// nanoseconds more, and `run` and `end` a call of the heap where the kernel has more than 32
 /// bytes.
 ///
-/// What lies behind it has no members here for what a policy keeps (`past`, `heuristic`), nor for
-/// rehearsals (`preload`, `stage`): those are the template's.
+/// What lies behind it has no members here for what a policy keeps (`past`, `heuristic`), but for
+/// the last step, nor for rehearsals (`preload`, `stage`): those are the template's.
 class manager_interface {
  public:
   manager_interface() = default;
@@ -136,6 +137,9 @@ class manager_interface {
   [[nodiscard]] virtual residency where(tensor_id) const = 0;
   /// What the policy has learned; nothing where it does not learn. Include learning_report.hpp.
   [[nodiscard]] virtual learning_report learned() const = 0;
+  /// The last step that has ended, until the next one does; null: none has, or the policy does not
+  /// learn. Include step.hpp. O(1).
+  [[nodiscard]] virtual const step_record* last_step() const = 0;
   /// The storage as the manager uses it.
   [[nodiscard]] virtual any_storage& storage() = 0;
 

@@ -70,6 +70,10 @@ class manager_of final : public manager_interface {
   [[nodiscard]] bytes size(tensor_id t) const override { return manager_.size(t); }
   [[nodiscard]] residency where(tensor_id t) const override { return manager_.where(t); }
   [[nodiscard]] learning_report learned() const override { return learning_report_of(manager_); }
+  [[nodiscard]] const step_record* last_step() const override {
+    const history& past = manager_.past();
+    return past.steps() > 0 ? &past.last() : nullptr;
+  }
   [[nodiscard]] any_storage& storage() override { return *storage_; }
 
  private:

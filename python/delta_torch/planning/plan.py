@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import _C
 from ..options import MAX_OVERHEAD, Options
 from .machines import Machine, machine
 from .plans import BatchPlan, Plan, Point
@@ -214,6 +215,14 @@ class _Planner:
         return low
 
 
+def replayed(program: _C.RecordedStep, **on: Any) -> dict[str, Any]:
+    """A step's replay, as predictions are made of it: what the extension says of it.
+
+    on: the policy and the machine, as RecordedStep.replay takes them.
+    """
+    return program.replay(steps=STEPS, limit=LIMIT, **on)
+
+
 class _Replays:
     """Replays of one step under budgets, each made once, on all cores."""
 
@@ -262,7 +271,8 @@ class _Replays:
         if self.host == 0:
             rates = dict.fromkeys(rates, 0.0)
         program = self._step.program
-        got = program.replay(
+        got = replayed(
+            program,
             policy=self._policy,
             budget=budget,
             host=self.host,
@@ -270,8 +280,6 @@ class _Replays:
             rate_in=self._on.copy,
             latency=round(self._on.latency * 1e9),
             burden=self._on.burden,
-            steps=STEPS,
-            limit=LIMIT,
         )
         managing = round(self._on.managing * 1e9 * len(self._step.operations))
         took = got["time_ns"] + managing
