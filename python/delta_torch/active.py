@@ -21,6 +21,7 @@ from .modules import ModuleNames
 from .options import Options
 from .patching import Patches
 from .planning.outlook import outlook
+from .progress import tell
 from .report import Report, made_report
 from .sizes import Share
 
@@ -176,6 +177,9 @@ class Active:
             passes.replace(torch.autograd, "_engine_run_backward", run_backward)
             handle = register_optimizer_step_post_hook(self._optimizer_stepped)
             undo.callback(handle.remove)
+        if self._measures:
+            first = "step" if asked.share_after == 1 else f"{asked.share_after} steps"
+            tell(f"measuring the first {first} to turn {asked.size.of_peak:.0%} into bytes")
         self._began = time.perf_counter()
 
     def _timeline(self) -> str:

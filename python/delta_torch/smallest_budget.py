@@ -15,6 +15,7 @@ import torch
 from . import group
 from .devices import finish
 from .options import MAX_OVERHEAD, Options
+from .progress import tell
 from .run import Run, budget, give_way
 from .sizes import format_bytes
 
@@ -147,6 +148,7 @@ def find_budget(
     give_way()
 
     def without() -> Times:
+        tell("measuring steps without a budget")
         return _slowest(measured(step, WARM_UP, steps))
 
     def under(size: int) -> Times | str:
@@ -197,11 +199,13 @@ class Search:
         self.clock = clock
         self.unmanaged = unmanaged
         self.trials: list[Trial] = []
+        self._count = 0  # that are made before one is confirmed, at most
         self._under = under
         self._without = without
 
     def run(self, count: int) -> Trial:
         """The smallest budget that keeps to the overhead, confirmed. Raises NoBudgetFound."""
+        self._count = count
         low, high = 0, -(-self.peak // _BLOCK) * _BLOCK
         whole = self._try(high)
         if not whole.keeps:
@@ -227,6 +231,11 @@ class Search:
             size = min([more, *(k for k in kept if k > size)])
 
     def _try(self, size: int, confirms: bool = False) -> Trial:
+        if confirms:
+            tell(f"trying {format_bytes(size)} again, to confirm it")
+        else:
+            number = len(self.trials) + 1
+            tell(f"trying {format_bytes(size)} ({number} of at most {self._count})")
         got = self._under(size)
         if isinstance(got, str):
             trial = Trial(size, size / self.peak, None, math.inf, False, confirms, got)
