@@ -33,7 +33,7 @@ class memory_log {
   struct change {
     block what;
     bool taken = false;
-    std::int64_t time = 0;  ///< ns since 1970
+    std::int64_t time = 0;  ///< ns since 1970, of one of the last sixteen changes
   };
 
   /// The block of that number is in use; `needed_by`: by an operator; empty: by none. O(1).
@@ -61,6 +61,7 @@ class memory_log {
 
   std::vector<change> ring_;
   std::uint64_t count_ = 0;  // of all changes
+  std::int64_t now_ = 0;     // when the clock was read last
   std::vector<row> rows_;    // by the block's number
   std::deque<std::string> texts_;
   bool closed_ = false;

@@ -13,13 +13,14 @@ from . import _C
 
 # Bytes between blocks that are shown as two segments: PyTorch's own segments are multiples of it.
 _APART = 2 << 20
+_PROTOCOL = 4  # of pickle; the viewer's page, which is no Python, knows no later one
 
 
 def write_snapshot(log: _C.MemoryLog, device: torch.device, file: str | os.PathLike[str]) -> None:
     """Writes what torch.cuda.memory._dump_snapshot would. Raises OSError where it can't."""
     snapshot = _snapshot_of(log.changes(), log.in_use(), device.index or 0)
     with open(file, "wb") as out:
-        pickle.dump(snapshot, out)
+        pickle.dump(snapshot, out, protocol=_PROTOCOL)
 
 
 def _snapshot_of(

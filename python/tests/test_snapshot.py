@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import pickletools
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +14,8 @@ from torch.cuda import _memory_viz
 
 import delta_torch
 from matrix_cases import CASES
-from training import SEED, managed, measured
+from snapshots import curve, read
+from training import SEED, measured
 
 MIB = 2**20
 
@@ -31,6 +32,7 @@ def trained(size: int, steps: int = 4, **options: Any) -> delta_torch.Run:
 @pytest.fixture(scope="module")
 def run() -> delta_torch.Run:
     """A training in which tensors leave and come back."""
+    torch.set_num_threads(1)
     peak = measured(CASES["resnet_sgd"], 2).peak_bytes
     return trained(int(0.6 * peak), host=16 * MIB)
 
@@ -40,28 +42,6 @@ def file(run: delta_torch.Run, tmp_path_factory: pytest.TempPathFactory) -> Path
     file = tmp_path_factory.mktemp("snapshot") / "m.pickle"
     run.snapshot(file)
     return file
-
-
-def read(file: Path) -> dict[str, Any]:
-    return pickle.loads(file.read_bytes())
-
-
-def curve(snapshot: dict[str, Any]) -> list[int]:
-    """Bytes in use behind each change, as the viewer draws them: from those that are in use at the
-    end, backwards."""
-    trace = snapshot["device_traces"][0]
-    now = sum(
-        b["size"]
-        for s in snapshot["segments"]
-        for b in s["blocks"]
-        if b["state"] == "active_allocated"
-    )
-    changes = {"alloc": 1, "free_completed": -1}
-    used = [now]
-    for e in reversed(trace):
-        now -= changes.get(e["action"], 0) * e["size"]
-        used.append(now)
-    return used[::-1]
 
 
 def test_sums_are_the_reports(run: delta_torch.Run, file: Path) -> None:
@@ -107,6 +87,20 @@ def test_pytorchs_own_functions_take_it(file: Path) -> None:
     left = _memory_viz.filter_alloc_free_pairs(read(file))["device_traces"][0]
     assert {e["action"] for e in left} == {"alloc"}
     assert sum(e["size"] for e in left) == used
+
+
+def test_the_viewers_page_can_read_it(file: Path) -> None:
+    """Its own reader of pickles, in JavaScript, knows these alone."""
+    known = (
+        "PROTO FRAME STOP MARK MEMOIZE BINGET LONG_BINGET EMPTY_DICT SETITEM SETITEMS EMPTY_LIST "
+        "APPEND APPENDS NEWFALSE NEWTRUE NONE BININT BININT1 BININT2 LONG1 BINFLOAT "
+        "SHORT_BINUNICODE BINUNICODE EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3"
+    ).split()
+    operations = list(pickletools.genops(file.read_bytes()))
+    assert {code.name for code, *_ in operations} <= set(known)
+    assert operations[0][1] == 4  # the protocol
+    numbers = [value for _, value, _ in operations if isinstance(value, int)]
+    assert max(numbers) < 2**53, "it counts in doubles"
 
 
 @pytest.mark.parametrize("kind", ["trace_plot", "segment_plot"])

@@ -12,6 +12,7 @@ import gc
 import matrix_cases
 import pytest
 import torch
+from snapshots import curve, read
 from torch import nn
 from training import Training, check_same, managed, measured, unmanaged
 
@@ -247,3 +248,19 @@ def test_the_device_never_holds_more_than_the_budget(sim) -> None:
                 assert sim.max_memory_allocated() - before <= report.peak_bytes * 0.75
         assert run.report().offloads > 0
         del training
+
+
+def test_a_snapshot_is_the_devices_memory(sim, tmp_path) -> None:
+    _, report = chain_without_a_budget()
+    training = chain()
+    with delta_torch.budget(
+        int(report.peak_bytes * 0.75), policy="online", host="1GiB", device=DEVICE
+    ) as run:
+        for i in range(3):
+            training.step(i)
+    run.snapshot(tmp_path / "m.pickle")
+    snapshot = read(tmp_path / "m.pickle")
+    assert run.report().recomputes > 0 and run.report().offloads > 0
+    used = curve(snapshot)
+    assert used[0] == 0 and max(used) == run.report().peak_bytes
+    assert used[-1] == run.report().used_bytes
