@@ -110,6 +110,15 @@ class Report:
 
         draw(self, file)
 
+    def past_error(self) -> str:
+        """What comes past the last error, where that is known; else ""."""
+        ways = []
+        if enough := (self.error or {}).get("smallest_budget", 0):
+            ways.append(f"a budget of {format_bytes(enough)} comes past the last error")
+        if self.error and self.outlook is not None and self.outlook.overhead is None:
+            ways += self._with_host("would let the last whole step fit, at {}")
+        return "; ".join(ways)
+
     def _whole(self) -> list[str]:
         limit = "no limit" if self.budget_bytes is None else format_bytes(self.budget_bytes)
         host = ""
@@ -168,22 +177,13 @@ class Report:
     def _advice(self) -> list[str]:
         """One line of what its numbers and its last step allow to say, or none."""
         moved = self.evictions + self.offloads + self.clean_drops
-        if past_error := self._past_error():
+        if past_error := self.past_error():
             advice = past_error
         elif self.budget_bytes is not None and not moved and self.steps and not self.error:
             advice = f"nothing had to leave: a budget of {format_bytes(self.peak_bytes)} is enough"
         else:
             advice = self._of_loss()
         return ["", f"advice: {advice}"] if advice else []
-
-    def _past_error(self) -> str:
-        """What comes past the last error, where that is known; else ""."""
-        ways = []
-        if enough := (self.error or {}).get("smallest_budget", 0):
-            ways.append(f"a budget of {format_bytes(enough)} comes past the last error")
-        if self.error and self.outlook is not None and self.outlook.overhead is None:
-            ways += self._with_host("would let the last whole step fit, at {}")
-        return "; ".join(ways)
 
     def _of_loss(self) -> str:
         """What most of the lost time went into, and what would take less; "": little was lost."""

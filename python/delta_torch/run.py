@@ -149,6 +149,16 @@ class Run:
         if isinstance(error, Exception):
             group.explain(error)  # at once: the others may be waiting
         _end(self._active)
+        if isinstance(error, torch.OutOfMemoryError):
+            self._advise(error)
+
+    def _advise(self, error: torch.OutOfMemoryError) -> None:
+        """Notes on the run's own error, which ends it, what more of the host's memory would do."""
+        report = self.report()
+        if report.error is None or report.error["message"] not in str(error):
+            return
+        if report.outlook is not None and report.outlook.host_bytes and hasattr(error, "add_note"):
+            error.add_note(f"delta: {report.past_error()}")
 
     def each_step(self) -> EachStep:
         """A context manager for each training step: enters the run where it is not on, and ends the
@@ -176,7 +186,9 @@ class Run:
         """What has happened so far, or, after the run, until its end.
 
         After the run its last step is replayed in virtual time, once, for the advice: that takes a
-        second at most. Raises RuntimeError where the run has not begun.
+        second at most. An error about memory that ends the run has it in a note.
+
+        Raises RuntimeError where the run has not begun.
         """
         return self._report()
 

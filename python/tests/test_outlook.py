@@ -15,6 +15,7 @@ import delta_torch
 from delta_torch import _C
 from delta_torch.planning import outlook as module
 from delta_torch.planning.outlook import Outlook, outlook
+from delta_torch.sizes import format_bytes
 
 MIB = 2**20
 
@@ -84,6 +85,32 @@ def test_what_an_error_advises_fits() -> None:
     again = ran("40%", host=seen.host_bytes)
     assert again.report().error is None and again.report().steps == 4
     assert again.report().host_peak_bytes > 0
+
+
+@pytest.mark.parametrize(("policy", "notes"), [("adaptive", 1), ("dtr", 0)])
+def test_an_error_that_ends_the_run_says_it(policy: str, notes: int) -> None:
+    step = training()
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        with delta_torch.budget("40%", host=0, policy=policy) as run:
+            for _ in range(3):
+                step()
+    found = getattr(caught.value, "__notes__", [])
+    assert len(found) == notes
+    for note in found:
+        assert note == f"delta: {str(run.report()).rpartition('advice: ')[2]}"
+        assert f'host="{format_bytes(run.report().outlook.host_bytes)}" would let' in note
+
+
+def test_an_error_that_is_not_the_runs_says_nothing() -> None:
+    step = training()
+    with pytest.raises(torch.OutOfMemoryError, match="another") as caught:
+        with delta_torch.budget("40%", host=0):
+            for _ in range(2):
+                try:
+                    step()
+                except torch.OutOfMemoryError:
+                    raise torch.OutOfMemoryError("another") from None
+    assert not getattr(caught.value, "__notes__", [])
 
 
 def test_what_is_advised_computes_less_again() -> None:
