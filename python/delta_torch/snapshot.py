@@ -68,8 +68,8 @@ class _Frames:
         self._known: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     def of(self, maker: str, needed_by: str) -> list[dict[str, Any]]:
-        """First what made the block's tensor, then the operator that ran: a line "module:0:operator"
-        in the viewer each."""
+        """First what made the block's tensor, then the operator that ran; each is a line of the
+        viewer, "module:0:operator"."""
         key = (maker, needed_by)
         if key not in self._known:
             labels = dict.fromkeys(label for label in key if label)

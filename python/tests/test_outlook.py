@@ -168,18 +168,22 @@ class Program:
 
 
 def replays(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, operators: int = 100
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float = 0.01,
+    *,
+    operators: int = 100,
+    host: int = 0,
+    took: int = 110,
 ) -> tuple[Outlook, list[int]]:
-    """What comes of replays that take so long each, and the host's memory of those that are made."""
+    """What comes of replays that take so long each, and the host's memory in each of them."""
     clock, hosts = [0.0], []
 
     def replayed(program: Program, *, host: int, **on: Any) -> dict[str, Any]:
         clock[0] += seconds
         hosts.append(host)
-        time_ns = 110 if host else 150
         return {
             "verdict": "fits",
-            "time_ns": time_ns,
+            "time_ns": took if host >= 5000 else 150,
             "unmanaged_ns": 100,
             "host_peak_bytes": min(host, 5000),
         }
@@ -197,7 +201,7 @@ def replays(
         last,
         policy="adaptive",
         budget=MIB,
-        host=0,
+        host=host,
         bytes_out=3 * 10**9,
         bytes_in=4 * 10**9,
         same_memory=True,
@@ -212,5 +216,18 @@ def test_a_second_is_not_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
     for seconds in (0.34, 5.0):
         seen, hosts = replays(monkeypatch, seconds)
         assert len(hosts) == 1 and seen == Outlook(True, 5 * 10**9)
-    seen, hosts = replays(monkeypatch, 0.01, operators=10_000)
+    seen, hosts = replays(monkeypatch, operators=10_000)
     assert not hosts and seen == Outlook(True, 5 * 10**9)
+
+
+def test_what_is_hardly_better_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replays(monkeypatch, took=145)[0].host_overhead == 1.45
+    for took in (146, 160):
+        seen, hosts = replays(monkeypatch, took=took)
+        assert len(hosts) == 3 and seen == Outlook(True, 5 * 10**9)
+
+
+def test_a_host_that_is_enough_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert replays(monkeypatch, host=4096)[0].host_bytes == 6144
+    seen, hosts = replays(monkeypatch, host=6144)
+    assert len(hosts) == 1 and seen == Outlook(True, 5 * 10**9)

@@ -33,7 +33,9 @@ def step() -> None:
         delta_torch.step()
 
 
-def test_a_share_is_measured_once(said: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_share_is_measured_once(
+    said: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     run = delta_torch.budget("90%", steps="manual")
     assert not said.messages
     for _ in range(2):  # the second time it is known
@@ -49,7 +51,9 @@ def test_a_share_is_measured_once(said: pytest.LogCaptureFixture, capfd: pytest.
     assert capfd.readouterr().err == ""
 
 
-def test_budgets_that_are_tried(said: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+def test_budgets_that_are_tried(
+    said: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     found = delta_torch.find_budget(step, 1000.0, trials=3, steps=1)
     lines = said.messages
     assert lines[0] == "measuring steps without a budget"

@@ -50,8 +50,8 @@ def outlook(
 
     def predicted(host: int) -> tuple[float | None, int]:
         got = replayed(program, policy=policy, budget=budget, host=host, **rates)
-        fits = got["verdict"] == "fits"
-        return got["time_ns"] / max(1, got["unmanaged_ns"]) if fits else None, got["host_peak_bytes"]
+        times = got["time_ns"] / max(1, got["unmanaged_ns"])
+        return times if got["verdict"] == "fits" else None, got["host_peak_bytes"]
 
     ample, used = predicted(max(host, HOST_PEAKS * program.peak_bytes))
     took = time.perf_counter() - began
