@@ -102,12 +102,9 @@ std::string record_failure(session& s, const delta::budget_exceeded& e, const ch
   if (r.smallest_budget.count > 0 && !r.unfinished && s.past().own.steps == 0)
     text += "; no step has ended yet, so later operators may need more";
   if (for_the_host) text += "; to copy tensors out pass host=, such as host=\"16GiB\"";
-  // Operators over all weights at once, which GPUs have by default.
-  for (const char* const lists : {"aten::_foreach_", "aten::_fused_adam", "aten::_fused_sgd"})
-    if (std::string_view(r.operation).find(lists) != std::string_view::npos) {
-      text += "; an optimizer with foreach=False updates one weight at a time, in less memory";
-      break;
-    }
+  // They are cut into pieces, but make lists of temporaries, each for all weights.
+  if (std::string_view(r.operation).find("aten::_foreach_") != std::string_view::npos)
+    text += "; an optimizer with foreach=False makes temporaries for one weight at a time";
   text += addition;
   s.past().failed(text, r, dynamic_cast<const delta::thrash*>(&e) != nullptr, std::move(names));
   return text;

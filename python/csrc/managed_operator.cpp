@@ -11,6 +11,7 @@
 #include "flights.hpp"
 #include "operator_run.hpp"
 #include "operators.hpp"
+#include "pieces.hpp"
 #include "reading_check.hpp"
 #include "reading_operator.hpp"
 #include "session.hpp"
@@ -64,37 +65,39 @@ bool records_stream(session& s, const c10::OperatorHandle& op, Stack& stack) {
   return true;
 }
 
-void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const auto key = dispatch_key();
-  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
-  session& s = session::get();
-  // Python calls operators again, which come here one by one.
-  if (python_handles(*stack, op.schema().arguments().size()))
-    return op.redispatchBoxed(below, stack);
-  const c10::impl::ExcludeDispatchKeyGuard not_again(key);
+// Below our key, and of this run.
+void run_operator(session& s, const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                  Stack& stack, operator_run::cutting how) {
   thread_state& thread = this_thread();
-  if (!s.on() || thread.within_operator || thread.replay != nullptr ||
-      !concerns_run(*stack, op.schema().arguments().size()))
-    return op.redispatchBoxed(below, stack);
   std::optional<session::locked> one_at_a_time;
   std::optional<operator_run> opened;
   for (bool may_wait = true; !opened;) {
     one_at_a_time.emplace(s.operators);
-    if (!s.on()) return op.redispatchBoxed(below, stack);
-    if (records_stream(s, op, *stack)) return;
+    if (!s.on()) return op.redispatchBoxed(below, &stack);
+    if (records_stream(s, op, stack)) return;
     follow_run(thread, s.number());
-    opened.emplace(s, thread, op, *stack);
-    const auto [done, awaited] = opened->open(may_wait && !thread.within_callback);
+    opened.emplace(s, thread, op, stack);
+    auto [done, awaited, pieces] = opened->open(may_wait && !thread.within_callback, how);
     if (done) break;
     // The threads that run it, and callbacks before it, may need the lock.
     opened.reset();
     one_at_a_time.reset();
+    if (!pieces.empty()) {
+      Stack results;
+      for (Stack& piece : pieces) {
+        run_operator(s, op, below, piece, operator_run::cutting::if_it_must);
+        join(results, std::move(piece));
+      }
+      torch::jit::drop(stack, op.schema().arguments().size());
+      for (c10::IValue& value : results) stack.push_back(std::move(value));
+      return;
+    }
     if (awaited) may_wait = wait_for(*awaited);
   }
   operator_run& run = *opened;
   try {
     s.device().before_kernel();
-    op.redispatchBoxed(below, stack);
+    op.redispatchBoxed(below, &stack);
     s.device().after_kernel();
   } catch (c10::Error& e) {
     s.device().after_kernel();
@@ -107,6 +110,21 @@ void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     throw;
   }
   run.close();
+}
+
+void managed_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const auto key = dispatch_key();
+  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, key);
+  session& s = session::get();
+  // Python calls operators again, which come here one by one.
+  if (python_handles(*stack, op.schema().arguments().size()))
+    return op.redispatchBoxed(below, stack);
+  const c10::impl::ExcludeDispatchKeyGuard not_again(key);
+  const thread_state& thread = this_thread();
+  if (!s.on() || thread.within_operator || thread.replay != nullptr ||
+      !concerns_run(*stack, op.schema().arguments().size()))
+    return op.redispatchBoxed(below, stack);
+  run_operator(s, op, below, *stack, operator_run::cutting::as_fits);
 }
 
 }  // namespace

@@ -12,30 +12,45 @@
 #include "errors.hpp"
 #include "operator_run.hpp"
 #include "output_sizes.hpp"
+#include "pieces.hpp"
 #include "reading_check.hpp"
 #include "versions.hpp"
 
 namespace delta_torch {
 
-operator_run::opening operator_run::open(bool may_wait) {
+operator_run::opening operator_run::open(bool may_wait, cutting how) {
   if (info_.collective != collective_kind::none) refuse_untested();
-  const session::inside lock(session_, thread_);
   c10::intrusive_ptr<c10::ivalue::Future> awaited;
+  std::vector<std::size_t> ends;
   bool again = false;
-  translated(session_, [&] {
-    try {
-      begin();
-    } catch (const delta::budget_exceeded& e) {
-      // What a collective uses can't leave now, but will be able to.
-      awaited = session_.landing_to_await(may_wait);
-      again = awaited || session_.lift_limit(e);
-      if (!again) throw;
-    }
-  });
-  if (again) retreat();
+  {
+    const session::inside lock(session_, thread_);
+    translated(session_, [&] {
+      if (how == cutting::as_fits && !info_.per_tensor.empty())
+        ends = piece_ends(session_, info_, stack_, ++w_.operations);
+      if (ends.size() > 1) return;
+      try {
+        begin();
+      } catch (const delta::budget_exceeded& e) {
+        // What a collective uses can't leave now, but will be able to.
+        awaited = session_.landing_to_await(may_wait);
+        again = awaited || cut_in_two(ends) || session_.lift_limit(e);
+        if (!again) throw;
+      }
+    });
+    if (again) retreat();
+  }
   // A replay's allocations come in the same order.
   thread_.allocations = 0;
-  return {!again, std::move(awaited)};
+  if (ends.size() > 1) return {false, {}, pieces_of(info_, stack_, ends)};
+  return {!again, std::move(awaited), {}};
+}
+
+bool operator_run::cut_in_two(std::vector<std::size_t>& ends) const {
+  const std::size_t length = tensors_one_by_one(info_, stack_);
+  if (length < 2) return false;
+  ends = {length / 2, length};
+  return true;
 }
 
 void operator_run::begin() {

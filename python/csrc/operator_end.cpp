@@ -165,6 +165,7 @@ void operator_run::settle() {
       tensor_table::show(*e, *f.storage, static_cast<std::byte*>(f.bytes->memory), !in_flight_);
       session_.device().retire(*f.bytes);
       past.made(in.module, e->size);
+      e->of_lists = !info_.per_tensor.empty();
     }
     e->label = label_;
     e->module = in.module;

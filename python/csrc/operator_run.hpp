@@ -83,11 +83,16 @@ class operator_run {
   struct opening {
     bool done;
     c10::intrusive_ptr<c10::ivalue::Future> awaited;
+    std::vector<torch::jit::Stack> pieces;
   };
-  /// Everything that the kernel touches is on the device. Else nothing is open, and another
-  /// operator_run is to try again: when a collective is over, `awaited`, before which there is no
-  /// room, or at once. By `may_wait` false the former is an error.
-  opening open(bool may_wait);
+  /// How an operator over lists is cut (pieces.hpp): as there is room, or, where it is a piece
+  /// itself, only if it does not fit.
+  enum class cutting : std::uint8_t { as_fits, if_it_must };
+  /// Everything that the kernel touches is on the device. Else nothing is open, and other
+  /// operator_runs are to try again: of each of its `pieces`, by their arguments; or, where there
+  /// are none, of the same: when a collective is over, `awaited`, before which there is no room, or
+  /// at once. By `may_wait` false the former is an error.
+  opening open(bool may_wait, cutting);
   /// The kernel has run.
   void close();
   /// The kernel has thrown.
@@ -95,6 +100,7 @@ class operator_run {
 
  private:
   void begin();
+  [[nodiscard]] bool cut_in_two(std::vector<std::size_t>& ends) const;
   void refuse_untested() const;
   void look_at_arguments();
   void look_at(const at::Tensor&, std::size_t position, std::int16_t element, bool written);

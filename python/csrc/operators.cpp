@@ -140,6 +140,25 @@ argument_kind kind_of(const c10::TypePtr& type) {
   }
 }
 
+// As optimizers call them. What GradScaler's write beside their lists, found_inf, is only ever set.
+std::vector<std::size_t> per_tensor_of(const c10::FunctionSchema& schema) {
+  constexpr std::array<std::string_view, 3> families{"aten::_foreach_", "aten::_fused_",
+                                                     "aten::_amp_foreach_"};
+  const std::string_view name = schema.name();
+  if (std::ranges::none_of(families, [&](auto f) { return name.starts_with(f); })) return {};
+  // One tensor for all of them would have to be put together from the pieces'.
+  for (const auto& r : schema.returns())
+    if (kind_of(r.type()) != argument_kind::tensors) return {};
+  bool any = false;
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto& a = schema.arguments()[i];
+    any = any || kind_of(a.type()) == argument_kind::tensors;
+    if (a.type()->kind() == c10::TypeKind::ListType || a.name() == "scalars") found.push_back(i);
+  }
+  return any ? found : std::vector<std::size_t>();
+}
+
 bool is_view(const c10::FunctionSchema& schema) {
   if (schema.returns().empty()) return false;
   for (const auto& a : schema.arguments())
@@ -216,6 +235,7 @@ operator_info info_of(const c10::OperatorHandle& op) {
   const auto none = [](argument_kind k) { return k == argument_kind::none; };
   info.factory = info.undefined || info.name.ends_with("_like") ||
                  info.name.starts_with("aten::new_") || std::ranges::all_of(info.arguments, none);
+  info.per_tensor = per_tensor_of(schema);
   describe_collective(info, schema);
   return info;
 }

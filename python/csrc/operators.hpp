@@ -31,6 +31,9 @@ struct operator_info {
   bool advances = false;  ///< what it writes where `conditions` hold has a state: not replayed then
   bool any_order = false;  ///< an accelerator may add in another order when it runs again
   std::vector<std::size_t> conditions;  ///< arguments that say, all of them, that it trains
+  /// Arguments with a value for each of the tensors that it goes through one by one, which
+  /// pieces.hpp cuts alike; none where it does otherwise.
+  std::vector<std::size_t> per_tensor;
   bool opaque = false;                  ///< tensors may hide within an argument: not replayed
   collective_kind collective = collective_kind::none;
   std::string name;

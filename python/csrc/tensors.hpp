@@ -33,6 +33,7 @@ struct entry {
   bool mapped = false;             ///< memory of a file, or of other processes, too
   bool exposed = false;            ///< others may write its bytes: what reads it can't be replayed
   bool lent = false;               ///< the same, as long as it is held
+  bool of_lists = false;           ///< made by an operator over lists (pieces.hpp)
   bool untouched = false;          ///< no operator has used it since it was made
   std::atomic<bool> dead{false};   ///< the storage has died
   std::uint64_t seen = 0;          ///< the operator that touched it last

@@ -42,17 +42,20 @@ def test_other_libraries_know_it() -> None:
     assert "\n" not in text
 
 
-def test_an_optimizer_over_all_weights_at_once() -> None:
-    """As it is on a GPU unless it is told otherwise: what helps is said, and a budget that does."""
-    weights = [nn.Parameter(torch.ones(4096)) for _ in range(12)]
-    for w in weights:
-        w.grad = torch.ones(4096)
-    optimizer = torch.optim.SGD(weights, foreach=True)
-    text, error = out_of_memory("160KiB", optimizer.step, host="1GiB", policy="online")
-    assert "an optimizer with foreach=False updates one weight at a time" in text
-    assert error["smallest_budget"] > 160 << 10
-    with delta_torch.budget("160KiB", host="1GiB", policy="online"):
-        torch.optim.SGD(weights, foreach=False).step()
+def test_an_optimizers_lists_of_temporaries() -> None:
+    """What helps is said: with weight decay they are made from the weights that change."""
+
+    def optimizer(foreach: bool) -> torch.optim.Optimizer:
+        weights = [nn.Parameter(torch.ones(4096)) for _ in range(12)]
+        for w in weights:
+            w.grad = torch.ones(4096)
+        return torch.optim.SGD(weights, weight_decay=0.1, foreach=foreach)
+
+    text, error = out_of_memory("448KiB", optimizer(True).step, policy="online")
+    assert "an optimizer with foreach=False makes temporaries for one weight at a time" in text
+    assert error["smallest_budget"] > 448 << 10
+    with delta_torch.budget("448KiB", policy="online"):
+        optimizer(False).step()
 
 
 def test_accelerate_finds_a_batch_size() -> None:
