@@ -170,3 +170,38 @@ TEST_CASE("random programs: what the program holds can be had, or a typed error 
   MESSAGE(had << " had, " << refused << " refused");
   CHECK(had > refused);
 }
+
+TEST_CASE("a dropped source is not copied where what hangs on it could be") {
+  struct row {
+    bytes hanging;
+    bool evicted;
+    bool copied;
+  };
+  // The last: nothing but the source makes it again.
+  for (const row& r : {row{30_B, false, false},
+                       {80_B, false, false},
+                       {100_B, false, true},
+                       row{30_B, true, true}}) {
+    CAPTURE(r.hanging.count);
+    CAPTURE(r.evicted);
+    simulated storage{{.capacity = 200_B, .host_capacity = 200_B, .rate_out = 1, .rate_in = 1}};
+    const auto managed = make_manager("online", over(storage));
+    manager_interface& m = *managed;
+    const tensor_id x = m.variable(40_B);
+    {  // The program does not fit by itself.
+      const tensor_id y = m.run({.outputs = {60_B}}, nothing);
+      m.drop(m.run({.outputs = {150_B}}, nothing));
+      m.drop(y);
+    }
+    const tensor_id a = m.run({.inputs = {x}, .outputs = {r.hanging}}, nothing);
+    if (r.evicted) m.make_room(150_B);
+    CHECK((m.where(a) == residency::evicted) == r.evicted);
+    m.forbid(a, pin::both);
+    m.drop(x);
+    m.make_room(200_B - (r.evicted ? bytes{} : r.hanging));
+    CHECK(storage.host_used() == (r.copied ? 40_B : 0_B));
+    CHECK(m.counts().offloads == (r.copied ? 1u : 0u));
+    (void)m.acquire(a);
+    CHECK(m.where(a) == residency::resident);
+  }
+}

@@ -145,6 +145,7 @@ class contiguous_release {
         r.table().evict(t);
         continue;
       }
+      if (!r.table().tensors[t].is_candidate) continue;  // gone with another one
       const context now = r.view();
       const bool asked = !now.is_released(t);
       r.table().counts.decisions += asked;

@@ -75,21 +75,33 @@ bool give_up_on_host(Table& table, const context& c, std::uint64_t reservation) 
 }
 
 /// A tensor that the program has dropped, kept because something can only be recomputed from it,
-/// goes when all that hangs on it has its bytes: then nothing is lost but the chance to evict
-/// those. The lowest id of those on the device; false: there is none. O(retained and what hangs on
-/// them).
+/// and that may go, as all that hangs on it has its bytes: then nothing is lost but the chance to
+/// evict those. The lowest id of those on the device; none. O(retained and what hangs on them).
 template <class Table>
-bool give_up_a_source(Table& table, std::vector<operator_id>& walk, bool constants) {
+[[nodiscard]] tensor_id source_to_give_up(const Table& table, std::vector<operator_id>& walk,
+                                          bool constants) {
   const graph& g = table.tensors;
   for (const tensor_id t : table.candidates().retained()) {
     const tensor_record& r = g[t];
     const bool needed =
         r.locks > 0 || r.restore_references > 0 || (r.pinned == pin::both && !constants);
-    if (needed || r.where != residency::resident || !nothing_hangs_on(g, t, walk)) continue;
-    table.forget_records_around(t);
-    return true;
+    if (!needed && r.where == residency::resident && nothing_hangs_on(g, t, walk)) return t;
   }
-  return false;
+  return tensor_id::none;
+}
+
+/// True if such a tensor had better go than be copied to the host: all that hangs on it has its
+/// bytes, and if ever that has to leave, copying it out takes no longer than this one's way out and
+/// back. O(what hangs on it).
+template <class Table>
+[[nodiscard]] bool is_not_worth_a_copy(const Table& table, tensor_id t,
+                                       std::vector<operator_id>& walk) {
+  const graph& g = table.tensors;
+  const bool may_go = table.candidates().retained().contains(t) && g[t].restore_references == 0;
+  if (!may_go || !nothing_hangs_on(g, t, walk)) return false;
+  bytes hanging{};
+  g.for_each_dependent(t, walk, [&](tensor_id d) { hanging = hanging + g[d].footprint; });
+  return hanging <= g[t].footprint + g[t].footprint;
 }
 
 }  // namespace delta::detail

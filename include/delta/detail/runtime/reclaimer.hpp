@@ -196,6 +196,8 @@ class reclaimer {
     // The way chosen, else the other one: pins, a full host, no producer. The host may have no hole
     // in spite of enough bytes, which only the storage knows.
     if (a == action::evict && !c.can_evict(t)) a = action::offload;
+    if (a == action::offload && !under_way && is_not_worth_a_copy(*table_, t, walk_))
+      return left(c, t), give_up(t);
     if (a == action::offload && c.can_offload(t))
       if (const auto done = table_->offload(t)) {
         left(c, t);
@@ -299,11 +301,15 @@ class reclaimer {
     return true;
   }
   bool give_up_source(bool constants) {
+    const tensor_id t = source_to_give_up(*table_, walk_, constants);
+    if (t == tensor_id::none) return false;
+    return give_up(t), true;
+  }
+  void give_up(tensor_id t) {
     const bytes before = table_->existing();
     const std::size_t tensors = table_->tensors.live_tensors();
-    const bool any = give_up_a_source(*table_, walk_, constants);
+    table_->forget_records_around(t);
     bounds_.give_up(tensors - table_->tensors.live_tensors(), before - table_->existing());
-    return any;
   }
   /// As long as the program would fit by itself, it takes no more than it would: what is kept for
   /// replays alone goes, rather than that the peak rises above the program's own. Under a budget
