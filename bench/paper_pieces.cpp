@@ -2,6 +2,7 @@
 // time, on DTR's traces, in virtual time. Prints a table in Markdown.
 //
 //   paper_pieces FOLDER           FOLDER/NAME.log.gz are the traces, as in DELTA_DATA/traces
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -30,10 +31,10 @@ using namespace delta::executor;
 /// The paper's filter, or one with costs.
 struct filters {
   static constexpr bool later_if_dearer = true;
-  static constexpr quantity depends_on = base::depends_on | joint::depends_on;
+  static constexpr quantity depends_on = base::depends_on | cheapest_way_root::depends_on;
   bool costs = false;
   double weight(const context& c, tensor_id t) const {
-    return costs ? joint{}.weight(c, t) : base{}.weight(c, t);
+    return costs ? c.bytes(t) / std::max(c.release_cost(t), 1.0) : base{}.weight(c, t);
   }
 };
 
@@ -144,7 +145,7 @@ void print_all(const std::vector<trace>& traces) {
   print("leaves by the cheaper way, queues included", traces,
         with({}, {.out = rule::cheaper}, fifo));
   print("no release before it is needed", traces, with({}, {}, nothing_early));
-  print("a filter with costs (`joint`)", traces, with({.costs = true}, {}, fifo));
+  print("a filter with costs", traces, with({.costs = true}, {}, fifo));
   print("last in, first out", traces, with({}, {}, idle_copies(reloads::last_in_first_out)));
   print("no reload before it is needed", traces, with({}, {}, idle_copies(reloads::on_demand)));
   print("the cheaper ways out and back, nothing released early", traces,

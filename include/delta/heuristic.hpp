@@ -46,34 +46,14 @@ struct dtr {
   }
 };
 
-/// Capuchin's memory saving per second (Peng et al. 2020), turned round so that lower leaves first:
-/// c_r / m, in ns per byte. Staleness plays no part. O(closure).
-struct msps {
-  static constexpr bool later_if_dearer = true;
-  static constexpr quantity depends_on = quantity::bytes | quantity::recompute_cost;
-  double score(const context& c, tensor_id t) const noexcept {
-    return c.recompute_cost(t) / c.bytes(t);
-  }
-};
-
-/// Both ways out weighed (repairs, "Filter choice on real traces"): min(c_r, exposed c_s) / (m s),
-/// where the exposed swap waits for the copies queued before it. O(closure).
-struct joint {
+/// Both ways out weighed, and the root of the staleness: min(c_r, exposed c_s) / (m sqrt(s)), where
+/// the exposed swap waits for the copies queued before it. It ranks as its square does, so it has a
+/// weight. By the staleness itself it would cost less at ample budgets, and fail at small ones. The
+/// heuristic of the preset `online`. O(closure).
+struct cheapest_way_root {
   static constexpr bool later_if_dearer = true;
   static constexpr quantity depends_on =
       quantity::bytes | quantity::recompute_cost | quantity::exposed_swap_cost;
-  double weight(const context& c, tensor_id t) const noexcept {
-    return c.bytes(t) / std::max(c.release_cost(t), 1.0);
-  }
-};
-
-/// The same with the root of the staleness, min(c_r, exposed c_s) / (m sqrt(s)): what is dear for
-/// its size stays longer. It ranks as its square does, so it has a weight. On DTR's traces it
-/// passes at lower budgets than `joint`, and costs less above them. The heuristic of the preset
-/// `online`. O(closure).
-struct cheapest_way_root {
-  static constexpr bool later_if_dearer = true;
-  static constexpr quantity depends_on = joint::depends_on;
   double weight(const context& c, tensor_id t) const noexcept {
     const double w = c.bytes(t) / std::max(c.release_cost(t), 1.0);
     return w * w;
@@ -81,6 +61,6 @@ struct cheapest_way_root {
 };
 
 static_assert(Heuristic<base> && Heuristic<lru> && Heuristic<greedy> && Heuristic<dtr> &&
-              Heuristic<msps> && Heuristic<joint> && Heuristic<cheapest_way_root>);
+              Heuristic<cheapest_way_root>);
 
 }  // namespace delta

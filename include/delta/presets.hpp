@@ -32,7 +32,7 @@ inline policy<base, paper_director, fifo_prefetch> paper() {
 inline policy<dtr, evict_only, no_prefetch> recompute_only() {
   return {};
 }
-/// The default until something has been learned: joint cost, the cheaper way out and back.
+/// The default until something has been learned: the cheaper way out and back.
 inline policy<cheapest_way_root, cheaper, no_prefetch> online() {
   return {};
 }

@@ -19,6 +19,7 @@
 #include "delta/detail/victims/victim_search.hpp"
 #include "delta/heuristic.hpp"
 #include "dice.hpp"
+#include "more_heuristics.hpp"
 #include "seeds.hpp"
 
 using namespace delta;

@@ -15,6 +15,7 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
+#include "more_heuristics.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
 #include "tested_policy.hpp"

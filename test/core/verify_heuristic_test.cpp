@@ -7,6 +7,7 @@
 #include "delta/detail/victims/victim_search.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/testing/verify_heuristic.hpp"
+#include "more_heuristics.hpp"
 
 using namespace delta;
 

@@ -11,6 +11,7 @@
 
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
+#include "more_heuristics.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_policy.hpp"
 #include "simrd_reference.hpp"
