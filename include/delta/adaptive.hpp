@@ -35,8 +35,10 @@ namespace delta {
 ///                     recomputation thrashes: the rest is decided without it, and the next steps
 ///   behind a step     that is the second in a row to take longer than the last one without a plan:
 ///                     as measured, else as rehearsed
+///   by others         where steps of other kinds, which begin alike, have lost more by it than it
+///                     has saved
 ///
-/// A step without a plan that takes longer than with one brings the plans back, `most_left` times
+/// A step without a plan that takes longer than with one brings the plan back, `most_left` times
 /// at most; so does a change of the operators' times.
 class adaptive : public detail::script_follower {
  public:
@@ -69,9 +71,8 @@ class adaptive : public detail::script_follower {
   }
   /// Of a step like that, in ns: what it takes under its plan, by a rehearsal; 0: it has none.
   [[nodiscard]] double expected(const step_record& step) const noexcept {
-    if (step.operations.empty()) return 0;
-    const auto known = std::ranges::find(plans_, step.operations.back().exact, &made::key);
-    return known == plans_.end() || !known->has_plan() ? 0 : step.time + known->promised;
+    const kind* const k = known(step);
+    return k == nullptr || !k->follows() ? 0 : step.time + k->promised;
   }
   /// What searches for plans, and their rehearsals, have cost so far, in ns: counted, for some
   /// processor.
@@ -100,33 +101,10 @@ class adaptive : public detail::script_follower {
   static constexpr double dear_copies = 0.02, cheap_copies = 0.004;
   static constexpr std::array parts{1.0, 0.9, 0.8, 0.7};  // of the budget
 
-  struct made {
-    std::uint64_t key = 0;        // of the step's last operator
-    double budget = 0, time = 0;  // for which it was planned
-    double effort = 0;            // of each search for its plan
-    double cost = 0;              // ns, of all of it
-    double promised = never;  // ns beyond the operators, under the plan; infinite: there is none
-    double without = never;   // likewise without one, as measured last; the first as rehearsed, too
-    double under = never;     // where plans are left: under the last one
-    bool fresh = false;       // no step has ended under it
-    bool left = false;        // no other one is made
-    bool stale = false;       // another one may be better: something has changed
-    std::uint32_t late = 0, behind = 0;  // steps in a row
-    std::uint32_t times_left = 0;
-    [[nodiscard]] bool has_plan() const noexcept { return promised < never; }
-  };
-  static constexpr std::uint32_t most_left = 3;
+  static constexpr std::uint32_t most_left = 3;  // times
 
-  // What is known of such steps. O(kinds).
-  made& met(const step_record& step) {
-    const std::uint64_t key = step.operations.back().exact;
-    const auto known = std::ranges::find(plans_, key, &made::key);
-    if (known != plans_.end()) return *known;
-    if (plans_.size() == history::most_records) plans_.erase(plans_.begin());
-    return plans_.emplace_back(made{.key = key});
-  }
   void leave_plan(const context& c) {
-    left_ = c.past().follows() ? c.past().followed().operations.back().exact : 0;
+    left_ = c.past().follows() ? detail::residency_script::shape_of(c.past().followed()) : 0;
     leave_script();
   }
   // True if the step has taken far more than it should by now.
@@ -149,36 +127,47 @@ class adaptive : public detail::script_follower {
     const step_record& step = past.last();
     const bool follows = takes_part() && !was_left;
     if (step.operations.empty() || !(step.time > 0)) return;
-    made& m = met(step);
-    const bool under_plan = follows && m.has_plan();
+    kind& m = met(step);
+    kind* const leader = led_by();
+    const bool under_plan = follows && m.follows();
     came_out({under_plan ? 1 + m.promised / step.time : 0.0, past.last_took() / step.time});
     const double beyond = past.last_took() - step.time;  // the operators
     const double margin = late * step.time;
     saved_up_ += invested * std::max(0.0, beyond);
     // A plan that was left in a step of another kind than was thought has done nothing wrong.
-    if (m.has_plan() && was_left && left_ == m.key) return leave(m, step, m.promised);
+    if (m.follows() && was_left && left_ == m.shape) return leave(m, m.promised);
+    // But it pays for what that step has lost by it.
+    const double usual = m.follows() ? std::min(m.promised, m.without) : m.without;
+    if (leader != nullptr && leader != &m && beyond > usual + margin) {
+      leader->balance -= beyond - usual;
+      if (leader->follows() && leader->balance < 0)
+        leave(*leader, std::min(leader->under, leader->promised));
+    }
     if (!follows && !was_left) {
       m.without = beyond;
-      if (m.left && beyond > m.under + margin && m.times_left < most_left)
-        m.left = false, m.stale = true;
+      if (m.left) m.balance += std::max(0.0, beyond - m.under);
+      if (m.left && beyond > m.under + margin && m.times_left < most_left && m.balance >= 0)
+        set_left(m, false), m.stale = true;
     }
     if (!under_plan) return;
+    m.under = beyond;
+    if (m.without < never) m.balance += std::max(0.0, m.without - beyond);
     const bool first_one = std::exchange(m.fresh, false);
     m.behind = beyond > m.without + margin ? m.behind + 1 : 0;
-    if (m.behind == 2) return leave(m, step, beyond);
+    if (m.behind == 2) return leave(m, beyond);
     if (beyond < m.promised + margin) return void(m.late = 0);
     if (++m.late == 2) m.stale = true;
     for (double reached = reached_ - 0.1; first_one && reached > slowest; reached -= 0.1) {
       const detail::next_step coming(c, step, reached);
       if (detail::rehearse(coming, rehearsed()) - step.time < beyond - margin) continue;
       reached_ = reached;
-      for (made& other : plans_) other.budget = 0;  // made for other prices
+      for (kind& other : kinds()) other.budget = 0;  // made for other prices
       break;
     }
   }
-  void leave(made& m, const step_record& step, double under) {
-    forget(step);
-    m.promised = never, m.left = true, m.under = under, m.behind = 0;
+  void leave(kind& m, double under) {
+    set_left(m, true);
+    m.under = under, m.behind = 0;
     ++m.times_left;
   }
   void came_out(const learning_report::outcome& o) {
@@ -188,17 +177,17 @@ class adaptive : public detail::script_follower {
   // What a search for a plan of such steps may take now, in ns; 0: none is made.
   double effort_for(const context& c, const step_record& step) {
     if (step.operations.empty() || !(step.time > 0)) return 0;
-    made& m = met(step);
+    kind& m = met(step);
     const double by_time = share * step.time, by_length = least * step.length();
     if (m.budget != c.budget()) {
       if (plans_left_ < 1) return 0;
       plans_left_ -= 1;
-      m.left = false, m.times_left = 0;
+      set_left(m, false), m.times_left = 0, m.balance = 0;
       if (m.budget > 0) m.without = never;
       return std::max(by_time, first_part * by_length);
     }
     if (std::abs(step.time - m.time) > drift * m.time)
-      m.stale = true, m.left = false, m.times_left = 0, m.without = never;
+      set_left(m, false), m.stale = true, m.times_left = 0, m.balance = 0, m.without = never;
     if (m.left) return 0;
     const double next = m.stale ? m.effort : std::min(2 * m.effort, std::max(by_time, by_length));
     // Little longer is not worth another one.
@@ -227,11 +216,12 @@ class adaptive : public detail::script_follower {
       shortest = took, promised = std::max(both[0], took);
       return true;
     };
-    if (has_script_for(step)) (void)is_best(*this);
+    kind& m = met(step);
+    if (m.follows()) (void)is_best(*this);
     // Better no plan than one that is behind what is done without.
-    made& m = met(step);
-    if (is_best({})) forget(step);
-    if (!(m.effort > 0)) m.without = std::min(m.without, took - step.time);  // its first was cold
+    if (is_best({})) give(m, nullptr);
+    const bool none_fails = !(took < never);
+    if (!(m.effort > 0) && took < never) m.without = took - step.time;  // its first was cold
     // True: a plan for a smaller part of the budget may do better.
     const auto search_for = [&](double part, double copy_price) {
       detail::plan_search search(model, machine(c, part, copy_price));
@@ -244,8 +234,8 @@ class adaptive : public detail::script_follower {
         const detail::residency_plan& found = search.plan();
         const auto s = std::make_shared<const detail::residency_script>(found);
         script_follower tried;
-        tried.give(s);
-        if (is_best(tried)) give(s);
+        tried.give(tried.met(step), s);
+        if (is_best(tried)) give(m, s);
         worth_more = longer.size() == step.length() &&
                      took > step.time * (1 + unplanned) + found.recomputing();
         if (took < least_time) least_time = took, extra = found.recomputing() + found.copying();
@@ -257,7 +247,9 @@ class adaptive : public detail::script_follower {
     for (const double part : parts)
       if (!search_for(part, dear_copies)) break;
     if (shortest > (1 + unplanned) * step.time && spent < enough) (void)search_for(1, cheap_copies);
-    m.promised = has_script_for(step) ? promised - step.time : never;
+    // A rehearsal may fail where the steps do not.
+    if (none_fails && promised - step.time > m.without + late * step.time) give(m, nullptr);
+    m.promised = m.follows() ? promised - step.time : never;
     m.late = 0, m.fresh = true, m.stale = false;
     if (m.budget == c.budget()) saved_up_ -= spent;  // else it was free
     m.budget = c.budget(), m.time = step.time, m.effort = effort, m.cost = spent;
@@ -281,7 +273,6 @@ class adaptive : public detail::script_follower {
   static constexpr double slack = 0.1;               // of it, before it may be found too slow
   static constexpr double slowest = 0.4;             // of the rates that the storage says
 
-  std::vector<made> plans_;
   double reached_ = 1;  // of these rates, by the copies of steps under plans
   double plans_left_ = most_plans;
   double saved_up_ = 0;  // ns, for more planning

@@ -148,10 +148,24 @@ TEST_CASE("training loops: the default beside the presets that make no plans") {
                 << long_steps << " with a step over 1.25 of online's");
   CHECK(mean < 0.96);
   // docs/adaptive.md says what is left of the aim, which is none of any of these.
-  CHECK(fail * 50 <= loops);
-  CHECK(behind * 25 <= loops);
-  CHECK(far_behind * 60 <= loops);
-  CHECK(long_steps * 12 <= loops);
+  CHECK(fail * 100 <= loops);
+  CHECK(behind * 30 <= loops);
+  CHECK(far_behind * 100 <= loops);
+  CHECK(long_steps * 15 <= loops);
+}
+
+TEST_CASE("training loops: what a plan costs steps of other kinds is held against it") {
+  // Steps that begin as others do, whose plan they follow until they turn out to be none of these;
+  // and first steps that are shorter than all that follow, though these look like them.
+  for (const std::uint64_t seed : {82u, 117u, 407u, 612u}) {
+    CAPTURE(seed);
+    const training_loop loop = random_training_loop(seed);
+    const simulated_options on = machine_for(loop, seed);
+    const timing first = play("online", loop, on), second = play("dtr", loop, on);
+    REQUIRE(first.passed);
+    const double best = second.passed ? std::min(first.total, second.total) : first.total;
+    CHECK(play("adaptive", loop, on).total <= 1.03 * best);
+  }
 }
 
 TEST_CASE("training loops: a plan whose copies are slower than promised is left") {

@@ -27,23 +27,56 @@ class script_follower {
   static constexpr bool releases_with_room = false;  ///< a plan lets nothing leave if all fits
   using script = std::shared_ptr<const residency_script>;
 
-  /// The script for steps of its shape, in place of the one before. O(scripts).
-  void give(script s) {
-    const std::uint32_t ends = ends_of(s->shape());
-    forget(s->shape());
-    if (scripts_.size() == history::most_records) scripts_.erase(scripts_.begin());
-    scripts_.push_back({std::move(s), ends});
+  /// What is known of steps of one shape: their script, and how those came out that followed it.
+  /// Times in ns beyond the operators; infinite: not known.
+  struct kind {
+    std::uint64_t shape = 0;  ///< residency_script::shape_of
+    script plan{};            ///< null: there is none
+    bool left = false;        ///< it is not followed, and no other one is made
+    std::uint32_t ends = 0;   ///< of steps in a row that followed it so far
+    double promised = never;  ///< what such a step takes under it
+    double under = never;     ///< the same, as measured last
+    double without = never;   ///< and without: measured last; the first as rehearsed
+    double balance = 0;       ///< ns that it has saved, less what it has cost steps of other kinds
+    double budget = 0, time = 0;         ///< bytes, and ns of the operators, for which it was made
+    double effort = 0;                   ///< ns of each search for it
+    double cost = 0;                     ///< ns of all of it
+    bool fresh = false;                  ///< no step has ended under it
+    bool stale = false;                  ///< another one may be better: something has changed
+    std::uint32_t late = 0, behind = 0;  ///< steps in a row
+    std::uint32_t times_left = 0;
+    [[nodiscard]] bool follows() const noexcept { return plan != nullptr && !left; }
+  };
+  /// What is known of steps like that record; null: nothing. O(record + kinds).
+  [[nodiscard]] const kind* known(const step_record& step) const noexcept {
+    const auto found = std::ranges::find(kinds_, residency_script::shape_of(step), &kind::shape);
+    return found == kinds_.end() ? nullptr : &*found;
   }
-  /// No script any longer for steps like that record. O(record + scripts).
-  void forget(const step_record& step) { forget(residency_script::shape_of(step)); }
-  /// True if there is one for steps like that record. O(record + scripts).
-  [[nodiscard]] bool has_script_for(const step_record& step) const noexcept {
-    return script_for(step) != nullptr;
+  /// The same, and if nothing is, the kind is new; of too many the oldest is forgotten. O(record +
+  /// kinds).
+  kind& met(const step_record& step) {
+    const kind* const k = known(step);
+    if (k != nullptr) return kinds_[static_cast<std::size_t>(k - kinds_.data())];
+    if (kinds_.size() == history::most_records) kinds_.erase(kinds_.begin());
+    look_again();
+    return kinds_.emplace_back(kind{.shape = residency_script::shape_of(step)});
+  }
+  /// All kinds that are known, the oldest first.
+  [[nodiscard]] std::vector<kind>& kinds() noexcept { return kinds_; }
+  /// The script that steps of that kind follow from now on; null: none. O(1).
+  void give(kind& k, script s) {
+    k.plan = std::move(s);
+    look_again();
+  }
+  /// False: steps of that kind follow their script again. O(1).
+  void set_left(kind& k, bool left) noexcept {
+    k.left = left;
+    look_again();
   }
   /// One that follows the same scripts in a rehearsal, from its beginning.
   [[nodiscard]] script_follower in_rehearsal() const {
     script_follower f;
-    f.scripts_ = scripts_, f.rehearsed_ = true;
+    f.kinds_ = kinds_, f.rehearsed_ = true;
     return f;
   }
   [[nodiscard]] bool rehearses() const noexcept { return rehearsed_; }
@@ -54,34 +87,36 @@ class script_follower {
   [[nodiscard]] bool left() const noexcept { return left_; }
   /// The step has ended. True if its script was left.
   bool take_scripts_up() noexcept {
-    if (script_ != nullptr)
-      for (kept_script& k : scripts_)
-        if (k.is.get() == script_) ++k.ends;
+    if (kind* const k = kind_of(script_)) ++k->ends, led_by_ = script_;
     script_ = nullptr;
     return std::exchange(left_, false);
   }
+  /// Whose script the step that has ended followed last, if only in a part of it; null: nobody's.
+  /// O(kinds).
+  [[nodiscard]] kind* led_by() noexcept { return kind_of(std::exchange(led_by_, nullptr)); }
 
-  // --- Heuristic
-  // ------------------------------------------------------------------------------------
+  // --- Heuristic ---
 
-  /// First what the script wants away by now; then as `cheapest_way_root` has it, what is needed
-  /// soon last. O(log absences).
-  double score(const context& c, tensor_id t) const {
-    if (due(c, t) != nullptr) return -1;
-    return 1.0 / (cheapest_way_root{}.weight(c, t) * c.staleness(t));
+  static constexpr bool later_if_dearer = cheapest_way_root::later_if_dearer;
+  static constexpr quantity depends_on = cheapest_way_root::depends_on;
+  /// As `online` has it, for what no script wants away. O(closure).
+  double weight(const context& c, tensor_id t) const noexcept {
+    return cheapest_way_root{}.weight(c, t);
   }
-
-  /// What leaves behind the operator that has ended, in the script's order. O(that).
+  /// Who leaves before all others: what leaves behind the operator that has ended, in the script's
+  /// order; then what is to be away by now. O(that), or O(candidates log absences).
   tensor_id victim(const context& c) const {
     const residency_script* const s = followed(c);
-    if (s == nullptr || s != script_ || position(c) == 0) return tensor_id::none;
-    for (const std::uint32_t a : s->leaving(position(c) - 1))
-      if (const tensor_id t = due_of(c, s->absences()[a]); t != tensor_id::none) return t;
+    if (s == nullptr) return tensor_id::none;
+    if (s == script_ && position(c) > 0)
+      for (const std::uint32_t a : s->leaving(position(c) - 1))
+        if (const tensor_id t = due_of(c, s->absences()[a]); t != tensor_id::none) return t;
+    for (const tensor_id t : c.candidates())
+      if (!c.is_held(t) && !c.is_released(t) && due(c, t) != nullptr) return t;
     return tensor_id::none;
   }
 
-  // --- Decider
-  // --------------------------------------------------------------------------------------
+  // --- Decider ---
 
   action decide(const context& c, tensor_id t) const {
     const auto* const a = due(c, t);
@@ -95,8 +130,7 @@ class script_follower {
     return s != nullptr && s->stays(c.past().stands_for(t), position(c));
   }
 
-  // --- Prefetcher
-  // -----------------------------------------------------------------------------------
+  // --- Prefetcher ---
 
   /// Of what the operator that has ended used last, or what is to leave behind it. O(that).
   double early_release_bytes(const context& c) {
@@ -148,9 +182,12 @@ class script_follower {
  private:
   using at = residency_script::position;
 
-  void forget(std::uint64_t shape) {
-    std::erase_if(scripts_, [&](const kept_script& k) { return k.shape() == shape; });
-    under_ = found_under_ = 0, found_ = nullptr, script_ = nullptr;
+  // Another script may hold from now on.
+  void look_again() noexcept { under_ = found_under_ = 0, found_ = nullptr, script_ = nullptr; }
+  [[nodiscard]] kind* kind_of(const residency_script* s) noexcept {
+    const auto found =
+        std::ranges::find_if(kinds_, [&](const kind& k) { return k.plan.get() == s; });
+    return s == nullptr || found == kinds_.end() ? nullptr : &*found;
   }
 
   // False if the step may yet turn out to be a training step that begins as an evaluation: what is
@@ -158,25 +195,21 @@ class script_follower {
   // row have come to their ends. Rehearsals are of steps that are what they seem.
   [[nodiscard]] bool is_trusted(const context& c) const noexcept {
     const residency_script* const s = followed(c);
-    return rehearsed_ || s == nullptr || !s->keeps_unused() || ends_of(s->shape()) >= enough_ends;
+    if (rehearsed_ || s == nullptr || !s->keeps_unused()) return true;
+    const auto found = std::ranges::find(kinds_, s->shape(), &kind::shape);
+    return found != kinds_.end() && found->ends >= enough_ends;
   }
   // The step has turned out to be another one than its script is for.
   void distrust() noexcept {
-    for (kept_script& k : scripts_)
-      if (k.is.get() == script_) k.ends = 0;
-    script_ = nullptr;
-  }
-  [[nodiscard]] std::uint32_t ends_of(std::uint64_t shape) const noexcept {
-    const auto found = std::ranges::find(scripts_, shape, &kept_script::shape);
-    return found == scripts_.end() ? 0 : found->ends;
+    if (kind* const k = kind_of(script_)) k->ends = 0;
+    led_by_ = std::exchange(script_, nullptr);
   }
   // True if kernels hide no copy: each waits for the other.
   static bool hides_nothing(const context& c, direction d) noexcept { return c.burden(d) >= 1; }
   static at position(const context& c) noexcept { return static_cast<at>(c.past().position()); }
   [[nodiscard]] const residency_script* script_for(const step_record& step) const noexcept {
-    const std::uint64_t shape = residency_script::shape_of(step);
-    const auto found = std::ranges::find(scripts_, shape, &kept_script::shape);
-    return found == scripts_.end() ? nullptr : found->is.get();
+    const kind* const k = known(step);
+    return k != nullptr && k->follows() ? k->plan.get() : nullptr;
   }
   // None where it was left, and where the step turns out to have other sizes than the record.
   [[nodiscard]] const residency_script* followed(const context& c) const noexcept {
@@ -244,12 +277,7 @@ class script_follower {
     return t != tensor_id::none && c.past().stands_for(t) == s ? t : tensor_id::none;
   }
 
-  struct kept_script {
-    script is;
-    std::uint32_t ends = 0;  // of steps in a row that followed it so far
-    [[nodiscard]] std::uint64_t shape() const noexcept { return is->shape(); }
-  };
-  std::vector<kept_script> scripts_;
+  std::vector<kind> kinds_;
   bool rehearsed_ = false;  // nothing is planned
   bool takes_part_ = false;
   bool left_ = false;
@@ -270,6 +298,7 @@ class script_follower {
   mutable const residency_script* found_ = nullptr;
   std::uint64_t under_ = 0;                   // the forecasts that hold
   const residency_script* script_ = nullptr;  // that is followed
+  const residency_script* led_by_ = nullptr;  // that was followed last, in the step that has ended
   std::uint32_t met_ = none;                  // the position up to which `tensors_` is filled in
   std::vector<tensor_id> tensors_;            // by storage of the followed record
   std::vector<copied_early> early_;
