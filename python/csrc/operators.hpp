@@ -34,7 +34,7 @@ struct operator_info {
   /// Arguments with a value for each of the tensors that it goes through one by one, which
   /// pieces.hpp cuts alike; none where it does otherwise.
   std::vector<std::size_t> per_tensor;
-  bool opaque = false;                  ///< tensors may hide within an argument: not replayed
+  bool opaque = false;  ///< tensors may hide within an argument: not replayed
   collective_kind collective = collective_kind::none;
   std::string name;
   std::vector<const char*> labels;  ///< by module; null: not made yet
