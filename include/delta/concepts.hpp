@@ -94,12 +94,13 @@ DELTA_DETAIL_CONSTANT(depends_on, quantity, "delta::quantity", quantity::everyth
 /// `later_if_dearer`: the more the closure costs, the later a tensor leaves, or as late; so a lower
 /// bound of the cost will do for all but the victim (default: no).
 DELTA_DETAIL_CONSTANT(later_if_dearer, bool, "bool", false)
-/// `victim(context)` -> tensor_id: who leaves next, of `context.candidates()`, where that is known
-/// without a search. None, or one that may not leave now: the lowest score decides (default).
+/// `victim(context, may_leave)` -> tensor_id: who leaves next, of `context.candidates()`, where
+/// that is known without a search; `may_leave(t)` is true if `t` may leave now. None, or one that
+/// may not: the lowest score decides (default).
 DELTA_DETAIL_DETECTED(
-    victim, "'delta::tensor_id victim(const delta::context&) const'",
-    requires(const T& h, const context& c) {
-      { h.victim(c) } -> std::same_as<tensor_id>;
+    victim, "'delta::tensor_id victim(const delta::context&, const auto& may_leave) const'",
+    requires(const T& h, const context& c, bool (&may_leave)(tensor_id)) {
+      { h.victim(c, may_leave) } -> std::same_as<tensor_id>;
     });
 
 using heuristic_rows = rows<score_or_weight_row, one_form_row, score_row, weight_row,

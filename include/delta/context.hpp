@@ -172,8 +172,6 @@ class context {
   /// True while an operator or a view uses it and may be writing it: it neither leaves nor is
   /// copied.
   [[nodiscard]] bool is_held(tensor_id t) const noexcept { return at(t).locks > 0; }
-  /// True while a restore under way is to read it: it leaves only if nothing else can.
-  [[nodiscard]] bool is_awaited(tensor_id t) const noexcept { return at(t).restore_references > 0; }
   /// Where its bytes are now.
   [[nodiscard]] residency where(tensor_id t) const noexcept { return at(t).where; }
   /// Which ways out are forbidden to it.

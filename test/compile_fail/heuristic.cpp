@@ -12,7 +12,7 @@ struct right {
 static_assert(explain_heuristic<right>());
 struct names : right {
   static constexpr bool later_if_dearer = true;
-  tensor_id victim(const context&) const { return tensor_id::none; }
+  tensor_id victim(const context&, const auto&) const { return tensor_id::none; }
 };
 static_assert(explain_heuristic<names>() && detail::has_victim<names>);
 
@@ -64,9 +64,10 @@ struct later_by_question : right {
 };
 static_assert(explain_heuristic<later_by_question>());
 
-// says: 'victim' is there, but not as 'delta::tensor_id victim(const delta::context&) const'
+// says: 'victim' is there, but not as 'delta::tensor_id victim(const delta::context&, const auto&
+//   may_leave) const'
 struct names_nobody : right {
-  void victim(const context&) const {}
+  tensor_id victim(const context&) const { return tensor_id::none; }
 };
 static_assert(explain_heuristic<names_nobody>());
 

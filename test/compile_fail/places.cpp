@@ -38,8 +38,8 @@ void all_places(simulated& s) {
 //   delta::tensor_id) const'
 // says in 5 places: 'depends_on' is there, but not as 'static constexpr delta::quantity depends_on'
 // says in 5 places: 'later_if_dearer' is there, but not as 'static constexpr bool later_if_dearer'
-// says in 5 places: 'victim' is there, but not as 'delta::tensor_id victim(const delta::context&)
-//   const'
+// says in 5 places: 'victim' is there, but not as 'delta::tensor_id victim(const delta::context&,
+//   const auto& may_leave) const'
 template <int Place>
 struct wrong_heuristic {
   double score(const context&, operator_id) const;

@@ -86,14 +86,14 @@ struct later_by_number : scores {
   static constexpr int later_if_dearer = 1;
 };
 struct names final : scores {
-  tensor_id victim(const context&) const { return tensor_id::none; }
+  tensor_id victim(const context&, const auto&) const { return tensor_id::none; }
 };
 struct names_by_number final : scores {
-  int victim(const auto&) const { return 0; }
+  int victim(const auto&, const auto&) const { return 0; }
 };
 struct names_by_number_polymorphically : scores {
   virtual ~names_by_number_polymorphically() = default;
-  int victim(const context&) const { return 0; }
+  int victim(const context&, bool (&)(tensor_id)) const { return 0; }
 };
 struct inherits_later : later_by_number {};
 static_assert(!detail::later_if_dearer_row::right<later_by_number> &&

@@ -200,7 +200,7 @@ TEST_CASE("filter: the lowest, ties to the lower id, no number last, whatever th
 namespace {
 struct names : listed {
   tensor_id who;
-  tensor_id victim(const context&) const noexcept { return who; }
+  tensor_id victim(const context&, const auto&) const noexcept { return who; }
 };
 }  // namespace
 

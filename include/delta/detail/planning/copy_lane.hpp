@@ -6,9 +6,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "delta/detail/planning/periods.hpp"
-
 namespace delta::detail {
+
+/// Which repetition `x` lies in: 0 is [0, period), -1 the one before it. `period` is above 0.
+template <class T>
+[[nodiscard]] constexpr T period_of(T x, T period) noexcept {
+  return x >= 0 ? x / period : -((period - 1 - x) / period);
+}
 
 /// Busy intervals of [0, period), in ns. Windows may begin before 0 or end behind the period: they
 /// are the neighbouring steps'.

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "delta/detail/planning/periods.hpp"
+#include "delta/detail/planning/copy_lane.hpp"
 
 namespace delta::detail {
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "delta/detail/planning/copy_lane.hpp"
-#include "delta/detail/planning/periods.hpp"
 #include "delta/detail/planning/plan_parts.hpp"
 #include "delta/detail/planning/step_model.hpp"
 

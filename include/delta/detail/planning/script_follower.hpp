@@ -105,15 +105,16 @@ class script_follower {
   }
   /// Who leaves before all others: what leaves behind the operator that has ended, in the script's
   /// order; then what is to be away by now. O(that), or O(candidates log absences).
-  tensor_id victim(const context& c) const {
+  template <class MayLeave>
+  tensor_id victim(const context& c, const MayLeave& may_leave) const {
     const residency_script* const s = followed(c);
     if (s == nullptr) return tensor_id::none;
     if (s == script_ && position(c) > 0)
       for (const std::uint32_t a : s->leaving(position(c) - 1))
-        if (const tensor_id t = due_of(c, s->absences()[a]); t != tensor_id::none && may_go(c, t))
+        if (const tensor_id t = due_of(c, s->absences()[a]); t != tensor_id::none && may_leave(t))
           return t;
     for (const tensor_id t : c.candidates())
-      if (may_go(c, t) && !c.is_released(t) && due(c, t) != nullptr) return t;
+      if (!c.is_released(t) && due(c, t) != nullptr && may_leave(t)) return t;
     return tensor_id::none;
   }
 
@@ -230,11 +231,6 @@ class script_follower {
     const auto [a, shift] = s->at(which, position(c));
     const bool back = a != nullptr && a->copied && a->in_from <= position(c) + shift;
     return back ? nullptr : a;
-  }
-  // True if it may leave while others may.
-  static bool may_go(const context& c, tensor_id t) noexcept {
-    const bool waits = c.is_held(t) || c.is_awaited(t) || c.is_unused_prefetch(t);
-    return !waits && (c.can_offload(t) || c.can_evict(t));
   }
   // The candidate that is to be in that absence now; none.
   [[nodiscard]] tensor_id due_of(const context& c,

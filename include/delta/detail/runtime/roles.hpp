@@ -55,14 +55,6 @@ template <class P>
   else
     return has_early_release_bytes<P>;
 }
-/// Who leaves without a search. Default: nobody.
-template <class H>
-[[nodiscard]] tensor_id victim_of(const H& heuristic, const context& c) {
-  if constexpr (has_victim<H>)
-    return heuristic.victim(c);
-  else
-    return tensor_id::none;
-}
 /// What to copy out without freeing it. Default: nothing.
 template <class P>
 [[nodiscard]] tensor_id copy_ahead_of(P& prefetcher, const context& c) {

@@ -113,7 +113,8 @@ class filter {
   template <class MayLeave>
   static tensor_id known(const H& h, const context& c, const MayLeave& may_leave) {
     if constexpr (has_victim<H>)
-      if (const tensor_id t = h.victim(c); t != tensor_id::none && may_leave(t)) return t;
+      if (const tensor_id t = h.victim(c, may_leave); t != tensor_id::none && may_leave(t))
+        return t;
     return tensor_id::none;
   }
   template <class Range, class MayLeave>
