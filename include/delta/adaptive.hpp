@@ -221,7 +221,7 @@ class adaptive : public detail::script_follower {
     // Better no plan than one that is behind what is done without.
     if (is_best({})) give(m, nullptr);
     const bool none_fails = !(took < never);
-    if (!(m.effort > 0) && took < never) m.without = took - step.time;  // its first was cold
+    if (!(m.effort > 0) && !none_fails) m.without = took - step.time;  // its first was cold
     // True: a plan for a smaller part of the budget may do better.
     const auto search_for = [&](double part, double copy_price) {
       detail::plan_search search(model, machine(c, part, copy_price));

@@ -49,17 +49,17 @@ class script_follower {
   };
   /// What is known of steps like that record; null: nothing. O(record + kinds).
   [[nodiscard]] const kind* known(const step_record& step) const noexcept {
-    const auto found = std::ranges::find(kinds_, residency_script::shape_of(step), &kind::shape);
-    return found == kinds_.end() ? nullptr : &*found;
+    return of_shape(residency_script::shape_of(step));
   }
   /// The same, and if nothing is, the kind is new; of too many the oldest is forgotten. O(record +
   /// kinds).
   kind& met(const step_record& step) {
-    const kind* const k = known(step);
-    if (k != nullptr) return kinds_[static_cast<std::size_t>(k - kinds_.data())];
+    const std::uint64_t shape = residency_script::shape_of(step);
+    if (const kind* const k = of_shape(shape))
+      return kinds_[static_cast<std::size_t>(k - kinds_.data())];
     if (kinds_.size() == history::most_records) kinds_.erase(kinds_.begin());
     look_again();
-    return kinds_.emplace_back(kind{.shape = residency_script::shape_of(step)});
+    return kinds_.emplace_back(kind{.shape = shape});
   }
   /// All kinds that are known, the oldest first.
   [[nodiscard]] std::vector<kind>& kinds() noexcept { return kinds_; }
@@ -186,6 +186,10 @@ class script_follower {
 
   // Another script may hold from now on.
   void look_again() noexcept { under_ = found_under_ = 0, found_ = nullptr, script_ = nullptr; }
+  [[nodiscard]] const kind* of_shape(std::uint64_t shape) const noexcept {
+    const auto found = std::ranges::find(kinds_, shape, &kind::shape);
+    return found == kinds_.end() ? nullptr : &*found;
+  }
   [[nodiscard]] kind* kind_of(const residency_script* s) noexcept {
     const auto found =
         std::ranges::find_if(kinds_, [&](const kind& k) { return k.plan.get() == s; });
@@ -198,8 +202,8 @@ class script_follower {
   [[nodiscard]] bool is_trusted(const context& c) const noexcept {
     const residency_script* const s = followed(c);
     if (rehearsed_ || s == nullptr || !s->keeps_unused()) return true;
-    const auto found = std::ranges::find(kinds_, s->shape(), &kind::shape);
-    return found != kinds_.end() && found->ends >= enough_ends;
+    const kind* const k = of_shape(s->shape());
+    return k != nullptr && k->ends >= enough_ends;
   }
   // The step has turned out to be another one than its script is for.
   void distrust() noexcept {
