@@ -1,0 +1,100 @@
+#include "cli/durable_file.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace delta::executor {
+namespace {
+
+/// What the last system call met.
+std::string reason() {
+  return std::generic_category().message(errno);
+}
+
+std::filesystem::path followed(const std::filesystem::path& file) {
+  std::error_code failed;
+  auto led = std::filesystem::canonical(file, failed);
+  return failed ? file : led;
+}
+
+/// Whoever held the lock before may have renamed what we opened.
+bool still_named(int descriptor, const std::filesystem::path& name) {
+  struct stat opened = {};
+  struct stat named = {};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(name.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+/// A file system that has no such thing has its rename on the disk by its own rules.
+void sync_folder(const std::filesystem::path& folder) {
+  const int descriptor =
+      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  (void)::fsync(descriptor);
+  ::close(descriptor);
+}
+
+}  // namespace
+
+durable_file::durable_file(const char* flag, const std::filesystem::path& destination)
+    : flag_(flag), name_(destination), destination_(followed(name_)), temporary_(destination_) {
+  temporary_ += ".tmp";
+  std::error_code ignored;
+  const auto there = std::filesystem::status(destination_, ignored);
+  if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
+    fail("it is no regular file");
+  open();
+}
+
+durable_file::~durable_file() {
+  if (descriptor_ < 0) return;
+  ::unlink(temporary_.c_str());
+  ::close(descriptor_);
+}
+
+void durable_file::open() {
+  do {
+    if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+    // Not blocking: it might be a pipe.
+    const int opened =
+        ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (opened < 0) fail(reason());
+    if (::flock(opened, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      ::close(opened);
+      fail("another process is writing it");
+    }
+    descriptor_ = opened;
+  } while (!still_named(descriptor_, temporary_));
+  if (::ftruncate(descriptor_, 0) != 0) fail(reason());
+}
+
+void durable_file::write(std::span<const std::byte> content) {
+  while (!content.empty()) {
+    const auto written = ::write(descriptor_, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(reason());
+    content = content.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void durable_file::commit() {
+  if (::fsync(descriptor_) != 0) fail(reason());
+  if (std::rename(temporary_.c_str(), destination_.c_str()) != 0) fail(reason());
+  ::close(std::exchange(descriptor_, -1));
+  sync_folder(destination_.parent_path());
+}
+
+void durable_file::fail(const std::string& why) const {
+  throw std::runtime_error(std::string(flag_) + ": '" + name_.string() +
+                           "' can't be written: " + why);
+}
+
+}  // namespace delta::executor
