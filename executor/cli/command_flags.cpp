@@ -129,6 +129,14 @@ void describe(command_line& given) {
               "FILE when done, gzip if it ends in .gz; with --find-budget the step that\n"
               "is replayed. On a GPU operators are timed by events, for which the step may\n"
               "be held up: it takes longer than one that is not recorded");
+  given.value("--save", "FILE",
+              "save the training's state (a checkpoint) to FILE behind the last step; the\n"
+              "old file stays until the new one is on the disk, whatever happens");
+  given.value("--save-every", "N", "also behind every N-th step; needs --save");
+  given.value("--resume", "FILE",
+              "go on from FILE to the same bits, under any budget, policy and threads; all\n"
+              "that the bits depend on must be as it was; --steps and --epochs count from\n"
+              "the beginning");
   given.list("--table", "FILE", "train nothing: print one table of these earlier results");
   given.flag("--version", "print the version, the commit, and what was built in");
   given.flag("-h,--help", "print this text");

@@ -109,6 +109,10 @@ struct train_options {
   std::filesystem::path timeline;   ///< empty: none
   std::filesystem::path decisions;  ///< empty: none
   std::filesystem::path record;     ///< empty: none
+
+  std::filesystem::path save;    ///< a checkpoint; empty: none
+  std::uint64_t save_every = 0;  ///< steps; 0: behind the last one only
+  std::filesystem::path resume;  ///< that it goes on from; empty: none
 };
 
 /// The learning rate of an epoch (the first is 0): lr * gamma^(number of lr_steps reached).
@@ -140,8 +144,8 @@ struct command {
 };
 
 /// Reads delta-train's command line. Throws usage_error. Also checks that the files of --json,
-/// --timeline, --decisions and --record can be written: creates a temporary file beside each and
-/// removes it again.
+/// --timeline, --decisions, --record and --save can be written: creates a temporary file beside
+/// each and removes it again.
 command parse_options(int argc, const char* const* argv, std::span<const preset> policies);
 
 }  // namespace delta::executor

@@ -312,14 +312,33 @@ void read_outputs(const command_flags& given, train_options& options) {
   options.timeline = files.timeline;
   options.decisions = output_of(given, "--decisions");
   options.record = output_of(given, "--record");
-  constexpr std::array<std::string_view, 4> flags{"--json", "--timeline", "--decisions",
-                                                  "--record"};
-  const std::array<const std::filesystem::path*, 4> named{&options.json, &options.timeline,
-                                                          &options.decisions, &options.record};
+  options.save = output_of(given, "--save");
+  constexpr std::array<std::string_view, 5> flags{"--json", "--timeline", "--decisions", "--record",
+                                                  "--save"};
+  const std::array<const std::filesystem::path*, 5> named{
+      &options.json, &options.timeline, &options.decisions, &options.record, &options.save};
   for (std::size_t i = 0; i < named.size(); ++i)
     for (std::size_t k = 0; k < i; ++k)
       if (!named[i]->empty() && *named[i] == *named[k])
         reject(flags[i], "names the file of " + std::string(flags[k]), "another file");
+}
+
+void read_checkpoints(const command_flags& given, train_options& options) {
+  std::error_code ignored;
+  const auto there = std::filesystem::status(options.save, ignored);
+  if (given.has("--save") && exists(there) && !is_regular_file(there))
+    reject("--save", in_quotes(options.save.string()) + " is no regular file",
+           "a file, or a new name");
+  if (given.has("--save-every")) {
+    if (!given.has("--save"))
+      reject("--save-every", "without --save has nothing to do", "with --save FILE");
+    options.save_every = whole("--save-every", given.text("--save-every"), 1, largest_count);
+  }
+  if (given.has("--resume")) options.resume = given.text("--resume");
+  for (const char* flag : {"--save", "--resume"})
+    for (const char* other : {"--record", "--find-budget"})
+      if (given.has(flag) && given.has(other))
+        reject(flag, std::string("given with ") + other, "one of the two");
 }
 
 }  // namespace
@@ -372,6 +391,7 @@ command parse_options(int argc, const char* const* argv, std::span<const preset>
   options.virtual_clock = given.has("--virtual-clock");
   options.turns = given.has("--turns");
   read_outputs(given, options);
+  read_checkpoints(given, options);
   return result;
 }
 

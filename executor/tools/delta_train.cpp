@@ -1,5 +1,6 @@
 // delta-train: trains a ResNet under a byte budget and compares with the unmanaged run.
 // Results go to stdout and --json, progress and errors to stderr, errors in one line each.
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
@@ -109,6 +110,8 @@ int print_reports(const std::vector<std::filesystem::path>& files) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A file that grows over a limit is then an error with a line.
+  static_cast<void>(std::signal(SIGXFSZ, SIG_IGN));
   try {
     const command wanted = parse_options(argc, argv, delta::executor::all_policies);
     switch (wanted.what) {

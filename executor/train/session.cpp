@@ -72,18 +72,29 @@ session::session(const graph& training, std::unique_ptr<manager_interface> m,
 
 void session::create(std::uint64_t seed) {
   const graph& g = *training_.what;
-  steps_ = 0;
   for (value_id v = 0; v < value_id(g.values.size()); ++v) {
     if (!g[v].persistent()) continue;
-    const tensor_id t = variable(g[v]);
-    training_.ids[std::size_t(v)] = persistent_[std::size_t(v)] = t;
-    const manager_interface::view there = memory_->acquire(t, access::write);
-    if (tools_.recorder != nullptr) tools_.recorder->write(t);
-    if (tools_.device == nullptr) continue;
-    host_view here(*tools_.device, there.data(), bytes{g[v].bytes}, false);
-    initialise(g, v, seed, reinterpret_cast<float*>(here.data()));
-    here.write();
+    create(v, [&](std::span<std::byte> to) {
+      initialise(g, v, seed, reinterpret_cast<float*>(to.data()));
+    });
   }
+}
+
+void session::create(value_id v, const std::function<void(std::span<std::byte>)>& fill) {
+  const value& made = (*training_.what)[v];
+  const tensor_id t = variable(made);
+  training_.ids[std::size_t(v)] = persistent_[std::size_t(v)] = t;
+  const manager_interface::view there = memory_->acquire(t, access::write);
+  if (tools_.recorder != nullptr) tools_.recorder->write(t);
+  if (tools_.device == nullptr) return;
+  host_view here(*tools_.device, there.data(), bytes{made.bytes}, false);
+  fill({here.data(), made.bytes});
+  here.write();
+}
+
+void session::go_on_behind(const session_position& p) {
+  steps_ = p.steps;
+  operators_ = operators_before_ = p.operators;
 }
 
 float session::train(batch_source* batch, batch_source* next) {
@@ -148,7 +159,10 @@ void session::fetch(tensor_id from, std::span<std::byte> to) {
   if (size > fetched_size_) fetched_ = tools_.device->host_buffer(fetched_size_ = size);
   inputs_.assign(1, from);
   const operation_span op{.inputs = inputs_, .cost = nanoseconds{1000}, .name = "fetch"};
-  memory_->run(op, {}, [this, size](call& c) { tools_.device->fetch(fetched_, c.in(0), size); });
+  memory_->run(op, {}, [this, size](call& c) {
+    operators_ = operators_before_ + c.sequence();
+    tools_.device->fetch(fetched_, c.in(0), size);
+  });
   any_storage& storage = memory_->storage();
   storage.wait(storage.last_operator());
   std::memcpy(to.data(), fetched_, to.size());
@@ -291,9 +305,11 @@ void session::compute(const node& n, call& c) {
   for (std::size_t i = 0; i < n.inputs.size(); ++i) in_at_.push_back(c.in(i));
   for (std::size_t i = 0; i < n.outputs.size(); ++i) out_at_.push_back(c.out(i));
   for (std::size_t i = 0; i < n.updates.size(); ++i) update_at_.push_back(c.update(i));
+  const std::uint64_t sequence = operators_before_ + c.sequence();
+  if (!c.replaying()) operators_ = sequence;
   const auto began = clock::now();
-  n.run({in_at_.data(), out_at_.data(), update_at_.data(), c.workspace(), c.replaying(),
-         c.sequence(), *tools_.pool});
+  n.run({in_at_.data(), out_at_.data(), update_at_.data(), c.workspace(), c.replaying(), sequence,
+         *tools_.pool});
   const nanoseconds took = clock::now() - began;
   times_.kernels += took;
   if (!c.replaying()) took_ = took;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,6 +34,12 @@ namespace delta::executor {
 struct step_times {
   nanoseconds wall{};     ///< the whole step, until its loss is known
   nanoseconds kernels{};  ///< in kernels, replays included; where they run on, in launching them
+};
+
+/// How far a session has come: what its random numbers and Adam's corrections depend on.
+struct session_position {
+  std::uint64_t steps = 0;      ///< of training
+  std::uint64_t operators = 0;  ///< of all steps, inference's, too
 };
 
 /// Writes a batch: images (NHWC floats) and labels, every one of them.
@@ -64,6 +71,12 @@ class session final {
 
   /// Makes the persistent values of the training graph and fills them from a seed.
   void create(std::uint64_t seed);
+  /// In place of that: one persistent value, filled by `fill`, for each of them in any order; then
+  /// the session goes on as behind the position.
+  void create(value_id, const std::function<void(std::span<std::byte>)>& fill);
+  void go_on_behind(const session_position&);
+  [[nodiscard]] session_position position() const noexcept { return {steps_, operators_}; }
+  [[nodiscard]] const graph& training() const noexcept { return *training_.what; }
   /// One training step; gives the loss. `batch` may be null without a device. `next`: what the next
   /// call will be given, or null; nothing but that call may follow then. A device whose kernels run
   /// on gets it during this step, where there is room, and `batch` is not asked again.
@@ -133,9 +146,11 @@ class session final {
   // The addresses of the operator at hand.
   std::vector<const std::byte*> in_at_;
   std::vector<std::byte*> out_at_, update_at_;
-  std::vector<std::int32_t> labels_;  ///< of the batch at hand
-  std::uint64_t steps_ = 0;           ///< training steps so far
-  bool costs_come_later_ = false;     ///< are not known when an operator that is recorded returns
+  std::vector<std::int32_t> labels_;    ///< of the batch at hand
+  std::uint64_t steps_ = 0;             ///< training steps so far
+  std::uint64_t operators_ = 0;         ///< likewise, in them and in inference
+  std::uint64_t operators_before_ = 0;  ///< of them, those that another session ran
+  bool costs_come_later_ = false;       ///< are not known when an operator that is recorded returns
   /// Recorded operators, the oldest first, whose times are not known yet.
   struct unknown_cost {
     std::uint32_t operation;

@@ -98,9 +98,8 @@ train_report train(const train_options& o, std::ostream& progress) {
     progress << "unmanaged it would need " << format_bytes(bytes{bench.expected.total}) << " of "
              << format_bytes(free) << " that are free: not run" << std::endl;
   if (managed && (o.verify || (fits && o.budget.what == budget_choice::kind::percent))) {
-    twin =
-        train_once(bench, unmanaged_run(bench, o.verify ? steps : std::min<std::uint64_t>(steps, 5),
-                                        "unmanaged twin"));
+    const std::uint64_t some = std::min<std::uint64_t>(steps, bench.first() + 5);
+    twin = train_once(bench, unmanaged_run(bench, o.verify ? steps : some, "unmanaged twin"));
     report_twin(r, *twin);
   }
   const bytes peak{r.unmanaged_peak_bytes->total};
@@ -128,6 +127,7 @@ train_report train(const train_options& o, std::ostream& progress) {
   wanted.decisions = decisions.stream();
   wanted.recording = !o.record.empty();
   wanted.hashed = o.verify_tensors;
+  wanted.saving = true;
   run_outcome run;
   try {
     run = train_once(bench, wanted);

@@ -21,6 +21,7 @@
 #include "trace/recorder.hpp"
 #include "train/digest.hpp"
 #include "train/feasibility.hpp"
+#include "train/resume.hpp"
 #include "train/session.hpp"
 #include "train/trainer.hpp"
 
@@ -84,12 +85,20 @@ std::uint64_t memory_of(const train_options& o, const graph& g, std::uint64_t gr
 
 /// Says what is being built before it is.
 graph build_training(const train_options& o, const dataset& data, backend& on,
-                     std::ostream& progress) {
+                     const std::optional<checkpoint>& resumed, std::ostream& progress) {
   progress << "building " << o.model << ": batch " << o.batch << ", " << o.image << "x" << o.image
            << ", on " << on.description() << std::endl;
   graph g = build(o, data, purpose::training, o.batch);
-  g.memory = memory_of(o, g, on.granularity());
-  return bound(std::move(g), on);
+  g.memory = resumed ? resumed->head.memory : memory_of(o, g, on.granularity());
+  g = bound(std::move(g), on);
+  if (resumed) check_against_graph(*resumed, g, o.resume);
+  return g;
+}
+
+std::optional<checkpoint> open_resumed(const train_options& o, const std::vector<fixed_flag>& flags,
+                                       std::uint64_t steps) {
+  if (o.resume.empty()) return std::nullopt;
+  return open_checkpoint(o, flags, steps);
 }
 
 /// A list of images as one batch.
@@ -222,6 +231,25 @@ class step_times_taken {
   nanoseconds waited_{}, held_{}, began_{}, last_{};
 };
 
+/// Whether a checkpoint is due behind so many steps.
+bool saves_behind(const train_options& o, const run_request& wanted, std::uint64_t steps) {
+  if (!wanted.saving || o.save.empty()) return false;
+  return steps == wanted.steps || (o.save_every > 0 && steps % o.save_every == 0);
+}
+
+void save_run(const training_bench& s, session& trainee, const run_outcome& so_far) {
+  checkpoint_head head{.flags = s.flags, .losses = so_far.losses, .accuracies = so_far.accuracies};
+  head.flags.push_back(algorithms_of(s.training));
+  save(s.options.save, trainee, s.training, std::move(head));
+}
+
+void note_accuracy(training_bench& s, const run_request& wanted, session& trainee,
+                   listed_batch& batch, std::uint64_t steps, run_outcome& out) {
+  out.accuracies.push_back(evaluate(s, trainee, batch));
+  s.progress << wanted.title << ": accuracy " << out.accuracies.back() << " after step " << steps
+             << std::endl;
+}
+
 /// The steps of a run, with what is said on the way.
 void take_steps(training_bench& s, const run_request& wanted, session& trainee, machine& device,
                 step_times_taken& times, run_outcome& out) {
@@ -232,9 +260,10 @@ void take_steps(training_bench& s, const run_request& wanted, session& trainee, 
   listed_batch batch(*s.data, o.image), next(*s.data, o.image);
   const std::uint64_t per_epoch = order.whole_batches(std::size_t(o.batch));
   const std::uint64_t report_every = std::max<std::uint64_t>(1, steps / 8);
-  for (std::uint64_t i = 0; i < steps; ++i) {
+  const bool evaluates = o.evaluate && wanted.evaluations;
+  for (std::uint64_t i = s.first(); i < steps; ++i) {
     const std::uint64_t epoch = i / per_epoch;
-    if (i % per_epoch == 0) {
+    if (i % per_epoch == 0 || i == s.first()) {
       order.shuffle(epoch);
       s.training.hyper->learning_rate = float(learning_rate(o, epoch));
     }
@@ -245,20 +274,20 @@ void take_steps(training_bench& s, const run_request& wanted, session& trainee, 
     times.begin();
     const bool last = i + 1 == steps;
     // An epoch ends with another order, and perhaps with an evaluation.
-    const bool goes_on = !last && (i + 1) % per_epoch != 0;
+    const bool ends_epoch = (i + 1) % per_epoch == 0, saves = saves_behind(o, wanted, i + 1);
+    const bool goes_on = !last && !ends_epoch && !saves;
     if (goes_on) next.set(order.batch((i + 1) % per_epoch, std::size_t(o.batch)));
     out.losses.push_back(trainee.train(&batch, goes_on ? &next : nullptr));
     times.end(trainee.times());
-    if (i == 0 || (i + 1) % report_every == 0 || last)
+    if (i == s.first() || (i + 1) % report_every == 0 || last)
       s.progress << wanted.title << ": step " << i + 1 << "/" << steps << ", loss "
                  << out.losses.back() << ", " << times.last_wall() << " s" << std::endl;
     if (last) out.learned = trainee.learned();  // evaluations are other steps
-    if (o.evaluate && wanted.evaluations && ((i + 1) % per_epoch == 0 || last)) {
-      out.accuracies.push_back(evaluate(s, trainee, batch));
-      s.progress << wanted.title << ": accuracy " << out.accuracies.back() << " after step "
-                 << i + 1 << std::endl;
-    }
+    if (evaluates && ends_epoch) note_accuracy(s, wanted, trainee, batch, i + 1, out);
+    if (saves) save_run(s, trainee, out);
   }
+  // No longer run has this one there, so it is in no checkpoint.
+  if (evaluates && steps % per_epoch != 0) note_accuracy(s, wanted, trainee, batch, steps, out);
 }
 
 /// The values that a run has come to.
@@ -285,7 +314,9 @@ training_bench::training_bench(const train_options& o, std::ostream& to)
       data(open_data(o)),
       steps(total_steps(o, data->training().count)),
       on(choose_backend(o, [&to](std::string_view line) { to << line << std::endl; })),
-      training(build_training(o, *data, *on, to)),
+      flags(fixed_flags(o, *data, on->kind())),
+      resumed(open_resumed(o, flags, steps)),
+      training(build_training(o, *data, *on, resumed, to)),
       inference(build_inference(o, *data, *on, training.memory)),
       expected(unmanaged_peak(training, on->granularity())),
       host_budget(o.host_budget.value_or(bytes{expected.total})),
@@ -332,9 +363,14 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
                     .pool = &s.pool,
                     .recorder = wanted.recording ? &recorder : nullptr,
                     .hashed = hashed});
-  trainee->create(o.seed);
-
   run_outcome out;
+  if (s.resumed) {
+    restore(*trainee, *s.resumed);
+    out.losses = s.resumed->head.losses;
+    out.accuracies = s.resumed->head.accuracies;
+  } else {
+    trainee->create(o.seed);
+  }
   out.timed_alone = !wanted.recording || device->computes_at_once();
   step_times_taken times(*device, storage, wanted.steps);
   take_steps(s, wanted, *trainee, *device, times, out);

@@ -21,6 +21,7 @@
 #include "kernels/thread_pool.hpp"
 #include "model/graph.hpp"
 #include "traces/trace.hpp"
+#include "train/checkpoint.hpp"
 #include "train/report.hpp"
 
 namespace delta::executor {
@@ -28,14 +29,18 @@ namespace delta::executor {
 /// Everything that the runs of one command line share. Progress (what is being built, which run,
 /// which step) goes to `progress`, a line each; it and the options outlive the bench.
 struct training_bench {
-  /// Opens the data and builds the graphs. Throws as `train`.
+  /// Opens the data and the checkpoint and builds the graphs. Throws as `train`.
   training_bench(const train_options&, std::ostream& progress);
+  /// Steps that were taken before all runs.
+  [[nodiscard]] std::uint64_t first() const noexcept { return resumed ? resumed->head.step : 0; }
 
   const train_options& options;
   std::ostream& progress;
   std::unique_ptr<dataset> data;
-  std::uint64_t steps;          ///< of the whole run
-  std::unique_ptr<backend> on;  ///< that the graphs are bound to
+  std::uint64_t steps;                ///< of the whole run
+  std::unique_ptr<backend> on;        ///< that the graphs are bound to
+  std::vector<fixed_flag> flags;      ///< that the bits depend on
+  std::optional<checkpoint> resumed;  ///< that all runs go on from
   graph training;
   std::vector<graph> inference;  ///< whole batches, and the last one's size; empty: none wanted
   bytes_by_class expected;       ///< the unmanaged peak, as modelled
@@ -54,12 +59,13 @@ struct run_request {
   std::ostream* timeline = nullptr;   ///< null: none
   std::ostream* decisions = nullptr;  ///< null: none
   bool recording = false;
+  bool saving = false;  ///< where the options ask for it
   bool hashed = false;  ///< every tensor is, and compared (hashes/hashed_storage.hpp)
 };
 
 /// What one run leaves behind.
 struct run_outcome {
-  std::vector<float> losses;                                  ///< one per step
+  std::vector<float> losses;  ///< one per step, those before the first one, too
   std::vector<std::vector<std::byte>> parameters{}, state{};  ///< in the graph's order
   std::vector<double> accuracies{};
   /// Median, without the first step where there are more: pages and caches make that a slow one,

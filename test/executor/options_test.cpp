@@ -92,6 +92,9 @@ TEST_CASE("nothing given: the defaults that --help states") {
   CHECK(o.timeline.empty());
   CHECK(o.decisions.empty());
   CHECK(o.record.empty());
+  CHECK(o.save.empty());
+  CHECK(o.save_every == 0);
+  CHECK(o.resume.empty());
 }
 
 TEST_CASE("every flag arrives") {
@@ -513,7 +516,7 @@ TEST_CASE("an output that can't be written is found before anything else happens
   delta::test::write_file(folder / "file", {1});
   const std::string below = (folder / "file" / "out.json").string();
   delta::test::write_file(folder / "old.json", {1, 2, 3});
-  for (const std::string flag : {"--json", "--timeline", "--decisions", "--record"}) {
+  for (const std::string flag : {"--json", "--timeline", "--decisions", "--record", "--save"}) {
     CHECK(refusal({flag, nowhere}) ==
           flag + ": '" + nowhere + "' can't be written: No such file or directory" + allowed);
     CHECK(refusal({flag, itself}) ==
@@ -534,6 +537,29 @@ TEST_CASE("an output that can't be written is found before anything else happens
   const train_options o = options({"--record", one, "--decisions", (folder / "two").string()});
   CHECK(o.record == folder / "one");
   CHECK(o.decisions == folder / "two");
+}
+
+TEST_CASE("checkpoints: what is written, when, and what is read") {
+  const delta::test::temporary_folder folder;
+  const std::string one = (folder / "one").string();
+  const train_options o = options({"--save", one, "--save-every", "7", "--resume", one});
+  CHECK(o.save == folder / "one");
+  CHECK(o.save_every == 7);
+  CHECK(o.resume == folder / "one");  // it need not be another file
+  CHECK(refusal({"--save-every", "7"}) ==
+        "--save-every: without --save has nothing to do; allowed: with --save FILE");
+  CHECK(refusal({"--save", one, "--save-every", "0"}) ==
+        "--save-every: '0' is too small; allowed: a whole number from 1 to 1000000000");
+  CHECK(refusal({"--save", one, "--json", one}) ==
+        "--save: names the file of --json; allowed: another file");
+  CHECK(refusal({"--save", "/dev/null"}) ==
+        "--save: '/dev/null' is no regular file; allowed: a file, or a new name");
+  for (const std::string flag : {"--save", "--resume"}) {
+    CHECK(refusal({flag, one, "--record", (folder / "two").string()}) ==
+          flag + ": given with --record; allowed: one of the two");
+    CHECK(refusal({flag, one, "--find-budget"}) ==
+          flag + ": given with --find-budget; allowed: one of the two");
+  }
 }
 
 TEST_CASE("what only the data or the graph can tell") {
