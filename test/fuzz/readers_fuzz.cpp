@@ -1,6 +1,8 @@
-// A libFuzzer target: whatever plans, IDX and CIFAR files, reports, sizes, rates and budgets hold,
-// they are read, or refused by their own error in one line. The first byte says which
+// A libFuzzer target: whatever plans, IDX and CIFAR files, reports, checkpoints, sizes, rates and
+// budgets hold, they are read, or refused by their own error in one line. The first byte says which
 // reader; run.sh beside it compiles and runs it.
+#include <zlib.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/command_line.hpp"
 #include "cli/option_values.hpp"
@@ -20,6 +23,7 @@
 #include "delta/policy_names.hpp"
 #include "trace/plan_file.hpp"
 #include "traces/trace.hpp"
+#include "train/checkpoint.hpp"
 #include "train/report.hpp"
 
 namespace {
@@ -140,6 +144,31 @@ void try_flags(std::string_view text) {
   }
 }
 
+/// As it is, and with a size and a checksum that are right.
+void try_checkpoint(std::string text) {
+  const auto put = [&](std::size_t at, std::uint64_t number, int size) {
+    for (int i = 0; i < size; ++i) text[at + std::size_t(i)] = char(number >> (8 * i) & 0xff);
+  };
+  for (const bool sealed : {false, true}) {
+    if (sealed) {
+      if (text.size() < 24) return;
+      const std::size_t end = text.size() - 4;
+      put(12, text.size(), 8);
+      put(end, crc32_z(0, reinterpret_cast<const Bytef*>(text.data()), end), 4);
+    }
+    try {
+      const checkpoint read = parse_checkpoint(text, "input");
+      require(read.head.losses.size() == read.head.step);
+      for (const checkpoint::tensor& t : read.tensors) {
+        std::vector<std::byte> bytes(t.size);
+        read.copy(t, bytes);
+      }
+    } catch (const usage_error& bad) {
+      require_line(bad.what());
+    }
+  }
+}
+
 }  // namespace
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
@@ -161,6 +190,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 'f':
       try_flags(text);
+      break;
+    case 'k':
+      try_checkpoint(std::string(text));
       break;
     default:
       return -1;  // not for the corpus

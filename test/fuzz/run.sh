@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fuzzes what reads files and flags: run.sh FOLDER [SECONDS [TARGET]]: traces, or readers (plans, images,
-# reports, sizes). Compiles in FOLDER, and leaves there what made a run fail. Says SKIPPED where no Clang
+# reports, checkpoints, sizes). Compiles in FOLDER, and leaves there what made a run fail. Says SKIPPED where no Clang
 # from 16 on has libFuzzer.
 set -euo pipefail
 folder=$1
@@ -31,9 +31,10 @@ sources=("$root"/executor/trace/*.cpp "$root"/executor/data/byte_source.cpp "$ro
 corpus=$here/corpus
 if [ "$target" = readers ]; then
   corpus=$here/readers
+  { printf 'kDELTACKP\1\0\0\0' && head -c 100 /dev/zero; } >"$folder/corpus/checkpoint"
   { printf c && head -c 6146 /dev/zero; } >"$folder/corpus/cifar" # an image for each of two files
-  sources=("$root"/executor/trace/*.cpp "$root"/executor/data/*.cpp "$root"/executor/cli/{[cft],op,ou}*.cpp
-    "$root"/executor/train/report.cpp)
+  sources=("$root"/executor/trace/*.cpp "$root"/executor/data/*.cpp "$root"/executor/cli/{[cdft],op,ou}*.cpp
+    "$root"/executor/train/{checkpoint,report}.cpp)
 fi
 "$compiler" "${flags[@]}" -I "$root/include" -I "$root/executor" -I "$root/engine" \
   "$here/${target}_fuzz.cpp" "${sources[@]}" -lz -o "$folder/${target}_fuzz"
