@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,27 +59,38 @@ class Subject:
     what: str
     optimizer: Callable[..., torch.optim.Optimizer] = lambda p: torch.optim.AdamW(p, lr=1e-3)
     switch: str = ""  # the model's own; "": torch.utils.checkpoint round each block
+    device: str = "cpu"
 
-    def training(self, rival: str | None) -> tuple[Training, Held]:
-        """A training, and what its copies outside of the device take."""
+    def training(self, rival: str | None, **how: Any) -> tuple[Training, Held]:
+        """A training, and what its copies outside of the device take, where that is the CPU.
+
+        how: further options of torch.utils.checkpoint.
+        """
         checkpointed = rival in ("checkpoint", "both")
-        model, loss_of = self.make(checkpointed)
+        with torch.device(self.device):
+            model, loss_of = self.make(checkpointed)
         model.train()
         if checkpointed and not self.switch:
-            assert checkpoint_blocks(model, use_reentrant=False) > 0
+            assert checkpoint_blocks(model, use_reentrant=False, **how) > 0
         optimizer = self.optimizer(model.parameters())
         held = Held()
         copied = rival in ("save_on_cpu", "both")
 
         def step(_: int) -> torch.Tensor:
             optimizer.zero_grad()
-            with HostCopies(held) if copied else nullcontext():
+            with self._copies(held) if copied else nullcontext():
                 loss = loss_of()
             loss.backward()
             optimizer.step()
             return loss
 
         return Training(model, optimizer, step), held
+
+    def _copies(self, held: Held) -> AbstractContextManager[Any]:
+        kind = torch.device(self.device).type
+        if kind == "cpu":
+            return HostCopies(held)
+        return torch.autograd.graph.save_on_cpu(pin_memory=True, device_type=kind)
 
 
 def _sgd(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
@@ -282,10 +293,9 @@ def ran(training: Training, first: int, steps: int) -> Ran:
     losses, times, walls = [], [], []
     for i in range(first + steps):
         wall, begin = time.perf_counter(), time.process_time()
-        loss = training.step(i)
+        losses.append(training.step(i).item().hex())  # which waits for the device
         times.append(time.process_time() - begin)
         walls.append(time.perf_counter() - wall)
-        losses.append(loss.item().hex())
     return Ran(losses, min(times[first:]), min(walls[first:]))
 
 
@@ -294,7 +304,7 @@ def measured(subject: Subject, name: str, steps: int = 3) -> tuple[Way, list[str
     torch.manual_seed(SEED)
     training, held = subject.training(None if name == "unmanaged" else name)
     losses = []
-    with delta_torch.budget(None, policy="unmanaged") as run:
+    with delta_torch.budget(None, policy="unmanaged", device=subject.device) as run:
         for i in range(steps):
             losses.append(training.step(i).item().hex())
     left = digest([training.model.state_dict(), training.optimizer.state_dict()])
@@ -314,7 +324,9 @@ def timed(subject: Subject, way: Way, steps: int, losses: list[str]) -> None:
             return
         training, _ = subject.training(None)
         try:
-            with delta_torch.budget(way.budget_bytes, policy=way.name, host=way.host_bytes) as run:
+            with delta_torch.budget(
+                way.budget_bytes, policy=way.name, host=way.host_bytes, device=subject.device
+            ) as run:
                 result = ran(training, LEARNING, steps)
         except torch.OutOfMemoryError as error:
             way.error = str(error)

@@ -104,18 +104,25 @@ class Layer(nn.Module):
 class GPT(nn.Module):
     """A small GPT whose input and output share their table (Radford et al. 2019)."""
 
-    def __init__(self, words: int = 512, width: int = 192, layers: int = 6, length: int = 256):
+    def __init__(
+        self,
+        words: int = 512,
+        width: int = 192,
+        layers: int = 6,
+        length: int = 256,
+        heads: int = 6,
+    ) -> None:
         super().__init__()
         self.words = nn.Embedding(words, width)
         self.places = nn.Embedding(length, width)
-        self.layers = nn.Sequential(*[Layer(width, 6) for _ in range(layers)])
+        self.layers = nn.Sequential(*[Layer(width, heads) for _ in range(layers)])
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, words, bias=False)
         self.head.weight = self.words.weight
         nn.init.normal_(self.words.weight, std=0.02)
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        x = self.words(text) + self.places(torch.arange(text.shape[1]))
+        x = self.words(text) + self.places(torch.arange(text.shape[1], device=text.device))
         return self.head(self.norm(self.layers(x)))
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from training import Maker, Training
+from training import Training
 
 WORDS = 50
 
@@ -184,7 +184,7 @@ def moved(net: nn.Module, device: str) -> None:
 
 def case(
     model: Callable[[], nn.Module], data, loss, optimizer: Callable[..., torch.optim.Optimizer]
-) -> Maker:
+) -> Callable[..., Training]:
     def make(device: str = "cpu") -> Training:
         net = model()
         batches = [tuple(part.to(device) for part in batch) for batch in data()]
@@ -205,7 +205,7 @@ def case(
     return make
 
 
-CASES: dict[str, Maker] = {
+CASES: dict[str, Callable[..., Training]] = {
     "resnet_sgd": case(SmallResNet, images, _image_loss, lambda p: sgd(p, foreach=False)),
     "resnet_sgd_foreach": case(
         lambda: SmallResNet(in_place=False), images, _image_loss, lambda p: sgd(p, foreach=True)

@@ -10,11 +10,12 @@ import functools
 import gc
 
 import matrix_cases
+import on_streams
 import pytest
 import torch
 from snapshots import curve, read
-from torch import nn
-from training import Training, check_same, managed, measured, unmanaged
+from test_bench import first_contact
+from training import check_same, managed, measured, unmanaged
 
 import delta_torch
 from delta_torch import _C
@@ -76,25 +77,7 @@ def test_same_bits(sim, case: str, policy: str, share: float | None) -> None:
 # --- schedules ------------------------------------------------------------------------------------
 
 
-def chain() -> Training:
-    """Layers whose activations leave and come back several times in a step."""
-    model = nn.Sequential(
-        *(
-            nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Dropout(0.1), nn.Linear(128, 64))
-            for _ in range(5)
-        )
-    ).to(DEVICE)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    batch = torch.randn(96, 64, device=DEVICE)
-
-    def step(_: int) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = model(batch).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return Training(model, optimizer, step)
+chain = functools.partial(on_streams.chain, DEVICE)
 
 
 @functools.cache
@@ -125,35 +108,7 @@ def test_same_bits_under_every_schedule(sim, policy: str, everything: bool) -> N
 # --- streams of the program's own -------------------------------------------------------------------
 
 
-def prefetched() -> Training:
-    """Batches come on a stream of the program's own, and losses leave on it, as in data loaders."""
-    training = chain()
-    side = torch.Stream(DEVICE)
-    main = torch.accelerator.current_stream()
-    batches = [torch.randn(96, 64).pin_memory() for _ in range(4)]
-
-    def step(i: int) -> torch.Tensor:
-        training.optimizer.zero_grad()
-        torch.accelerator.set_stream(side)
-        batch = batches[i % 4].to(DEVICE, non_blocking=True)
-        scaled = batch * 2
-        torch.accelerator.set_stream(main)
-        main.wait_stream(side)
-        scaled.record_stream(main)
-        made = training.model(scaled)
-        loss = made.square().mean()
-        loss.backward()
-        side.wait_stream(main)
-        torch.accelerator.set_stream(side)
-        shown = made.detach().abs().mean()
-        shown.record_stream(main)
-        made.record_stream(side)
-        torch.accelerator.set_stream(main)
-        training.optimizer.step()
-        main.wait_stream(side)
-        return loss + shown
-
-    return Training(training.model, training.optimizer, step)
+prefetched = functools.partial(on_streams.prefetched, DEVICE)
 
 
 def trained_prefetched(policy: str, size: int):
@@ -264,3 +219,10 @@ def test_a_snapshot_is_the_devices_memory(sim, tmp_path) -> None:
     used = curve(snapshot)
     assert used[0] == 0 and max(used) == run.report().peak_bytes
     assert used[-1] == run.report().used_bytes
+
+
+@pytest.mark.long
+def test_first_contact(tmp_path) -> None:
+    """As a GPU will be asked, in processes of its own."""
+    found = first_contact(tmp_path, "simulated", "^(contact|copies|driver|streams|llama, copied)")
+    assert {row["status"] for row in found.values()} == {"done"}
