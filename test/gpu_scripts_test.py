@@ -420,6 +420,18 @@ class Scripts(unittest.TestCase):
         installed("2.9")
         self.assertEqual([self.call("fast")[1] for _ in range(2)], [2, 0], self.said)
 
+    def test_without_a_pytorch_its_part_is_skipped(self):
+        # torch.py, which can't be imported, is the only one; no program is built or asked.
+        flags = ("--delta-torch", "installed")
+        self.assertEqual(self.call("torch", *flags), (0, 0), self.said)
+        found = self.rows("torch")
+        self.assertEqual({row["status"] for name, row in found.items() if name != "delta_torch"},
+                         {"skipped"}, self.said)
+        self.assertEqual(sum("copied too" in name for name in found), 12)
+        self.assertIn("no PyTorch", found["gpt2, delta, 40 %"]["line"])
+        self.assertEqual(self.call("torch", "--delta-torch", "no.whl")[0], 2)
+        self.assertIn("--delta-torch: there is no no.whl", self.said)
+
     def test_carried_by_themselves_they_write_beside_the_caller(self):
         carried = self.folder / "carried"
         shutil.copytree(SCRIPTS, carried, ignore=shutil.ignore_patterns("__pycache__"))

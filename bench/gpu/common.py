@@ -14,7 +14,6 @@ import tempfile
 import time
 
 
-
 def repository(folder):
     """The repository that the folder of these scripts lies in; None: it was carried away by itself."""
     above = folder.resolve().parents
@@ -59,22 +58,27 @@ def output_of(*command, env=None):
         return ""
 
 
-def device_of(text):
-    if text != "cpu" and not re.fullmatch(r"cuda(:\d+)?", text):
-        raise argparse.ArgumentTypeError(f"unknown device '{text}'; allowed: cuda, cuda:N, cpu")
-    return text
+def device_among(tried):
+    """The type of --device: a GPU, or one of those on which a script is only tried out."""
+    def device_of(text):
+        if text not in tried and not re.fullmatch(r"cuda(:\d+)?", text):
+            raise argparse.ArgumentTypeError(f"unknown device '{text}'; allowed: cuda, cuda:N, "
+                                             + ", ".join(tried))
+        return text
+    return device_of
 
 
-def options(about, more=lambda parser: None, **defaults):
-    """The flags of every script, and those that `more` adds. `--device cpu` only tries a script out: its figures mean nothing
-    for a GPU, and are not written to docs/results."""
+def options(about, more=lambda parser: None, programs=True, tried=("cpu",), **defaults):
+    """The flags of every script, and those that `more` adds; programs: it runs delta's own. A device
+    of `tried` only tries a script out: its figures mean nothing for a GPU, and are not written to
+    docs/results."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--bin", type=pathlib.Path, default=BASE / "build/cuda/bin",
                         help="folder of delta-train and delta-replay (default build/cuda/bin)")
-    parser.add_argument("--device", type=device_of, default="cuda",
-                        help="cuda (default), cuda:1 the second, or cpu to try this out")
-    parser.add_argument("--image", type=int, default=224)
-    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--device", type=device_among(tried), default="cuda",
+                        help=f"cuda (default), cuda:1 the second; to try this out: {', '.join(tried)}")
+    parser.add_argument("--image", type=int, default=defaults.get("image", 224))
+    parser.add_argument("--batch", type=int, default=defaults.get("batch", 128))
     parser.add_argument("--steps", type=int, default=defaults.get("steps", 10))
     parser.add_argument("--minutes", type=float, default=9,
                         help="after so many no further row is begun (default 9)")
@@ -83,20 +87,23 @@ def options(about, more=lambda parser: None, **defaults):
     parser.add_argument("--again", action="store_true",
                         help="run rows again that are there from the same commit and GPU")
     parser.add_argument("--out", type=pathlib.Path, default=None,
-                        help="folder of results (default build/results; with --device cpu "
+                        help="folder of results (default build/results; tried out: "
                              "build/gpu-smoke; without the repository this folder)")
     more(parser)
     o = parser.parse_args()
     o.also = {}  # what else rows depend on, beside the flags
-    o.on_gpu = o.device != "cpu"
+    o.on_gpu = o.device not in tried
     if o.out is None:
         o.out = BASE / ("build/results" if o.on_gpu else "build/gpu-smoke") if ROOT else BASE
-    if not (o.bin / "delta-train").exists():
+    if not programs:
+        o.bin = None
+    elif not (o.bin / "delta-train").exists():
         fail(f"there is no {o.bin}/delta-train; build it with: cmake --workflow --preset cuda")
-    o.bin = o.bin.resolve()
+    else:
+        o.bin = o.bin.resolve()
     if o.on_gpu and not output_of("nvidia-smi", "-L"):
         fail("no GPU: nvidia-smi lists none; --device cpu --image 32 --batch 4 tries the script out")
-    o.env = environment(o.bin / "delta-train")
+    o.env = environment(o.bin / "delta-train") if programs else dict(os.environ)
     o.began = time.monotonic()
     o.out.mkdir(parents=True, exist_ok=True)
     return o
@@ -210,9 +217,9 @@ def replay(o, trace, *flags, limit=None):
 # Parts
 
 def commit_of(o):
-    """The programs': they may have been carried here."""
-    built = re.search(r", commit ([^;\n]+)",
-                      output_of(o.bin / "delta-train", "--version", env=o.env))
+    """The programs': they may have been carried here. Without them the repository's."""
+    built = o.bin and re.search(r", commit ([^;\n]+)",
+                                output_of(o.bin / "delta-train", "--version", env=o.env))
     if built and built[1] != "unknown":
         return built[1].strip()
     if ROOT is None:
@@ -225,7 +232,7 @@ def commit_of(o):
 
 def gpu_of(o):
     if not o.on_gpu:
-        return "none: cpu"
+        return f"none: {o.device}"
     which = o.device.partition(":")[2] or "0"
     said = output_of("nvidia-smi", "-i", which, "--query-gpu=name,driver_version,uuid",
                      "--format=csv,noheader").splitlines()
@@ -247,6 +254,8 @@ else:
 def libraries_of(o):
     """What the programs were built with, as they say, and what they load here, as the libraries say:
     the files' names need not have a version, and those of PyTorch's wheels have none."""
+    if o.bin is None:
+        return "none"
     program = o.bin / "delta-train"
     built = re.search(r"\bCUDA [^;\n]+", output_of(program, "--version", env=o.env))
     loaded = re.findall(r"^\s*lib(cublas|cudnn)\.so\S* => (/\S+)",
@@ -275,13 +284,15 @@ class Part:
 
     SAME = ("commit", "gpu", "libraries", "device", "image", "batch", "steps")
 
-    def __init__(self, o, name, title, render, lists_all=False, anew=()):
+    def __init__(self, o, name, title, render, lists_all=False, anew=(), subject=None):
         """`render(part)` gives the tables, each a list of lines; rows may be missing. Unless it
-        lists all rows, those without figures are listed below."""
+        lists all rows, those without figures are listed below. `subject`: what is trained, where it
+        is not ResNet-50 alone."""
         self.o, self.name, self.title, self.render = o, name, title, render
         self.lists_all, self.anew = lists_all, anew
         self.path = o.out / f"gpu-{name}.json"
         self.where = where(o)
+        self.subject = subject or f"ResNet-50, {o.image}x{o.image}, batch {o.batch}"
         self.rows = {}
         self.before = self.kept()
 
@@ -362,8 +373,7 @@ class Part:
     def text(self):
         at = self.where
         head = [f"# {self.title}", "",
-                f"`{at['command'].strip()}`, commit {at['commit']}; {at['gpu']}; ResNet-50, "
-                f"{at['image']}x{at['image']}, batch {at['batch']}.", ""]
+                f"`{at['command'].strip()}`, commit {at['commit']}; {at['gpu']}; {self.subject}.", ""]
         others = [f"- {name}: {row['status']}" + (f": {row['line']}" if row.get("line") else "")
                   for name, row in self.rows.items()
                   if row["status"] != "done" and not self.lists_all]

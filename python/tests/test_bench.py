@@ -1,8 +1,10 @@
-"""The benchmarks beside PyTorch's own means: what they measure with, and a run on a tiny model."""
+"""The benchmarks beside PyTorch's own means, and a GPU's first contact, tried out on tiny models."""
 
 from __future__ import annotations
 
+import ast
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,8 +14,10 @@ import torch.nn.functional as F
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+GPU = Path(__file__).resolve().parents[2] / "bench/gpu"
 
 import against_pytorch  # noqa: E402
+import matrix_cases  # noqa: E402
 from against_pytorch import Held, HostCopies, Subject  # noqa: E402
 
 
@@ -81,3 +85,34 @@ def test_against_pytorch(
     assert all(way["same_state"] for way in (checkpoint, save_on_cpu, both))
     for way in ways[4:]:
         assert way["time"] is None or way["peak_bytes"] <= way["budget_bytes"]
+
+
+def first_contact(out: Path, device: str, rows: str) -> dict[str, dict]:
+    """Tries out rows of bench/gpu/torch_contact.py; gives what they found."""
+    flags = ["--device", device, "--delta-torch", "installed", "--rows", rows, "--out", str(out)]
+    command = [sys.executable, str(GPU / "torch_contact.py"), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No row has failed." in (out / "gpu-torch.md").read_text()
+    return json.loads((out / "gpu-torch.json").read_text())["rows"]
+
+
+def test_first_contact(tmp_path: Path) -> None:
+    rows = "^(machine|contact|copies|streams|llama, (copied|unmanaged|check|delta, 40|predicted))"
+    found = first_contact(tmp_path, "cpu", rows)
+    assert found.pop("streams")["status"] == "skipped"
+    assert {row["status"] for row in found.values()} == {"done"}
+    assert "tensors left" in found["llama, copied too"]["line"]
+    peak = found["llama, unmanaged"]["peak_bytes"]
+    assert found["llama, checkpoint"]["peak_bytes"] < peak
+    assert found["llama, delta, 40 %"]["peak_bytes"] <= 0.4 * peak
+    assert found["llama, delta, 40 %"]["same"]
+    assert found["llama, predicted"]["peak_bytes"] == pytest.approx(peak, rel=0.05)
+
+
+def test_first_contact_has_all_trainings() -> None:
+    for node in ast.parse((GPU / "torch_contact.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CASES":
+            assert ast.literal_eval(node.value) == (*matrix_cases.CASES, "llama")
+            return
+    pytest.fail("there are no CASES")
