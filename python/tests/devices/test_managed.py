@@ -201,7 +201,7 @@ def test_the_device_never_holds_more_than_the_budget(sim) -> None:
                 sim.reset_peak_memory_stats()
                 training.step(i)
                 assert sim.max_memory_allocated() - before <= report.peak_bytes * 0.75
-        assert run.report().offloads > 0
+        assert run.report().evictions + run.report().offloads > 0
         del training
 
 
@@ -215,7 +215,7 @@ def test_a_snapshot_is_the_devices_memory(sim, tmp_path) -> None:
             training.step(i)
     run.snapshot(tmp_path / "m.pickle")
     snapshot = read(tmp_path / "m.pickle")
-    assert run.report().recomputes > 0 and run.report().offloads > 0
+    assert run.report().recomputes + run.report().offloads > 0
     used = curve(snapshot)
     assert used[0] == 0 and max(used) == run.report().peak_bytes
     assert used[-1] == run.report().used_bytes
