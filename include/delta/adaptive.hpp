@@ -23,11 +23,13 @@
 namespace delta {
 
 /// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
-/// an operator touches. The first search takes about `share` of the step's time. Other ones follow
-/// where their cost is covered by `invested` of all that steps took beyond their operators; of
-/// short operators each is twice as long as the one before, up to `least`. So planning never takes
-/// much of what it may save. Costs are counted, not measured: the same program gives the same plans
-/// on every machine. Where steps never repeat, one of `steps_per_plan` is planned.
+/// an operator touches. The first plan of a kind may cost what `worth` such steps lose without one,
+/// by a rehearsal; that of an n-th kind an n-th of it, as each of many kinds comes back less often.
+/// Its search takes at most `share` of the step's time. What costs more, and further plans, follow
+/// where `invested` of all that steps took beyond their operators covers them, each search twice as
+/// long as the one before. So planning never takes much of what it may save. Costs are counted, not
+/// measured: the same program gives the same plans on every machine. Where steps never repeat, one
+/// of `steps_per_plan` is planned.
 ///
 /// A plan is used where a rehearsal of the step says that it is faster than none. It is left
 ///
@@ -45,6 +47,7 @@ class adaptive : public detail::script_follower {
   adaptive() = default;
   double share = 0.25;    ///< of a step's time, for a search; or, if that is more,
   double least = 6e4;     ///< ns for each of its operators, at first an eighth of that
+  double worth = 16;      ///< steps: a first plan may cost what these lose without one
   double invested = 0.1;  ///< of what steps take beyond their operators, in more planning
   double drift = 0.1;     ///< of the operators' time: by so much it may change under a plan
   double regress = 1.5;   ///< times what a step under a plan should have taken
@@ -91,6 +94,7 @@ class adaptive : public detail::script_follower {
   static constexpr double steps_per_plan = 16;  // that earn one
   static constexpr double first_part = 0.125;   // of `least`, for the first search
   static constexpr double most_effort = 4;      // times that of a search: no other one begins
+  static constexpr double searched = 0.125;     // of what a first plan may cost, in one search
   static constexpr double trial = 4e3;          // ns an operator, for each plan that is tried
   static constexpr double most_trials = 4;      // beside that effort
   static constexpr int most_rounds = 6;         // of planning for the waits that were rehearsed
@@ -194,15 +198,20 @@ class adaptive : public detail::script_follower {
     const bool is_due = m.stale || next > 1.5 * m.effort;
     return is_due && saved_up_ >= m.cost * (next / m.effort) ? next : 0;
   }
+  // How many other kinds were planned.
+  [[nodiscard]] double planned_beside(const kind& m) noexcept {
+    return static_cast<double>(
+        std::ranges::count_if(kinds(), [&](const kind& k) { return &k != &m && k.effort > 0; }));
+  }
   // Free bytes may be scattered, and the manager may hold what no plan knows of: where a plan can't
   // be carried out as it is, those for parts of the budget are tried, as long as they promise less.
   void plan(const context& c, const step_record& step) {
-    const double effort = effort_for(c, step);
+    double effort = effort_for(c, step);
     if (!(effort > 0)) return;
     const detail::step_model model(step);
     const detail::next_step coming(c, step, reached_);
     const double rehearsal = trial * step.length();
-    const double enough = most_effort * effort + most_trials * rehearsal;
+    double enough = most_effort * effort + most_trials * rehearsal;
     double spent = 0;  // of that, by all searches and rehearsals
     double shortest = never, promised = 0, took = 0;
     std::vector<double> longer;
@@ -222,6 +231,17 @@ class adaptive : public detail::script_follower {
     if (is_best({})) give(m, nullptr);
     const bool none_fails = !(took < never);
     if (!(m.effort > 0) && !none_fails) m.without = took - step.time;  // its first was cold
+    const bool is_free = m.budget != c.budget();
+    bool is_due = true;
+    if (is_free && !none_fails) {
+      const double most = worth * std::max(0.0, took - step.time) / (1.0 + planned_beside(m));
+      effort =
+          std::clamp(searched * most, std::min(effort, first_part * least * step.length()), effort);
+      const double once = spent + effort + 2 * rehearsal;
+      enough = std::min(most_effort * effort + most_trials * rehearsal, std::max(most, once));
+      is_due = once <= most;
+      if (!is_due) m.cost = once / 2, m.effort = effort / 2;  // when that is saved up, twice
+    }
     // True: a plan for a smaller part of the budget may do better.
     const auto search_for = [&](double part, double copy_price) {
       detail::plan_search search(model, machine(c, part, copy_price));
@@ -244,15 +264,19 @@ class adaptive : public detail::script_follower {
       const bool as_planned = least_time <= (1 + off) * step.time + extra;
       return !as_planned && search.plan().fits() && step.time + extra <= shortest && spent < enough;
     };
-    for (const double part : parts)
-      if (!search_for(part, dear_copies)) break;
-    if (shortest > (1 + unplanned) * step.time && spent < enough) (void)search_for(1, cheap_copies);
+    if (is_due) {
+      for (const double part : parts)
+        if (!search_for(part, dear_copies)) break;
+      if (shortest > (1 + unplanned) * step.time && spent < enough)
+        (void)search_for(1, cheap_copies);
+      m.effort = effort, m.cost = spent;
+    }
     // A rehearsal may fail where the steps do not.
     if (none_fails && promised - step.time > m.without + late * step.time) give(m, nullptr);
     m.promised = m.follows() ? promised - step.time : never;
     m.late = 0, m.fresh = true, m.stale = false;
-    if (m.budget == c.budget()) saved_up_ -= spent;  // else it was free
-    m.budget = c.budget(), m.time = step.time, m.effort = effort, m.cost = spent;
+    if (!is_free) saved_up_ -= spent;
+    m.budget = c.budget(), m.time = step.time;
     planning_ += spent;
   }
   [[nodiscard]] detail::planning_machine machine(const context& c, double part,
