@@ -9,14 +9,14 @@
 namespace delta::executor {
 namespace {
 
-constexpr std::size_t side = 32;
-constexpr std::size_t plane = side * side;
+constexpr std::size_t image_side = 32;
+constexpr std::size_t plane = image_side * image_side;
 constexpr std::size_t planes = 3;
 constexpr std::size_t record = 1 + planes * plane;
 
 // Of the 50,000 training images, red, green and blue, as bytes.
-constexpr std::array<float, planes> mean{0.4914f * 255, 0.4822f * 255, 0.4465f * 255};
-constexpr std::array<float, planes> deviation{0.2470f * 255, 0.2435f * 255, 0.2616f * 255};
+constexpr std::array<float, planes> channel_means{0.4914f * 255, 0.4822f * 255, 0.4465f * 255};
+constexpr std::array<float, planes> channel_deviations{0.2470f * 255, 0.2435f * 255, 0.2616f * 255};
 
 }  // namespace
 
@@ -67,8 +67,8 @@ void cifar10::fill(std::span<const std::uint32_t> indices, int image, float* ima
     for (std::size_t c = 0; c < planes; ++c) {
       const std::uint8_t* channel = pixels_.data() + (std::size_t{index} * planes + c) * plane;
       float* to = images + c;
-      scale_channel(channel, side, side, image, [&](float value) {
-        *to = (value - mean[c]) / deviation[c];
+      scale_channel(channel, image_side, image_side, image, [&](float value) {
+        *to = (value - channel_means[c]) / channel_deviations[c];
         to += planes;
       });
     }
