@@ -42,7 +42,9 @@ def site(o):
 
 
 def within(o, own, limit, command, env):
-    """Exit code and output; ended after `own` seconds it has failed, after the part's limit not."""
+    """Exit code and output; ended after `own` seconds, which are for a GPU, it has failed; after the
+    part's limit not."""
+    own = own if o.on_gpu else limit
     try:
         return run(command, min(own, limit), env)
     except TimedOut as why:

@@ -90,6 +90,7 @@ def test_against_pytorch(
 def first_contact(out: Path, device: str, rows: str) -> dict[str, dict]:
     """Tries out rows of bench/gpu/torch_contact.py; gives what they found."""
     flags = ["--device", device, "--delta-torch", "installed", "--rows", rows, "--out", str(out)]
+    flags += ["--minutes", "60", "--row-seconds", "3600"]  # a busy machine is no failure
     command = [sys.executable, str(GPU / "torch_contact.py"), *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
