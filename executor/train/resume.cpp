@@ -138,6 +138,7 @@ void save(const std::filesystem::path& file, session& trainee, const graph& g,
           checkpoint_head head) {
   const std::vector<value_id> values = persistent_values(g);
   std::vector<saved_tensor> tensors;
+  tensors.reserve(values.size());
   for (const value_id v : values) tensors.push_back({.name = g[v].name, .size = g[v].bytes});
   const session_position at = trainee.position();
   head.step = at.steps;
