@@ -100,7 +100,8 @@ train_report train(const train_options& o, std::ostream& progress) {
   if (managed && (o.verify || (fits && o.budget.what == budget_choice::kind::percent))) {
     const std::uint64_t some = std::min<std::uint64_t>(steps, bench.first() + 5);
     twin = train_once(bench, unmanaged_run(bench, o.verify ? steps : some, "unmanaged twin"));
-    report_twin(r, *twin);
+    // Without a step its peak is that of the parameters alone: what was counted stands.
+    if (bench.first() < steps) report_twin(r, *twin);
   }
   const bytes peak{r.unmanaged_peak_bytes->total};
   const std::string title =

@@ -286,6 +286,8 @@ void take_steps(training_bench& s, const run_request& wanted, session& trainee, 
     if (evaluates && ends_epoch) note_accuracy(s, wanted, trainee, batch, i + 1, out);
     if (saves) save_run(s, trainee, out);
   }
+  // Nothing was left to train, and the file may be another.
+  if (s.first() == steps && saves_behind(o, wanted, steps)) save_run(s, trainee, out);
   // No longer run has this one there, so it is in no checkpoint.
   if (evaluates && steps % per_epoch != 0) note_accuracy(s, wanted, trainee, batch, steps, out);
 }

@@ -124,6 +124,11 @@ TEST_CASE("resumed in an epoch's middle, at its end and behind the last step: th
     CHECK(same_bits(alone, rest));
     CHECK(rest.evaluation_accuracy == alone.evaluation_accuracy);
   }
+  o.save = folder / "another";
+  o.policy = "online";
+  o.budget = percent(50);
+  CHECK(same_bits(alone, train(o)));
+  CHECK(read_text(o.save) == read_text(o.resume));
 }
 
 TEST_CASE("killed at random moments and resumed, until it ends: the same bits") {
