@@ -25,11 +25,11 @@ namespace delta {
 /// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
 /// an operator touches. The first plan of a kind may cost what `worth` such steps lose without one,
 /// by a rehearsal; that of an n-th kind an n-th of it, as each of many kinds comes back less often.
-/// Its search takes at most `share` of the step's time. What costs more, and further plans, follow
-/// where `invested` of all that steps took beyond their operators covers them, each search twice as
-/// long as the one before. So planning never takes much of what it may save. Costs are counted, not
-/// measured: the same program gives the same plans on every machine. Where steps never repeat, one
-/// of `steps_per_plan` is planned.
+/// Its search takes at most `share` of the step's time. Where even the shortest costs far more, and
+/// for further plans, `invested` of all that steps took beyond their operators has to cover it;
+/// each search is twice as long as the one before. So planning never takes much of what it may
+/// save. Costs are counted, not measured: the same program gives the same plans on every machine.
+/// Where steps never repeat, one of `steps_per_plan` is planned.
 ///
 /// A plan is used where a rehearsal of the step says that it is faster than none. It is left
 ///
@@ -94,12 +94,13 @@ class adaptive : public detail::script_follower {
   static constexpr double steps_per_plan = 16;  // that earn one
   static constexpr double first_part = 0.125;   // of `least`, for the first search
   static constexpr double most_effort = 4;      // times that of a search: no other one begins
-  static constexpr double searched = 0.125;     // of what a first plan may cost, in one search
-  static constexpr double trial = 4e3;          // ns an operator, for each plan that is tried
-  static constexpr double most_trials = 4;      // beside that effort
-  static constexpr int most_rounds = 6;         // of planning for the waits that were rehearsed
-  static constexpr double unplanned = 0.002;    // of a step's time: not worth another round
-  static constexpr double off = 0.02;  // the same: not worth a plan for a part of the budget
+  static constexpr double dearest = 8;        // times what a first plan may cost: not made at once
+  static constexpr double searched = 0.125;   // of what a first plan may cost, in one search
+  static constexpr double trial = 4e3;        // ns an operator, for each plan that is tried
+  static constexpr double most_trials = 4;    // beside that effort
+  static constexpr int most_rounds = 6;       // of planning for the waits that were rehearsed
+  static constexpr double unplanned = 0.002;  // of a step's time: not worth another round
+  static constexpr double off = 0.02;         // the same: not worth a plan for a part of the budget
   // What a copy costs that is hidden, as part of its time. Few copies leave lanes free, and blocks
   // where they are; but where lanes are idle, copies are cheaper than any recomputation.
   static constexpr double dear_copies = 0.02, cheap_copies = 0.004;
@@ -239,7 +240,7 @@ class adaptive : public detail::script_follower {
           std::clamp(searched * most, std::min(effort, first_part * least * step.length()), effort);
       const double once = spent + effort + 2 * rehearsal;
       enough = std::min(most_effort * effort + most_trials * rehearsal, std::max(most, once));
-      is_due = once <= most;
+      is_due = once <= dearest * most;
       if (!is_due) m.cost = once / 2, m.effort = effort / 2;  // when that is saved up, twice
     }
     // True: a plan for a smaller part of the budget may do better.
