@@ -199,11 +199,6 @@ class adaptive : public detail::script_follower {
     const bool is_due = m.stale || next > 1.5 * m.effort;
     return is_due && saved_up_ >= m.cost * (next / m.effort) ? next : 0;
   }
-  // How many other kinds were planned.
-  [[nodiscard]] double planned_beside(const kind& m) noexcept {
-    return static_cast<double>(
-        std::ranges::count_if(kinds(), [&](const kind& k) { return &k != &m && k.effort > 0; }));
-  }
   // Free bytes may be scattered, and the manager may hold what no plan knows of: where a plan can't
   // be carried out as it is, those for parts of the budget are tried, as long as they promise less.
   void plan(const context& c, const step_record& step) {
@@ -235,7 +230,11 @@ class adaptive : public detail::script_follower {
     const bool is_free = m.budget != c.budget();
     bool is_due = true;
     if (is_free && !none_fails) {
-      const double most = worth * std::max(0.0, took - step.time) / (1.0 + planned_beside(m));
+      const auto before =
+          std::ranges::count_if(kinds(), [](const kind& k) { return k.effort > 0; });
+      const bool again = m.effort > 0;  // under another budget
+      const double most =
+          worth * std::max(0.0, took - step.time) / static_cast<double>(before + !again);
       effort =
           std::clamp(searched * most, std::min(effort, first_part * least * step.length()), effort);
       const double once = spent + effort + 2 * rehearsal;

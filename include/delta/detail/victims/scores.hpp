@@ -198,11 +198,5 @@ tensor_id first_row(const victim_rows& rows, const double* per_word) noexcept {
     return tensor_id::none;
   });
 }
-/// The same in one go. `per_word` is scratch, one per word.
-template <row_form Form>
-tensor_id scan_rows(const victim_rows& rows, double* per_word) noexcept {
-  scan_words<Form>(rows, per_word);
-  return first_row<Form>(rows, per_word);
-}
 
 }  // namespace delta::detail
