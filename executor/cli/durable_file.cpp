@@ -73,7 +73,10 @@ void durable_file::open() {
     }
     descriptor_ = opened;
   } while (!still_named(descriptor_, temporary_));
-  if (::ftruncate(descriptor_, 0) != 0) fail(reason());
+  if (::ftruncate(descriptor_, 0) == 0) return;
+  const std::string why = reason();
+  ::close(std::exchange(descriptor_, -1));
+  fail(why);
 }
 
 void durable_file::write(std::span<const std::byte> content) {
