@@ -9,10 +9,10 @@
 #                        [--batch N] [--out DIR] [--float32]
 #                        [--delta-torch build|installed|FILE.whl] [--rows REGEX]
 #
-# --float32 is for the part saving, which is in TF32 otherwise, as docs/results/gpu_predicted.md is. The
-# last two are for the part torch, which needs python/, a PyTorch and no program (torch_contact.py). The exit code is 1 where a row failed, and that never ends the rest. --device cpu with --bin
-# build/release/bin --image 32 --batch 4 only tries it out. TORCH_PYTHON may name a Python that has
-# PyTorch.
+# --float32 is for the part saving, which is in TF32 otherwise, as docs/results/gpu_predicted.md is.
+# The last two are for the part torch, which needs python/, a PyTorch and no program. The exit code is
+# 1 where a row failed, and that never ends the rest. --device cpu with --bin build/release/bin
+# --image 32 --batch 4 only tries it out. TORCH_PYTHON may name a Python that has PyTorch.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${TORCH_PYTHON:-python3}
