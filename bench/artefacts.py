@@ -30,13 +30,13 @@ def relative(file):
 
 
 def picture(figure, file, comments=(), dpi=None):
-    """Draws a figure of matplotlib as a PNG of at most 64 colours, the same bytes every time. The
+    """Draws a figure of matplotlib as a PNG of at most 32 colours, the same bytes every time. The
     comments are in it as text, as a page has them."""
     from PIL import Image, PngImagePlugin
 
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", **({} if dpi is None else {"dpi": dpi}))
-    image = Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE)
+    image = Image.open(drawn).convert("RGB").quantize(32, dither=Image.Dither.NONE)
     said = PngImagePlugin.PngInfo()
     if comments:
         said.add_text("Comment", "\n".join(comments))
