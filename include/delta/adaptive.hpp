@@ -207,8 +207,7 @@ class adaptive : public detail::script_follower {
     const detail::step_model model(step);
     const detail::next_step coming(c, step, reached_);
     const double rehearsal = trial * step.length();
-    double enough = most_effort * effort + most_trials * rehearsal;
-    double spent = 0;  // of that, by all searches and rehearsals
+    double spent = 0;  // by all searches and rehearsals
     double shortest = never, promised = 0, took = 0;
     std::vector<double> longer;
     // True: with that, the step takes less than with all that was rehearsed before.
@@ -229,19 +228,19 @@ class adaptive : public detail::script_follower {
     if (!(m.effort > 0) && !none_fails) m.without = took - step.time;  // its first was cold
     const bool is_free = m.budget != c.budget();
     bool is_due = true;
+    double most = never;  // that all of it may cost
     if (is_free && !none_fails) {
-      const auto before =
-          std::ranges::count_if(kinds(), [](const kind& k) { return k.effort > 0; });
-      const bool again = m.effort > 0;  // under another budget
-      const double most =
-          worth * std::max(0.0, took - step.time) / static_cast<double>(before + !again);
+      const auto planned =
+          std::ranges::count_if(kinds(), [&](const kind& k) { return k.effort > 0 || &k == &m; });
+      most = worth * std::max(0.0, took - step.time) / static_cast<double>(planned);
       effort =
           std::clamp(searched * most, std::min(effort, first_part * least * step.length()), effort);
       const double once = spent + effort + 2 * rehearsal;
-      enough = std::min(most_effort * effort + most_trials * rehearsal, std::max(most, once));
       is_due = once <= dearest * most;
       if (!is_due) m.cost = once / 2, m.effort = effort / 2;  // when that is saved up, twice
+      most = std::max(most, once);
     }
+    const double enough = std::min(most, most_effort * effort + most_trials * rehearsal);
     // True: a plan for a smaller part of the budget may do better.
     const auto search_for = [&](double part, double copy_price) {
       detail::plan_search search(model, machine(c, part, copy_price));
