@@ -11,13 +11,10 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/output_file.hpp"
+
 namespace delta::executor {
 namespace {
-
-/// What the last system call met.
-std::string reason() {
-  return std::generic_category().message(errno);
-}
 
 std::filesystem::path followed(const std::filesystem::path& file) {
   std::error_code failed;
@@ -66,7 +63,7 @@ void durable_file::open() {
     // Not blocking: it might be a pipe.
     const int opened =
         ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-    if (opened < 0) fail(reason());
+    if (opened < 0) fail(last_error());
     if (::flock(opened, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       ::close(opened);
       fail("another process is writing it");
@@ -74,23 +71,19 @@ void durable_file::open() {
     descriptor_ = opened;
   } while (!still_named(descriptor_, temporary_));
   if (::ftruncate(descriptor_, 0) == 0) return;
-  const std::string why = reason();
+  const std::string why = last_error();
   ::close(std::exchange(descriptor_, -1));
   fail(why);
 }
 
 void durable_file::write(std::span<const std::byte> content) {
-  while (!content.empty()) {
-    const auto written = ::write(descriptor_, content.data(), content.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(reason());
-    content = content.subspan(static_cast<std::size_t>(written));
-  }
+  if (!write_all(descriptor_, {reinterpret_cast<const char*>(content.data()), content.size()}))
+    fail(last_error());
 }
 
 void durable_file::commit() {
-  if (::fsync(descriptor_) != 0) fail(reason());
-  if (std::rename(temporary_.c_str(), destination_.c_str()) != 0) fail(reason());
+  if (::fsync(descriptor_) != 0) fail(last_error());
+  if (std::rename(temporary_.c_str(), destination_.c_str()) != 0) fail(last_error());
   ::close(std::exchange(descriptor_, -1));
   sync_folder(destination_.parent_path());
 }

@@ -18,12 +18,21 @@ namespace {
   throw std::runtime_error("'" + file.string() + "' can't be written: " + why);
 }
 
-/// What the last system call met.
-std::string error_text() {
+}  // namespace
+
+std::string last_error() {
   return std::generic_category().message(errno);
 }
 
-}  // namespace
+bool write_all(int descriptor, std::string_view content) noexcept {
+  while (!content.empty()) {
+    const auto written = ::write(descriptor, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    content.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
 
 output_file::output_file(std::filesystem::path destination) : destination_(std::move(destination)) {
   std::error_code ignored;
@@ -34,7 +43,7 @@ output_file::output_file(std::filesystem::path destination) : destination_(std::
   auto candidate = destination_;
   candidate += "." + std::to_string(getpid()) + "-" + std::to_string(counter++) + ".tmp";
   descriptor_ = ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) fail(destination_, error_text());
+  if (descriptor_ < 0) fail(destination_, last_error());
   temporary_ = std::move(candidate);
 }
 
@@ -44,15 +53,10 @@ output_file::~output_file() {
 }
 
 void output_file::commit(std::string_view content) {
-  while (!content.empty()) {
-    const auto written = ::write(descriptor_, content.data(), content.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(destination_, error_text());
-    content.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail(destination_, error_text());
+  if (!write_all(descriptor_, content)) fail(destination_, last_error());
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail(destination_, last_error());
   if (std::rename(temporary_.c_str(), destination_.c_str()) != 0) {
-    fail(destination_, error_text());
+    fail(destination_, last_error());
   }
   temporary_.clear();
 }

@@ -4,9 +4,15 @@
 #include <filesystem>
 #include <fstream>
 #include <iosfwd>
+#include <string>
 #include <string_view>
 
 namespace delta::executor {
+
+/// What the last system call met, from errno.
+[[nodiscard]] std::string last_error();
+/// Writes all of it to a file that is open; false: errno says why not.
+[[nodiscard]] bool write_all(int descriptor, std::string_view content) noexcept;
 
 /// A temporary file beside its destination: renamed onto it by `commit`, removed otherwise. Made
 /// early, it also proves that the destination can be written.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <fstream>
 #include <limits>
 #include <system_error>
@@ -13,6 +12,7 @@
 #include "cli/command_line.hpp"
 #include "cli/durable_file.hpp"
 #include "cli/format.hpp"
+#include "cli/output_file.hpp"
 
 namespace delta::executor {
 namespace {
@@ -210,9 +210,7 @@ checkpoint read_checkpoint(const std::filesystem::path& file) {
   if (!std::filesystem::is_regular_file(status))
     reject_checkpoint(file, "is no regular file", "a file that --save wrote");
   std::ifstream in(file, std::ios::binary);
-  if (!in)
-    reject_checkpoint(file, "can't be read: " + std::generic_category().message(errno),
-                      "a file that may be read");
+  if (!in) reject_checkpoint(file, "can't be read: " + last_error(), "a file that may be read");
   const std::uintmax_t size = std::filesystem::file_size(file, failed);
   std::string content;
   // What is no checkpoint is not read as a whole.

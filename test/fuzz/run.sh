@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes what reads files and flags: run.sh FOLDER [SECONDS [TARGET]]: traces, or readers (plans, images,
-# reports, checkpoints, sizes). Compiles in FOLDER, and leaves there what made a run fail. Says SKIPPED where no Clang
-# from 16 on has libFuzzer.
+# reports, checkpoints, sizes). Compiles in FOLDER, and leaves there what made a run fail. Says SKIPPED
+# where no Clang from 16 on has libFuzzer.
 set -euo pipefail
 folder=$1
 seconds=${2:-10}
