@@ -119,7 +119,7 @@ def test_what_is_advised_computes_less_again() -> None:
     seen = report.outlook
     assert seen.host_overhead <= 0.97 * seen.overhead
     again = ran("60%", host=seen.host_bytes, steps=5).report()
-    assert again.error is None
+    assert again.error is None and again.offloads > 0
     assert again.recomputes < report.recomputes
 
 

@@ -208,14 +208,15 @@ def test_the_device_never_holds_more_than_the_budget(sim) -> None:
 def test_a_snapshot_is_the_devices_memory(sim, tmp_path) -> None:
     _, report = chain_without_a_budget()
     training = chain()
+    # The host holds some of what has to leave: whatever operators take, both ways are gone.
     with delta_torch.budget(
-        int(report.peak_bytes * 0.75), policy="online", host="1GiB", device=DEVICE
+        int(report.peak_bytes * 0.75), policy="online", host="200KiB", device=DEVICE
     ) as run:
         for i in range(3):
             training.step(i)
     run.snapshot(tmp_path / "m.pickle")
     snapshot = read(tmp_path / "m.pickle")
-    assert run.report().recomputes + run.report().offloads > 0
+    assert run.report().recomputes > 0 and run.report().offloads > 0
     used = curve(snapshot)
     assert used[0] == 0 and max(used) == run.report().peak_bytes
     assert used[-1] == run.report().used_bytes
