@@ -38,6 +38,7 @@ CSRC_CUDA = Path("csrc_cuda")
 # What PyTorch's own headers of CUDA include of the toolkit.
 CUDA_HEADERS = ("cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
 INCLUDE = Path("delta_torch/include")
+ENGINE_INCLUDE = Path("delta_torch/engine_include")
 ENGINE = Path("engine")
 COMPILING = Path("delta_torch/compiling")  # what users' policies are compiled with
 TRACES = ENGINE / "traces"
@@ -46,6 +47,7 @@ HASHES = ENGINE / "hashes"
 # What lies elsewhere in a clone, and in the source distribution where it is named here.
 LINKED = {
     INCLUDE: Path("../include"),
+    ENGINE_INCLUDE: Path("../engine/include"),
     ENGINE: Path("../engine"),
     COMPILING: Path("../engine/own"),
     Path("LICENSE"): Path("../LICENSE"),
@@ -167,7 +169,8 @@ def extension(building: bool) -> setuptools.Extension:
     folders = (CSRC, ENGINE, TRACES, OWN, HASHES)
     sources = sorted(str(p) for folder in folders for p in folder.glob("*.cpp"))
     headers = [p for folder in folders for p in folder.glob("*.hpp")]
-    headers += [p for p in (INCLUDE / "delta").rglob("*") if p.suffix in (".hpp", ".h")]
+    for folder in (INCLUDE, ENGINE_INCLUDE):
+        headers += [p for p in (folder / "delta").rglob("*") if p.suffix in (".hpp", ".h")]
     depends = sorted(map(str, headers))
     if not building:
         return setuptools.Extension("delta_torch._C", sources, depends=depends)
@@ -175,7 +178,7 @@ def extension(building: bool) -> setuptools.Extension:
     from torch.utils import cpp_extension
 
     made = cpp_extension.CppExtension("delta_torch._C", sources, depends=depends)
-    folders = (CSRC, ENGINE, INCLUDE, COMPILING)
+    folders = (CSRC, ENGINE, INCLUDE, ENGINE_INCLUDE, COMPILING)
     made.include_dirs = [str(p.absolute()) for p in folders]
     made.extra_compile_args = compile_flags(cpp_extension.include_paths())
     return made

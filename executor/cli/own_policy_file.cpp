@@ -30,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path delta_headers = DELTA_INCLUDE_DIR;
-const fs::path own_headers = DELTA_OWN_POLICY_DIR;
+const fs::path engine = DELTA_ENGINE_DIR;
+const fs::path engine_headers = engine / "include", own_headers = engine / "own";
 constexpr std::size_t most_errors = 5;  // of the compiler's own that are shown
 
 /// A folder that goes with all that is in it.
@@ -117,7 +118,7 @@ std::vector<std::string> what_is_wrong(const std::string& output, const own_poli
     const std::string text = found[3];
     const fs::path file = found[1].str();
     const bool ours = file.native().starts_with(delta_headers.native()) ||
-                      file.native().starts_with(own_headers.native());
+                      file.native().starts_with(engine.native());
     if (file == source)
       (found[2] == "1" ? unnamed : uncalled) = true;
     else if (std::regex_search(text, said, assertion))
@@ -175,12 +176,14 @@ void load(const own_policy_file& policy) {
   std::vector<std::string> command = words_of(named != nullptr && *named != '\0' ? named : "c++");
   if (command.empty()) command = {"c++"};
   // Headers as the system's: no warnings in them.
-  command.insert(
-      command.end(),
-      {"-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden",
-       "-fvisibility-inlines-hidden", "-fdiagnostics-color=never", "-isystem",
-       delta_headers.string(), "-isystem", own_headers.string(), "-include", "own_policy.hpp",
-       "-include", fs::absolute(policy.header).string(), "-o", library.string(), source.string()});
+  command.insert(command.end(),
+                 {"-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden",
+                  "-fvisibility-inlines-hidden", "-fdiagnostics-color=never"});
+  for (const fs::path& headers : {delta_headers, engine_headers, own_headers})
+    command.insert(command.end(), {"-isystem", headers.string()});
+  command.insert(command.end(),
+                 {"-include", "own_policy.hpp", "-include", fs::absolute(policy.header).string(),
+                  "-o", library.string(), source.string()});
   if (!run(command, printed)) {
     const auto wrong = what_is_wrong(text_of(printed), policy, source);
     std::string text = "--policy-file: " + policy.header.string() + " has no policy " +

@@ -45,9 +45,11 @@ def test_version_is_that_of_the_header():
 
 
 def test_headers_come_with_the_package():
-    installed = files_below(Path(delta_torch.__file__).parent / "include", ".hpp", ".h")
-    assert installed == files_below(ROOT / "delta_torch/include", ".hpp", ".h")
-    assert "delta/manager.hpp" in installed
+    package = Path(delta_torch.__file__).parent
+    for folder, header in (("include", "manager.hpp"), ("engine_include", "engine/manager_of.hpp")):
+        installed = files_below(package / folder, ".hpp", ".h")
+        assert installed == files_below(ROOT / "delta_torch" / folder, ".hpp", ".h")
+        assert f"delta/{header}" in installed
 
 
 def test_source_distribution_holds_all_that_is_compiled(tmp_path: Path):
@@ -62,6 +64,7 @@ def test_source_distribution_holds_all_that_is_compiled(tmp_path: Path):
         "csrc_cuda",
         "engine",
         "delta_torch/include",
+        "delta_torch/engine_include",
         "examples",
         "tests/devices",
     )

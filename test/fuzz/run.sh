@@ -36,7 +36,7 @@ if [ "$target" = readers ]; then
   sources=("$root"/executor/trace/*.cpp "$root"/executor/data/*.cpp "$root"/executor/cli/{[cdft],op,ou}*.cpp
     "$root"/executor/train/{checkpoint,report}.cpp)
 fi
-"$compiler" "${flags[@]}" -I "$root/include" -I "$root/executor" -I "$root/engine" \
+"$compiler" "${flags[@]}" -I "$root/include" -I "$root/executor" -I "$root/engine" -I "$root/engine/include" \
   "$here/${target}_fuzz.cpp" "${sources[@]}" -lz -o "$folder/${target}_fuzz"
 "$folder/${target}_fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
   -dict="$here/trace.dict" -artifact_prefix="$folder/" -print_final_stats=1 \
