@@ -27,20 +27,25 @@ struct event;
 
 namespace delta::detail {
 
-/// All names that are asked about. In `beside<T>` a name that T has, too, is ambiguous: so one look
-/// says of most members that they are absent, as most are, and no call has to be tried.
+/// All names that are asked about: a policy's, an observer's, a storage's or a device's.
+// clang-format off
+#define DELTA_DETAIL_EVERY_NAME(X)                                                        \
+  X(score) X(weight) X(depends_on) X(later_if_dearer) X(victim)                           \
+  X(restore) X(may_keep) X(keeps_dropped) X(on_thrash) X(evicts) X(offloads)              \
+  X(early_release_bytes) X(copy_ahead) X(wasted)                    \
+  X(learns) X(end_of_operator) X(end_of_step)                                             \
+  X(listens) X(checks_replays)                                                            \
+  X(data) X(hold) X(unhold) X(native_stream) X(read_bytes) X(write_bytes) X(began)        \
+  X(knows) X(on_owner_changed) X(may_fragment) X(may_allocate_in_operator)                \
+  X(largest_hole) X(bytes_to_move) X(move_rate) X(walk_blocks) X(burden) X(alone)         \
+  X(synchronous)
+// clang-format on
+
+/// In `beside<T>` a name that T has, too, is ambiguous: so one look says of most members that they
+/// are absent, as most are, and no call has to be tried.
+#define DELTA_DETAIL_INT(name) int name;
 struct every_name {
-  // A policy's.
-  int score, weight, depends_on, later_if_dearer, victim;
-  int restore, may_keep, keeps_dropped, on_thrash, evicts, offloads;
-  int early_release_bytes, copy_ahead, wasted;
-  int learns, end_of_operator, end_of_step;
-  // An observer's, and a storage's or a device's.
-  int listens, checks_replays;
-  int data, hold, unhold, native_stream, read_bytes, write_bytes, began, knows, on_owner_changed,
-      may_fragment;
-  int largest_hole, bytes_to_move, move_rate, walk_blocks, burden, alone;
-  int may_allocate_in_operator, synchronous;
+  DELTA_DETAIL_EVERY_NAME(DELTA_DETAIL_INT)
 };
 template <class T>
 struct beside : T, every_name {};
@@ -66,8 +71,6 @@ concept can_be_called =
 // Macros, as a name can't be a template argument. `T::name` finds data and enumerators, the address
 // functions too, the calls overloads and templates, whose address is ambiguous.
 #define DELTA_DETAIL_NAMES(name)                                                \
-  static_assert(                                                                \
-      requires { &every_name::name; }, "list it in every_name, too");           \
   struct call_##name {                                                          \
     auto operator()(auto& x, const auto&... a) const -> decltype(x.name(a...)); \
   };                                                                            \
@@ -75,7 +78,8 @@ concept can_be_called =
   concept names_##name =                                                        \
       (!can_be_derived_from<T> || !requires { &beside<T>::name; }) &&           \
       (                                                                         \
-          requires { &T::name; } || requires { T::name; } || can_be_called<T, call_##name>)
+          requires { &T::name; } || requires { T::name; } || can_be_called<T, call_##name>);
+DELTA_DETAIL_EVERY_NAME(DELTA_DETAIL_NAMES)
 
 /// A row: `has_ROW<T>`, the expression of T behind the sentence, and `ROW_row` for `rows`.
 /// `missing` says of T whether it may be without.
@@ -139,44 +143,6 @@ struct rows {
     return true;
   }
 };
-
-DELTA_DETAIL_NAMES(score);
-DELTA_DETAIL_NAMES(weight);
-DELTA_DETAIL_NAMES(depends_on);
-DELTA_DETAIL_NAMES(later_if_dearer);
-DELTA_DETAIL_NAMES(victim);
-DELTA_DETAIL_NAMES(may_keep);
-DELTA_DETAIL_NAMES(keeps_dropped);
-DELTA_DETAIL_NAMES(on_thrash);
-DELTA_DETAIL_NAMES(restore);
-DELTA_DETAIL_NAMES(evicts);
-DELTA_DETAIL_NAMES(offloads);
-DELTA_DETAIL_NAMES(early_release_bytes);
-DELTA_DETAIL_NAMES(copy_ahead);
-DELTA_DETAIL_NAMES(wasted);
-DELTA_DETAIL_NAMES(learns);
-DELTA_DETAIL_NAMES(end_of_operator);
-DELTA_DETAIL_NAMES(end_of_step);
-DELTA_DETAIL_NAMES(listens);
-DELTA_DETAIL_NAMES(checks_replays);
-DELTA_DETAIL_NAMES(data);
-DELTA_DETAIL_NAMES(hold);
-DELTA_DETAIL_NAMES(unhold);
-DELTA_DETAIL_NAMES(native_stream);
-DELTA_DETAIL_NAMES(read_bytes);
-DELTA_DETAIL_NAMES(write_bytes);
-DELTA_DETAIL_NAMES(began);
-DELTA_DETAIL_NAMES(knows);
-DELTA_DETAIL_NAMES(on_owner_changed);
-DELTA_DETAIL_NAMES(may_fragment);
-DELTA_DETAIL_NAMES(may_allocate_in_operator);
-DELTA_DETAIL_NAMES(largest_hole);
-DELTA_DETAIL_NAMES(bytes_to_move);
-DELTA_DETAIL_NAMES(move_rate);
-DELTA_DETAIL_NAMES(walk_blocks);
-DELTA_DETAIL_NAMES(burden);
-DELTA_DETAIL_NAMES(alone);
-DELTA_DETAIL_NAMES(synchronous);
 
 // A storage's and a device's alike.
 
