@@ -196,6 +196,9 @@ template <class D>
 // Detected, default nothing:
 //  * `early_release_bytes(context)` -> double: bytes to release early (the Filter says which);
 //    soft: it never waits, and stops without candidates;
+//  * `releases_with_room`: static constexpr bool (default: true of one that releases early): false
+//    promises that it releases nothing where all fits, as a plan does, so that errors may name
+//    smaller budgets;
 //  * `copy_ahead(context)` -> tensor_id: a resident tensor, of `context.candidates()` and not held,
 //    to copy out without freeing it, or none; asked until it answers none;
 //  * `wasted(context, t)`: a tensor brought back early left again unused.
@@ -225,8 +228,10 @@ DELTA_DETAIL_DETECTED(
 DELTA_DETAIL_DETECTED(
     wasted, "'void wasted(const delta::context&, delta::tensor_id)'",
     requires(T& p, const context& c, tensor_id t) { p.wasted(c, t); });
+DELTA_DETAIL_CONSTANT(releases_with_room, bool, "bool", has_early_release_bytes<T>)
 
-using prefetcher_rows = rows<next_row, early_release_bytes_row, copy_ahead_row, wasted_row>;
+using prefetcher_rows =
+    rows<next_row, early_release_bytes_row, releases_with_room_row, copy_ahead_row, wasted_row>;
 
 }  // namespace detail
 

@@ -6,6 +6,7 @@ using namespace delta;
 struct right {
   tensor_id next(const context&) { return tensor_id::none; }
   double early_release_bytes(const context&) { return 0; }
+  static constexpr bool releases_with_room = false;
   static constexpr bool learns = true;
   tensor_id copy_ahead(const context&) { return tensor_id::none; }
   void wasted(const context&, tensor_id) {}
@@ -33,6 +34,12 @@ struct starts_in_words : right {
   const char* early_release_bytes(const context&) { return "soon"; }
 };
 static_assert(explain_prefetcher<starts_in_words>());
+
+// says: 'releases_with_room' is there, but not as 'static constexpr bool releases_with_room'
+struct releases_now_and_then : right {
+  bool releases_with_room(const context&) { return false; }
+};
+static_assert(explain_prefetcher<releases_now_and_then>());
 
 // says: 'copy_ahead' is there, but not as 'delta::tensor_id copy_ahead(const delta::context&)'
 // (what to copy

@@ -32,7 +32,7 @@ namespace delta::detail {
 #define DELTA_DETAIL_EVERY_NAME(X)                                                        \
   X(score) X(weight) X(depends_on) X(later_if_dearer) X(victim)                           \
   X(restore) X(may_keep) X(keeps_dropped) X(on_thrash) X(evicts) X(offloads)              \
-  X(early_release_bytes) X(copy_ahead) X(wasted)                    \
+  X(early_release_bytes) X(releases_with_room) X(copy_ahead) X(wasted)                    \
   X(learns) X(end_of_operator) X(end_of_step)                                             \
   X(listens) X(checks_replays)                                                            \
   X(data) X(hold) X(unhold) X(native_stream) X(read_bytes) X(write_bytes) X(began)        \

@@ -46,15 +46,6 @@ template <class P>
   else
     return 0.0;
 }
-/// True if it may do so where all fits, too: what hangs on those tensors is kept then, and errors
-/// name larger budgets. A plan lets nothing leave that fits.
-template <class P>
-[[nodiscard]] constexpr bool releases_early_with_room() {
-  if constexpr (requires { P::releases_with_room; })
-    return P::releases_with_room;
-  else
-    return has_early_release_bytes<P>;
-}
 /// What to copy out without freeing it. Default: nothing.
 template <class P>
 [[nodiscard]] tensor_id copy_ahead_of(P& prefetcher, const context& c) {
@@ -97,7 +88,7 @@ class roles {
 
   static constexpr bool learn = policy_learns<P>();
   static constexpr bool may_release_early = has_early_release_bytes<prefetcher_type>;
-  static constexpr bool may_release_with_room = releases_early_with_room<prefetcher_type>();
+  static constexpr bool may_release_with_room = value_of_releases_with_room<prefetcher_type>();
   static constexpr bool may_keep_dropped = has_keeps_dropped<decider_type>;
   static constexpr bool may_copy_ahead = has_copy_ahead<prefetcher_type>;
   /// Which closure costs the graph should keep for it.
