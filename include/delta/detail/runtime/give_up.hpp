@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "delta/context.hpp"
@@ -60,18 +61,21 @@ bool give_up_on_host(Table& table, const context& c, std::uint64_t reservation) 
   return table.evict_from_host(cheapest), true;
 }
 
-/// True if all that is computed from it has its bytes, and no restore under way waits for any.
-/// `walk`: a buffer. O(what is computed from it).
-[[nodiscard]] inline bool nothing_hangs_on(const graph& g, tensor_id t,
-                                           std::vector<operator_id>& walk) {
-  bool nothing = true;
-  g.for_each_dependent(t, walk,
-                       [&](tensor_id d) { nothing = nothing && g[d].where != residency::evicted; });
+/// Bytes of all that is computed from it, where that has them and no restore under way waits for
+/// any; else nullopt: something hangs on it. `walk`: a buffer. O(what is computed from it).
+[[nodiscard]] inline std::optional<bytes> computed_and_here(const graph& g, tensor_id t,
+                                                            std::vector<operator_id>& walk) {
+  bool here = true;
+  bytes computed{};
+  g.for_each_dependent(t, walk, [&](tensor_id d) {
+    here = here && g[d].where != residency::evicted;
+    computed += g[d].footprint;
+  });
   // A consumer's output that is dropped but locked belongs to a restore under way.
   for (const operator_id o : g.readers(t))
     for (const tensor_id out : g.outputs(o))
-      nothing = nothing && (g[out].references > 0 || g[out].locks == 0);
-  return nothing;
+      here = here && (g[out].references > 0 || g[out].locks == 0);
+  return here ? std::optional(computed) : std::nullopt;
 }
 
 /// A tensor that the program has dropped, kept because something can only be recomputed from it,
@@ -85,7 +89,7 @@ template <class Table>
     const tensor_record& r = g[t];
     const bool needed =
         r.locks > 0 || r.restore_references > 0 || (r.pinned == pin::both && !constants);
-    if (!needed && r.where == residency::resident && nothing_hangs_on(g, t, walk)) return t;
+    if (!needed && r.where == residency::resident && computed_and_here(g, t, walk)) return t;
   }
   return tensor_id::none;
 }
@@ -97,11 +101,9 @@ template <class Table>
 [[nodiscard]] bool is_not_worth_a_copy(const Table& table, tensor_id t,
                                        std::vector<operator_id>& walk) {
   const graph& g = table.tensors;
-  const bool may_go = table.candidates().retained().contains(t) && g[t].restore_references == 0;
-  if (!may_go || !nothing_hangs_on(g, t, walk)) return false;
-  bytes hanging{};
-  g.for_each_dependent(t, walk, [&](tensor_id d) { hanging = hanging + g[d].footprint; });
-  return hanging <= g[t].footprint + g[t].footprint;
+  if (!table.candidates().retained().contains(t) || g[t].restore_references > 0) return false;
+  const auto computed = computed_and_here(g, t, walk);
+  return computed && *computed <= g[t].footprint + g[t].footprint;
 }
 
 }  // namespace delta::detail
