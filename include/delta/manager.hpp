@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/concepts/checked_storage.hpp"
 #include "delta/detail/runtime/operator_run.hpp"
 #include "delta/detail/runtime/reclaimer.hpp"
 #include "delta/detail/tensors/residency_table.hpp"

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "delta/detail/concepts/checked_storage.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 

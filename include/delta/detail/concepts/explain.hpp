@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "delta/concepts.hpp"
-#include "delta/detail/concepts/explain_storage.hpp"
 #include "delta/observer.hpp"
 #include "delta/policy_answers.hpp"
 #include "delta/units.hpp"
