@@ -16,6 +16,7 @@
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
 #include "more_heuristics.hpp"
+#include "one_object.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
 #include "tested_policy.hpp"
@@ -380,8 +381,7 @@ TEST_CASE("only what left again unused counts as wasted") {
 
 namespace {
 
-struct online_as_one_object : cheapest_way_root, cheaper, no_prefetch {};
-static_assert(Policy<online_as_one_object> && Policy<decltype(online())>);
+static_assert(Policy<decltype(online())>);
 
 /// One object counts how often it is told of an end; as three roles it is told three times.
 struct counts_ends : online_as_one_object {

@@ -15,6 +15,7 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "dice.hpp"
+#include "one_object.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
 #include "step_script.hpp"
@@ -36,9 +37,6 @@ struct prediction {
   std::uint64_t key = 0;  ///< of the step that was meant
   bool left = false;      ///< a plan was left in the step that has ended, as it is in no rehearsal
 };
-
-struct online_as_one_object : cheapest_way_root, cheaper, no_prefetch {};
-struct dtr_as_one_object : dtr, evict_only, no_prefetch {};
 
 /// A policy in a rehearsal of it; one that plans knows its plans there.
 template <class P>
