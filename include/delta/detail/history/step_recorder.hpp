@@ -207,7 +207,6 @@ class no_recorder {
 
   void created(tensor_id, bytes, bool, bool) const noexcept {}
   void dropped(tensor_id, const tensor_record&) const noexcept {}
-  void moved(tensor_id, bytes, residency) const noexcept {}
   void acquired(tensor_id, const tensor_record&, access) const noexcept {}
   void abort() const noexcept {}
   template <class CostOf>

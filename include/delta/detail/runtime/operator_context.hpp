@@ -73,11 +73,7 @@ class operator_context {
       // The next operator's need is guessed to be this one's (P-8). What an open one allocates
       // shows at its end.
       f.table.now.coming_need = need;
-      f.reclaimer.expect({.touched = f.footprint(),
-                          .need = all.sum,
-                          .largest = f.table.storage().rounded(all.largest),
-                          .restores = true,
-                          .replayed = true});
+      f.expect(all);
       f.began_ = f.table.advance();
       f.record_beginning(op.name);
       try {
@@ -194,16 +190,19 @@ class operator_context {
     }
     return all;
   }
-  // Bytes of outputs that the operator does not list, as far as they can be known. An error names
-  // budgets that hold them, too.
-  [[nodiscard]] bytes learn_outputs(const operation_span& op, const listed& known) {
-    if (op.later == nullptr) return {};
-    const listed all = with(op.later->sizes(), known);
+  void expect(const listed& all) {
     reclaimer.expect({.touched = footprint(),
                       .need = all.sum,
                       .largest = table.storage().rounded(all.largest),
                       .restores = true,
                       .replayed = true});
+  }
+  // Bytes of outputs that the operator does not list, as far as they can be known. An error names
+  // budgets that hold them, too.
+  [[nodiscard]] bytes learn_outputs(const operation_span& op, const listed& known) {
+    if (op.later == nullptr) return {};
+    const listed all = with(op.later->sizes(), known);
+    expect(all);
     return all.sum - known.sum;
   }
   // A policy that learns is told of the operator; and of the end of a step that nobody has marked.

@@ -81,17 +81,18 @@ class operator_run {
     const workload w{frame_.reads(), frame_.updates(), fresh.outputs, fresh.workspaces(),
                      frame_.table.now.now};
     stamp done;
+    const auto run_once = [&](auto& k) {
+      done = kernels.launch(k, w, op.cost);
+      frame_.check.after(w, k, op.outputs, op.workspace, op.name, op.cost);
+      frame_.admit(op.outputs, fresh.outputs, ids, op.name);
+    };
     frame_.check.before(w, op.traits);
     // Nothing after the launch needs room, so what has run is never undone.
     if (!kernels.worth_recording(w.inputs, w.updates, ids.size(), op.traits)) {
-      done = kernels.launch(body, w, op.cost);
-      frame_.check.after(w, body, op.outputs, op.workspace, op.name, op.cost);
-      frame_.admit(op.outputs, fresh.outputs, ids, op.name);
+      run_once(body);
     } else {
       kernel stored(std::forward<F>(body));
-      done = kernels.launch(stored, w, op.cost);
-      frame_.check.after(w, stored, op.outputs, op.workspace, op.name, op.cost);
-      frame_.admit(op.outputs, fresh.outputs, ids, op.name);
+      run_once(stored);
       kernels.record(w, ids, std::move(stored), op.workspace, op.traits, op.name, op.cost,
                      std::span(&done, 1));
     }
