@@ -44,7 +44,7 @@ class restore_limits {
     closure_.clear();
     const auto deeper = [&](std::span<const tensor_id> list) {
       for (const tensor_id t : list) {
-        if (on_device(g[t].where) || g[t].where == residency::host) continue;
+        if (!missing(g[t])) continue;
         const operator_id o = g[t].producer;
         if (std::exchange(g[o].mark, mark) != mark) closure_.push_back(o);
       }

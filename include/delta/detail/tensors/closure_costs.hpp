@@ -54,9 +54,6 @@ class closure_watch {
   }
 
  private:
-  static bool missing(const graph& g, tensor_id t) noexcept {
-    return !on_device(g[t].where) && g[t].where != residency::host;
-  }
   void changed(graph& g, tensor_id t) const noexcept {
     tensor_record& r = g[t];
     if (!rising_) {
@@ -85,7 +82,7 @@ class closure_watch {
   void look_up(graph& g, operator_id o) {
     for (const tensor_id t : g.inputs(o)) {
       changed(g, t);
-      if (missing(g, t) && g[t].producer != operator_id::none) go_up(g, g[t].producer);
+      if (missing(g[t]) && g[t].producer != operator_id::none) go_up(g, g[t].producer);
     }
   }
   void walk(graph& g) {

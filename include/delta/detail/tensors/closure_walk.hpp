@@ -16,11 +16,6 @@
 
 namespace delta::detail {
 
-/// The bytes of a tensor are nowhere: evicted, or gone with the tensor.
-[[nodiscard]] inline bool missing(const tensor_record& r) noexcept {
-  return !on_device(r.where) && r.where != residency::host;
-}
-
 /// Sums the costs of a closure, each operator and each reload once. For one walk; O(records). It
 /// leaves marks in the records and in tensors on the host, so two can't walk at once.
 class closure_walk {

@@ -82,6 +82,11 @@ struct tensor_record {
   }
 };
 
+/// The bytes of a tensor are nowhere: evicted, or gone with the tensor.
+[[nodiscard]] inline bool missing(const tensor_record& r) noexcept {
+  return !on_device(r.where) && r.where != residency::host;
+}
+
 /// The record of one operator that may have to run again. Records exist only where the policy may
 /// evict: without that nothing is ever replayed, and no kernel is stored.
 struct operator_record {
