@@ -513,10 +513,17 @@ class prefetcher_spy {
     explicit held(P p) : inner(p) {}
     tensor_id next(const context& c) override { return inner.next(c); }
     double early_release_bytes(const context& c) override {
-      return detail::early_release_of(inner, c);
+      if constexpr (detail::has_early_release_bytes<P>)
+        return inner.early_release_bytes(c);
+      else
+        return 0;
     }
-    void wasted(const context& c, tensor_id t) override { detail::tell_of_waste(inner, c, t); }
-    void end_of_operator(const context& c) override { detail::tell_end_of_operator(inner, c); }
+    void wasted(const context& c, tensor_id t) override {
+      if constexpr (detail::has_wasted<P>) inner.wasted(c, t);
+    }
+    void end_of_operator(const context& c) override {
+      if constexpr (detail::has_end_of_operator<P>) inner.end_of_operator(c);
+    }
     P inner;
   };
   findings* found_;

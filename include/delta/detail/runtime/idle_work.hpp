@@ -33,7 +33,7 @@ void release_early(Reclaimer& r) {
   const auto staying = [&] {
     return table.storage().used() - table.candidates().cached_bytes() - table.leaving();
   };
-  const double target = early_release_of(r.policy().prefetcher(), r.view());
+  const double target = r.policy().prefetcher().early_release_bytes(r.view());
   for (const bytes before = staying();
        static_cast<double>((before - staying()).count) < target && r.release_idle();) {
   }
@@ -67,7 +67,7 @@ void copy_ahead(Reclaimer& r) {
   auto& table = r.table();
   for (;;) {
     const context c = r.view();
-    const tensor_id t = copy_ahead_of(r.policy().prefetcher(), c);
+    const tensor_id t = r.policy().prefetcher().copy_ahead(c);
     // What has a copy already, or is not to have one, is no answer; nor is what somebody holds, who
     // may be writing it: the copy would be of neither version.
     if (t == tensor_id::none || !c.candidates().contains(t) || c.is_held(t) ||

@@ -174,7 +174,7 @@ class reclaimer {
   /// True if the Decider keeps what the program has dropped, or is about to.
   [[nodiscard]] bool keeps_dropped(tensor_id t) const {
     if constexpr (policy_roles::may_keep_dropped)
-      return detail::keeps_dropped(roles_.decider(), view(), t);
+      return roles_.decider().keeps_dropped(view(), t);
     else
       return false;
   }
@@ -255,7 +255,7 @@ class reclaimer {
     tensor_record& r = table_->tensors[t];
     if (table_->now.backward && !c.is_released(t)) ++table_->counts.backward_releases;
     if (!std::exchange(r.prefetched_unused, false)) return;
-    tell_of_waste(roles_.prefetcher(), c, t);
+    roles_.wasted(c, t);
   }
 
   // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask.

@@ -1,6 +1,6 @@
-// delta: the three roles of a policy as the runtime asks them. Each optional member function is
-// called here, and has its default here (defaults of constants are in concepts.hpp). An answer that
-// is impossible is put right by the reclaimer.
+// delta: the three roles of a policy as the runtime asks them, and the defaults of their optional
+// member functions (those of constants are in concepts.hpp). An answer that is impossible is put
+// right by the reclaimer.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,6 @@
 
 namespace delta::detail {
 
-// --- optional members, or their defaults ---------------------------------------------------------
-
 /// How a tensor on the host comes back. Default: the cheaper way, the queue included.
 template <class D>
 [[nodiscard]] restoration restoration_of(D& decider, const context& c, tensor_id t) {
@@ -29,52 +27,6 @@ template <class D>
     return reload <= c.recompute_cost(t, reload) ? restoration::reload : restoration::recompute;
   }
 }
-/// True if what the program drops, and records read, is to stay for a recomputation. Default: what
-/// a recomputation has made stays while there is room, nothing else.
-template <class D>
-[[nodiscard]] bool keeps_dropped(const D& decider, const context& c, tensor_id t) {
-  if constexpr (has_keeps_dropped<D>)
-    return decider.keeps_dropped(c, t);
-  else
-    return false;
-}
-/// Bytes to release before they are needed. Default: none.
-template <class P>
-[[nodiscard]] double early_release_of(P& prefetcher, const context& c) {
-  if constexpr (has_early_release_bytes<P>)
-    return prefetcher.early_release_bytes(c);
-  else
-    return 0.0;
-}
-/// What to copy out without freeing it. Default: nothing.
-template <class P>
-[[nodiscard]] tensor_id copy_ahead_of(P& prefetcher, const context& c) {
-  if constexpr (has_copy_ahead<P>)
-    return prefetcher.copy_ahead(c);
-  else
-    return tensor_id::none;
-}
-/// A tensor that came back early has left again unused.
-template <class P>
-void tell_of_waste(P& prefetcher, const context& c, tensor_id t) {
-  if constexpr (has_wasted<P>) prefetcher.wasted(c, t);
-}
-/// The ends of operators and steps, to the roles that want to know.
-template <class P>
-void tell_end_of_operator(P& policy, const context& c) {
-  for_each_role(policy, [&](auto& role) {
-    if constexpr (has_end_of_operator<std::remove_reference_t<decltype(role)>>)
-      role.end_of_operator(c);
-  });
-}
-template <class P>
-void tell_end_of_step(P& policy, const context& c) {
-  for_each_role(policy, [&](auto& role) {
-    if constexpr (has_end_of_step<std::remove_reference_t<decltype(role)>>) role.end_of_step(c);
-  });
-}
-
-// --- a policy at work ----------------------------------------------------------------------------
 
 /// A policy, by value, and the filter that asks its heuristic.
 template <Policy P>
@@ -87,9 +39,15 @@ class roles {
   explicit roles(P p) : policy_(std::move(p)) {}
 
   static constexpr bool learn = policy_learns<P>();
+  /// False: nothing is released before it is needed.
   static constexpr bool may_release_early = has_early_release_bytes<prefetcher_type>;
+  /// It may do so where all fits, too: what hangs on those tensors is kept then, and errors name
+  /// larger budgets. A plan lets nothing leave that fits.
   static constexpr bool may_release_with_room = value_of_releases_with_room<prefetcher_type>();
+  /// What the program drops, and records read, may be to stay for a recomputation. False: what a
+  /// recomputation has made stays while there is room, nothing else.
   static constexpr bool may_keep_dropped = has_keeps_dropped<decider_type>;
+  /// False: nothing is copied out without freeing it.
   static constexpr bool may_copy_ahead = has_copy_ahead<prefetcher_type>;
   /// Which closure costs the graph should keep for it.
   static constexpr closure keeps_costs = filter<heuristic_type>::keeps_costs;
@@ -112,11 +70,23 @@ class roles {
   [[nodiscard]] bool lets_all_go() const {
     return value_of_offloads<decider_type>() && !may_answer_keep(decider_of(policy_));
   }
-  void end_of_operator(const context& c) { tell_end_of_operator(policy_, c); }
+  /// A tensor that came back early has left again unused.
+  void wasted(const context& c, tensor_id t) {
+    if constexpr (has_wasted<prefetcher_type>) prefetcher().wasted(c, t);
+  }
+  /// An operator has ended: told to the roles that want to know.
+  void end_of_operator(const context& c) {
+    for_each_role(policy_, [&](auto& role) {
+      if constexpr (has_end_of_operator<std::remove_reference_t<decltype(role)>>)
+        role.end_of_operator(c);
+    });
+  }
   /// The step has ended; in the next one, the policy may decide otherwise once more.
   void end_of_step(const context& c) {
     asked_ = false;
-    tell_end_of_step(policy_, c);
+    for_each_role(policy_, [&](auto& role) {
+      if constexpr (has_end_of_step<std::remove_reference_t<decltype(role)>>) role.end_of_step(c);
+    });
   }
   /// True if it was not asked yet in this step to decide otherwise.
   [[nodiscard]] bool may_decide_otherwise() const noexcept {
