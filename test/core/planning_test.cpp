@@ -358,6 +358,32 @@ TEST_CASE("planning: a source that the program drops stays while what is made fr
   CHECK(model.uses(batch).back() == 4);
 }
 
+TEST_CASE("planning: a loss that is held while parameters are updated is not let go before") {
+  for (const bool read_again : {false, true}) {
+    simulated storage({.capacity = 1_MiB, .host_capacity = 1_MiB, .places = false});
+    manager m{adaptive(), storage};
+    const tensor_id weights = m.variable(16_KiB), batch = m.variable(4_KiB);
+    const tensor_id a = m.run({.inputs = {batch, weights}, .outputs = {8_KiB}}, nothing);
+    const tensor_id b = m.run({.inputs = {a}, .outputs = {8_KiB}}, nothing);
+    const tensor_id loss = m.run({.inputs = {b}, .outputs = {64_B}}, nothing);
+    m.run<0>({.inputs = {a, b}, .name = "back"}, nothing);
+    m.drop(a), m.drop(b);
+    m.run<0>({.updates = {weights}, .traits = trait::never_replay, .name = "sgd"}, nothing);
+    m.run<0>({.inputs = {batch}, .name = "last"}, nothing);
+    if (read_again) (void)m.acquire(loss);
+    m.drop(loss);
+    m.end_of_step();
+    const step_record& step = m.past().last();
+    const detail::step_model model(step);
+    const auto made_by = [&](std::uint32_t o) { return step.outputs(step.operations[o])[0]; };
+    CHECK(model[made_by(2)].ends_held != read_again);
+    CHECK(model.uses(made_by(2)).back() == 5);
+    // What is gone before the update may be made again.
+    CHECK(!model[made_by(0)].ends_held);
+    CHECK(!model[made_by(1)].ends_held);
+  }
+}
+
 TEST_CASE("planning: a batch norm may run again, though its running means were written") {
   for (const trait t : {trait::effect_once, trait::never_replay}) {
     simulated storage({.capacity = 1_MiB, .places = false});

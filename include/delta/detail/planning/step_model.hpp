@@ -103,14 +103,18 @@ class step_model {
   [[nodiscard]] std::span<const position> writes(std::uint32_t s) const noexcept {
     return std::span(writes_).subspan(storages_[s].first_write, storages_[s].writes);
   }
-  // In [from, to).
-  [[nodiscard]] bool written_between(std::uint32_t s, position from, position to) const noexcept {
-    if (const std::uint32_t o = owner(s); o != s)
-      return written_between(o, from + length(), to + length());
-    if (storages_[s].writes == 0) return false;
+  // The first position from there on that writes it; `latest`: none does.
+  [[nodiscard]] position written_from(std::uint32_t s, position from) const noexcept {
+    if (const std::uint32_t o = owner(s); o != s) {
+      const position p = written_from(o, from + length());
+      return p == latest ? p : p - length();
+    }
     const auto all = writes(s);
     const auto first = std::ranges::lower_bound(all, from);
-    return first != all.end() && *first < to;
+    return first != all.end() ? *first : latest;
+  }
+  [[nodiscard]] bool written_between(std::uint32_t s, position from, position to) const noexcept {
+    return written_from(s, from) < to;
   }
 
   // Uses and writes of all storages, but for what follows from how they end.
@@ -149,30 +153,54 @@ class step_model {
       while (k < all.size() && all[k].storage == s) ++k;
     }
     first[storages_.size()] = k;
-    const auto add = [&](std::uint32_t from, position shift, storage& to) {
-      for (std::size_t i = first[from]; i < first[from + 1]; ++i) {
-        std::vector<position>& list = all[i].what == role::use ? uses_ : writes_;
-        std::uint32_t& count = all[i].what == role::use ? to.uses : to.writes;
-        const position p = all[i].at + shift;
-        if (count > 0 && list.back() == p) continue;
-        list.push_back(p), ++count;
-      }
+    // Of what another one stands for from the end of the step before, all is part of that.
+    const auto add = [&](role what, std::uint32_t s, std::vector<position>& list,
+                         std::uint32_t& count) {
+      const auto add_of = [&](std::uint32_t from, position shift) {
+        for (std::size_t i = first[from]; i < first[from + 1]; ++i) {
+          const position p = all[i].at + shift;
+          if (all[i].what != what || (count > 0 && list.back() == p)) continue;
+          list.push_back(p), ++count;
+        }
+      };
+      if (owner(s) != s) return;
+      add_of(s, 0);
+      if (successor_[s] != none) add_of(successor_[s], n);
     };
     for (std::uint32_t s = 0; s < storages_.size(); ++s) {
       storage& x = storages_[s];
-      x.first_use = static_cast<std::uint32_t>(uses_.size());
       x.first_write = static_cast<std::uint32_t>(writes_.size());
       const step_record::storage& y = r.storages[s];
       x.size = static_cast<double>(y.size.count);
       if (y.born != none) x.producer = y.born;
       if (y.dropped && owner(s) == s) x.dropped = ends_at(s);
-      // What another one stands for from the end of the step before is part of that.
-      if (owner(s) != s) continue;
-      add(s, 0, x);
-      const std::uint32_t next = successor_[s];
-      if (next != none) add(next, n, x);
-      if (x.uses > 0) end_of(s, next, wanted[s], x);
+      add(role::write, s, writes_, x.writes);
     }
+    const std::vector<position> spoilt = first_spoilt();
+    for (std::uint32_t s = 0; s < storages_.size(); ++s) {
+      storage& x = storages_[s];
+      x.first_use = static_cast<std::uint32_t>(uses_.size());
+      add(role::use, s, uses_, x.uses);
+      if (x.uses > 0) end_of(s, successor_[s], wanted[s], spoilt[s], x);
+    }
+  }
+  // By storage: the first position behind its birth that writes what it is made from, through any
+  // number of operators. Whoever holds it then has its bytes somewhere: the manager brings them
+  // back before. What could not be made again by its birth does not count: it was there.
+  [[nodiscard]] std::vector<position> first_spoilt() const {
+    const step_record& r = *record_;
+    std::vector<position> spoilt(storages_.size(), latest);
+    for (std::uint32_t o = 0; o < r.length(); ++o) {
+      if (!replayable(o)) continue;
+      const position behind = static_cast<position>(o) + 1;
+      position at = latest;
+      for (const std::uint32_t s : r.touched(r.operations[o]).first(r.operations[o].inputs)) {
+        at = std::min(at, written_from(s, behind));
+        if (spoilt[s] >= behind) at = std::min(at, spoilt[s]);
+      }
+      for (const std::uint32_t s : r.outputs(r.operations[o])) spoilt[s] = at;
+    }
+    return spoilt;
   }
   // By storage: the last position at which it, or anything that is made from it, is held. What
   // can't be made again stays until then, though the program drops it: replays of the others read
@@ -192,7 +220,7 @@ class step_model {
     return wanted;
   }
   // What is held beyond its last use, and can't be made again then, has to be somewhere.
-  void end_of(std::uint32_t s, std::uint32_t next, position wanted, storage& x) {
+  void end_of(std::uint32_t s, std::uint32_t next, position wanted, position spoilt, storage& x) {
     const step_record::storage& y = record_->storages[s];
     if (y.pinned || x.size == 0) return;
     const position last = uses_.back();
@@ -203,6 +231,8 @@ class step_model {
       until = length() - 1;
     else if (y.dropped && !recomputable(s, ends_at(s)))
       until = wanted;
+    else if (y.dropped && spoilt <= ends_at(s))
+      until = ends_at(s);
     if (next != none) x.dropped = until;
     if (until > last) uses_.push_back(until), ++x.uses, x.ends_held = true;
   }
