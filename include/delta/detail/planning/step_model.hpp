@@ -78,13 +78,10 @@ class step_model {
   [[nodiscard]] bool recomputable(std::uint32_t s, position p) const noexcept {
     const storage& x = storages_[s];
     if (x.producer == none || p >= length()) return false;
-    const auto made = static_cast<position>(x.producer);
-    if (p <= made || !replayable(x.producer) || written_between(s, made + 1, p)) return false;
-    // What it updates once, as a batch norm its running means, a replay does not read.
-    const step_record::operation& o = operation(made);
-    const std::uint32_t read = o.inputs + (has(o.traits, trait::effect_once) ? 0 : o.updates);
-    return std::ranges::none_of(record_->touched(o).first(read),
-                                [&](std::uint32_t in) { return written_between(in, made, p); });
+    const position behind = static_cast<position>(x.producer) + 1;
+    if (p < behind || !replayable(x.producer) || written_between(s, behind, p)) return false;
+    return std::ranges::none_of(inputs(x.producer),
+                                [&](std::uint32_t in) { return written_between(in, behind, p); });
   }
 
  private:
@@ -95,10 +92,18 @@ class step_model {
     role what;
   };
 
+  // By the manager's rule (P-19, P-23): a replay leaves updates out, and reads none of them.
   [[nodiscard]] bool replayable(std::uint32_t o) const noexcept {
     const step_record::operation& op = record_->operations[o];
-    return !has(op.traits, trait::never_replay) &&
-           (op.updates == 0 || has(op.traits, trait::effect_once));
+    if (has(op.traits, trait::never_replay)) return false;
+    if (op.updates == 0) return true;
+    const auto in = inputs(o), updates = record_->touched(op).subspan(op.inputs);
+    return has(op.traits, trait::effect_once) &&
+           std::ranges::find_first_of(in, updates) == in.end();
+  }
+  [[nodiscard]] std::span<const std::uint32_t> inputs(std::uint32_t o) const noexcept {
+    const step_record::operation& op = record_->operations[o];
+    return record_->touched(op).first(op.inputs);
   }
   [[nodiscard]] std::span<const position> writes(std::uint32_t s) const noexcept {
     return std::span(writes_).subspan(storages_[s].first_write, storages_[s].writes);
@@ -194,7 +199,7 @@ class step_model {
       if (!replayable(o)) continue;
       const position behind = static_cast<position>(o) + 1;
       position at = latest;
-      for (const std::uint32_t s : r.touched(r.operations[o]).first(r.operations[o].inputs)) {
+      for (const std::uint32_t s : inputs(o)) {
         at = std::min(at, written_from(s, behind));
         if (spoilt[s] >= behind) at = std::min(at, spoilt[s]);
       }
