@@ -34,8 +34,7 @@ class plan_search {
   /// O(passes x needs x what a change touches).
   void run(double effort) {
     if (plan_.fits()) return;
-    most_ = first_effort * effort;
-    plan_.stop_passes_at(most_);
+    plan_.stop_passes_at(first_effort * effort);
     const double blocks = plan_.memory().blocks();
     ramp(unit_ / blocks / 4, unit_ / 10);
     ramp(unit_ / 50, unit_ / 5);
@@ -47,8 +46,7 @@ class plan_search {
   /// Another one, where that took so much longer at these positions, in ns: there lanes have more
   /// time. It takes about `effort`.
   void run_again(std::span<const double> longer, double effort) {
-    most_ = plan_.effort() + effort;
-    plan_.stop_passes_at(most_);
+    plan_.stop_passes_at(plan_.effort() + effort);
     plan_.lengthen(longer);
     ramp(unit_ / 20, unit_);
     polish();
@@ -85,7 +83,7 @@ class plan_search {
       plan_.memory().set_penalty(penalty);
       (void)plan_.pass(order_, true);
       shuffle();
-      if (plan_.fits() || plan_.effort() > most_) break;
+      if (plan_.fits() || plan_.is_over()) break;
     }
   }
   // What a plan costs beyond the operators, in ns; more where it does not fit.
@@ -101,9 +99,9 @@ class plan_search {
         const std::size_t changed = plan_.pass(order_, std::exchange(anew, false));
         plan_.repack();
         shuffle();
-        if (changed == 0 || plan_.effort() > most_) break;
+        if (changed == 0 || plan_.is_over()) break;
       }
-      if (plan_.fits() || plan_.effort() > most_) break;
+      if (plan_.fits() || plan_.is_over()) break;
     }
     // As lanes will carry the copies out: that may take a little more memory.
     for (int i = 0; i < most_passes; ++i) {
@@ -124,8 +122,7 @@ class plan_search {
 
   residency_plan plan_;
   std::vector<std::uint32_t> order_;
-  double unit_ = 0;      // ns per byte
-  double most_ = 1e300;  // effort
+  double unit_ = 0;  // ns per byte
   std::uint64_t seed_ = 0x9e3779b97f4a7c15u;
 };
 

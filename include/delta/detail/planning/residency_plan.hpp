@@ -67,6 +67,7 @@ class residency_plan : public plan_copies {
   }
   /// Passes end where the effort is over that.
   void stop_passes_at(double most) noexcept { most_ = most; }
+  [[nodiscard]] bool is_over() const noexcept { return effort_ > most_; }
   /// Asks every need of those storages, in that order. How many changed. Other prices than before:
   /// all of them are asked anew.
   std::size_t pass(std::span<const std::uint32_t> order, bool anew) {
@@ -77,7 +78,7 @@ class residency_plan : public plan_copies {
     effort_ += 40.0 * static_cast<double>(order.size());
     std::size_t changed = 0;
     for (const std::uint32_t s : order) {
-      if (effort_ > most_) break;
+      if (is_over()) break;
       for (std::size_t k = 0; k < needs_[s].size(); ++k) changed += improve(s, k) ? 1 : 0;
     }
     return changed;
