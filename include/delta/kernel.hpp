@@ -2,6 +2,7 @@
 // kernel, which is stored so that the outputs can be made again.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -34,6 +35,23 @@ constexpr trait operator|(trait a, trait b) noexcept {
 constexpr bool has(trait set, trait t) noexcept {
   return (static_cast<unsigned>(set) & static_cast<unsigned>(t)) != 0;
 }
+
+namespace detail {
+
+/// True if a replay makes the same outputs: not from an input that the operator itself changed, nor
+/// of an update that would happen twice (P-19, P-23). Of tensors, or of their storages in a record.
+/// O(inputs x updates).
+template <class T>
+[[nodiscard]] constexpr bool may_be_replayed(std::span<const T> inputs, std::span<const T> updates,
+                                             trait traits) noexcept {
+  if (has(traits, trait::never_replay)) return false;
+  // In place: only if a replay may leave the update out, and reads nothing that it has changed.
+  if (updates.empty()) return true;
+  return has(traits, trait::effect_once) &&
+         std::ranges::find_first_of(inputs, updates) == inputs.end();
+}
+
+}  // namespace detail
 
 /// Tells what an operator will allocate that does not list it, where that can be found out, at a
 /// cost: asked, once, only where its inputs can't simply come back.

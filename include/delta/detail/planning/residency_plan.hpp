@@ -67,6 +67,7 @@ class residency_plan : public plan_copies {
   }
   /// Passes end where the effort is over that.
   void stop_passes_at(double most) noexcept { most_ = most; }
+  /// True if it is.
   [[nodiscard]] bool is_over() const noexcept { return effort_ > most_; }
   /// Asks every need of those storages, in that order. How many changed. Other prices than before:
   /// all of them are asked anew.

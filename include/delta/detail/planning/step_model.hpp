@@ -92,14 +92,9 @@ class step_model {
     role what;
   };
 
-  // By the manager's rule (P-19, P-23): a replay leaves updates out, and reads none of them.
   [[nodiscard]] bool replayable(std::uint32_t o) const noexcept {
     const step_record::operation& op = record_->operations[o];
-    if (has(op.traits, trait::never_replay)) return false;
-    if (op.updates == 0) return true;
-    const auto in = inputs(o), updates = record_->touched(op).subspan(op.inputs);
-    return has(op.traits, trait::effect_once) &&
-           std::ranges::find_first_of(in, updates) == in.end();
+    return may_be_replayed(inputs(o), record_->touched(op).subspan(op.inputs), op.traits);
   }
   [[nodiscard]] std::span<const std::uint32_t> inputs(std::uint32_t o) const noexcept {
     const step_record::operation& op = record_->operations[o];

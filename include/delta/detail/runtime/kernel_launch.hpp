@@ -112,19 +112,7 @@ class launcher : public kernel_bracket<typename Reclaimer::table_type> {
 
   // --- records and replays ----------------------------------------------------------------------
 
-  /// True if a replay makes the same outputs: not from an input that the operator itself changed,
-  /// nor of an update that would happen twice (P-19, P-23).
-  [[nodiscard]] static bool may_be_replayed(std::span<const tensor_id> inputs,
-                                            std::span<const tensor_id> updates,
-                                            trait traits) noexcept {
-    if (has(traits, trait::never_replay)) return false;
-    // In place: only if a replay may leave the update out, and reads nothing that it has changed.
-    if (updates.empty()) return true;
-    return has(traits, trait::effect_once) &&
-           std::find_first_of(inputs.begin(), inputs.end(), updates.begin(), updates.end()) ==
-               inputs.end();
-  }
-  /// True if, beside that, somebody may ask for it.
+  /// True if it may be replayed, and somebody may ask for it.
   [[nodiscard]] static bool worth_recording(std::span<const tensor_id> inputs,
                                             std::span<const tensor_id> updates, std::size_t outputs,
                                             trait traits) noexcept {

@@ -53,7 +53,7 @@ class replay_checker {
   void before(const workload& w, trait traits) {
     inputs_.clear();
     state_ = state::off;
-    if (!enabled() || !kernels_->may_be_replayed(w.inputs, w.updates, traits)) return;
+    if (!enabled() || !may_be_replayed(w.inputs, w.updates, traits)) return;
     state_ = state::on;
     // What shows no bytes, or too many for this machine's heap, is counted as not checked.
     if (w.inputs.empty()) return;
