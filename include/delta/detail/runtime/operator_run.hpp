@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -50,7 +51,9 @@ class operator_run {
   block take_block(bytes n, lifetime expected) {
     auto& storage = frame_.table.storage();
     open_.expect_block(n);
-    auto b = storage.allocate(n, expected);
+    std::optional<block> b;
+    if (!frame_.reclaimer.rises_above_own_peak(storage.rounded(n)))
+      b = storage.allocate(n, expected);
     if (!b) {
       // Room in one piece, which is there then without moving anything.
       open_.make_room_at_once(n, expected);

@@ -57,6 +57,19 @@ class reclaimer {
       if (!drop_cached()) release_something(need);
   }
 
+  /// True if `make` lets go of what is kept for replays alone, though so much more may fit: the
+  /// program by itself would fit, and never took as much. O(1).
+  [[nodiscard]] bool rises_above_own_peak(bytes need) const {
+    const bytes after = table_->storage().used() + need, budget = table_->storage().capacity();
+    const bytes unmanaged_peak = table_->now.unmanaged_peak;
+    if (unmanaged_peak > budget || after <= unmanaged_peak) return false;
+    const candidate_list& kept = table_->candidates();
+    // Who could not go then can't go now, most likely: asked again when there is another one, or
+    // somebody else would have to leave.
+    const bool stuck = after <= budget && stuck_at_ == kept.ever_retained();
+    return !kept.cached().empty() || (!kept.retained().empty() && !stuck);
+  }
+
   /// A block of `n` bytes, which `make` has made room for. Where free bytes lie scattered, the
   /// cheaper of moving blocks together and releasing a window of neighbours; where copies under way
   /// are between the holes, waits for them; releases more only then.
@@ -319,19 +332,9 @@ class reclaimer {
   /// program will fit, and where it does not, their holes among what stays would cost more than the
   /// bytes are worth.
   void stay_within_own_peak(bytes need) {
-    const bytes unmanaged_peak = table_->now.unmanaged_peak;
-    if (unmanaged_peak > table_->storage().capacity()) return;
-    const candidate_list& kept = table_->candidates();
-    while (table_->storage().used() + need > unmanaged_peak) {
-      if (drop_cached(true)) continue;
-      // Who could not go then can't go now, most likely: asked again when there is another one, or
-      // somebody else would have to leave.
-      const bool spare = table_->storage().used() + need <= table_->storage().capacity();
-      if (kept.retained().empty() || (spare && stuck_at_ == kept.ever_retained())) return;
-      if (give_up_source(table_->now.step_over)) continue;
-      stuck_at_ = kept.ever_retained();
-      if (!spare) return;
-    }
+    while (rises_above_own_peak(need))
+      if (!drop_cached(true) && !give_up_source(table_->now.step_over))
+        return void(stuck_at_ = table_->candidates().ever_retained());
   }
   /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
   /// Another copy out would only queue behind them.
