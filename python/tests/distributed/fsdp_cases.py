@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from managing import digest, managed
+from managing import Heap, digest, managed
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -28,9 +28,9 @@ WIDTH, ROWS = 96, 512
 class Block(nn.Module):
     """Two layers beside a shortcut."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.down(torch.nn.functional.gelu(self.up(x)))
@@ -84,6 +84,53 @@ def fsdp(
         found = _trained(rank, model, optimizer, steps)
         full = digest(_full(model))
     return {"bits": [*found, full], **told.about}
+
+
+def generations(rank: int, run: dict[str, Any] | None, frozen: bool, steps: int = 3) -> Any:
+    """Many blocks whose weights are far more than what is computed from them; frozen: only biases
+    are trained. Without a run also the bytes that FSDP takes at most, as malloc counts them."""
+    width, rows = 192, 16
+    torch.manual_seed(3)
+    model = nn.Sequential(*[Block(width) for _ in range(24)])
+    for p in model.parameters():
+        p.requires_grad_(not frozen or p.dim() == 1)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for part in (*model, model):
+        fully_shard(part, mesh=mesh, reshard_after_forward=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, foreach=False)
+    of_before = sum(p.to_local().untyped_storage().nbytes() for p in model.parameters())
+
+    def trained(count: int) -> list[float]:
+        losses = []
+        for step in range(count):
+            torch.manual_seed(100 * step + rank)
+            loss = model(torch.randn(rows, width)).square().mean()
+            loss.backward()
+            losses.append(loss.item())
+            del loss
+            # NumPy takes no bytes for it; and its arrays are there when the gradients go.
+            gradients = [p.grad.to_local().numpy() for p in model.parameters() if p.requires_grad]
+            losses += [float(g.sum()) for g in gradients]
+            optimizer.step()
+            optimizer.zero_grad()
+            del gradients
+        return losses
+
+    trained(1)  # what is made once, by PyTorch and by Python
+    about: dict[str, Any]
+    if run is None:
+        heap = Heap()
+        with heap.watched():
+            losses = trained(steps)
+        about = {"own": heap.most - heap.first + of_before}
+    else:
+        with managed(run) as told:
+            losses = trained(steps)
+        about = told.about
+    groups = [block._get_fsdp_state()._fsdp_param_group for block in model]
+    gathered = [t for g in groups for p in g.fsdp_params for t in p.all_gather_outputs]
+    about["unsharded"] = [t.untyped_storage().nbytes() for t in gathered]
+    return {"bits": [digest(losses), digest(_full(model))], **about}
 
 
 def tensor_parallel(rank: int, run: dict[str, Any] | None, steps: int = 5) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -70,3 +72,40 @@ def load(kib: int, count: int = 6) -> torch.Tensor:
 def in_collectives() -> int:
     """How many tensors the collectives in flight hold on the device."""
     return _C.stats()["in_collectives"]
+
+
+class _HeapInfo(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+class Heap:
+    """Bytes that malloc has given away, of a process whose threads have one arena together."""
+
+    def __init__(self) -> None:
+        self._info = ctypes.CDLL(None).mallinfo2
+        self._info.restype = _HeapInfo
+        self.first = self.most = self._now()
+
+    def _now(self) -> int:
+        info = self._info()
+        return info.uordblks + info.hblkhd
+
+    def _look(self, _frame: Any, event: str, _function: Any) -> None:
+        if event.startswith("c_"):
+            self.most = max(self.most, self._now())
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Looks whenever this thread calls a function that is not Python's: not within them, so
+        that there may be more in use than `most` says, but not less."""
+        sys.setprofile(self._look)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
