@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/adaptive.hpp"
 #include "delta/presets.hpp"
 #include "delta/testing/replay_check.hpp"
 #include "dice.hpp"
