@@ -61,7 +61,7 @@ class manager_of;  // a manager behind virtual functions: engine/manager_of.hpp
 template <class P, class S, class O = no_observer>
 class manager {
   // The types themselves. First, so that nothing is said before the sentences about a wrong one
-  // (detail/concepts/explain.hpp).
+  // (concepts.hpp).
   using policy_type = detail::checked_policy<P>;
   using observer_type = detail::checked_observer<O>;
   using reclaimer = detail::reclaimer<policy_type, detail::checked_storage<S>, observer_type>;

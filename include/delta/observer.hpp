@@ -89,17 +89,9 @@ struct no_observer {
 };
 
 namespace detail {
-DELTA_DETAIL_NEEDED(
-    on, "an Observer needs 'void on(const delta::event&)'",
-    requires(T& o, const event& e) { o.on(e); });
-DELTA_DETAIL_DETECTED(
-    listens, "'bool listens() const'", requires(const T& o) {
-      { o.listens() } -> std::same_as<bool>;
-    });
-DELTA_DETAIL_DETECTED(
-    checks_replays, "'bool checks_replays() const'", requires(const T& o) {
-      { o.checks_replays() } -> std::same_as<bool>;
-    });
+DELTA_DETAIL_NEEDED_CALL(on, "an Observer needs ", (const delta::event&), anything, "", void);
+DELTA_DETAIL_DETECTED_CALL(listens, () const, same, "", bool);
+DELTA_DETAIL_DETECTED_CALL(checks_replays, () const, same, "", bool);
 using observer_rows = rows<on_row, listens_row, checks_replays_row>;
 }  // namespace detail
 
@@ -118,11 +110,20 @@ using observer_rows = rows<on_row, listens_row, checks_replays_row>;
 template <class O>
 concept Observer = detail::observer_rows::right<O>;
 
-/// Of an observer: a sentence per mistake, as explain_heuristic (detail/concepts/explain.hpp).
+/// Of an observer: a sentence per mistake, as explain_heuristic (concepts.hpp).
 template <class O>
 consteval bool explain_observer() {
   return detail::observer_rows::tell<O>();
 }
+
+namespace detail {
+/// In a manager in place of an observer that is wrong; made from anything, never linked.
+struct stand_in_observer : no_observer {
+  template <class T>
+  explicit(false) stand_in_observer(const T&);
+};
+DELTA_DETAIL_CHECKED(observer, Observer, stand_in_observer);
+}  // namespace detail
 
 /// An observer that somebody else keeps; it outlives the manager, which otherwise moves it into
 /// itself (manager::observer gives access then).

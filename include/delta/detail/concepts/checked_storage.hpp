@@ -1,5 +1,5 @@
 // delta: what takes the place of a storage in a manager where it is wrong, once explain_storage has
-// said so (explain.hpp).
+// said so (storage/storage.hpp).
 #pragma once
 
 #include <optional>
