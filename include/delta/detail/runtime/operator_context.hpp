@@ -62,7 +62,7 @@ class operator_context {
   launcher<Reclaimer> kernels;
   program_blocks<table_type, launcher<Reclaimer>> taken;
   restorer<Reclaimer> restore;
-  update_guard<Reclaimer> updated;
+  update_guard<table_type, restorer<Reclaimer>> updated;
   /// Asked by an observer only (replay_check).
   static constexpr bool may_check = has_checks_replays<typename Reclaimer::observer_type>;
   static constexpr bool can_check = requires { sizeof(replay_checker<Reclaimer>); };
@@ -97,7 +97,7 @@ class operator_context {
       f.record_beginning(op.name);
       try {
         // Must outlive `renew`: bringing the inputs may take any room.
-        typename update_guard<Reclaimer>::scope dependents(f.updated, op.updates, op.name);
+        typename decltype(updated)::scope dependents(f.updated, op.updates, op.name);
         f.restore.bring(f.touched_, need, op.name, all.sum - need,
                         [&] { return f.learn_outputs(op, all); });
         locked_ = true;

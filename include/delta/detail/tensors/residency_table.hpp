@@ -13,15 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "delta/concepts.hpp"
-#include "delta/context.hpp"
-#include "delta/detail/history/step_recorder.hpp"
 #include "delta/detail/tensors/candidates.hpp"
 #include "delta/detail/tensors/closure_costs.hpp"
 #include "delta/detail/tensors/copies.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/detail/tensors/id_set.hpp"
+#include "delta/machine_state.hpp"
 #include "delta/observer.hpp"
+#include "delta/storage/storage.hpp"
 
 namespace delta::detail {
 
