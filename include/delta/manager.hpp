@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/concepts/checked_storage.hpp"
 #include "delta/detail/runtime/operator_run.hpp"
 #include "delta/detail/runtime/reclaimer.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
@@ -23,6 +22,7 @@
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
 #include "delta/policy.hpp"
+#include "delta/storage/storage.hpp"
 
 namespace delta {
 
