@@ -54,7 +54,7 @@ def seconds(compiler, text):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(
             [compiler, "-std=c++20", "-O2", f"-I{ROOT / 'include'}", f"-I{ROOT / 'engine/include'}",
-             "-c", source,
+             f"-I{ROOT / 'testing/include'}", "-c", source,
              "-o", pathlib.Path(folder) / "unit.o"], check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -23,6 +23,7 @@
 #include "delta/observer.hpp"
 #include "delta/storage/arena.hpp"
 #include "delta/storage/host_device.hpp"
+#include "delta/testing/replay_differs.hpp"
 #include "delta/timeline.hpp"
 #include "foreign_device.hpp"
 

@@ -7,8 +7,8 @@
 #include "compiled_apart.hpp"
 #include "delta/engine/engine.hpp"
 #include "delta/engine/manager_of.hpp"
-#include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
+#include "delta/with_preset.hpp"
 
 namespace delta {
 

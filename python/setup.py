@@ -39,6 +39,7 @@ CSRC_CUDA = Path("csrc_cuda")
 CUDA_HEADERS = ("cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
 INCLUDE = Path("delta_torch/include")
 ENGINE_INCLUDE = Path("delta_torch/engine_include")
+TESTING_INCLUDE = Path("delta_torch/testing_include")
 ENGINE = Path("engine")
 COMPILING = Path("delta_torch/compiling")  # what users' policies are compiled with
 TRACES = ENGINE / "traces"
@@ -48,6 +49,7 @@ HASHES = ENGINE / "hashes"
 LINKED = {
     INCLUDE: Path("../include"),
     ENGINE_INCLUDE: Path("../engine/include"),
+    TESTING_INCLUDE: Path("../testing/include"),
     ENGINE: Path("../engine"),
     COMPILING: Path("../engine/own"),
     Path("LICENSE"): Path("../LICENSE"),
@@ -169,7 +171,7 @@ def extension(building: bool) -> setuptools.Extension:
     folders = (CSRC, ENGINE, TRACES, OWN, HASHES)
     sources = sorted(str(p) for folder in folders for p in folder.glob("*.cpp"))
     headers = [p for folder in folders for p in folder.glob("*.hpp")]
-    for folder in (INCLUDE, ENGINE_INCLUDE):
+    for folder in (INCLUDE, ENGINE_INCLUDE, TESTING_INCLUDE):
         headers += [p for p in (folder / "delta").rglob("*") if p.suffix in (".hpp", ".h")]
     depends = sorted(map(str, headers))
     if not building:
@@ -178,7 +180,7 @@ def extension(building: bool) -> setuptools.Extension:
     from torch.utils import cpp_extension
 
     made = cpp_extension.CppExtension("delta_torch._C", sources, depends=depends)
-    folders = (CSRC, ENGINE, INCLUDE, ENGINE_INCLUDE, COMPILING)
+    folders = (CSRC, ENGINE, INCLUDE, ENGINE_INCLUDE, TESTING_INCLUDE, COMPILING)
     made.include_dirs = [str(p.absolute()) for p in folders]
     made.extra_compile_args = compile_flags(cpp_extension.include_paths())
     return made

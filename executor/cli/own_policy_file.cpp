@@ -30,6 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path delta_headers = DELTA_INCLUDE_DIR;
+const fs::path testing_headers = DELTA_TESTING_DIR;
 const fs::path engine = DELTA_ENGINE_DIR;
 const fs::path engine_headers = engine / "include", own_headers = engine / "own";
 constexpr std::size_t most_errors = 5;  // of the compiler's own that are shown
@@ -179,7 +180,7 @@ void load(const own_policy_file& policy) {
   command.insert(command.end(),
                  {"-std=c++20", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden",
                   "-fvisibility-inlines-hidden", "-fdiagnostics-color=never"});
-  for (const fs::path& headers : {delta_headers, engine_headers, own_headers})
+  for (const fs::path& headers : {delta_headers, testing_headers, engine_headers, own_headers})
     command.insert(command.end(), {"-isystem", headers.string()});
   command.insert(command.end(),
                  {"-include", "own_policy.hpp", "-include", fs::absolute(policy.header).string(),

@@ -28,12 +28,8 @@ namespace detail {
 
 /// All policies, detected: `end_of_operator(context)`, called after every operator of the program,
 /// when the prefetcher has been asked; and `end_of_step(context)`, when a step has ended.
-DELTA_DETAIL_DETECTED(
-    end_of_operator, "'void end_of_operator(const delta::context&)'",
-    requires(T& p, const context& c) { p.end_of_operator(c); });
-DELTA_DETAIL_DETECTED(
-    end_of_step, "'void end_of_step(const delta::context&)'",
-    requires(T& p, const context& c) { p.end_of_step(c); });
+DELTA_DETAIL_DETECTED_CALL(end_of_operator, (const delta::context&), anything, "", void);
+DELTA_DETAIL_DETECTED_CALL(end_of_step, (const delta::context&), anything, "", void);
 /// `learns`: steps are recorded, so that `context::past` and `next_use` know something (default:
 /// no).
 DELTA_DETAIL_CONSTANT(learns, bool, "bool", false)
@@ -67,17 +63,11 @@ using policy_rows = rows<end_of_operator_row, end_of_step_row, learns_row>;
 namespace detail {
 
 /// `score(context, tensor)` -> double: anything at all.
-DELTA_DETAIL_DETECTED(
-    score, "'double score(const delta::context&, delta::tensor_id) const'",
-    requires(const T& h, const context& c, tensor_id t) {
-      { h.score(c, t) } -> std::convertible_to<double>;
-    });
+DELTA_DETAIL_DETECTED_CALL(score, (const delta::context&, delta::tensor_id) const, convertible, "",
+                           double);
 /// `weight(context, tensor)` -> double: the score is 1 / (weight x staleness).
-DELTA_DETAIL_DETECTED(
-    weight, "'double weight(const delta::context&, delta::tensor_id) const'",
-    requires(const T& h, const context& c, tensor_id t) {
-      { h.weight(c, t) } -> std::convertible_to<double>;
-    });
+DELTA_DETAIL_DETECTED_CALL(weight, (const delta::context&, delta::tensor_id) const, convertible, "",
+                           double);
 DELTA_DETAIL_NEEDED(score_or_weight,
                     "a Heuristic needs "
                     "'double score(const delta::context&, delta::tensor_id) const' (lower leaves "
@@ -112,6 +102,16 @@ using heuristic_rows = rows<score_or_weight_row, one_form_row, score_row, weight
 template <class H>
 concept Heuristic = detail::heuristic_rows::right<H> && detail::policy_rows::right<H>;
 
+/// True, or errors that say in a sentence per member what is missing or wrong; and the errors in
+/// the bodies of those that are right. For static_assert beside a type of one's own; the manager's
+/// deduction guides ask them too. The other three alike. Costs compile time only.
+///
+///   static_assert(delta::explain_heuristic<my_heuristic>());
+template <class H>
+consteval bool explain_heuristic() {
+  return detail::heuristic_rows::tell<H>() && detail::policy_rows::tell<H>();
+}
+
 // ---------------------------------------------------------------------------------------------
 // Decider: how the chosen tensor leaves (the paper's F_decision, Algorithm 3), and how one that is
 // needed comes back.
@@ -137,32 +137,15 @@ concept Heuristic = detail::heuristic_rows::right<H> && detail::policy_rows::rig
 
 namespace detail {
 
-DELTA_DETAIL_NEEDED(
-    decide,
-    "a Decider needs 'delta::action decide(const delta::context&, "
-    "delta::tensor_id)' (evict, offload or keep)",
-    requires(T& d, const context& c, tensor_id t) {
-      { d.decide(c, t) } -> std::same_as<action>;
-    });
+DELTA_DETAIL_NEEDED_CALL(decide, "a Decider needs ", (const delta::context&, delta::tensor_id),
+                         same, " (evict, offload or keep)", delta::action);
 // The defaults of the functions are in detail/runtime/roles.hpp.
-DELTA_DETAIL_DETECTED(
-    restore, "'delta::restoration restore(const delta::context&, delta::tensor_id)'",
-    requires(T& d, const context& c, tensor_id t) {
-      { d.restore(c, t) } -> std::same_as<restoration>;
-    });
-DELTA_DETAIL_DETECTED(
-    may_keep, "'bool may_keep() const'", requires(const T& d) {
-      { d.may_keep() } -> std::same_as<bool>;
-    });
-DELTA_DETAIL_DETECTED(
-    keeps_dropped, "'bool keeps_dropped(const delta::context&, delta::tensor_id) const'",
-    requires(const T& d, const context& c, tensor_id t) {
-      { d.keeps_dropped(c, t) } -> std::same_as<bool>;
-    });
-DELTA_DETAIL_DETECTED(
-    on_thrash, "'bool on_thrash(const delta::context&)'", requires(T& d, const context& c) {
-      { d.on_thrash(c) } -> std::same_as<bool>;
-    });
+DELTA_DETAIL_DETECTED_CALL(restore, (const delta::context&, delta::tensor_id), same, "",
+                           delta::restoration);
+DELTA_DETAIL_DETECTED_CALL(may_keep, () const, same, "", bool);
+DELTA_DETAIL_DETECTED_CALL(keeps_dropped, (const delta::context&, delta::tensor_id) const, same, "",
+                           bool);
+DELTA_DETAIL_DETECTED_CALL(on_thrash, (const delta::context&), same, "", bool);
 DELTA_DETAIL_CONSTANT(evicts, bool, "bool", true)
 DELTA_DETAIL_CONSTANT(offloads, bool, "bool", true)
 
@@ -174,6 +157,10 @@ using decider_rows = rows<decide_row, restore_row, may_keep_row, keeps_dropped_r
 /// How it leaves, and comes back. Smallest model: `evict_only` (decider.hpp).
 template <class D>
 concept Decider = detail::decider_rows::right<D> && detail::policy_rows::right<D>;
+template <class D>
+consteval bool explain_decider() {
+  return detail::decider_rows::tell<D>() && detail::policy_rows::tell<D>();
+}
 
 namespace detail {
 /// True if `decider` may answer keep: its word, or the default.
@@ -206,28 +193,13 @@ template <class D>
 
 namespace detail {
 
-DELTA_DETAIL_NEEDED(
-    next,
-    "a Prefetcher needs 'delta::tensor_id next(const delta::context&)' (what to "
-    "reload now, or delta::tensor_id::none)",
-    requires(T& p, const context& c) {
-      { p.next(c) } -> std::same_as<tensor_id>;
-    });
-DELTA_DETAIL_DETECTED(
-    early_release_bytes, "'double early_release_bytes(const delta::context&)' (bytes)",
-    requires(T& p, const context& c) {
-      { p.early_release_bytes(c) } -> std::convertible_to<double>;
-    });
-DELTA_DETAIL_DETECTED(
-    copy_ahead,
-    "'delta::tensor_id copy_ahead(const delta::context&)' (what "
-    "to copy out now, or delta::tensor_id::none)",
-    requires(T& p, const context& c) {
-      { p.copy_ahead(c) } -> std::same_as<tensor_id>;
-    });
-DELTA_DETAIL_DETECTED(
-    wasted, "'void wasted(const delta::context&, delta::tensor_id)'",
-    requires(T& p, const context& c, tensor_id t) { p.wasted(c, t); });
+DELTA_DETAIL_NEEDED_CALL(next, "a Prefetcher needs ", (const delta::context&), same,
+                         " (what to reload now, or delta::tensor_id::none)", delta::tensor_id);
+DELTA_DETAIL_DETECTED_CALL(early_release_bytes, (const delta::context&), convertible, " (bytes)",
+                           double);
+DELTA_DETAIL_DETECTED_CALL(copy_ahead, (const delta::context&), same,
+                           " (what to copy out now, or delta::tensor_id::none)", delta::tensor_id);
+DELTA_DETAIL_DETECTED_CALL(wasted, (const delta::context&, delta::tensor_id), anything, "", void);
 DELTA_DETAIL_CONSTANT(releases_with_room, bool, "bool", has_early_release_bytes<T>)
 
 using prefetcher_rows =
@@ -238,6 +210,10 @@ using prefetcher_rows =
 /// What comes back early. Smallest model: `no_prefetch` (prefetcher.hpp).
 template <class P>
 concept Prefetcher = detail::prefetcher_rows::right<P> && detail::policy_rows::right<P>;
+template <class P>
+consteval bool explain_prefetcher() {
+  return detail::prefetcher_rows::tell<P>() && detail::policy_rows::tell<P>();
+}
 
 // ---------------------------------------------------------------------------------------------
 // Policy: the three roles together. Either `policy{heuristic, decider, prefetcher}` (policy.hpp),
@@ -277,6 +253,32 @@ template <class P>
 concept Policy = Heuristic<detail::heuristic_of_type<P>> && Decider<detail::decider_of_type<P>> &&
                  Prefetcher<detail::prefetcher_of_type<P>>;
 
-}  // namespace delta
+namespace detail {
+/// The same as explain_heuristic of all three of a policy's roles, of which one object may play
+/// several.
+template <class P>
+consteval bool explain_policy() {
+  static_cast<void>(explain_heuristic<heuristic_of_type<P>>());
+  static_cast<void>(explain_decider<decider_of_type<P>>());
+  static_cast<void>(explain_prefetcher<prefetcher_of_type<P>>());
+  return true;
+}
 
-#include "delta/detail/concepts/explain.hpp"  // the sentences
+// `manager` and `policy` take any types: of a constraint that is not met the compiler
+// would say in its own words that it is not. Instead each names a checked_... of every part. Of a
+// right type that is the type itself; of a wrong one it instantiates the explain_... that prints
+// the sentences, and is a stand_in_..., so that the rest compiles and no other error hides them.
+
+/// Models all roles with as little as each needs, and is made from anything. Never linked.
+struct stand_in_policy {
+  template <class T>
+  explicit(false) stand_in_policy(const T&);
+  double score(const context&, tensor_id) const;
+  action decide(const context&, tensor_id) const;
+  tensor_id next(const context&) const;
+};
+
+DELTA_DETAIL_CHECKED(policy, Policy, stand_in_policy);
+}  // namespace detail
+
+}  // namespace delta

@@ -37,3 +37,4 @@
 #include "delta/learning_report.hpp"
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
+#include "delta/with_preset.hpp"

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/concepts/checked_storage.hpp"
 #include "delta/detail/runtime/operator_run.hpp"
 #include "delta/detail/runtime/reclaimer.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
@@ -23,6 +22,7 @@
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
 #include "delta/policy.hpp"
+#include "delta/storage/storage.hpp"
 
 namespace delta {
 
@@ -61,7 +61,7 @@ class manager_of;  // a manager behind virtual functions: engine/manager_of.hpp
 template <class P, class S, class O = no_observer>
 class manager {
   // The types themselves. First, so that nothing is said before the sentences about a wrong one
-  // (detail/concepts/explain.hpp).
+  // (concepts.hpp).
   using policy_type = detail::checked_policy<P>;
   using observer_type = detail::checked_observer<O>;
   using reclaimer = detail::reclaimer<policy_type, detail::checked_storage<S>, observer_type>;

@@ -1,5 +1,4 @@
-// delta: what the manager does, counted always and told to an observer chosen at compile time; and
-// an observer that has every operator replayed right after its first run: a test of its kernels.
+// delta: what the manager does, counted always and told to an observer chosen at compile time.
 #pragma once
 
 #include <concepts>
@@ -90,17 +89,9 @@ struct no_observer {
 };
 
 namespace detail {
-DELTA_DETAIL_NEEDED(
-    on, "an Observer needs 'void on(const delta::event&)'",
-    requires(T& o, const event& e) { o.on(e); });
-DELTA_DETAIL_DETECTED(
-    listens, "'bool listens() const'", requires(const T& o) {
-      { o.listens() } -> std::same_as<bool>;
-    });
-DELTA_DETAIL_DETECTED(
-    checks_replays, "'bool checks_replays() const'", requires(const T& o) {
-      { o.checks_replays() } -> std::same_as<bool>;
-    });
+DELTA_DETAIL_NEEDED_CALL(on, "an Observer needs ", (const delta::event&), anything, "", void);
+DELTA_DETAIL_DETECTED_CALL(listens, () const, same, "", bool);
+DELTA_DETAIL_DETECTED_CALL(checks_replays, () const, same, "", bool);
 using observer_rows = rows<on_row, listens_row, checks_replays_row>;
 }  // namespace detail
 
@@ -110,7 +101,7 @@ using observer_rows = rows<on_row, listens_row, checks_replays_row>;
 /// Detected: `listens()` -> bool, whether it wants to be told at all (default: yes). Asked before
 /// an event is made, as its scores and costs walk the graph; the answer never changes.
 /// `checks_replays()` -> bool, whether operators shall be run twice and compared (default: no, and
-/// nothing of it is compiled; replay_check).
+/// nothing of it is compiled; testing/replay_check.hpp has what compares).
 ///
 ///   struct evictions {
 ///     void on(const delta::event& e) { count += e.what == delta::event_kind::evict; }
@@ -119,11 +110,20 @@ using observer_rows = rows<on_row, listens_row, checks_replays_row>;
 template <class O>
 concept Observer = detail::observer_rows::right<O>;
 
-/// Of an observer: a sentence per mistake, as explain_heuristic (detail/concepts/explain.hpp).
+/// Of an observer: a sentence per mistake, as explain_heuristic (concepts.hpp).
 template <class O>
 consteval bool explain_observer() {
   return detail::observer_rows::tell<O>();
 }
+
+namespace detail {
+/// In a manager in place of an observer that is wrong; made from anything, never linked.
+struct stand_in_observer : no_observer {
+  template <class T>
+  explicit(false) stand_in_observer(const T&);
+};
+DELTA_DETAIL_CHECKED(observer, Observer, stand_in_observer);
+}  // namespace detail
 
 /// An observer that somebody else keeps; it outlives the manager, which otherwise moves it into
 /// itself (manager::observer gives access then).
@@ -138,53 +138,5 @@ template <class O>
 observed_by(O*) -> observed_by<O>;
 
 static_assert(Observer<no_observer> && Observer<observed_by<no_observer>>);
-
-/// An observer that asks for the check (`checks_replays`), and hands events on to
-/// another one.
-///
-///   delta::manager manager{delta::online(), storage, delta::replay_check{}};
-///
-/// Every operator that may be replayed (its traits and updates allow it, whether or not the policy
-/// ever would) is run once more at its end, with its inputs copied to other addresses. Before that
-/// its new output blocks are filled with the inverted bytes of the first run's outputs. The manager
-/// throws replay_differs where a byte of an output differs, and where the operator has changed an
-/// input that it does not list among its updates. Then it has no outputs, as if its kernel had
-/// thrown; one that was begun is still open.
-///
-/// This finds: a byte of an output that is not written; memory that is read before it is written;
-/// random numbers that differ between two runs, and sums whose order does; updates that are not
-/// declared; addresses that are kept beyond the kernel, of inputs and of outputs. It can't find
-/// what differs only later or only sometimes, such as a dependence on outside data that has not
-/// changed yet.
-///
-/// It costs a second run of each operator, copies of what it touches to the host and back, for
-/// which the device and the host wait for each other, and host memory beside the budget: a copy of
-/// the operator's inputs and half a MiB. Room for the second run is made as for an operator, which
-/// changes what the policy decides; where there is none for the inputs' copies they stay where they
-/// are, and where there is none for the outputs the operator is not checked. counters'
-/// `replays_checked` and `replays_unchecked` say how many were and were not; operators without
-/// outputs, and those that may not be replayed, are neither. The storage must show its bytes
-/// (storage.hpp: shows_its_bytes); the arena does, over any Device.
-template <Observer Next = no_observer>
-struct replay_check {
-  [[no_unique_address]] Next next = {};
-
-  [[nodiscard]] constexpr bool checks_replays() const noexcept { return true; }
-  [[nodiscard]] bool listens() const {
-    if constexpr (std::same_as<Next, no_observer>)
-      return false;
-    else if constexpr (detail::has_listens<Next>)
-      return next.listens();
-    else
-      return true;
-  }
-  void on(const event& e) { next.on(e); }
-};
-/// Clang 16 does not deduce an aggregate's arguments by itself.
-template <class Next>
-replay_check(Next) -> replay_check<Next>;
-replay_check() -> replay_check<no_observer>;
-
-static_assert(Observer<replay_check<>> && detail::has_checks_replays<replay_check<>>);
 
 }  // namespace delta

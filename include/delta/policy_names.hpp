@@ -1,5 +1,5 @@
 // delta: the names of the policies that ship, and what each is in one line: for help texts and for
-// whoever chooses one at run time. Which types they stand for: presets.hpp.
+// whoever chooses one at run time. Which types they stand for: with_preset.hpp.
 #pragma once
 
 #include <array>

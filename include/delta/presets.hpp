@@ -4,17 +4,15 @@
 //
 //   delta::manager other{my_heuristic{}, delta::cheaper{}, delta::no_prefetch{}, storage};
 //
-// The second is a composition of one's own, without a name. policy_names.hpp lists the names, and
-// docs/paper.md what leaves under each, and how it comes back.
+// The second is a composition of one's own, without a name. The preset `adaptive` is a policy of
+// its own, in adaptive.hpp: it plans, which takes a compiler as long as all else. policy_names.hpp
+// lists the names, and docs/paper.md what leaves under each, and how it comes back.
 #pragma once
 
-#include <string_view>
-
-#include "delta/adaptive.hpp"
 #include "delta/decider.hpp"
 #include "delta/heuristic.hpp"
 #include "delta/manager.hpp"
-#include "delta/policy_names.hpp"
+#include "delta/policy.hpp"
 #include "delta/prefetcher.hpp"
 
 namespace delta {
@@ -39,19 +37,6 @@ inline policy<cheapest_way_root, cheaper, no_prefetch> online() {
 /// Swapping alone: the least recently used leaves when memory is short, and comes back on demand.
 inline policy<lru, offload_only, no_prefetch> swap_lru() {
   return {};
-}
-
-/// Calls `f` with the preset of that name; false when there is none. `f` is generic, as each preset
-/// is a type of its own. Throws what `f` throws.
-template <class F>
-bool with_preset(std::string_view name, F&& f) {
-  if (name == "unmanaged") return f(unmanaged()), true;
-  if (name == "paper") return f(paper()), true;
-  if (name == "dtr") return f(recompute_only()), true;
-  if (name == "online") return f(online()), true;
-  if (name == "adaptive") return f(adaptive()), true;
-  if (name == "swap_lru") return f(swap_lru()), true;
-  return false;
 }
 
 }  // namespace delta

@@ -25,7 +25,9 @@ from ._version import __version__
 
 PACKAGE = Path(__file__).resolve().parent
 # Of headers that are delta's. Each may be a link into a clone.
-FOLDERS = (PACKAGE / "include", PACKAGE / "engine_include", PACKAGE / "compiling")
+FOLDERS = tuple(
+    PACKAGE / name for name in ("include", "engine_include", "testing_include", "compiling")
+)
 _OLDEST = {"g++": 12, "clang": 16}
 # As the extension is compiled, which takes 8.5 s: -O2 takes 7.5 s, and what a policy answers is
 # asked for each tensor whenever room is lacking.

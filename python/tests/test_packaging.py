@@ -46,7 +46,11 @@ def test_version_is_that_of_the_header():
 
 def test_headers_come_with_the_package():
     package = Path(delta_torch.__file__).parent
-    for folder, header in (("include", "manager.hpp"), ("engine_include", "engine/manager_of.hpp")):
+    for folder, header in (
+        ("include", "manager.hpp"),
+        ("engine_include", "engine/manager_of.hpp"),
+        ("testing_include", "testing/replay_check.hpp"),
+    ):
         installed = files_below(package / folder, ".hpp", ".h")
         assert installed == files_below(ROOT / "delta_torch" / folder, ".hpp", ".h")
         assert f"delta/{header}" in installed
@@ -65,6 +69,7 @@ def test_source_distribution_holds_all_that_is_compiled(tmp_path: Path):
         "engine",
         "delta_torch/include",
         "delta_torch/engine_include",
+        "delta_torch/testing_include",
         "examples",
         "tests/devices",
     )

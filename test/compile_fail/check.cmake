@@ -13,7 +13,7 @@ endif()
 if(KIND STREQUAL "clang")
   list(APPEND command -ferror-limit=0)
 endif()
-list(APPEND command -I${ROOT}/include -I${ROOT}/engine/include ${SOURCE})
+list(APPEND command -I${ROOT}/include -I${ROOT}/engine/include -I${ROOT}/testing/include ${SOURCE})
 
 if(NOT MISSES_ONLY)
   execute_process(COMMAND ${command} RESULT_VARIABLE status OUTPUT_VARIABLE printed ERROR_VARIABLE printed)

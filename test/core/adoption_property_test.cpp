@@ -12,8 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "delta/observer.hpp"
+#include "delta/adaptive.hpp"
 #include "delta/presets.hpp"
+#include "delta/testing/replay_check.hpp"
 #include "dice.hpp"
 #include "machine.hpp"
 #include "random_program.hpp"

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/adaptive.hpp"
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
 #include "storage_contract.hpp"

@@ -7,6 +7,7 @@
 #include <deque>
 #include <optional>
 
+#include "delta/adaptive.hpp"
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/adaptive.hpp"
 #include "delta/detail/planning/rehearsal.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/presets.hpp"

@@ -15,6 +15,7 @@
 
 #include "../../bench/heap_count.hpp"
 #include "../../bench/steady_program.hpp"
+#include "delta/adaptive.hpp"
 
 using namespace delta;
 using namespace delta::bench;

@@ -10,6 +10,7 @@
 #include <map>
 #include <vector>
 
+#include "delta/adaptive.hpp"
 #include "delta/detail/planning/copy_lane.hpp"
 #include "delta/detail/planning/memory_profile.hpp"
 #include "delta/detail/planning/plan_search.hpp"

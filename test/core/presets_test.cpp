@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "delta/policy_names.hpp"
+#include "delta/with_preset.hpp"
 #include "machine.hpp"
 
 using namespace delta;

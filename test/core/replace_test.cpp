@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "delta/observer.hpp"
 #include "delta/presets.hpp"
+#include "delta/testing/replay_check.hpp"
 #include "machine.hpp"
 
 using namespace delta;

@@ -1,6 +1,6 @@
 // replay_check: kernels that do not keep to what a replay takes are named, with output and first
 // byte; those that do pass, and nothing of the check is left behind.
-#include "delta/observer.hpp"
+#include "delta/testing/replay_check.hpp"
 
 #include <doctest/doctest.h>
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/adaptive.hpp"
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"

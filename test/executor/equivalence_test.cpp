@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "adversary.hpp"
+#include "delta/adaptive.hpp"
 #include "delta/engine/engine.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"

@@ -37,7 +37,7 @@ if [ "$target" = readers ]; then
     "$root"/executor/train/{checkpoint,report}.cpp)
 fi
 "$compiler" "${flags[@]}" -I "$root/include" -I "$root/executor" -I "$root/engine" -I "$root/engine/include" \
-  "$here/${target}_fuzz.cpp" "${sources[@]}" -lz -o "$folder/${target}_fuzz"
+  -I "$root/testing/include" "$here/${target}_fuzz.cpp" "${sources[@]}" -lz -o "$folder/${target}_fuzz"
 "$folder/${target}_fuzz" -max_total_time="$seconds" -max_len=8192 -timeout=10 -rss_limit_mb=2048 \
   -dict="$here/trace.dict" -artifact_prefix="$folder/" -print_final_stats=1 \
   "$folder/corpus" "$corpus"

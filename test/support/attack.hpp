@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "adversary.hpp"
+#include "delta/adaptive.hpp"
 #include "delta/engine/engine.hpp"
 #include "delta/engine/manager_of.hpp"
 #include "delta/learning_report.hpp"

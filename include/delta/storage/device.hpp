@@ -41,13 +41,10 @@ DELTA_DETAIL_NEEDED(
 /// `copy(direction, to, from, size, after)`, with any address on the host's side, queues a copy on
 /// that direction's lane, to start when `after` is reached. A copy of zero bytes still gives a
 /// stamp; its addresses may be null.
-DELTA_DETAIL_NEEDED(
-    copy,
-    "Lanes need 'delta::stamp copy(delta::direction, std::byte* to, const "
-    "std::byte* from, delta::bytes, const delta::fence& after)'",
-    requires(T& d, direction way, std::byte* to, const std::byte* from, bytes n, const fence& f) {
-      { d.copy(way, to, from, n, f) } -> std::same_as<stamp>;
-    });
+DELTA_DETAIL_NEEDED_CALL(copy, "Lanes need ",
+                         (delta::direction, std::byte* to, const std::byte* from, delta::bytes,
+                          const delta::fence& after),
+                         same, "", delta::stamp);
 /// `begin(after)` makes the compute lane wait before what is queued next, `end()` gives the stamp
 /// of all that was queued on it so far, after a `begin`. `begin` may be called again before `end`,
 /// and without one.
@@ -98,22 +95,13 @@ DELTA_DETAIL_NEEDED(
 
 /// `move_rate()`: bytes per second within the device (default: one core's). What operators of
 /// unknown cost are priced by, too.
-DELTA_DETAIL_DETECTED(
-    move_rate, "'double move_rate() const' (bytes per second)", requires(const T& d) {
-      { d.move_rate() } -> std::convertible_to<double>;
-    });
+DELTA_DETAIL_DETECTED_CALL(move_rate, () const, convertible, " (bytes per second)", double);
 /// `burden(direction)`: what kernels lose by copies that way beside them, in ns per ns of copying
 /// (default: 0).
-DELTA_DETAIL_DETECTED(
-    burden, "'double burden(delta::direction) const'", requires(const T& d, direction way) {
-      { d.burden(way) } -> std::convertible_to<double>;
-    });
+DELTA_DETAIL_DETECTED_CALL(burden, (delta::direction) const, convertible, "", double);
 /// `alone(stamp)`: what work on the compute lane would have taken without copies beside it, known
 /// when `elapsed` is (default: what that says).
-DELTA_DETAIL_DETECTED(
-    alone, "'std::optional<delta::nanoseconds> alone(delta::stamp)'", requires(T& d, stamp s) {
-      { d.alone(s) } -> std::same_as<std::optional<nanoseconds>>;
-    });
+DELTA_DETAIL_DETECTED_CALL(alone, (delta::stamp), same, "", std::optional<delta::nanoseconds>);
 
 /// `synchronous`: work is over when the call that queues it has returned, so that nothing is ever
 /// ordered (default: false).

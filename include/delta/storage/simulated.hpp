@@ -142,41 +142,35 @@ class virtual_clock {
 
 /// Three lanes in virtual time, without memory: what storage_rules wants of a machine, so that
 /// decisions can be tried where there is none. Addresses are taken and not looked at.
-class virtual_lanes {
+class virtual_lanes : virtual_clock {
  public:
+  using virtual_clock::alone, virtual_clock::began, virtual_clock::begin, virtual_clock::elapsed;
+  using virtual_clock::now, virtual_clock::reached, virtual_clock::wait, virtual_clock::waited;
   /// Copies take what `real` says; who asks for rates is told `told`.
   virtual_lanes(const copy_rates& told, const copy_rates& real) noexcept
       : told_(told), real_(real) {}
   explicit virtual_lanes(const copy_rates& rates) noexcept : virtual_lanes(rates, rates) {}
   /// Queued behind `after` on the lane of its direction.
   stamp copy(direction d, std::uint64_t, std::uint64_t, bytes n, const fence& after) noexcept {
-    return time_.queue(lane_of(d), real_.cost(d, n), after);
+    return queue(lane_of(d), real_.cost(d, n), after);
   }
-  void begin(const fence& after) noexcept { time_.begin(after); }
   // Free by itself: end_moves is told how many bytes there were.
   void move(std::uint64_t, std::uint64_t, std::uint64_t) noexcept {}
   stamp end_moves(bytes n) noexcept { return end(real_.move_cost(n)); }
   stamp end(nanoseconds cost) noexcept {
-    const stamp done = time_.queue(lane::compute, slowed(cost), cost, {});
-    time_.advance(done);  // the host runs in lock-step
+    const stamp done = queue(lane::compute, slowed(cost), cost, {});
+    advance(done);  // the host runs in lock-step
     return done;
   }
-  [[nodiscard]] bool reached(stamp s) const noexcept { return time_.reached(s); }
-  void wait(stamp s) noexcept { time_.wait(s); }
-  [[nodiscard]] auto elapsed(stamp s) const noexcept { return time_.elapsed(s); }
-  [[nodiscard]] auto began(stamp s) const noexcept { return time_.began(s); }
-  [[nodiscard]] nanoseconds now() const noexcept { return time_.now(); }
-  [[nodiscard]] nanoseconds waited() const noexcept { return time_.waited(); }
   [[nodiscard]] double rate(direction d) const noexcept { return told_.of(d); }
   [[nodiscard]] double move_rate() const noexcept { return told_.move; }
   [[nodiscard]] nanoseconds latency(direction) const noexcept { return told_.latency; }
   [[nodiscard]] nanoseconds backlog(direction d) const noexcept {
-    return time_.backlog(lane_of(d));
+    return virtual_clock::backlog(lane_of(d));
   }
   [[nodiscard]] double burden(direction d) const noexcept {
     return d == direction::out ? told_.burden_out : told_.burden_in;
   }
-  [[nodiscard]] auto alone(stamp s) const noexcept { return time_.alone(s); }
 
  private:
   // What an operator takes that begins now, beside the copies that are queued: while these go on it
@@ -188,7 +182,7 @@ class virtual_lanes {
       double left, burden;
     };
     const auto of = [&](lane e, double b) {
-      return copies{static_cast<double>(time_.backlog(e).count()), std::max(b, 0.0)};
+      return copies{static_cast<double>(virtual_clock::backlog(e).count()), std::max(b, 0.0)};
     };
     copies first = of(lane::copy_out, real_.burden_out);
     copies last = of(lane::copy_in, real_.burden_in);
@@ -205,7 +199,6 @@ class virtual_lanes {
     return nanoseconds{std::llround(took + left)};
   }
   copy_rates told_, real_;
-  virtual_clock time_;
 };
 
 }  // namespace detail

@@ -39,133 +39,58 @@ namespace delta {
 
 namespace detail {
 
+#define DELTA_DETAIL_STORAGE(row, name, params, note, ...) \
+  DELTA_DETAIL_FUNCTION(row, name, false, "a Storage needs ", params, same, note, __VA_ARGS__)
+
 /// `allocate(bytes, lifetime)` gives a block, or nullopt when there is no room for it (not an
 /// error: the manager then releases something). `bytes` may be zero.
-DELTA_DETAIL_NEEDED(
-    allocate,
-    "a Storage needs 'std::optional<delta::block> allocate(delta::bytes, "
-    "delta::lifetime)' (nullopt: no room)",
-    requires(T& s, bytes n, lifetime l) {
-      { s.allocate(n, l) } -> std::same_as<std::optional<block>>;
-    });
+DELTA_DETAIL_STORAGE(allocate, allocate, (delta::bytes, delta::lifetime), " (nullopt: no room)",
+                     std::optional<delta::block>);
 /// `free(block&&)` and `free(slab&&)` take memory back.
-DELTA_DETAIL_NEEDED(
-    free_block, "a Storage needs 'void free(delta::block&&)'", requires(T& s, block&& b) {
-      { s.free(std::move(b)) } -> std::same_as<void>;
-    });
-DELTA_DETAIL_NEEDED(
-    free_slab, "a Storage needs 'void free(delta::slab&&)'", requires(T& s, slab&& h) {
-      { s.free(std::move(h)) } -> std::same_as<void>;
-    });
+DELTA_DETAIL_STORAGE(free_block, free, (delta::block&&), "", void);
+DELTA_DETAIL_STORAGE(free_slab, free, (delta::slab&&), "", void);
 /// `copy_out(block&)` queues a copy to a new slab. The block is moved from only on success;
 /// nullopt means that the host side is full.
-DELTA_DETAIL_NEEDED(
-    copy_out,
-    "a Storage needs 'std::optional<delta::transfer> copy_out(delta::block&)' "
-    "(nullopt: the host is full)",
-    requires(T& s, block& b) {
-      { s.copy_out(b) } -> std::same_as<std::optional<transfer>>;
-    });
+DELTA_DETAIL_STORAGE(copy_out, copy_out, (delta::block&), " (nullopt: the host is full)",
+                     std::optional<delta::transfer>);
 /// `copy_in(slab&&, block&&)` queues a copy of the slab into a block allocated before.
-DELTA_DETAIL_NEEDED(
-    copy_in, "a Storage needs 'delta::transfer copy_in(delta::slab&&, delta::block&&)'",
-    requires(T& s, block&& b, slab&& h) {
-      { s.copy_in(std::move(h), std::move(b)) } -> std::same_as<transfer>;
-    });
+DELTA_DETAIL_STORAGE(copy_in, copy_in, (delta::slab&&, delta::block&&), "", delta::transfer);
 /// `land(transfer&&)` gives block and slab back, at any time: fences order what follows. The block
 /// of a copy out stays readable throughout. A transfer owns both of its ends.
-DELTA_DETAIL_NEEDED(
-    land,
-    "a Storage needs "
-    "'std::pair<delta::block, delta::slab> land(delta::transfer&&)'",
-    requires(T& s, transfer&& t) {
-      { s.land(std::move(t)) } -> std::same_as<std::pair<block, slab>>;
-    });
+DELTA_DETAIL_STORAGE(land, land, (delta::transfer&&), "", std::pair<delta::block, delta::slab>);
 /// `begin_operator(reads, writes)`: the compute lane waits for what these blocks need.
-DELTA_DETAIL_NEEDED(
-    begin_operator,
-    "a Storage needs 'void begin_operator(std::span<const delta::block* const> "
-    "reads, std::span<const delta::block* const> writes)'",
-    requires(T& s, std::span<const block* const> blocks) {
-      { s.begin_operator(blocks, blocks) } -> std::same_as<void>;
-    });
+DELTA_DETAIL_STORAGE(begin_operator, begin_operator,
+                     (std::span<const delta::block* const> reads,
+                      std::span<const delta::block* const> writes),
+                     "", void);
 /// `end_operator(cost)`: the operator is queued; gives its stamp. `cost` is what the caller expects
 /// the operator to take: a storage in virtual time advances by it, others ignore it.
-DELTA_DETAIL_NEEDED(
-    end_operator, "a Storage needs 'delta::stamp end_operator(delta::nanoseconds cost)'",
-    requires(T& s, nanoseconds cost) {
-      { s.end_operator(cost) } -> std::same_as<stamp>;
-    });
+DELTA_DETAIL_STORAGE(end_operator, end_operator, (delta::nanoseconds cost), "", delta::stamp);
 /// `reached(stamp)` asks, `wait(stamp)` makes the host wait (in virtual time: advances the clock),
 /// `elapsed(stamp)` is an operator's or a copy's measured time: known now, later, or never. Where
 /// it is never known, say what operators cost (operation::cost): else they are priced by the bytes
 /// that they touch, and counters::guessed_costs counts them.
-DELTA_DETAIL_NEEDED(
-    reached, "a Storage needs 'bool reached(delta::stamp)'", requires(T& s, stamp p) {
-      { s.reached(p) } -> std::same_as<bool>;
-    });
-DELTA_DETAIL_NEEDED(
-    wait, "a Storage needs 'void wait(delta::stamp)'", requires(T& s, stamp p) {
-      { s.wait(p) } -> std::same_as<void>;
-    });
-DELTA_DETAIL_NEEDED(
-    elapsed,
-    "a Storage needs 'std::optional<delta::nanoseconds> elapsed(delta::stamp)' "
-    "(nullopt: not known)",
-    requires(T& s, stamp p) {
-      { s.elapsed(p) } -> std::same_as<std::optional<nanoseconds>>;
-    });
+DELTA_DETAIL_STORAGE(reached, reached, (delta::stamp), "", bool);
+DELTA_DETAIL_STORAGE(wait, wait, (delta::stamp), "", void);
+DELTA_DETAIL_STORAGE(elapsed, elapsed, (delta::stamp), " (nullopt: not known)",
+                     std::optional<delta::nanoseconds>);
 /// `now()`, `rate(direction)` in bytes per second, `latency(direction)` per copy, and
 /// `backlog(direction)`: how long a copy queued now would wait before it starts.
-DELTA_DETAIL_NEEDED(
-    now, "a Storage needs 'delta::nanoseconds now() const'", requires(const T& s) {
-      { s.now() } -> std::same_as<nanoseconds>;
-    });
-DELTA_DETAIL_NEEDED(
-    rate, "a Storage needs 'double rate(delta::direction) const' (bytes per second)",
-    requires(const T& s, direction d) {
-      { s.rate(d) } -> std::same_as<double>;
-    });
-DELTA_DETAIL_NEEDED(
-    latency, "a Storage needs 'delta::nanoseconds latency(delta::direction) const'",
-    requires(const T& s, direction d) {
-      { s.latency(d) } -> std::same_as<nanoseconds>;
-    });
-DELTA_DETAIL_NEEDED(
-    backlog, "a Storage needs 'delta::nanoseconds backlog(delta::direction) const'",
-    requires(const T& s, direction d) {
-      { s.backlog(d) } -> std::same_as<nanoseconds>;
-    });
+DELTA_DETAIL_STORAGE(now, now, () const, "", delta::nanoseconds);
+DELTA_DETAIL_STORAGE(rate, rate, (delta::direction) const, " (bytes per second)", double);
+DELTA_DETAIL_STORAGE(latency, latency, (delta::direction) const, "", delta::nanoseconds);
+DELTA_DETAIL_STORAGE(backlog, backlog, (delta::direction) const, "", delta::nanoseconds);
 /// The two budgets and what is taken of them, and what a request really takes.
-DELTA_DETAIL_NEEDED(
-    capacity, "a Storage needs 'delta::bytes capacity() const'", requires(const T& s) {
-      { s.capacity() } -> std::same_as<bytes>;
-    });
-DELTA_DETAIL_NEEDED(
-    used, "a Storage needs 'delta::bytes used() const'", requires(const T& s) {
-      { s.used() } -> std::same_as<bytes>;
-    });
-DELTA_DETAIL_NEEDED(
-    host_capacity, "a Storage needs 'delta::bytes host_capacity() const'", requires(const T& s) {
-      { s.host_capacity() } -> std::same_as<bytes>;
-    });
-DELTA_DETAIL_NEEDED(
-    host_used, "a Storage needs 'delta::bytes host_used() const'", requires(const T& s) {
-      { s.host_used() } -> std::same_as<bytes>;
-    });
-DELTA_DETAIL_NEEDED(
-    rounded, "a Storage needs 'delta::bytes rounded(delta::bytes) const'",
-    requires(const T& s, bytes n) {
-      { s.rounded(n) } -> std::same_as<bytes>;
-    });
+DELTA_DETAIL_STORAGE(capacity, capacity, () const, "", delta::bytes);
+DELTA_DETAIL_STORAGE(used, used, () const, "", delta::bytes);
+DELTA_DETAIL_STORAGE(host_capacity, host_capacity, () const, "", delta::bytes);
+DELTA_DETAIL_STORAGE(host_used, host_used, () const, "", delta::bytes);
+DELTA_DETAIL_STORAGE(rounded, rounded, (delta::bytes) const, "", delta::bytes);
 
 // Detected, with defaults in the manager.
 
 /// `data(const block&)` is the address now (default: none, bytes exist in name only).
-DELTA_DETAIL_DETECTED(
-    data, "'std::byte* data(const delta::block&)'", requires(T& s, const block& b) {
-      { s.data(b) } -> std::same_as<std::byte*>;
-    });
+DELTA_DETAIL_DETECTED_CALL(data, (const delta::block&), same, "", std::byte*);
 /// `hold(const block&)`, `unhold(const block&)`: the block may not move in between.
 DELTA_DETAIL_ROW(
     hold, (!names_hold<T> && !names_unhold<T>),
@@ -219,35 +144,22 @@ DELTA_DETAIL_ROW(
     });
 /// `knows(block, n)`: is it a block in use here, of rounded(n) bytes? Asked of blocks that the
 /// program hands over (default: the program is taken at its word).
-DELTA_DETAIL_DETECTED(
-    knows, "'bool knows(const delta::block&, delta::bytes) const'",
-    requires(const T& s, const block& b, bytes n) {
-      { s.knows(b, n) } -> std::same_as<bool>;
-    });
+DELTA_DETAIL_DETECTED_CALL(knows, (const delta::block&, delta::bytes) const, same, "", bool);
 /// `on_owner_changed(block, t)`: tensor `t`'s bytes are in this block from now on, or on their way
 /// into it, until it is freed or told of another tensor; none: they are nobody's, as an operator is
 /// about to write over them. For who shows tensors by address: told whenever bytes come, and `free`
 /// says when they go (default: nobody is told).
-DELTA_DETAIL_DETECTED(
-    on_owner_changed, "'void on_owner_changed(const delta::block&, delta::tensor_id)'",
-    requires(T& s, const block& b, tensor_id t) {
-      { s.on_owner_changed(b, t) } -> std::same_as<void>;
-    });
+DELTA_DETAIL_DETECTED_CALL(on_owner_changed, (const delta::block&, delta::tensor_id), same, "",
+                           void);
 /// `may_fragment()`: may free bytes lie in several pieces (default: they may)? Where each block,
 /// and each slab, is an allocation of its own they don't: whatever fits by its size fits.
-DELTA_DETAIL_DETECTED(
-    may_fragment, "'bool may_fragment() const'", requires(const T& s) {
-      { s.may_fragment() } -> std::same_as<bool>;
-    });
+DELTA_DETAIL_DETECTED_CALL(may_fragment, () const, same, "", bool);
 /// `may_allocate_in_operator()`: may the manager allocate blocks, adopt and free them between
 /// begin_operator and end_operator (default: it ends the bracket first)? True only where blocks
 /// never move, kernels are over when their call returns, and the lists that begin_operator was
 /// given are not kept: blocks of them may be another's by the end. An open operator then leaves its
 /// bracket open as long as nothing has to leave for what it allocates.
-DELTA_DETAIL_DETECTED(
-    may_allocate_in_operator, "'bool may_allocate_in_operator() const'", requires(const T& s) {
-      { s.may_allocate_in_operator() } -> std::same_as<bool>;
-    });
+DELTA_DETAIL_DETECTED_CALL(may_allocate_in_operator, () const, same, "", bool);
 
 using storage_rows =
     rows<allocate_row, free_block_row, free_slab_row, copy_out_row, copy_in_row, land_row,
@@ -285,35 +197,17 @@ template <class S>
     return false;
 }
 
-// Never run: what was moved from is named again only to have every member's body compiled.
-// NOLINTBEGIN(bugprone-use-after-move)
+// Never run: compiles the bodies of functions that are there together or not at all.
 template <class S>
-void call_storage(S& s, block& b, slab& h, transfer& t, bytes n, stamp p, direction d) {
+void call_groups(S& s, const block& b, bytes n, stamp p, direction d) {
   const auto call = [](const auto&...) {};
-  // Figures are asked of a const storage, all else changes it.
-  const S& asked = s;
-  const std::span<const block* const> blocks;
-  call(s.allocate(n, lifetime::transient), s.copy_out(b), s.copy_in(std::move(h), std::move(b)));
-  call(s.land(std::move(t)), s.end_operator(nanoseconds{}), s.reached(p), s.elapsed(p));
-  s.begin_operator(blocks, blocks), s.wait(p);
-  call(asked.now(), asked.rate(d), asked.latency(d), asked.backlog(d), asked.rounded(n));
-  call(asked.capacity(), asked.used(), asked.host_capacity(), asked.host_used());
-  if constexpr (has_data<S>) call(s.data(b));
   if constexpr (has_hold<S>) s.hold(b), s.unhold(b);
-  if constexpr (has_native_stream<S>) call(s.native_stream());
   if constexpr (has_holes<S>) {
     call(s.largest_hole(), s.bytes_to_move(n), s.move_rate());
     s.walk_blocks([](std::uint32_t, bytes, bool) {});
   }
-  if constexpr (has_burdens<S>) call(asked.burden(d), s.alone(p));
-  if constexpr (has_began<S>) call(s.began(p));
-  if constexpr (has_knows<S>) call(asked.knows(b, n));
-  if constexpr (has_on_owner_changed<S>) s.on_owner_changed(b, tensor_id::none);
-  if constexpr (has_may_fragment<S>) call(asked.may_fragment());
-  if constexpr (has_may_allocate_in_operator<S>) call(asked.may_allocate_in_operator());
-  s.free(std::move(h)), s.free(std::move(b));
+  if constexpr (has_burdens<S>) call(std::as_const(s).burden(d), s.alone(p));
 }
-// NOLINTEND(bugprone-use-after-move)
 
 }  // namespace detail
 
@@ -325,9 +219,54 @@ consteval bool explain_storage() {
   using S = std::remove_const_t<T>;  // NOLINT(readability-identifier-naming): as in templates
   static_cast<void>(detail::storage_rows::tell<S>());
   if constexpr (Storage<S>) {
-    [[maybe_unused]] constexpr auto* bodies = &detail::call_storage<S>;
+    [[maybe_unused]] constexpr auto* bodies = &detail::call_groups<S>;
   }
   return true;
 }
+
+namespace detail {
+/// Takes the place of a storage that is wrong, once its sentences are printed, so that nothing else
+/// is said about it. It models Storage with as little as that needs, and is made from anything. A
+/// manager takes a reference: this one is used as const, so that it can be a temporary. Never
+/// linked.
+struct stand_in_storage {
+  template <class T>
+  explicit(false) stand_in_storage(const T&);
+  std::optional<block> allocate(bytes, lifetime) const;
+  void free(block&&) const;
+  void free(slab&&) const;
+  std::optional<transfer> copy_out(block&) const;
+  transfer copy_in(slab&&, block&&) const;
+  std::pair<block, slab> land(transfer&&) const;
+  void begin_operator(std::span<const block* const>, std::span<const block* const>) const;
+  stamp end_operator(nanoseconds) const;
+  bool reached(stamp) const;
+  void wait(stamp) const;
+  std::optional<nanoseconds> elapsed(stamp) const;
+  nanoseconds now() const;
+  double rate(direction) const;
+  nanoseconds latency(direction) const;
+  nanoseconds backlog(direction) const;
+  bytes capacity() const;
+  bytes used() const;
+  bytes host_capacity() const;
+  bytes host_used() const;
+  bytes rounded(bytes) const;
+};
+
+DELTA_DETAIL_CHECKED(storage, Storage, const stand_in_storage);
+
+/// For a storage given as a temporary: it would be gone after the declaration, and the manager's
+/// reference with it.
+template <class S>
+consteval bool explain_temporary() {
+  static_assert(std::is_lvalue_reference_v<S>,
+                "a manager keeps a reference to its storage: give it a variable that outlives the "
+                "manager, not a temporary");
+  return std::is_lvalue_reference_v<S>;
+}
+template <class S>
+using no_temporary = std::conditional_t<explain_temporary<S>(), S, const stand_in_storage>;
+}  // namespace detail
 
 }  // namespace delta

@@ -11,7 +11,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "delta/detail/concepts/checked_storage.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 

@@ -15,6 +15,7 @@
 #include "delta/error.hpp"
 #include "delta/learning_report.hpp"
 #include "delta/manager.hpp"
+#include "delta/testing/replay_check.hpp"
 
 namespace delta {
 

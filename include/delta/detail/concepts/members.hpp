@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "delta/units.hpp"
 
@@ -83,17 +84,62 @@ DELTA_DETAIL_EVERY_NAME(DELTA_DETAIL_NAMES)
 
 /// A row: `has_ROW<T>`, the expression of T behind the sentence, and `ROW_row` for `rows`.
 /// `missing` says of T whether it may be without.
-#define DELTA_DETAIL_ROW(row, missing, sentence, ...)        \
-  template <class T>                                         \
-  concept has_##row = __VA_ARGS__;                           \
-  struct row##_row {                                         \
-    template <class T>                                       \
-    static constexpr bool right = has_##row<T> || (missing); \
-    template <class T>                                       \
-    static consteval void tell() {                           \
-      static_assert(right<T>, sentence);                     \
-    }                                                        \
+#define DELTA_DETAIL_ROW(row, missing, sentence, ...) \
+  template <class T>                                  \
+  concept has_##row = __VA_ARGS__;                    \
+  DELTA_DETAIL_ROW_BEGINS(row, missing, sentence)     \
   }
+#define DELTA_DETAIL_ROW_BEGINS(row, missing, sentence) \
+  struct row##_row {                                    \
+    template <class T>                                  \
+    static constexpr bool has = has_##row<T>;           \
+    template <class T>                                  \
+    static constexpr bool right = has<T> || (missing);  \
+    template <class T>                                  \
+    static consteval void tell() {                      \
+      static_assert(right<T>, sentence);                \
+    }
+/// A row of one function: `RESULT name params`, as a function type has it, is both what is looked
+/// for and what the sentence says. What it returns is the `same`, `convertible`, or `anything`.
+#define DELTA_DETAIL_FUNCTION(row, name, missing, sentence, params, returns, note, ...)       \
+  struct row##_call {                                                                         \
+    template <class T, class... A>                                                            \
+    auto operator()(T& x, A&&... a) const -> decltype(x.name(static_cast<A&&>(a)...)) {       \
+      return x.name(static_cast<A&&>(a)...);                                                  \
+    }                                                                                         \
+  };                                                                                          \
+  template <class T>                                                                          \
+  concept has_##row = signature<__VA_ARGS__ params>::template returns<T, row##_call>;         \
+  DELTA_DETAIL_ROW_BEGINS(row, missing, sentence "'" #__VA_ARGS__ " " #name #params "'" note) \
+  using call = row##_call;                                                                    \
+  using type = signature<__VA_ARGS__ params>;                                                 \
+  }
+template <bool is_const, class R, class... A>
+struct signature_of {
+  template <class T>
+  using asked = std::conditional_t<is_const, const T, T>;
+  template <class T, class Call>
+  static constexpr bool same = requires {
+    { Call()(std::declval<asked<T>&>(), std::declval<A>()...) } -> std::same_as<R>;
+  };
+  template <class T, class Call>
+  static constexpr bool convertible = requires {
+    { Call()(std::declval<asked<T>&>(), std::declval<A>()...) } -> std::convertible_to<R>;
+  };
+  template <class T, class Call>
+  static constexpr bool anything = std::invocable<Call, asked<T>&, A...>;
+  /// Never run: that it is named compiles the function's body, and what that calls.
+  template <class T, class Call>
+  static void run(asked<T>& x, A... a) {
+    static_cast<void>(Call()(x, static_cast<A&&>(a)...));
+  }
+};
+template <class F>
+struct signature;
+template <class R, class... A>
+struct signature<R(A...)> : signature_of<false, R, A...> {};
+template <class R, class... A>
+struct signature<R(A...) const> : signature_of<true, R, A...> {};
 /// `checked_NAME<T>`: T where it models `Concept`; else its sentences are printed, and it is
 /// `stand_in`, so that the rest compiles. What is right is not asked for its sentences, which would
 /// take the compiler longer than the concept.
@@ -109,12 +155,17 @@ DELTA_DETAIL_EVERY_NAME(DELTA_DETAIL_NAMES)
   template <class T>                                  \
   using checked_##name = std::conditional_t<name##_or_told<T>(), T, stand_in>
 // NOLINTEND(bugprone-macro-parentheses)
-/// What a concept can't do without: "a Storage needs '...'".
+/// What a concept can't do without: "a Decider needs '...'".
 #define DELTA_DETAIL_NEEDED(row, sentence, ...) DELTA_DETAIL_ROW(row, false, sentence, __VA_ARGS__)
+#define DELTA_DETAIL_NEEDED_CALL(name, who, params, returns, note, ...) \
+  DELTA_DETAIL_FUNCTION(name, name, false, who, params, returns, note, __VA_ARGS__)
 /// One member that is detected.
 #define DELTA_DETAIL_DETECTED(name, signature, ...)                                       \
   DELTA_DETAIL_ROW(name, !names_##name<T>, "'" #name "' is there, but not as " signature, \
                    __VA_ARGS__)
+#define DELTA_DETAIL_DETECTED_CALL(name, params, returns, note, ...)                               \
+  DELTA_DETAIL_FUNCTION(name, name, !names_##name<T>, "'" #name "' is there, but not as ", params, \
+                        returns, note, __VA_ARGS__)
 /// A constant that is detected, and its value or the default. Types are compared to the letter:
 /// `static bool` or `enum { name }` would be something else.
 #define DELTA_DETAIL_CONSTANT(name, type, type_said, otherwise)  \
@@ -136,26 +187,32 @@ struct rows {
   template <class T>
   static constexpr bool right = (Row::template right<T> && ...);
   /// True; an error with a sentence for each row that is not right. All of them, whether or not
-  /// others failed, so that a type is mended in one go.
+  /// others failed, so that a type is mended in one go. Of a right type the bodies of its functions
+  /// are compiled: a concept looks at signatures only, so a body with a mistake in it would come
+  /// out deep in the manager; here it comes out beside the type.
   template <class T>
   static consteval bool tell() {
     (Row::template tell<T>(), ...);
+    if constexpr (right<T>) (compile_body<T, Row>(), ...);
     return true;
+  }
+
+ private:
+  template <class T, class One>
+  static consteval void compile_body() {
+    if constexpr (requires { typename One::call; })
+      if constexpr (One::template has<T>) {
+        [[maybe_unused]] constexpr auto* body = &One::type::template run<T, typename One::call>;
+      }
   }
 };
 
 // A storage's and a device's alike.
 
 /// `native_stream()`: what a kernel is launched on (default: null).
-DELTA_DETAIL_DETECTED(
-    native_stream, "'void* native_stream()'", requires(T& s) {
-      { s.native_stream() } -> std::convertible_to<void*>;
-    });
+DELTA_DETAIL_DETECTED_CALL(native_stream, (), convertible, "", void*);
 /// `began(stamp)`: when that work began, by `now`'s clock, known when `elapsed` is; for timelines
 /// (default: when it was queued).
-DELTA_DETAIL_DETECTED(
-    began, "'std::optional<delta::nanoseconds> began(delta::stamp)'", requires(T& s, stamp p) {
-      { s.began(p) } -> std::same_as<std::optional<nanoseconds>>;
-    });
+DELTA_DETAIL_DETECTED_CALL(began, (delta::stamp), same, "", std::optional<delta::nanoseconds>);
 
 }  // namespace delta::detail

@@ -2,10 +2,8 @@
 // prefetcher's reloads, copies ahead (docs/paper.md, repairs P-4, P-10).
 #pragma once
 
-#include "delta/concepts.hpp"
 #include "delta/context.hpp"
 #include "delta/detail/runtime/contiguous_release.hpp"
-#include "delta/detail/runtime/roles.hpp"
 #include "delta/observer.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/tensor.hpp"

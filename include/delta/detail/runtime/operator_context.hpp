@@ -14,7 +14,6 @@
 #include "delta/detail/runtime/idle_work.hpp"
 #include "delta/detail/runtime/kernel_launch.hpp"
 #include "delta/detail/runtime/open_blocks.hpp"
-#include "delta/detail/runtime/replay_checker.hpp"
 #include "delta/detail/runtime/restore.hpp"
 #include "delta/detail/runtime/update_guard.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
@@ -22,6 +21,21 @@
 #include "delta/kernel.hpp"
 
 namespace delta::detail {
+
+/// Runs each operator twice for an observer that asks for it: delta/testing/replay_check.hpp has
+/// it, and is included where one does.
+template <class Reclaimer>
+class replay_checker;
+/// Nobody asks for checks: nothing of them is compiled.
+struct no_replay_checker {
+  template <class... Any>
+  explicit no_replay_checker(Any&...) noexcept {}
+  static constexpr bool enabled() noexcept { return false; }
+  template <class... Any>
+  void before(const Any&...) const noexcept {}
+  template <class... Any>
+  void after(const Any&...) const noexcept {}
+};
 
 /// The operator at hand: what it reads and updates. There is one at a time. The frame's members are
 /// public because `operator_run` and `open_operator` use them.
@@ -48,10 +62,15 @@ class operator_context {
   launcher<Reclaimer> kernels;
   program_blocks<table_type, launcher<Reclaimer>> taken;
   restorer<Reclaimer> restore;
-  update_guard<Reclaimer> updated;
+  update_guard<table_type, restorer<Reclaimer>> updated;
   /// Asked by an observer only (replay_check).
   static constexpr bool may_check = has_checks_replays<typename Reclaimer::observer_type>;
-  [[no_unique_address]] std::conditional_t<may_check, replay_checker<Reclaimer>, no_replay_checker>
+  static constexpr bool can_check = requires { sizeof(replay_checker<Reclaimer>); };
+  static_assert(
+      can_check || !may_check,
+      "an observer with 'checks_replays' needs #include <delta/testing/replay_check.hpp>");
+  [[no_unique_address]] std::conditional_t<may_check && can_check, replay_checker<Reclaimer>,
+                                           no_replay_checker>
       check;
 
   /// What an operator reads and updates, together on the device, locked, in its new version, and
@@ -78,7 +97,7 @@ class operator_context {
       f.record_beginning(op.name);
       try {
         // Must outlive `renew`: bringing the inputs may take any room.
-        typename update_guard<Reclaimer>::scope dependents(f.updated, op.updates, op.name);
+        typename decltype(updated)::scope dependents(f.updated, op.updates, op.name);
         f.restore.bring(f.touched_, need, op.name, all.sum - need,
                         [&] { return f.learn_outputs(op, all); });
         locked_ = true;

@@ -113,8 +113,8 @@ class operator_run {
     const bool constant = table.tensors[t].pinned == pin::both;
     const bytes touched = constant ? bytes{} : table.tensors[t].footprint;
     frame_.reclaimer.expect({.touched = touched, .restores = true});
-    typename update_guard<Reclaimer>::scope dependents(frame_.updated, writes ? one : none,
-                                                       "acquire");
+    typename decltype(frame_.updated)::scope dependents(frame_.updated, writes ? one : none,
+                                                        "acquire");
     frame_.restore.bring(one, {}, "acquire");
     try {
       if (writes) frame_.updated.renew(one);

@@ -14,6 +14,7 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
+#include "delta/detail/history/step_recorder.hpp"
 #include "delta/detail/runtime/contiguous_release.hpp"
 #include "delta/detail/runtime/event_sink.hpp"
 #include "delta/detail/runtime/give_up.hpp"

@@ -28,10 +28,10 @@ namespace delta::detail {
 /// Bounds from below of what it takes to bring tensors together, whatever leaves and in whatever
 /// order: each operator needs its inputs and outputs at once; and where nothing comes back from the
 /// host, the last of its inputs that is made is made beside all others.
-template <class Reclaimer>
+template <class Reclaimer, class Means>
 class restore_limits {
  public:
-  explicit restore_limits(restore_context<Reclaimer>& m) : means_(&m) {}
+  explicit restore_limits(Means& m) : means_(&m) {}
 
   /// Could `targets` be here together, beside them `beside` more bytes, and each operator run that
   /// has to for it, if all left that ever can? If not, nothing helps: throws budget_exceeded.
@@ -118,7 +118,7 @@ class restore_limits {
     if (any) throw budget_exceeded(means_->report(operation));
   }
 
-  restore_context<Reclaimer>* means_;
+  Means* means_;
   bytes stuck_{};
   std::vector<operator_id> closure_;  // kept for its memory
 };
@@ -128,6 +128,8 @@ class restore_limits {
 /// from one call to the next but buffers.
 template <class Reclaimer>
 class restorer {
+  using means = restore_context<Reclaimer, launcher<Reclaimer>>;
+
  public:
   restorer(typename Reclaimer::table_type& table, Reclaimer& r, launcher<Reclaimer>& k)
       : means_(table, r, k), limits_(means_), by_plan_(means_), on_demand_(means_) {}
@@ -165,10 +167,10 @@ class restorer {
   void unlock(std::span<const tensor_id> list) { means_.unlock(list); }
 
  private:
-  restore_context<Reclaimer> means_;
-  restore_limits<Reclaimer> limits_;
-  restore_by_plan<Reclaimer> by_plan_;
-  restore_on_demand<Reclaimer> on_demand_;
+  means means_;
+  restore_limits<Reclaimer, means> limits_;
+  restore_by_plan<means> by_plan_;
+  restore_on_demand<means> on_demand_;
 };
 
 }  // namespace delta::detail

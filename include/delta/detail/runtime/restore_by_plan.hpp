@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/runtime/restore_context.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/detail/tensors/records.hpp"
 #include "delta/error.hpp"
@@ -161,11 +160,11 @@ class planner {
   std::uint64_t round_ = 0;
 };
 
-/// Carries out `planner`'s plan (repairs P-6, P-11, P-13).
-template <class Reclaimer>
+/// Carries out `planner`'s plan (repairs P-6, P-11, P-13). `Means` is a restore_context.
+template <class Means>
 class restore_by_plan {
  public:
-  explicit restore_by_plan(restore_context<Reclaimer>& m) : means_(&m) {}
+  explicit restore_by_plan(Means& m) : means_(&m) {}
 
   /// Makes all of `targets` resident and locks each. False: the plan's peak does not fit, or it
   /// came to that on the way; what it has brought by then, and the program holds, stays.
@@ -236,7 +235,7 @@ class restore_by_plan {
     if (r.uses > 0 && !std::exchange(r.locked, true)) means_->table.lock(t);
   }
 
-  restore_context<Reclaimer>* means_;
+  Means* means_;
   planner planner_;
   std::vector<tensor_id> used_;  // kept for its memory
 };

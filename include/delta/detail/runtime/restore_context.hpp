@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "delta/detail/runtime/kernel_launch.hpp"
 #include "delta/detail/tensors/records.hpp"
 #include "delta/error.hpp"
 #include "delta/observer.hpp"
@@ -15,20 +14,19 @@
 
 namespace delta::detail {
 
-/// The table, the reclaimer and the launcher as a restore uses them.
-template <class Reclaimer>
+/// The table, the reclaimer and the launcher (`Kernels`) as a restore uses them.
+template <class Reclaimer, class Kernels>
 class restore_context {
  public:
   using table_type = typename Reclaimer::table_type;
 
-  restore_context(table_type& t, Reclaimer& r, launcher<Reclaimer>& k)
-      : table(t), reclaimer(r), kernels(k) {}
+  restore_context(table_type& t, Reclaimer& r, Kernels& k) : table(t), reclaimer(r), kernels(k) {}
   restore_context(const restore_context&) = delete;
   restore_context& operator=(const restore_context&) = delete;
 
   table_type& table;
   Reclaimer& reclaimer;
-  launcher<Reclaimer>& kernels;
+  Kernels& kernels;
   /// Of the last plan: what it adds at most to what is on the device.
   bytes peak{};
 

@@ -6,7 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "delta/detail/runtime/restore_context.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/error.hpp"
 
@@ -15,11 +14,11 @@ namespace delta::detail {
 /// Depth first with an explicit stack. An input that waits for its siblings is not locked: it is
 /// released when nothing else can be (to the host where possible), so that a chain never locks more
 /// than one operator's inputs. A cap on replays bounds it: in a budget too small two siblings can
-/// take each other away for ever (P-26).
-template <class Reclaimer>
+/// take each other away for ever (P-26). `Means` is a restore_context.
+template <class Means>
 class restore_on_demand {
  public:
-  explicit restore_on_demand(restore_context<Reclaimer>& m) : means_(&m) {}
+  explicit restore_on_demand(Means& m) : means_(&m) {}
 
   /// Makes all of `targets` resident; nothing stays locked at its end. Throws thrash,
   /// budget_exceeded.
@@ -127,7 +126,7 @@ class restore_on_demand {
     restore_on_demand* owner_;
   };
 
-  restore_context<Reclaimer>* means_;
+  Means* means_;
   std::span<const tensor_id> targets_;
   std::vector<operator_id> frames_;  // who waits for whom, the asker first
   std::uint64_t replays_ = 0, cap_ = 0;

@@ -9,22 +9,21 @@
 #include <span>
 #include <vector>
 
-#include "delta/detail/runtime/restore.hpp"
 #include "delta/detail/tensors/graph.hpp"
-#include "delta/detail/tensors/residency_table.hpp"
+#include "delta/tensor.hpp"
+#include "delta/units.hpp"
 
 namespace delta::detail {
 
 /// Guards updates in place: `operator_run` uses it for every operator that has any, and for
-/// acquiring to write.
+/// acquiring to write. `Restorer` brings tensors back and locks them, as `restorer` does.
 ///
 ///   y = f(w)          y is evicted meanwhile: f and w could make it again
 ///   update w          from now on they could not: y comes back first, and the record of f goes
-template <class Reclaimer>
+template <class Table, class Restorer>
 class update_guard {
  public:
-  update_guard(typename Reclaimer::table_type& table, restorer<Reclaimer>& r)
-      : table_(&table), restorer_(&r) {}
+  update_guard(Table& table, Restorer& r) : table_(&table), restorer_(&r) {}
 
   /// Before an update: what is evicted and depends on the old version comes back, one after the
   /// other, and while this lives nothing that depends on it is evicted. Bringing one back may need
@@ -89,8 +88,8 @@ class update_guard {
   }
 
  private:
-  typename Reclaimer::table_type* table_;
-  restorer<Reclaimer>* restorer_;
+  Table* table_;
+  Restorer* restorer_;
   std::vector<tensor_id> dependents_;   // of the update at hand: those to be unpinned first
   std::vector<tensor_id> kept_pinned_;  // of those, they that the program has pinned
   std::size_t to_unpin_ = 0;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "delta/context.hpp"
+#include "delta/machine_state.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {

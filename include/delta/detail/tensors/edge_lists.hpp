@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <span>
 #include <vector>
 
@@ -73,24 +72,14 @@ class edge_lists {
    public:
     class iterator {
      public:
-      using difference_type = std::ptrdiff_t;
-      using value_type = operator_id;
-      using pointer = const operator_id*;
-      using reference = operator_id;
-      using iterator_category = std::input_iterator_tag;
-      iterator() = default;
       iterator(const edge_lists& of, std::uint32_t at) noexcept : of_(&of), at_(at) {}
       operator_id operator*() const noexcept { return of_->edges_[at_].reader; }
       iterator& operator++() noexcept { return at_ = of_->edges_[at_].next, *this; }
-      iterator operator++(int) noexcept {
-        iterator old = *this;
-        return ++*this, old;
-      }
       bool operator==(const iterator& o) const noexcept { return at_ == o.at_; }
 
      private:
-      const edge_lists* of_ = nullptr;
-      std::uint32_t at_ = none;
+      const edge_lists* of_;
+      std::uint32_t at_;
     };
     readers(const edge_lists& of, std::uint32_t first) noexcept : of_(&of), first_(first) {}
     [[nodiscard]] iterator begin() const noexcept { return {*of_, first_}; }

@@ -6,7 +6,6 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <span>
 #include <utility>
@@ -217,8 +216,8 @@ class graph {
   /// so decides the same where the lower id breaks a tie. O(free log free).
   void sort_free_ids() {
     const auto sort = [](auto& ids) {
-      if (!std::ranges::is_sorted(ids, std::ranges::greater{}))
-        std::ranges::sort(ids, std::ranges::greater{});
+      const auto later = [](auto a, auto b) { return a > b; };
+      if (!std::is_sorted(ids.begin(), ids.end(), later)) std::sort(ids.begin(), ids.end(), later);
     };
     sort(free_tensors_), sort(free_records_);
   }

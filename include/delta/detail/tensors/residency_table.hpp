@@ -13,15 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "delta/concepts.hpp"
-#include "delta/context.hpp"
-#include "delta/detail/history/step_recorder.hpp"
 #include "delta/detail/tensors/candidates.hpp"
 #include "delta/detail/tensors/closure_costs.hpp"
 #include "delta/detail/tensors/copies.hpp"
 #include "delta/detail/tensors/graph.hpp"
 #include "delta/detail/tensors/id_set.hpp"
+#include "delta/machine_state.hpp"
 #include "delta/observer.hpp"
+#include "delta/storage/storage.hpp"
 
 namespace delta::detail {
 
@@ -146,7 +145,6 @@ class residency_table {
   /// The bytes of a replayed output. A host copy, if there is one, stays valid: a replay gives the
   /// same bits.
   void recomputed(tensor_id t, block&& b) {
-    if (tensors[t].where == residency::host) std::erase(offloaded_, t);
     own(t, std::move(b));
     tell_owner(tensors[t].device, t);
     follow_clock();
@@ -157,7 +155,6 @@ class residency_table {
   /// operator behind the copy. Early, it is `reloading` until the copy is done or it is used.
   stamp reload(tensor_id t, block&& b, bool early) {
     tensor_record& r = tensors[t];
-    std::erase(offloaded_, t);
     tell_owner(b, t);
     transfer moving = queue_copy_in(r, std::move(b));
     const stamp done = moving.done();
@@ -185,7 +182,6 @@ class residency_table {
   }
   /// The same of a tensor on the host alone: its copy there is given up. O(tensors on the host).
   void evict_from_host(tensor_id t) {
-    std::erase(offloaded_, t);
     storage_->free(std::move(tensors[t].host));
     ++counts.evictions;
     become(t, residency::evicted);
@@ -195,7 +191,6 @@ class residency_table {
     storage_->free(std::move(tensors[t].device));
     ++counts.clean_drops;
     become(t, residency::host);
-    offloaded_.push_back(t);
   }
   /// Gives the block of a resident tensor to who writes other bytes into it. A host copy stays
   /// valid, also while it is being made; else its producer can make the tensor again; without one
@@ -204,12 +199,8 @@ class residency_table {
     tensor_record& r = tensors[t];
     if (std::exchange(r.copying, false)) detach(copies_.take_copy(t), r.footprint);
     tell_owner(r.device, tensor_id::none);
-    if (r.host) {
-      become(t, residency::host);
-      offloaded_.push_back(t);
-    } else {
-      become(t, r.references > 0 && r.recomputable() ? residency::evicted : residency::dead);
-    }
+    const bool can_be_made = r.references > 0 && r.recomputable();
+    become(t, r.host ? residency::host : can_be_made ? residency::evicted : residency::dead);
     // Last: what throws before leaves the block with somebody who frees it.
     return std::move(r.device);
   }
@@ -453,8 +444,10 @@ class residency_table {
     const residency from = std::exchange(r.where, to);
     if (on_device(from) != on_device(to))
       on_device(to) ? here_ += r.footprint : here_ -= r.footprint;
+    if (from == residency::host) std::erase(offloaded_, t);
     if (place(from) != place(to)) closures_.tensor_changed(tensors, t, on_device(from));
     to == residency::resident ? candidates_.enlist(tensors, t) : candidates_.delist(tensors, t);
+    if (to == residency::host) offloaded_.push_back(t);
   }
   // Neither referenced nor locked from now on.
   void fall_out_of_use(const tensor_record& r) noexcept {
@@ -536,7 +529,6 @@ class residency_table {
     storage_->free(std::move(b));
     tensors[c.tensor].host = std::move(s);
     become(c.tensor, residency::host);
-    offloaded_.push_back(c.tensor);
   }
   /// Frees whatever an unreferenced tensor still has. Never throws, as destructors come here.
   void free_all_of(tensor_id t) {
@@ -544,7 +536,6 @@ class residency_table {
     candidates_.let_go(t);
     tensor_record& r = tensors[t];
     if (r.device) storage_->free(std::move(r.device));
-    if (r.where == residency::host) std::erase(offloaded_, t);
     // Once: it may be computed again, and buried again.
     if (std::exchange(r.pinned, pin::none) == pin::both) {
       constants_ -= r.footprint;

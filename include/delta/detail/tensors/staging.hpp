@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "delta/context.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
 #include "delta/error.hpp"
+#include "delta/machine_state.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
 

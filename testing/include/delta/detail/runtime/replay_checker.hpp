@@ -22,21 +22,11 @@
 #include "delta/detail/runtime/kernel_launch.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
-#include "delta/observer.hpp"
 #include "delta/storage/storage.hpp"
+#include "delta/testing/replay_differs.hpp"
+#include "delta/units.hpp"
 
 namespace delta::detail {
-
-/// Nobody asks for checks: nothing of them is compiled.
-struct no_replay_checker {
-  template <class... Any>
-  explicit no_replay_checker(Any&...) noexcept {}
-  static constexpr bool enabled() noexcept { return false; }
-  template <class... Any>
-  void before(const Any&...) const noexcept {}
-  template <class... Any>
-  void after(const Any&...) const noexcept {}
-};
 
 /// Checks one operator at a time. Takes host memory beside the budget: a copy of the operator's
 /// inputs, and two pieces of 256 KiB.
