@@ -233,7 +233,7 @@ class manager {
   /// A block for the program's own use, which no tensor has: counts in the budget, can't leave, and
   /// stays where it is until it becomes a tensor (`variable`, `allocate`) or is given back. Makes
   /// room, also while an operator is open, which then counts as its writer. Throws as make_room
-  /// does. Where free bytes do, O(log holes).
+  /// does. Where free bytes do, and the peak stays within the program's own, O(log holes).
   [[nodiscard]] block take_block(bytes size, lifetime expected = lifetime::transient) {
     (void)plus({}, size);
     return guarded(open::allowed, [&] { return run_.take_block(size, expected); });

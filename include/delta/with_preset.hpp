@@ -1,5 +1,5 @@
-// delta: a preset by its name, chosen at run time among all that ship; every one is compiled for
-// it.
+// delta: calls a function with the preset of a name that is known at run time; compiles it for
+// every preset that ships.
 #pragma once
 
 #include <string_view>

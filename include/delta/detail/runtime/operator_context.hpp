@@ -37,6 +37,21 @@ struct no_replay_checker {
   void after(const Any&...) const noexcept {}
 };
 
+/// What runs operators twice, by whether an observer asks for it. Only then does it matter whether
+/// the checker was included: elsewhere the type is the same in every source file.
+template <class Reclaimer, bool asked>
+struct checker_of {
+  using type = no_replay_checker;
+};
+template <class Reclaimer>
+struct checker_of<Reclaimer, true> {
+  static constexpr bool included = requires { sizeof(replay_checker<Reclaimer>); };
+  static_assert(
+      included,
+      "an observer with 'checks_replays' needs #include <delta/testing/replay_check.hpp>");
+  using type = std::conditional_t<included, replay_checker<Reclaimer>, no_replay_checker>;
+};
+
 /// The operator at hand: what it reads and updates. There is one at a time. The frame's members are
 /// public because `operator_run` and `open_operator` use them.
 template <class Reclaimer>
@@ -65,13 +80,7 @@ class operator_context {
   update_guard<table_type, restorer<Reclaimer>> updated;
   /// Asked by an observer only (replay_check).
   static constexpr bool may_check = has_checks_replays<typename Reclaimer::observer_type>;
-  static constexpr bool can_check = requires { sizeof(replay_checker<Reclaimer>); };
-  static_assert(
-      can_check || !may_check,
-      "an observer with 'checks_replays' needs #include <delta/testing/replay_check.hpp>");
-  [[no_unique_address]] std::conditional_t<may_check && can_check, replay_checker<Reclaimer>,
-                                           no_replay_checker>
-      check;
+  [[no_unique_address]] typename checker_of<Reclaimer, may_check>::type check;
 
   /// What an operator reads and updates, together on the device, locked, in its new version, and
   /// its number taken. One that does not come to its end gives its number back: a program that
