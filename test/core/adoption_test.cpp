@@ -51,18 +51,18 @@ TEST_CASE("adoption: where all fits, nothing is kept beyond what the program its
   machine it(64, 0);
   manager m{obeying(says_evict), it.storage};
   std::array<tensor_id, 4> made{};
-  for (int i = 0; i < 4; ++i) {
+  for (std::uint64_t i = 0; i < 4; ++i) {
     block mine = m.take_block(unit * 5);
     put(it.storage.data(mine), i);
     const tensor_id weights = m.variable(unit * 5, "weights", std::move(mine));
     auto op = m.begin({.inputs = {weights}, .name = "layer"});
     op.allocate(unit, m.take_block(unit));
     put(op.arguments().out(0), i + 1);
-    made[static_cast<std::size_t>(i)] = op.end(sums(1, 1));
+    made[i] = op.end(sums(1, 1));
     m.drop(weights);
   }
   CHECK(it.storage.peak() == unit * (5 + 4));
-  for (int i = 0; i < 4; ++i) CHECK(read(m, made[static_cast<std::size_t>(i)]) == i + 1);
+  for (std::uint64_t i = 0; i < 4; ++i) CHECK(read(m, made[i]) == i + 1);
   CHECK(m.counts().evictions == 0);
   for (const tensor_id y : made) m.drop(y);
   CHECK(it.storage.used() == bytes{});
