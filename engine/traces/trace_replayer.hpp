@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/runtime/run_in_place.hpp"
 #include "delta/error.hpp"
 #include "delta/kernel.hpp"
 #include "delta/tensor.hpp"
@@ -147,34 +148,16 @@ class trace_replayer {
     const auto all = trace_->outputs(o), fresh = all.subspan(o.replaced);
     for (const std::uint32_t t : fresh)
       if (trace_->tensors[t].view_of == trace::none) sizes_.push_back(size(t));
-    outputs_.resize(sizes_.size());
-    operation_span what{.inputs = inputs_,
-                        .outputs = sizes_,
-                        .updates = updates_,
-                        .workspace = o.workspace,
-                        .traits = o.traits,
-                        .cost = o.cost,
-                        .name = trace_->name(o).c_str()};
-    const auto work = [this, &o](call& c) { work_on(o, c); };
-    const auto old = std::span<const tensor_id>(inputs_).first(o.replaced);
-    if (o.replaced == 0) {
-      manager_->run(what, outputs_, work);
-    } else if (std::ranges::all_of(old, [&](tensor_id t) { return manager_->recomputable(t); })) {
-      outputs_.resize(sizes_.size() + o.replaced);
-      auto open = manager_->begin(what);
-      open.replace(old);
-      call arguments = open.arguments();
-      work(arguments);
-      open.end(outputs_, work);
-    } else {
-      // What can't be made again under this policy is changed for good.
-      updates_.assign(old.begin(), old.end());
-      what.inputs = what.inputs.subspan(o.replaced);
-      what.updates = updates_;
-      what.traits = trait::never_replay;
-      manager_->run(what, outputs_, work);
-      for (const tensor_id t : old) outputs_.push_back(manager_->share(t));
-    }
+    detail::run_in_place(*manager_,
+                         operation_span{.inputs = inputs_,
+                                        .outputs = sizes_,
+                                        .updates = updates_,
+                                        .workspace = o.workspace,
+                                        .traits = o.traits,
+                                        .cost = o.cost,
+                                        .name = trace_->name(o).c_str()},
+                         std::span<const tensor_id>(inputs_).first(o.replaced), outputs_,
+                         [this, &o](call& c) { work_on(o, c); });
     // Fresh ones come first in `outputs_`, as they were named when it began.
     for (std::uint32_t i = 0; i < o.replaced; ++i) made(all[i], outputs_[sizes_.size() + i]);
     std::size_t next = 0;

@@ -18,7 +18,7 @@ namespace delta {
 /// first touched them, so two steps that begin alike number alike; those that it held without
 /// touching them come last.
 ///
-/// About 100 bytes an operator, 40 a storage and 12 a change. Nothing in it points anywhere.
+/// About 100 bytes an operator, 44 a storage and 12 a change. Nothing in it points anywhere.
 struct step_record {
   static constexpr std::uint32_t none = 0xffffffffu;
 
@@ -40,7 +40,8 @@ struct step_record {
     std::uint32_t born = none;  ///< the operator that made it; none: it came from outside the step
     std::uint32_t died = none;  ///< the last operator before it was dropped; none: it outlived
     std::uint32_t first_use = 0, uses = 0;  ///< its slice of `uses`
-    std::uint32_t again = none;  ///< its first use in the step after this one, as far as known
+    std::uint32_t again = none;     ///< its first use in the step after this one, as far as known
+    std::uint32_t replaces = none;  ///< the input of its operator whose block it has taken over
     std::uint32_t was = none;  ///< its number in the last step of its kind, which used and left it
     tensor_id tensor = tensor_id::none;  ///< its id in the step; another tensor may have it by now
     bool pinned = false;                 ///< both ways

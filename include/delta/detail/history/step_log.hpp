@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/tensors/records.hpp"
 #include "delta/kernel.hpp"
 #include "delta/step.hpp"
 #include "delta/units.hpp"
@@ -133,16 +134,21 @@ class step_log {
       if (s.died == here) s.died = here - 1;
     return storages_before_;
   }
-  /// It has made these. `live`: bytes that the program holds, workspace included.
+  /// It has made these, some of them in the blocks of inputs. `live`: bytes that the program holds,
+  /// workspace and inputs that were replaced included.
   template <class SizeOf>
   void end(std::span<const tensor_id> made, bytes workspace, trait traits, double cost,
-           std::uint64_t live, const SizeOf& size_of) {
+           std::uint64_t live, const SizeOf& size_of, std::span<const replaced_input> replaced) {
     const std::uint32_t here = record_.length() - 1;
     std::uint64_t sizes = mix(record_.operations[here].exact, workspace.count);
     for (const tensor_id t : made) {
       enter(t, size_of(t), here, false);
       sizes = mix(sizes, size_of(t).count);
       record_.lists.push_back(of(t).local);
+    }
+    for (const replaced_input& r : replaced) {
+      record_.storages[of(made[r.output]).local].replaces = of(r.tensor).local;
+      live -= size_of(r.tensor).count;
     }
     step_record::operation& o = record_.operations[here];
     o.outputs = static_cast<std::uint32_t>(made.size());

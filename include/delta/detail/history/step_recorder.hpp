@@ -131,7 +131,7 @@ class step_recorder {
   template <class Guess, class Tensors, class CostOf>
   void end(std::span<const tensor_id> made, bytes workspace, trait traits, nanoseconds prior,
            const Guess& guess, std::span<const stamp> pieces, const Tensors& tensors,
-           const CostOf& cost_of) {
+           const CostOf& cost_of, std::span<const replaced_input> replaced) {
     nanoseconds cost{};
     bool known = true;
     for (const stamp s : pieces)
@@ -145,7 +145,7 @@ class step_recorder {
     past_.end(
         made, workspace, traits, nothing ? -1.0 : static_cast<double>(cost.count()),
         [&](tensor_id t) { return tensors[t].footprint; },
-        nothing ? static_cast<double>(guess().count()) : 0.0);
+        nothing ? static_cast<double>(guess().count()) : 0.0, replaced);
     bool first = true;
     if (!known)
       for (const stamp s : pieces) untimed_.add(s, {position, std::exchange(first, false)});

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "delta/detail/tensors/records.hpp"
 #include "delta/history.hpp"
 #include "delta/kernel.hpp"
 #include "delta/step.hpp"
@@ -90,11 +91,11 @@ class written_history : public history {
   /// nothing; then it is what the step before has, or `guess`.
   template <class SizeOf>
   void end(std::span<const tensor_id> made, bytes workspace, trait traits, double cost,
-           const SizeOf& size_of, double guess = 0) {
+           const SizeOf& size_of, double guess = 0, std::span<const replaced_input> replaced = {}) {
     matcher_.end();
     const std::uint32_t here = log_.record().length() - 1;
     log_.end(made, workspace, traits, cost >= 0 ? cost : matcher_.cost_of(here, guess),
-             live_ + workspace.count, size_of);
+             live_ + workspace.count, size_of, replaced);
     matcher_.compare(log_.record());
   }
   /// What an operator of this step took, in ns: the first piece of it, or one more.

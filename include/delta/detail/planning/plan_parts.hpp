@@ -135,6 +135,7 @@ class plan_parts {
   }
   [[nodiscard]] bool possible(std::uint32_t s, std::size_t k, way h) const noexcept {
     if (h == way::recomputed) return can_recompute(s, needs_[s][k].at);
+    if (across_taking(s, k)) return false;
     if (h == way::copied)
       return machine_.host > 0 && (k > 0 || (*model_)[s].cyclic) && !across_drop(s, k) &&
              (copies_of(s) > 0 || on_host_ + (*model_)[s].size <= machine_.host);
@@ -146,6 +147,11 @@ class plan_parts {
     const position at = needs_[s][k].at;
     return x.producer != step_model::none && at > x.dropped && k > 0 &&
            needs_[s][k - 1].at <= x.dropped;
+  }
+  // Its block has become another one's since the need before.
+  [[nodiscard]] bool across_taking(std::uint32_t s, std::size_t k) const noexcept {
+    const position taken = (*model_)[s].taken;
+    return needs_[s][k].at > taken && k > 0 && needs_[s][k - 1].at <= taken;
   }
   [[nodiscard]] bool can_recompute(std::uint32_t s, position p) const noexcept {
     return model_->recomputable(s, p);
@@ -307,6 +313,7 @@ class plan_parts {
     for (std::size_t i = 0; i <= steps; ++i) {
       held += more_[i];
       const auto o = i < steps ? again[i].operation : static_cast<std::uint32_t>(p);
+      if (i == steps) held -= model_->in_place(p);
       most = std::max(most, held + static_cast<double>(r.operations[o].workspace.count));
     }
     return most;

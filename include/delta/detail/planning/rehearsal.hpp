@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "delta/context.hpp"
+#include "delta/detail/runtime/run_in_place.hpp"
 #include "delta/error.hpp"
 #include "delta/manager.hpp"
 #include "delta/step.hpp"
@@ -257,27 +258,33 @@ class step_rehearsal {
   void operate(const step_record& step, std::uint32_t i) {
     const step_record::operation& o = step.operations[i];
     const auto touched = step.touched(o), outputs = step.outputs(o);
-    inputs_.clear(), updates_.clear(), sizes_.clear();
+    inputs_.clear(), updates_.clear(), replaced_.clear(), sizes_.clear();
     for (std::size_t k = 0; k < touched.size(); ++k)
       (k < o.inputs ? inputs_ : updates_).push_back(ids_[touched[k]]);
-    for (const std::uint32_t s : outputs) sizes_.push_back(step.storages[s].size);
-    made_.resize(sizes_.size());
-    manager_->run(operation_span{.inputs = inputs_,
-                                 .outputs = sizes_,
-                                 .updates = updates_,
-                                 .workspace = o.workspace,
-                                 .traits = o.traits,
-                                 .cost = nanoseconds{static_cast<std::int64_t>(o.cost)},
-                                 .name = ""},
-                  made_, [this](call&) { check_time(); });
-    for (std::size_t k = 0; k < made_.size(); ++k) ids_[outputs[k]] = made_[k];
+    for (const std::uint32_t s : outputs)
+      if (const step_record::storage& x = step.storages[s]; x.replaces == step_record::none)
+        sizes_.push_back(x.size);
+      else
+        replaced_.push_back(ids_[x.replaces]);
+    run_in_place(*manager_,
+                 operation_span{.inputs = inputs_,
+                                .outputs = sizes_,
+                                .updates = updates_,
+                                .workspace = o.workspace,
+                                .traits = o.traits,
+                                .cost = nanoseconds{static_cast<std::int64_t>(o.cost)},
+                                .name = ""},
+                 replaced_, made_, [this](call&) { check_time(); });
+    std::size_t fresh = 0, in_place = sizes_.size();
+    for (const std::uint32_t s : outputs)
+      ids_[s] = made_[step.storages[s].replaces == step_record::none ? fresh++ : in_place++];
   }
 
   Manager* manager_;
   const simulated* storage_;
   nanoseconds began_{};  // the step under way
   double limit_;
-  std::vector<tensor_id> ids_, inputs_, updates_, made_;
+  std::vector<tensor_id> ids_, inputs_, updates_, replaced_, made_;
   std::vector<bytes> sizes_;
   std::size_t changed_ = 0;
 };

@@ -213,7 +213,7 @@ class residency_plan : public plan_copies {
     const double copy = copy_time(s, 1);
     way how = way::kept, then = next_way;
     if (next_way != way::kept) {
-      const double keep = price_of_keeping(s, k);
+      const double keep = across_taking(s, k) ? 1e300 : price_of_keeping(s, k);
       const std::size_t n = tail ? 0 : find(s, next_at);
       const bool again = can_recompute(s, p);
       const double recompute = again ? cost_of(x.producer) : 1e300;
@@ -266,6 +266,8 @@ class residency_plan : public plan_copies {
       way h = next_way != way::kept ? next_way : mine;
       if (h == way::recomputed && !can_recompute(s, next_at)) h = way::kept;
       if (h == way::copied && across_drop(s, n)) h = way::kept;
+      if (h != way::recomputed && across_taking(s, n) && can_recompute(s, next_at))
+        h = way::recomputed;
       v[n].how = h;
       apply(s, n);
     } else if (k > 0) {

@@ -31,6 +31,7 @@ class step_model {
     bool ends_held = false;  ///< its last use is the program's drop: until then its bytes must be
                              ///< somewhere, though nobody reads them again
     position dropped = latest;  ///< the last operator before the program drops it
+    position taken = latest;    ///< an output of that operator takes its block over
     std::uint32_t first_use = 0, uses = 0, first_write = 0, writes = 0;  // slices
   };
 
@@ -60,6 +61,14 @@ class step_model {
   /// counted: constants, and what nobody moves.
   [[nodiscard]] double base(position p) const noexcept {
     return base_[static_cast<std::size_t>(p)];
+  }
+
+  /// Bytes of a position's outputs that lie in the blocks of its inputs. O(outputs).
+  [[nodiscard]] double in_place(position p) const noexcept {
+    double all = 0;
+    for (const std::uint32_t s : record_->outputs(operation(p)))
+      if (record_->storages[s].replaces != none) all += storages_[s].size;
+    return all;
   }
 
   /// What a storage that was left by the step before is part of: the one that leaves it. Its uses
@@ -173,6 +182,7 @@ class step_model {
       const step_record::storage& y = r.storages[s];
       x.size = static_cast<double>(y.size.count);
       if (y.born != none) x.producer = y.born;
+      if (y.replaces != none) storages_[y.replaces].taken = static_cast<position>(y.born);
       if (y.dropped && owner(s) == s) x.dropped = ends_at(s);
       add(role::write, s, writes_, x.writes);
     }

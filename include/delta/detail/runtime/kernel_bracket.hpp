@@ -9,18 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/tensors/records.hpp"
 #include "delta/kernel.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
-
-/// An input whose block an output has taken over: its bytes are in that output's block, until the
-/// kernel writes them.
-struct replaced_input {
-  tensor_id tensor;
-  std::size_t output;  ///< its place
-};
 
 /// What a kernel is run on. Inputs and updates are resident and locked; outputs and workspace are
 /// blocks that no tensor has yet.

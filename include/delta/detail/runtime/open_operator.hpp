@@ -194,7 +194,7 @@ class open_operator {
     if (stored)
       frame_->kernels.record(w, ids, std::move(stored), scratch, traits_, frame_->name(), cost_,
                              pieces_);
-    frame_->note_end(ids, scratch, traits_, cost_, pieces_);
+    frame_->note_end(ids, scratch, traits_, cost_, pieces_, w.replaced);
     finish();
   }
   /// Gives it up: no outputs, and no number. What it updated in place is as it was left, and

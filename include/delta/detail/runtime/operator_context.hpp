@@ -178,12 +178,12 @@ class operator_context {
   }
   /// It has made `ids`: told to whoever learns, and to the observer.
   void note_end(std::span<const tensor_id> ids, bytes workspace, trait traits, nanoseconds prior,
-                std::span<const stamp> pieces) {
+                std::span<const stamp> pieces, std::span<const replaced_input> replaced = {}) {
     if constexpr (recorder::enabled)
       table.steps.end(
           ids, table.storage().rounded(workspace), traits, prior,
           [&] { return guess_cost(table, reads(), updates(), ids, workspace); }, pieces,
-          table.tensors, [&](stamp s) { return table.cost_of(s); });
+          table.tensors, [&](stamp s) { return table.cost_of(s); }, replaced);
     ++table.counts.operators;
     made_ = ids;
     reclaimer.events().work(event_kind::run, name_, ids, pieces.back());

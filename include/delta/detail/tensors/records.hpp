@@ -87,6 +87,13 @@ struct tensor_record {
   return !on_device(r.where) && r.where != residency::host;
 }
 
+/// An input whose block an output of the same operator has taken over: its bytes are in that
+/// output's block, until the kernel writes them.
+struct replaced_input {
+  tensor_id tensor;
+  std::size_t output;  ///< its place
+};
+
 /// The record of one operator that may have to run again. Records exist only where the policy may
 /// evict: without that nothing is ever replayed, and no kernel is stored.
 struct operator_record {
