@@ -18,7 +18,7 @@ namespace delta {
 /// first touched them, so two steps that begin alike number alike; those that it held without
 /// touching them come last.
 ///
-/// About 100 bytes an operator, 44 a storage and 12 a change. Nothing in it points anywhere.
+/// About 100 bytes an operator, 48 a storage and 12 a change. Nothing in it points anywhere.
 struct step_record {
   static constexpr std::uint32_t none = 0xffffffffu;
 

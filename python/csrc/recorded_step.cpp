@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "delta/engine/engine.hpp"
@@ -113,17 +114,28 @@ delta::trace trace_of(const delta::step_record& step, std::uint64_t granularity)
   for (std::uint32_t i = 0; i < step.length(); ++i) {
     changes_before(i);
     const auto& o = step.operations[i];
-    const auto touched = step.touched(o);
+    const auto touched = step.touched(o), outputs = step.outputs(o);
     const auto cost = delta::nanoseconds{static_cast<std::int64_t>(o.cost)};
+    // New versions come first among a trace's outputs, and what they replace among its inputs.
+    std::vector<std::uint32_t> inputs(touched.begin(), touched.begin() + o.inputs);
+    std::vector<std::uint32_t> made(outputs.begin(), outputs.end());
+    const auto fresh = std::ranges::stable_partition(made, [&](std::uint32_t s) {
+      return step.storages[s].replaces != delta::step_record::none;
+    });
+    const auto replaced = static_cast<std::uint32_t>(made.size() - fresh.size());
+    for (std::uint32_t k = 0; k < replaced; ++k)
+      std::swap(inputs[k],
+                *std::find(inputs.begin() + k, inputs.end(), step.storages[made[k]].replaces));
     t.operations.push_back({.cost = cost,
                             .first = static_cast<std::uint32_t>(t.lists.size()),
                             .inputs = o.inputs,
                             .outputs = o.outputs,
                             .updates = o.updates,
+                            .replaced = replaced,
                             .workspace = o.workspace,
                             .traits = o.traits});
-    for (const std::uint32_t s : touched.first(o.inputs)) t.lists.push_back(number[s]);
-    for (const std::uint32_t s : step.outputs(o)) t.lists.push_back(make(s, i));
+    for (const std::uint32_t s : inputs) t.lists.push_back(number[s]);
+    for (const std::uint32_t s : made) t.lists.push_back(make(s, i));
     for (const std::uint32_t s : touched.subspan(o.inputs)) t.lists.push_back(number[s]);
     t.events.push_back({kind::run, i});
   }

@@ -41,9 +41,9 @@ struct rehearsed {
 /// nothing of Python or PyTorch.
 [[nodiscard]] rehearsed rehearse(const delta::trace&, const rehearsal_machine&);
 
-/// A step of a run as a program that can be repeated; operators have no names there. What replaced
-/// an input is a tensor of its own. Throws delta::bad_trace for a step that breaks the rules, as
-/// one in which the program wrote what an operator had made.
+/// A step of a run as a program that can be repeated; operators have no names there. Throws
+/// delta::bad_trace for a step that breaks the rules, as one in which the program wrote what an
+/// operator had made.
 [[nodiscard]] delta::trace trace_of(const delta::step_record&, std::uint64_t granularity);
 
 }  // namespace delta_torch

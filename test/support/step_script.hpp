@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
+#include "delta/detail/runtime/run_in_place.hpp"
 #include "delta/manager.hpp"
 #include "dice.hpp"
 
@@ -25,11 +27,12 @@ struct action_list {
     std::int64_t cost = 0;  ///< ns
     std::uint64_t workspace = 0;
     trait traits = trait::pure;
+    std::size_t replaced = 0;  ///< so many last outputs take over the blocks of the first inputs
   };
   std::vector<act> acts;
   std::vector<std::uint64_t> sizes;  ///< by value
 
-  /// The most that a step holds, beside `others`, in bytes.
+  /// The most that a step holds, beside `others`, in bytes; both of what has one block.
   [[nodiscard]] std::uint64_t peak(int shared, std::uint64_t others = 0) const {
     std::vector<bool> held(sizes.size());
     std::uint64_t now = others, most = 0;
@@ -50,8 +53,11 @@ struct action_list {
 
 /// Forward passes and their way back, several of them; sources that come on the way, and some that
 /// nobody uses; variables that are updated, once or more; a batch that every step makes anew; what
-/// stays until some place in the next step; at the end some are left that were used long ago.
-inline action_list random_actions(std::uint64_t seed, const std::vector<std::uint64_t>& variables) {
+/// stays until some place in the next step; at the end some are left that were used long ago. With
+/// `in_place`, some operators of the forward passes write their results over an input, which is
+/// dropped then or read on the way back.
+inline action_list random_actions(std::uint64_t seed, const std::vector<std::uint64_t>& variables,
+                                  bool in_place = false) {
   using kind = action_list::kind;
   dice roll(seed);
   action_list s;
@@ -97,8 +103,16 @@ inline action_list random_actions(std::uint64_t seed, const std::vector<std::uin
       if (roll.one_in(5)) a.outputs.push_back(value());
       if (roll.one_in(4)) a.workspace = size();
       if (roll.one_in(8)) a.traits = trait::random;
+      const bool over = in_place && !live.empty() && roll.one_in(3);
+      if (over) {
+        s.sizes.push_back(s.sizes[std::size_t(live.back())]);
+        a.outputs.push_back(int(s.sizes.size()) - 1), a.replaced = 1;
+      }
+      const bool gone_at_once = over && roll.one_in(2);
+      if (gone_at_once) live.pop_back();
       live.insert(live.end(), a.outputs.begin(), a.outputs.end());
       s.acts.push_back(a);
+      if (gone_at_once) add(kind::drop, a.inputs[0]);
       if (roll.one_in(5)) {
         sources.push_back(value());
         add(kind::make, sources.back(), roll.one_in(2));
@@ -182,16 +196,17 @@ class step_player {
           inputs.clear(), updates.clear(), sizes.clear();
           for (const int i : a.inputs) inputs.push_back(id(i));
           for (const int u : a.updates) updates.push_back(id(u));
-          for (const int o : a.outputs) sizes.emplace_back(s.sizes[std::size_t(o)]);
-          made.resize(sizes.size());
-          manager_->run(operation_span{.inputs = inputs,
-                                       .outputs = sizes,
-                                       .updates = updates,
-                                       .workspace = bytes{a.workspace},
-                                       .traits = a.traits,
-                                       .cost = nanoseconds{a.cost},
-                                       .name = "act"},
-                        made, [](call&) {});
+          for (std::size_t i = 0; i + a.replaced < a.outputs.size(); ++i)
+            sizes.emplace_back(s.sizes[std::size_t(a.outputs[i])]);
+          detail::run_in_place(*manager_,
+                               operation_span{.inputs = inputs,
+                                              .outputs = sizes,
+                                              .updates = updates,
+                                              .workspace = bytes{a.workspace},
+                                              .traits = a.traits,
+                                              .cost = nanoseconds{a.cost},
+                                              .name = "act"},
+                               std::span(inputs).first(a.replaced), made, [](call&) {});
           for (std::size_t i = 0; i < made.size(); ++i) held[a.outputs[i]] = made[i];
         }
       }
