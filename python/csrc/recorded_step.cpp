@@ -131,9 +131,9 @@ delta::trace trace_of(const delta::step_record& step, std::uint64_t granularity)
                             .inputs = o.inputs,
                             .outputs = o.outputs,
                             .updates = o.updates,
-                            .replaced = replaced,
                             .workspace = o.workspace,
-                            .traits = o.traits});
+                            .traits = o.traits,
+                            .replaced = replaced});
     for (const std::uint32_t s : inputs) t.lists.push_back(number[s]);
     for (const std::uint32_t s : made) t.lists.push_back(make(s, i));
     for (const std::uint32_t s : touched.subspan(o.inputs)) t.lists.push_back(number[s]);
