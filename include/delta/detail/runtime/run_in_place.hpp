@@ -1,5 +1,5 @@
-// delta: runs an operator of known sizes some of whose outputs take over the blocks of inputs, as
-// recorded programs are repeated.
+// delta: this function repeats a recorded operator some of whose outputs take over the blocks of
+// its inputs.
 #pragma once
 
 #include <algorithm>
