@@ -31,7 +31,9 @@ namespace delta {
 /// save. Costs are counted, not measured: the same program gives the same plans on every machine.
 /// Where steps never repeat, one of `steps_per_plan` is planned.
 ///
-/// A plan is used where a rehearsal of the step says that it is faster than none. It is left
+/// A plan is used where a rehearsal of the step says that it saves `least_gain` of what the step
+/// takes beyond its operators without one: for less, what is measured step by step by a policy that
+/// adapts is safer than what was foreseen once. It is left
 ///
 ///   within the step   where that has taken `regress` times what it should by then, or
 ///                     recomputation thrashes: the rest is decided without it, and the next steps
@@ -45,12 +47,13 @@ namespace delta {
 class adaptive : public detail::script_follower {
  public:
   adaptive() = default;
-  double share = 0.25;    ///< of a step's time, for a search; or, if that is more,
-  double least = 6e4;     ///< ns for each of its operators, at first an eighth of that
-  double worth = 16;      ///< steps: a first plan may cost what these lose without one
-  double invested = 0.1;  ///< of what steps take beyond their operators, in more planning
-  double drift = 0.1;     ///< of the operators' time: by so much it may change under a plan
-  double regress = 1.5;   ///< times what a step under a plan should have taken
+  double share = 0.25;      ///< of a step's time, for a search; or, if that is more,
+  double least = 6e4;       ///< ns for each of its operators, at first an eighth of that
+  double worth = 16;        ///< steps: a first plan may cost what these lose without one
+  double invested = 0.1;    ///< of what steps take beyond their operators, in more planning
+  double least_gain = 0.1;  ///< of what a step takes beyond its operators, that a plan has to save
+  double drift = 0.1;       ///< of the operators' time: by so much it may change under a plan
+  double regress = 1.5;     ///< times what a step under a plan should have taken
 
   /// The plan is left where the step is late, or recomputation thrashes. O(1).
   void end_of_operator(const context& c) {
@@ -223,7 +226,7 @@ class adaptive : public detail::script_follower {
     kind& m = met(step);
     if (m.follows()) (void)is_best(*this);
     // Better no plan than one that is behind what is done without.
-    if (is_best({})) give(m, nullptr);
+    if (is_best({})) give(m, nullptr), shortest -= least_gain * (shortest - step.time);
     const bool none_fails = !(took < never);
     if (!(m.effort > 0) && !none_fails) m.without = took - step.time;  // its first was cold
     const bool is_free = m.budget != c.budget();
