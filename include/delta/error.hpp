@@ -91,7 +91,7 @@ constexpr const char* name(obstacle o) noexcept {
       "in use",
       "can't be recomputed and the policy doesn't offload",
       "can't be recomputed and there is no host memory to copy it to",
-      "can't be recomputed and the host is full",
+      "can't be recomputed and the host has no room for it",
       "kept by the decider",
       "recomputed too often in this step",
       "its address was shown"};

@@ -153,8 +153,8 @@ def test_without_host_memory() -> None:
     model = nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256))
     run = lambda: train(model, torch.ones(4, 256))  # noqa: E731
     text, error = out_of_memory("700KiB", run)
-    assert "pass host=" in text and "the host is full" not in text
-    assert all("the host is full" not in h["why"] for h in error["holders"])
+    assert "pass host=" in text and "the host has no room" not in text
+    assert all("the host has no room" not in h["why"] for h in error["holders"])
     gc.collect()
     text, error = out_of_memory("700KiB", run, host="64KiB")
     assert "pass host=" not in text

@@ -50,7 +50,8 @@ TEST_CASE("errors: budget_exceeded says who holds what, and what budget would do
   CHECK(
       text_of<budget_exceeded>(go) ==
       "operator 'convolution' needs 320 bytes more, but 384 bytes of the budget of 512 bytes can't "
-      "leave; biggest: tensor 1 (weights, 192 bytes, can't be recomputed and the host is full), "
+      "leave; biggest: tensor 1 (weights, 192 bytes, can't be recomputed and the host has no room "
+      "for it), "
       "tensor 0 (constant, 128 bytes, pinned), tensor 2 (variable, 50 bytes, in use); host: 0 "
       "bytes of 128 bytes; smallest budget known to work: 704 bytes, with which nothing has to "
       "leave; less may do");
@@ -133,7 +134,8 @@ TEST_CASE("errors: each obstacle has its name") {
   CHECK(std::string(name(obstacle::locked)) == "in use");
   CHECK(std::string(name(obstacle::no_way_out)) ==
         "can't be recomputed and the policy doesn't offload");
-  CHECK(std::string(name(obstacle::host_full)) == "can't be recomputed and the host is full");
+  CHECK(std::string(name(obstacle::host_full)) ==
+        "can't be recomputed and the host has no room for it");
   CHECK(std::string(name(obstacle::decider_keeps)) == "kept by the decider");
   CHECK(std::string(name(obstacle::recompute_cap)) == "recomputed too often in this step");
   CHECK(std::string(name(obstacle::in_place)) == "its address was shown");
@@ -153,6 +155,32 @@ TEST_CASE("errors: without host memory nothing is said to stay as the host is fu
       "memory to copy it to); no operator has run yet, the budget has to be at least 192 bytes");
   CHECK(text_of<budget_exceeded>(go).find("; smallest budget known to work: 192 bytes") !=
         std::string::npos);
+}
+
+TEST_CASE("errors: where the host's free bytes lie in pieces no decider is blamed") {
+  int in_pieces = 0;
+  for (std::size_t stays = 0; stays < 3; ++stays) {
+    CAPTURE(stays);
+    machine it(4, 3);
+    manager m{online(), it.storage};
+    std::array<tensor_id, 3> all{};
+    for (tensor_id& t : all) t = m.variable(unit);
+    m.make_room(unit * 4);
+    for (std::size_t i = 0; i < 3; ++i)
+      if (i != stays) m.drop(all[i]);
+    REQUIRE(it.storage.host_used() == unit);
+    const tensor_id w = m.variable(unit * 2, "weights");
+    const auto go = [&] { m.make_room(unit * 4); };
+    try {
+      go();
+      CHECK(m.where(w) == residency::host);
+    } catch (const budget_exceeded& e) {
+      ++in_pieces;
+      CHECK(e.report.biggest[0].tensor == w);
+      CHECK(e.report.biggest[0].why == obstacle::host_full);
+    }
+  }
+  CHECK(in_pieces == 1);  // who lies in the middle
 }
 
 TEST_CASE(

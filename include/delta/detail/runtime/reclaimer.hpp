@@ -140,10 +140,11 @@ class reclaimer {
   /// Who holds the memory, for an error about `need` more bytes. O(tensors + blocks).
   [[nodiscard]] memory_report report(bytes need, const char* operation, shortage what) {
     table_->refresh_machine_state();
-    memory_report r = shortage_of(*table_, view(), reservation_, need, operation, what);
+    const bool all_go = roles_.lets_all_go();
+    memory_report r = shortage_of(*table_, view(), reservation_, need, operation, what, all_go);
     r.foreign = foreign_;
     r.unfinished = unfinished_;
-    name_budget(r, table_->storage(), bounds_, roles_.lets_all_go());
+    name_budget(r, table_->storage(), bounds_, all_go);
     return r;
   }
   /// What a call asks for, before anything is done for it: errors name budgets by that. O(1).

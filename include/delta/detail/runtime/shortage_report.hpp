@@ -122,15 +122,19 @@ class budget_bounds {
   return c.is_released(t) || c.can_evict(t) || c.can_offload(t);
 }
 
-/// Why a tensor on the device stays there, in that reservation; nothing: it may leave.
+/// Why a tensor on the device stays there, in that reservation; nothing: it may leave. `all_go`:
+/// the policy never says keep, so who was passed over found no room on the host in one piece.
 [[nodiscard]] inline std::optional<obstacle> why_it_stays(const tensor_record& x,
                                                           const machine_state& now,
                                                           const context& c, tensor_id t,
-                                                          std::uint64_t reservation, bool host) {
+                                                          std::uint64_t reservation, bool host,
+                                                          bool all_go) {
   if (x.pinned == pin::both) return obstacle::pinned;
   if (x.locks > 0) return obstacle::locked;
-  if (may_leave(c, t))
-    return x.skipped_in == reservation ? std::optional(obstacle::decider_keeps) : std::nullopt;
+  if (may_leave(c, t)) {
+    if (x.skipped_in != reservation) return std::nullopt;
+    return all_go ? obstacle::host_full : obstacle::decider_keeps;
+  }
   if (now.may_offload && !covers(x.pinned, pin::offload))
     return host ? obstacle::host_full : obstacle::no_host;
   if (covers(x.pinned, pin::evict)) return obstacle::pinned;
@@ -152,7 +156,8 @@ inline void add_holder(memory_report& r, const holder& h) noexcept {
 /// heap.
 template <class Table>
 [[nodiscard]] memory_report shortage_of(Table& table, const context& c, std::uint64_t reservation,
-                                        bytes need, const char* operation, shortage what) {
+                                        bytes need, const char* operation, shortage what,
+                                        bool all_go) {
   memory_report r;
   r.what = what;
   r.requested = need;
@@ -170,7 +175,8 @@ template <class Table>
     const tensor_record& x = table.tensors[t];
     if (!x.in_use || !on_device(x.where)) continue;
     tensors_here += x.footprint;
-    const auto why = why_it_stays(x, table.now, c, t, reservation, r.host_capacity.count > 0);
+    const auto why =
+        why_it_stays(x, table.now, c, t, reservation, r.host_capacity.count > 0, all_go);
     if (why) r.immovable += x.footprint;
     if (what == shortage::one_piece && x.holds > 0)
       add_holder(r, {t, x.size, obstacle::in_place, x.label});
