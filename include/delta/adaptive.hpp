@@ -69,6 +69,7 @@ class adaptive : public detail::script_follower {
   void end_of_step(const context& c) {
     const history& past = c.past();
     const bool was_left = take_scripts_up();
+    under_for_ = 0;
     if (rehearses() || past.steps() == 0) return;
     plans_left_ = std::min(plans_left_ + 1.0 / steps_per_plan, most_plans);
     compare(c, was_left);
@@ -119,13 +120,16 @@ class adaptive : public detail::script_follower {
   [[nodiscard]] bool is_late(const context& c) {
     const history& past = c.past();
     if (!past.follows()) return false;
-    const step_record& step = past.followed();
-    if (std::exchange(should_for_, past.forecasts()) != past.forecasts()) should_ = expected(step);
+    if (std::exchange(under_for_, past.forecasts()) != past.forecasts())
+      under_ = known(past.followed());
+    if (under_ == nullptr || !under_->follows() || under_->ended_at.empty()) return false;
     // Of another size than the step that is followed it is not known what it should take.
-    if (!(should_ > 0) || std::abs(past.size_scale() - 1) > drift) return false;
-    const std::uint32_t done = past.position();
-    const double part = done < step.length() ? step.operations[done].start / step.time : 1.0;
-    return c.clock() - past.began() > should_ * (regress * part + slack);
+    if (std::abs(past.size_scale() - 1) > drift) return false;
+    const std::vector<double>& ended_at = under_->ended_at;
+    const double all = ended_at.back();
+    const double should = ended_at[std::min<std::size_t>(past.position(), ended_at.size() - 1)];
+    const double slower = (past.followed().time + under_->promised) / all;
+    return c.clock() - past.began() > slower * (regress * should + slack * all);
   }
   // What the step that has ended took. If it is late under its plan, and the first, copies may be
   // slower than the storage says: if slower rates explain it, plans are made for these. If two in a
@@ -212,7 +216,7 @@ class adaptive : public detail::script_follower {
     const double rehearsal = trial * step.length();
     double spent = 0;  // by all searches and rehearsals
     double shortest = never, promised = 0, took = 0;
-    std::vector<double> longer;
+    std::vector<double> longer, ended_at;
     // True: with that, the step takes less than with all that was rehearsed before.
     const auto is_best = [&](const script_follower& f) {
       spent += rehearsal;
@@ -221,6 +225,9 @@ class adaptive : public detail::script_follower {
       took = coming.next() != nullptr ? detail::mean_of_few(both) : both[0];
       if (!(took < shortest)) return false;
       shortest = took, promised = std::max(both[0], took);
+      ended_at.assign(1, 0.0);
+      for (std::size_t i = 0; i < longer.size(); ++i)
+        ended_at.push_back(ended_at.back() + step.operations[i].cost + longer[i]);
       return true;
     };
     kind& m = met(step);
@@ -260,7 +267,8 @@ class adaptive : public detail::script_follower {
         if (is_best(tried)) give(m, s);
         worth_more = longer.size() == step.length() &&
                      took > step.time * (1 + unplanned) + found.recomputing();
-        if (took < least_time) least_time = took, extra = found.recomputing() + found.copying();
+        if (took < least_time)
+          least_time = took, extra = found.recomputing() + found.copying() + found.waiting();
       }
       spent += search.plan().effort();
       const bool as_planned = least_time <= (1 + off) * step.time + extra;
@@ -276,6 +284,7 @@ class adaptive : public detail::script_follower {
     // A rehearsal may fail where the steps do not.
     if (none_fails && promised - step.time > m.without + late * step.time) give(m, nullptr);
     m.promised = m.follows() ? promised - step.time : never;
+    m.ended_at = std::move(ended_at);
     m.late = 0, m.fresh = true, m.stale = false;
     if (!is_free) saved_up_ -= spent;
     m.budget = c.budget(), m.time = step.time;
@@ -305,9 +314,9 @@ class adaptive : public detail::script_follower {
   double planning_ = 0;  // ns, of all plans
   std::vector<learning_report::outcome> outcomes_;
   // Of the step under way.
-  std::uint64_t left_ = 0;        // the kind whose plan was left in it
-  std::uint64_t should_for_ = 0;  // the forecasts by which it should take
-  double should_ = 0;             // ns; 0: not known
+  std::uint64_t left_ = 0;       // the kind whose plan was left in it
+  std::uint64_t under_for_ = 0;  // the forecasts for which `under_` is its kind
+  const kind* under_ = nullptr;
 };
 
 static_assert(Policy<adaptive>);

@@ -105,6 +105,13 @@ class copy_lane {
       busy_.insert(at + 1, {p.to, whole.to});
     }
   }
+  /// ns of [from, to) that are busy, within [0, period). O(log busy intervals + those in it).
+  [[nodiscard]] time busy(time from, time to) const noexcept {
+    time sum = 0;
+    for (std::size_t i = behind(from); i < busy_.size() && busy_[i].from < to; ++i)
+      sum += std::min(busy_[i].to, to) - std::max(busy_[i].from, from);
+    return sum;
+  }
   /// All of it is free again, of another period.
   void clear(time period) noexcept { busy_.clear(), period_ = period; }
 

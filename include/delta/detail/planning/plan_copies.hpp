@@ -25,8 +25,46 @@ class plan_copies : public plan_parts {
       for (const replay& r : replays_[p]) stalls_[p] -= cost_of(r.operation);
       stalls_[p] = std::max(0.0, stalls_[p]);
     }
+    waiting_ = 0;
     repack(true);
   }
+  /// Operators wait for copies that find no time, once for both lanes, which may use that time. All
+  /// copies are placed anew.
+  void wait_for_copies() {
+    std::array<std::vector<double>, 2> more;
+    for (auto& m : more) m.assign(stalls_.size(), 0.0);
+    for (std::uint32_t s = 0; s < needs_.size(); ++s)
+      for (std::size_t k = 0; k < needs_[s].size(); ++k) {
+        need& n = needs_[s][k];
+        if (n.how != way::copied) continue;
+        // A copy out that is not waited for, and finds no time, leaves its bytes where they are.
+        if (n.exposed[0]) more[0][index(in_step(before(s, k) + 1))] += n.waits[0];
+        more[1][index(in_step(n.at))] += n.waits[1];
+        n.exposed = {};
+      }
+    waiting_ = 0;
+    for (position p = 0; p < length(); ++p) {
+      double& stall = stalls_[index(p)];
+      double used = 0;  // by the busier lane
+      if (stall > 0)
+        for (const copy_lane& l : lanes_)
+          used = std::max(used, static_cast<double>(l.busy(waits_from(p), start_[index(p)])));
+      stall = std::min(stall, used) + std::max(more[0][index(p)], more[1][index(p)]);
+      waiting_ += stall;
+    }
+    repack(true);
+  }
+  /// ns of copies that find no time, where kernels could hide them. O(needs).
+  [[nodiscard]] double too_late() const noexcept {
+    double sum = 0;
+    if (machine_.burden[0] >= 1 || machine_.burden[1] >= 1) return sum;
+    for (const auto& all : needs_)
+      for (const need& n : all)
+        if (n.how == way::copied) sum += (n.exposed[0] ? n.waits[0] : 0) + n.waits[1];
+    return sum;
+  }
+  /// ns of these waits.
+  [[nodiscard]] double waiting() const noexcept { return waiting_; }
 
   /// Places all copies anew, as lanes carry them out, which take one behind the other: out in the
   /// order in which they can leave, in in the order in which they are needed. Unless that is
@@ -107,8 +145,9 @@ class plan_copies : public plan_parts {
     start_.resize(index(length()) + 1);
     copy_lane::time t = 0;
     for (position p = 0; p < length(); ++p) {
+      t += static_cast<copy_lane::time>(stalls_[index(p)]);
       start_[index(p)] = t;
-      double cost = model_->operation(p).cost + stalls_[index(p)];
+      double cost = model_->operation(p).cost;
       for (const replay& r : replays_[index(p)]) cost += cost_of(r.operation);
       t += static_cast<copy_lane::time>(cost);
     }
@@ -125,6 +164,15 @@ class plan_copies : public plan_parts {
     const auto behind = std::ranges::upper_bound(start_, t - step * period_);
     const auto p = static_cast<position>(behind - start_.begin()) - 1;
     return std::min(p, length() - 1) + static_cast<position>(step) * length();
+  }
+  // When a position of the step begins to wait for copies.
+  [[nodiscard]] copy_lane::time waits_from(position p) const noexcept {
+    return start_[index(p)] - static_cast<copy_lane::time>(stalls_[index(p)]);
+  }
+  // The position that runs at that time, or waits.
+  [[nodiscard]] position at_or_waits(copy_lane::time t) const noexcept {
+    const position next = at(t) + 1, step = period_of(next, length());
+    return waits_from(next - step * length()) + step * period_ <= t ? next : next - 1;
   }
   [[nodiscard]] bool needs_copy_out(std::uint32_t s, std::size_t k) const noexcept {
     const auto& v = needs_[s];
@@ -156,9 +204,9 @@ class plan_copies : public plan_parts {
     const position from = before(s, k);
     n.copies_out = needs_copy_out(s, k);
     n.out_from = n.out_until = from;
-    n.pieces = {}, n.cost = 0;
+    n.pieces = {}, n.cost = 0, n.waits = {};
     if (n.copies_out && is_exposed(n, 0)) {
-      expose(n, copy_time(s, 0));
+      expose(n, 0, copy_time(s, 0));
     } else if (n.copies_out) {
       n.out_from = unchanged_since(s, k);
       const auto end = place_copy(s, n, 0, [&](auto& lane, auto& left) {
@@ -173,13 +221,13 @@ class plan_copies : public plan_parts {
     need& n = needs_[s][k];
     n.in_from = n.at;
     if (!is_end(s, k) && is_exposed(n, 1)) {
-      expose(n, copy_time(s, 1));
+      expose(n, 1, copy_time(s, 1));
     } else if (!is_end(s, k)) {
       const auto since = begins(n.out_until + 1);
       const auto begun = place_copy(s, n, 1, [&](auto& lane, auto& left) {
         return lane.take_late(since, std::max(since, begins(n.at)), left, taken_);
       });
-      n.in_from = std::min(n.at, at(begun.reached));
+      n.in_from = std::min(n.at, at_or_waits(begun.reached));
     }
     hold(n.in_from, n.at, (*model_)[s].size);
   }
@@ -188,7 +236,9 @@ class plan_copies : public plan_parts {
     return n.exposed[d] || machine_.burden[d] >= 1;
   }
   // A copy that is waited for takes no lane's time from others.
-  void expose(need& n, double took) { charge(n, (1 + machine_.copy_price) * took); }
+  void expose(need& n, std::size_t lane, double took) {
+    charge(n, machine_.copy_price * took + (n.waits[lane] = took));
+  }
   void charge(need& n, double cost) noexcept { n.cost += cost, copying_ += cost; }
   // Takes a lane's time for a copy, and notes what it costs. Until when, or since when; and whether
   // there was enough.
@@ -201,7 +251,7 @@ class plan_copies : public plan_parts {
     auto left = static_cast<copy_lane::time>(copy_time(s, lane));
     taken_.clear();
     const copy_lane::time reached = take(lanes_[lane], left);
-    charge(n, hidden_cost(s, lane) + static_cast<double>(left));
+    charge(n, hidden_cost(s, lane) + (n.waits[lane] = static_cast<double>(left)));
     n.first_piece[lane] = static_cast<std::uint32_t>(pieces_.size());
     n.pieces[lane] = static_cast<std::uint32_t>(taken_.size());
     for (const copy_lane::piece& p : taken_) {
@@ -213,7 +263,8 @@ class plan_copies : public plan_parts {
 
   std::vector<copy_lane::time> start_;  // by position, and the end
   copy_lane::time period_ = 1;
-  std::vector<double> stalls_;  // by position
+  std::vector<double> stalls_;  // by position, before its operator
+  double waiting_ = 0;          // ns of them that are the plan's own
   std::vector<copy_lane::piece> taken_;
 };
 

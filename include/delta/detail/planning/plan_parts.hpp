@@ -54,7 +54,8 @@ class plan_parts {
     position out_from = 0, out_until = 0, in_from = 0;
     std::array<std::uint32_t, 2> pieces{}, first_piece{};  // of each lane
     double cost = 0;                                       // ns of a copy that nothing hides
-    std::uint32_t asked = 0;                               // when its ways were compared last
+    std::array<double, 2> waits{};  // ns, by direction, for what finds no time on its lane
+    std::uint32_t asked = 0;        // when its ways were compared last
   };
   /// An operator that runs again at a position, for so many needs.
   struct replay {

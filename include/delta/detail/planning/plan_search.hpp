@@ -40,7 +40,10 @@ class plan_search {
     ramp(unit_ / 50, unit_ / 5);
     polish();
     if (!plan_.fits()) plan_.expose_copies(), polish();
-    const double worth_it = negligible * plan_.model().record().time;
+    const double time = plan_.model().record().time;
+    for (int i = 0; i < most_waits && plan_.too_late() > long_waits * time; ++i)
+      if (!wait(effort)) break;
+    const double worth_it = negligible * time;
     while (plan_.effort() < effort && plan_.recomputing() + plan_.copying() > worth_it) vary();
   }
   /// Another one, where that took so much longer at these positions, in ns: there lanes have more
@@ -54,6 +57,17 @@ class plan_search {
   [[nodiscard]] const residency_plan& plan() const noexcept { return plan_; }
 
  private:
+  // Looks for a better one: operators wait for copies that find no time. True: it was found.
+  bool wait(double effort) {
+    const residency_plan before = plan_;
+    plan_.stop_passes_at(plan_.effort() + effort);
+    plan_.wait_for_copies();
+    ramp(unit_ / 20, unit_);
+    polish();
+    if (cost(plan_) < cost(before)) return true;
+    plan_.take(before);
+    return false;
+  }
   // Looks for a better one: with another budget in a part of the step for a while.
   void vary() {
     const residency_plan before = plan_;
@@ -77,6 +91,8 @@ class plan_search {
   static constexpr int most_passes = 6;        // at one price
   static constexpr double first_effort = 4;    // times that for the rest
   static constexpr double negligible = 0.002;  // of a step's time
+  static constexpr int most_waits = 4;         // searches with waits for copies, one upon the other
+  static constexpr double long_waits = 0.05;   // of a step's time: worth another one
 
   void ramp(double from, double to) {
     for (double penalty = from; penalty < to; penalty *= 2) {
@@ -89,7 +105,7 @@ class plan_search {
   // What a plan costs beyond the operators, in ns; more where it does not fit.
   [[nodiscard]] double cost(const residency_plan& p) const noexcept {
     const double over = std::max(0.0, p.memory().most() - p.memory().budget());
-    return p.recomputing() + p.copying() + 10 * unit_ * over;
+    return p.recomputing() + p.copying() + p.waiting() + 10 * unit_ * over;
   }
   void polish() {
     for (double penalty = unit_; penalty <= dearest * unit_; penalty *= 8) {

@@ -35,9 +35,11 @@ class script_follower {
     bool left = false;        ///< it is not followed, and no other one is made
     std::uint32_t ends = 0;   ///< of steps in a row that followed it so far
     double promised = never;  ///< what such a step takes under it
-    double under = never;     ///< the same, as measured last
-    double without = never;   ///< and without: measured last; the first as rehearsed
-    double balance = 0;       ///< ns that it has saved, less what it has cost steps of other kinds
+    /// ns from its beginning, as it was rehearsed: when so many operators had ended.
+    std::vector<double> ended_at{};
+    double under = never;    ///< the same, as measured last
+    double without = never;  ///< and without: measured last; the first as rehearsed
+    double balance = 0;      ///< ns that it has saved, less what it has cost steps of other kinds
     double budget = 0, time = 0;         ///< bytes, and ns of the operators, for which it was made
     double effort = 0;                   ///< ns of each search for it
     double cost = 0;                     ///< ns of all of it
