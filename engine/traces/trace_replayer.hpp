@@ -17,6 +17,7 @@
 #include "delta/kernel.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
+#include "traces/handed_over.hpp"
 #include "traces/network.hpp"
 #include "traces/trace.hpp"
 
@@ -74,11 +75,15 @@ class trace_replayer {
       if (e.what == trace::kind::drop) once_[e.index] = false;
     for (const trace::event& e : all)
       if (is_source(e.what) && once_[e.index]) make(e);
+    becomes_ = handed_over(*trace_);
   }
-  /// Drops what the step has left, but for those sources.
+  /// Drops what the step has left, but for those sources, and for what it leaves to the next one.
   void let_go() {
     for (std::uint32_t t = 0; t < ids_.size(); ++t)
-      for (; !once_[t] && references_[t] > 0; --references_[t]) manager_->drop(ids_[t]);
+      if (becomes_[t] != trace::none && std::exchange(references_[t], 0) > 0)
+        made(becomes_[t], ids_[t]);
+      else if (!once_[t])
+        for (; references_[t] > 0; --references_[t]) manager_->drop(ids_[t]);
   }
   /// Carries the events out, once. Throws what the manager throws: budget_exceeded and thrash where
   /// the budget does not do. Linear in the trace, beside what the manager takes.
@@ -87,7 +92,7 @@ class trace_replayer {
       switch (e.what) {
         case trace::kind::constant:
         case trace::kind::variable:
-          if (!once_[e.index]) make(e);
+          if (references_[e.index] == 0) make(e);
           break;
         case trace::kind::run:
           operate(trace_->operations[e.index]);
@@ -199,6 +204,7 @@ class trace_replayer {
   std::vector<tensor_id> ids_;             // by tensor of the trace; views have their storage's
   std::vector<std::uint32_t> references_;  // by tensor of the trace
   std::vector<bool> once_;                 // by tensor of the trace: `begin` has made it
+  std::vector<std::uint32_t> becomes_;     // by tensor of the trace: handed_over
   std::vector<tensor_id> inputs_, updates_, outputs_;
   std::vector<bytes> sizes_;
 };
