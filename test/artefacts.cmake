@@ -5,7 +5,7 @@ cmake_minimum_required(VERSION 3.22)
 # build/results (bench/artefacts.py).
 set(largest_picture 150000)
 set(largest_data 900000)  # pictures, JSON, traces: what is neither source nor words
-set(largest_tree 6400000)
+set(largest_tree 6500000)
 set(wrong "")
 
 # What pages link: paths.

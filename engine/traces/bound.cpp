@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "traces/network.hpp"
+
 namespace delta {
 namespace {
 
@@ -28,6 +30,11 @@ struct instant {
   double missing;  // bytes that cannot be there
 };
 
+/// Nanoseconds of the device: a collective's are the network's.
+double cost_of(const trace::operation& o) noexcept {
+  return static_cast<double>(detail::compute_cost(o).count());
+}
+
 /// Bytes that one operator computes again, and how long that takes.
 struct offer {
   double size, cost;
@@ -41,18 +48,26 @@ class estimate {
     read_instants();
   }
 
-  double overhead() {
+  double bound() {
     double most = 0;
     for (const instant& i : instants_) most = std::max(most, overhead_at(i));
-    return most / std::max(total_, 1.0);
+    const double busy = 1 + most / std::max(total_, 1.0);
+    // Beside collectives the device is idle at times, and what is added may hide there.
+    const auto unmanaged = static_cast<double>(unmanaged_time(trace_).count());
+    return unmanaged > total_ ? std::max(1.0, busy * total_ / unmanaged) : busy;
   }
 
  private:
   void read_lives() {
     std::vector<std::uint64_t> references(trace_.tensors.size(), 0);
+    ids shares(trace_.tensors.size(), none);  // whose bytes it has: a view, or a new version
+    for (std::uint32_t t = 0; t < shares.size(); ++t) shares[t] = trace_.tensors[t].view_of;
+    for (const trace::operation& o : trace_.operations)
+      for (std::uint32_t i = 0; i < o.replaced; ++i)
+        shares[trace_.outputs(o)[i]] = trace_.inputs(o)[i];
     for (std::uint32_t t = 0; t < owner_.size(); ++t) {
       const auto& made = trace_.tensors[t];
-      owner_[t] = made.view_of == none ? t : owner_[made.view_of];
+      owner_[t] = shares[t] == none ? t : owner_[shares[t]];
       life_[t].producer = made.producer;
     }
     std::uint32_t now = 0;
@@ -70,7 +85,7 @@ class estimate {
           const auto& o = trace_.operations[e.index];
           for_each_input(o, [&](std::uint32_t s) { life_[s].last_read = now; });
           for (const std::uint32_t t : trace_.outputs(o)) enter(t);
-          total_ += static_cast<double>(o.cost.count());
+          total_ += cost_of(o);
           ++now;
           break;
         }
@@ -107,7 +122,7 @@ class estimate {
       needed += change[o];
       const double missing = needed - static_cast<double>(machine_.budget.count);
       if (missing > copied(before)) instants_.push_back({o, before, missing});
-      before += static_cast<double>(trace_.operations[o].cost.count());
+      before += cost_of(trace_.operations[o]);
     }
     const auto kept = std::min(instants_.size(), most_instants);
     const auto first = instants_.begin(), middle = first + static_cast<std::ptrdiff_t>(kept);
@@ -147,7 +162,7 @@ class estimate {
     std::vector<offer> offers;
     ids makers;
     for (std::uint32_t o = 0; o <= now; ++o) {
-      offer all{0, static_cast<double>(trace_.operations[o].cost.count())};
+      offer all{0, cost_of(trace_.operations[o])};
       for (const std::uint32_t t : trace_.outputs(trace_.operations[o])) {
         const span_of_life& l = life_[t];
         const bool read = l.last_read != none && l.last_read > now;
@@ -184,7 +199,7 @@ class estimate {
     std::fill(marks.begin(), marks.end(), none);
     for (std::uint32_t k = 0; k < makers.size(); ++k)
       for_each_dead(makers[k], k, [&](std::uint32_t o) {
-        offers[k].cost += static_cast<double>(trace_.operations[o].cost.count()) / needed_by[o];
+        offers[k].cost += cost_of(trace_.operations[o]) / needed_by[o];
       });
   }
 
@@ -216,7 +231,7 @@ class estimate {
 }  // namespace
 
 double lower_bound(const trace& t, const bound_machine& m, dead_storage dead) {
-  return 1 + estimate(t, m, dead).overhead();
+  return estimate(t, m, dead).bound();
 }
 
 }  // namespace delta

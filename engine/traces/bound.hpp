@@ -39,12 +39,13 @@ enum class dead_storage : std::uint8_t {
 /// The bound is the largest of these over the instants; each alone gives one, and the 64 where most
 /// is missing beyond what can be copied are looked at.
 ///
-/// It is optimistic: copies have no latency, views and workspace cost nothing, what has no producer
-/// (constants, variables) is out of the way for nothing, what the program itself reads or writes
-/// need not be there, and only one instant counts. With may_stay
-/// no policy can beat it; with is_gone none that keeps nothing dead.
-/// O(events + 64 x operations), with is_gone 64 x edges of live storages' dead ancestors besides.
-/// `t` keeps the rules of `check`.
+/// It is optimistic: copies have no latency, views, new versions and workspace cost nothing, what
+/// has no producer (constants, variables) is out of the way for nothing, what the program itself
+/// reads or writes need not be there, and only one instant counts. T + O is what the device takes;
+/// where the trace has collectives, that over the unmanaged time with them (network.hpp) is the
+/// bound. With may_stay no policy can beat it; with is_gone none that keeps nothing dead. O(events
+/// + 64 x operations), with is_gone 64 x edges of live storages' dead ancestors besides. `t` keeps
+/// the rules of `check`.
 [[nodiscard]] double lower_bound(const trace& t, const bound_machine&,
                                  dead_storage = dead_storage::may_stay);
 

@@ -31,13 +31,14 @@ inline nanoseconds total_cost(const trace& t) noexcept {
 }
 
 /// The most bytes in use at once, rounded as the trace says, every storage from the event that
-/// makes it to the last reference to it or a view of it, and an operation's workspace while it
-/// runs: what the program takes without a budget. Linear in the trace, which keeps the rules.
-/// Throws std::bad_alloc.
+/// makes it to the last reference to it or a view of it (of one that a new version replaces, to
+/// that), and an operation's workspace while it runs: what the program takes without a budget.
+/// Linear in the trace, which keeps the rules. Throws std::bad_alloc.
 inline bytes unmanaged_peak(const trace& t) {
   struct storage {
     std::uint32_t owner = 0;       // of the tensor's bytes: itself, but for views
     std::uint64_t references = 0;  // to an owner and its views
+    bool replaced = false;         // a new version has its bytes
   };
   std::vector<storage> storages(t.tensors.size());
   bytes now{};
@@ -56,16 +57,23 @@ inline bytes unmanaged_peak(const trace& t) {
       case trace::kind::variable:
         make(e.index);
         break;
-      case trace::kind::run:
-        for (const std::uint32_t tensor : t.outputs(t.operations[e.index])) make(tensor);
-        scratch = t.rounded(t.operations[e.index].workspace);
+      case trace::kind::run: {
+        const auto& o = t.operations[e.index];
+        for (const std::uint32_t old : t.inputs(o).first(o.replaced)) {
+          now -= t.rounded(t.tensors[storages[old].owner].size);
+          storages[storages[old].owner].replaced = true;
+        }
+        for (const std::uint32_t tensor : t.outputs(o)) make(tensor);
+        scratch = t.rounded(o.workspace);
         break;
+      }
       case trace::kind::share:
         ++storages[storages[e.index].owner].references;
         break;
       case trace::kind::drop: {
         const std::uint32_t owner = storages[e.index].owner;
-        if (--storages[owner].references == 0) now -= t.rounded(t.tensors[owner].size);
+        if (--storages[owner].references == 0 && !storages[owner].replaced)
+          now -= t.rounded(t.tensors[owner].size);
         break;
       }
       case trace::kind::read:

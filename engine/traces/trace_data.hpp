@@ -81,6 +81,13 @@ struct trace {
     bool operator==(const event&) const = default;
   };
 
+  /// Of a parameter, complete.
+  struct gradient {
+    std::uint32_t tensor = none;
+    std::uint32_t after = none;  ///< the operation with which the backward pass has made it
+    bool operator==(const gradient&) const = default;
+  };
+
   using origin = trace_origin;
 
   std::vector<tensor> tensors;
@@ -88,6 +95,7 @@ struct trace {
   std::vector<std::uint32_t> lists;
   std::vector<event> events;
   std::vector<std::string> names;
+  std::vector<gradient> gradients;  ///< as they become complete; empty: not known
   std::optional<origin> recorded_on;
 
   bool operator==(const trace&) const = default;

@@ -17,6 +17,8 @@
 #include "delta/kernel.hpp"
 #include "delta/tensor.hpp"
 #include "delta/units.hpp"
+#include "traces/handed_over.hpp"
+#include "traces/network.hpp"
 #include "traces/trace.hpp"
 
 namespace delta {
@@ -39,17 +41,22 @@ struct no_work {
 ///
 /// `work` is the kernel of every operation, now and when it is recomputed: `work(operation,
 /// call&)`, or `work()` where the bytes don't matter. `step_ended()` is called after each end of a
-/// step. Both may end the run by throwing. The replayer outlives its manager's last replay.
-template <class Manager, class Work = no_work, std::invocable StepEnded = no_work>
+/// step. Both may end the run by throwing. `network` plays the collectives, operations that are
+/// trait::asynchronous: replayed_network in virtual time; by default they are operations like any.
+/// The replayer outlives its manager's last replay.
+template <class Manager, class Work = no_work, std::invocable StepEnded = no_work,
+          class Network = no_network>
   requires std::invocable<Work&> || std::invocable<Work&, const trace::operation&, call&>
 class trace_replayer {
  public:
   /// The trace keeps the rules: `check(t)` says so. O(tensors). Throws std::bad_alloc.
-  trace_replayer(Manager& m, const trace& t, Work work = {}, StepEnded step_ended = {})
+  trace_replayer(Manager& m, const trace& t, Work work = {}, StepEnded step_ended = {},
+                 Network network = {})
       : manager_(&m),
         trace_(&t),
         work_(std::move(work)),
         step_ended_(std::move(step_ended)),
+        network_(std::move(network)),
         ids_(t.tensors.size(), tensor_id::none),
         references_(t.tensors.size(), 0),
         once_(t.tensors.size(), false) {}
@@ -68,11 +75,15 @@ class trace_replayer {
       if (e.what == trace::kind::drop) once_[e.index] = false;
     for (const trace::event& e : all)
       if (is_source(e.what) && once_[e.index]) make(e);
+    becomes_ = handed_over(*trace_);
   }
-  /// Drops what the step has left, but for those sources.
+  /// Drops what the step has left, but for those sources, and for what it leaves to the next one.
   void let_go() {
     for (std::uint32_t t = 0; t < ids_.size(); ++t)
-      for (; !once_[t] && references_[t] > 0; --references_[t]) manager_->drop(ids_[t]);
+      if (becomes_[t] != trace::none && std::exchange(references_[t], 0) > 0)
+        made(becomes_[t], ids_[t]);
+      else if (!once_[t])
+        for (; references_[t] > 0; --references_[t]) manager_->drop(ids_[t]);
   }
   /// Carries the events out, once. Throws what the manager throws: budget_exceeded and thrash where
   /// the budget does not do. Linear in the trace, beside what the manager takes.
@@ -81,7 +92,7 @@ class trace_replayer {
       switch (e.what) {
         case trace::kind::constant:
         case trace::kind::variable:
-          if (!once_[e.index]) make(e);
+          if (references_[e.index] == 0) make(e);
           break;
         case trace::kind::run:
           operate(trace_->operations[e.index]);
@@ -136,12 +147,30 @@ class trace_replayer {
     return name == trace::none ? otherwise : trace_->names[name].c_str();
   }
   void work_on([[maybe_unused]] const trace::operation& o, [[maybe_unused]] call& c) {
+    network_.within(o);
     if constexpr (std::invocable<Work&>)
       work_();
     else
       work_(o, c);
   }
   void operate(const trace::operation& o) {
+    network_.before(o);
+    while (!try_to_run(o)) continue;
+    network_.after(o, ids_);
+  }
+  // False: memory was short, and a collective in flight that held some of it was waited for.
+  bool try_to_run(const trace::operation& o) {
+    try {
+      carry_out(o);
+      return true;
+    } catch (const thrash&) {
+      throw;
+    } catch (const budget_exceeded&) {
+      if (!network_.wait_for_oldest()) throw;
+      return false;
+    }
+  }
+  void carry_out(const trace::operation& o) {
     inputs_.clear(), updates_.clear(), sizes_.clear();
     for (const std::uint32_t t : trace_->inputs(o)) inputs_.push_back(ids_[t]);
     for (const std::uint32_t t : trace_->updates(o)) updates_.push_back(ids_[t]);
@@ -154,7 +183,7 @@ class trace_replayer {
                                         .updates = updates_,
                                         .workspace = o.workspace,
                                         .traits = o.traits,
-                                        .cost = o.cost,
+                                        .cost = network_.cost(o),
                                         .name = trace_->name(o).c_str()},
                          std::span<const tensor_id>(inputs_).first(o.replaced), outputs_,
                          [this, &o](call& c) { work_on(o, c); });
@@ -171,9 +200,11 @@ class trace_replayer {
   const trace* trace_;
   [[no_unique_address]] Work work_;
   [[no_unique_address]] StepEnded step_ended_;
+  [[no_unique_address]] Network network_;
   std::vector<tensor_id> ids_;             // by tensor of the trace; views have their storage's
   std::vector<std::uint32_t> references_;  // by tensor of the trace
   std::vector<bool> once_;                 // by tensor of the trace: `begin` has made it
+  std::vector<std::uint32_t> becomes_;     // by tensor of the trace: handed_over
   std::vector<tensor_id> inputs_, updates_, outputs_;
   std::vector<bytes> sizes_;
 };

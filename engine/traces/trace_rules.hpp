@@ -71,6 +71,13 @@ class trace_rules {
       return finding{"a tensor that no event makes", "one event for each tensor"};
     if (t.operations.size() != operations_)
       return finding{"an operation that no event runs", "one event for each operation"};
+    std::uint32_t last = 0;
+    for (const trace::gradient& g : t.gradients) {
+      if (g.tensor >= t.tensors.size() || g.after >= t.operations.size() || g.after < last)
+        return finding{"gradients of no tensor or operation, or out of order",
+                       "each behind the operation that completes it"};
+      last = g.after;
+    }
     return {};
   }
 

@@ -10,6 +10,7 @@
 #include "delta/storage/simulated.hpp"
 #include "replay/replay_figures.hpp"
 #include "replay/replay_result.hpp"
+#include "traces/network.hpp"
 #include "traces/trace.hpp"
 #include "traces/trace_replayer.hpp"
 
@@ -34,9 +35,10 @@ namespace delta::executor {
 /// Replays a trace by a manager over that storage, both fresh. An infeasible budget is a result,
 /// not an error.
 template <class Manager>
-replay_result replay_by(Manager& m, simulated& storage, const trace& t, const replay_machine& on) {
+replay_result replay_by(Manager& m, simulated_rank& storage, const trace& t,
+                        const replay_machine& on) {
   replay_result r;
-  const double limit = on.thrash_limit * double(total_cost(t).count());
+  const double limit = on.thrash_limit * double(unmanaged_time(t).count());
   step_meter meter(m, storage, step_costs(t));
   struct too_late {};
   const auto too_long = [&](nanoseconds time, double most) {
@@ -50,7 +52,7 @@ replay_result replay_by(Manager& m, simulated& storage, const trace& t, const re
     in_time();
     meter.end_step();
   };
-  trace_replayer play(m, t, in_time, end_step);
+  trace_replayer play(m, t, in_time, end_step, replayed_network(m, storage, t));
   try {
     play.run();
     play.gather_results();
@@ -66,7 +68,8 @@ replay_result replay_by(Manager& m, simulated& storage, const trace& t, const re
   }
   r.time = storage.now();
   r.recompute = m.counts().recompute_time;
-  r.stall = storage.waited();
+  r.network_wait = storage.waited_for_collectives();
+  r.stall = storage.waited() - r.network_wait;
   r.peak = storage.peak();
   r.host_peak = storage.host_peak();
   r.evaluations = m.evaluations();

@@ -8,16 +8,18 @@
 
 #include "delta/observer.hpp"
 #include "delta/units.hpp"
+#include "traces/network.hpp"
 #include "traces/trace.hpp"
 
 namespace delta::executor {
 
 /// One step of a replay: what is counted is of this step alone.
 struct step_figures {
-  nanoseconds time{};       ///< virtual, until its end or until it was given up
-  nanoseconds unmanaged{};  ///< what its operations take once each
-  nanoseconds recompute{};  ///< of the time, in replays
-  nanoseconds stall{};      ///< of the time, waiting for copies
+  nanoseconds time{};          ///< virtual, until its end or until it was given up
+  nanoseconds unmanaged{};     ///< what its operations take once each, collectives beside them
+  nanoseconds recompute{};     ///< of the time, in replays
+  nanoseconds stall{};         ///< of the time, waiting for copies
+  nanoseconds network_wait{};  ///< of the time, waiting for collectives
   std::uint64_t evaluations = 0;
   std::uint64_t walked = 0;
   counters counts;
@@ -31,15 +33,18 @@ struct step_figures {
   bytes host_after{};
 };
 
-/// What the operations of each step take, step by step. A step ends with `end_of_step`, the last
-/// one with the trace where it has results. O(events).
+/// What the operations of each step take, step by step, by unmanaged_clock. A step ends with
+/// `end_of_step`, the last one with the trace where it has results. O(events).
 [[nodiscard]] inline std::vector<nanoseconds> step_costs(const trace& t) {
-  std::vector<nanoseconds> costs(1);
+  std::vector<nanoseconds> costs;
+  unmanaged_clock clock(t);
+  nanoseconds began{};
   for (const trace::event& e : t.events) {
-    if (e.what == trace::kind::run) costs.back() += t.operations[e.index].cost;
-    if (e.what == trace::kind::end_of_step) costs.emplace_back();
+    if (e.what == trace::kind::run) clock.run(t.operations[e.index]);
+    if (e.what != trace::kind::end_of_step) continue;
+    costs.push_back(clock.now() - std::exchange(began, clock.now()));
   }
-  if (!t.has_results()) costs.pop_back();
+  if (t.has_results()) costs.push_back(clock.now() - began);
   return costs;
 }
 
@@ -80,6 +85,7 @@ class step_meter {
     step.unmanaged = unmanaged();
     step.recompute -= before_.recompute;
     step.stall -= before_.stall;
+    step.network_wait -= before_.network_wait;
     step.evaluations -= before_.evaluations;
     step.walked -= before_.walked;
     step.counts = difference(now.counts, before_.counts);
@@ -92,9 +98,11 @@ class step_meter {
  private:
   /// All of it since the beginning.
   [[nodiscard]] step_figures so_far() const {
+    const nanoseconds network = storage_->waited_for_collectives();
     return {.time = storage_->now(),
             .recompute = manager_->counts().recompute_time,
-            .stall = storage_->waited(),
+            .stall = storage_->waited() - network,
+            .network_wait = network,
             .evaluations = manager_->evaluations(),
             .walked = manager_->walked(),
             .counts = manager_->counts(),

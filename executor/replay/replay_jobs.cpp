@@ -94,6 +94,15 @@ replay_row head_of(const replay_job& j) {
   row.operators_faster = j.perturbed_by.operators_faster;
   row.noise = j.perturbed_by.noise;
   row.seed = j.perturbed_by.seed;
+  row.jitter = j.perturbed_by.jitter;
+  row.ranks = m.group.ranks;
+  if (row.ranks > 1) {
+    row.parallel = m.group.sharded ? "fsdp" : "ddp";
+    row.collectives = m.group.how == all_reduce::ring ? "ring" : "tree";
+    row.network = static_cast<std::uint64_t>(m.group.rate);
+    row.network_latency_ns = m.group.latency.count();
+    row.one_link = m.one_link;
+  }
   row.thrash_limit = m.thrash_limit;
   row.unmanaged_time_ns = j.unmanaged.time.count();
   row.unmanaged_peak_bytes = j.unmanaged.peak.count;
@@ -107,6 +116,7 @@ void fill(replay_row& row, const auto& figures) {
   row.host_peak_bytes = figures.host_peak.count;
   row.recompute_ns = figures.recompute.count();
   row.stall_ns = figures.stall.count();
+  row.network_wait_ns = figures.network_wait.count();
   row.evictions = figures.counts.evictions;
   row.offloads = figures.counts.offloads;
   row.clean_drops = figures.counts.clean_drops;
@@ -132,7 +142,7 @@ void fill_verdict(replay_row& row, const replay_result& r) {
 replay_row row_of(const replay_job& j, const simrd_result& r) {
   constexpr nanoseconds first_tick = simrd_result{}.clock;
   replay_row row = head_of(j);
-  if (j.step != nullptr) row.unmanaged_time_ns = total_cost(*j.step).count();
+  if (j.step != nullptr) row.unmanaged_time_ns = unmanaged_time(*j.step).count();
   row.result = to_text(r.result);
   row.time_ns = (r.clock - first_tick).count();
   row.peak_bytes = r.peak.count;
@@ -214,7 +224,9 @@ std::vector<std::vector<replay_row>> replay_iterations(std::span<const replay_jo
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!std::isfinite(least.of(i))) continue;
     for (replay_row& row : rows[i])
-      if (row.iteration == 1 || jobs[i].perturbed_by.noise == 0) row.bound_overhead = least.of(i);
+      if (row.iteration == 1 ||
+          (jobs[i].perturbed_by.noise == 0 && jobs[i].perturbed_by.jitter == 0))
+        row.bound_overhead = least.of(i);
   }
   return rows;
 }

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "delta/storage/simulated.hpp"
 #include "peers/make_manager.hpp"
 #include "replay/replay.hpp"
 
@@ -11,7 +10,7 @@ namespace delta::executor {
 replay_result replay_under(
     const std::function<std::unique_ptr<manager_interface>(std::unique_ptr<any_storage>)>& make,
     const trace& t, const replay_machine& on) {
-  simulated storage(storage_for(t, on));
+  simulated_rank storage(storage_for(t, on), on.one_link);
   const auto m = make(over(storage));
   return replay_by(*m, storage, t, on);
 }

@@ -13,6 +13,7 @@
 #include "cli/command_line.hpp"
 #include "cli/format.hpp"
 #include "peers/peer_names.hpp"
+#include "replay/rank_options.hpp"
 
 namespace delta::executor {
 namespace {
@@ -132,13 +133,15 @@ void describe(command_line& given) {
               "end a replay that takes more than X times the unmanaged time, as\n"
               "thrash (default 2.0); of several iterations each against its own");
 
+  describe_ranks(given);
+
   given.group("A machine that is not as recorded");
   given.value("--operators-faster", "X",
               "divide what every operation takes by X, from 0.01 to 100 (default 1)");
   given.value("--noise", "SIGMA",
               "multiply what each operation takes in each iteration by a lognormal\n"
               "factor of mean 1, with that sigma from 0 to 3 (default 0)");
-  given.value("--seed", "N", "of the noise (default 1); needs --noise");
+  given.value("--seed", "N", "of the noise and the jitter (default 1); needs one of them");
   given.value("--real-rate", "X",
               "copies run at X times the rates that policies are told, from 0.01 to\n"
               "100 (default 1)");
@@ -181,7 +184,8 @@ std::string help(const command_line& given) {
       "  pass    it ran to its end; overhead is its time over the unmanaged time\n"
       "  oom     an operator's tensors did not come together in the budget\n"
       "  thrash  it was given up at --thrash-limit; simrd counts recomputation alone\n"
-      "  recompute and stall (waits for copies) are parts of the time; out and in are the bytes\n"
+      "  recompute, stall (waits for copies) and network (for collectives) are parts of the time;\n"
+      "  unmanaged times of several ranks have their collectives, too; out and in are the bytes\n"
       "  of copies; evaluations are the scores computed to find out who leaves.\n"
       "  bound   what no policy can beat under that budget\n"
       "\n"
@@ -217,6 +221,7 @@ std::string help(const command_line& given) {
       "  delta-replay step.log.gz --policy-file mine.hpp:mine --policy dtr,adaptive\n"
       "  delta-replay step.log.gz --plan solved.jsonl --policy adaptive --budget 0.4\n"
       "  delta-replay step.log.gz --iterations 10 --noise 0.1 --real-rate 0.5 --json rows.json\n"
+      "  delta-replay step.log.gz --ranks 64 --network 25GB/s --jitter 0.03 --budget 0.4\n"
       "\n"
       "Exit codes: 0 done, budgets that are too small included; 1 a failure; 2 a flag or a file\n"
       "that can't be used.\n";
@@ -334,7 +339,8 @@ void read_perturbations(const command_line& given, replay_options& options) {
     p.noise = real("--noise", given.text("--noise"), "a number from 0 to 3",
                    [](double x) { return x >= 0 && x <= 3; });
   if (!given.has("--seed")) return;
-  if (!given.has("--noise")) reject("--seed", "given without --noise", "with --noise");
+  if (!given.has("--noise") && !given.has("--jitter"))
+    reject("--seed", "given without --noise", "with --noise or --jitter");
   p.seed = whole("--seed", given.text("--seed"), 0, std::numeric_limits<std::uint64_t>::max());
 }
 
@@ -386,6 +392,7 @@ replay_command parse_replay_options(int argc, const char* const* argv) {
   replay_command result;
   read_runs(given, result.options);
   read_machine(given, result.options);
+  read_ranks(given, result.options);
   read_perturbations(given, result.options);
   read_search(given, result.options);
   read_outputs(given, result.options);

@@ -14,6 +14,7 @@
 #include "cli/own_policy_file.hpp"
 #include "delta/units.hpp"
 #include "trace/perturb.hpp"
+#include "traces/collectives.hpp"
 
 namespace delta::executor {
 
@@ -53,6 +54,8 @@ struct replay_options {
   double thrash_limit = 2.0;
   std::uint64_t iterations = default_iterations;  ///< steps one behind the other
   perturbation perturbed_by{};                    ///< of the operations' costs
+  rank_group group{};                             ///< that trains; of one rank: no collectives
+  bool one_link = false;                          ///< for copies and collectives
   double real_rate = 1.0;                         ///< what copies reach of the rates above
   std::optional<bool> places;       ///< replay_machine::places; absent: by the trace, as there
   bool find_budget = false;         ///< in place of `budgets`, the smallest one that will do

@@ -9,6 +9,7 @@
 #include "cli/format.hpp"
 #include "cli/output_file.hpp"
 #include "cli/text_table.hpp"
+#include "traces/collectives.hpp"
 
 namespace delta::executor {
 namespace {
@@ -34,6 +35,13 @@ json object_of(const replay_row& r) {
           {"operators_faster", r.operators_faster},
           {"noise", r.noise},
           {"seed", r.seed},
+          {"jitter", r.jitter},
+          {"ranks", r.ranks},
+          {"parallel", or_null(r.parallel)},
+          {"collectives", or_null(r.collectives)},
+          {"network", or_null(r.network)},
+          {"network_latency_ns", or_null(r.network_latency_ns)},
+          {"one_link", or_null(r.one_link)},
           {"thrash_limit", r.thrash_limit},
           {"result", r.result},
           {"error", or_null(r.error)},
@@ -46,6 +54,7 @@ json object_of(const replay_row& r) {
           {"host_peak_bytes", r.host_peak_bytes},
           {"recompute_ns", r.recompute_ns},
           {"stall_ns", r.stall_ns},
+          {"network_wait_ns", r.network_wait_ns},
           {"evictions", r.evictions},
           {"offloads", r.offloads},
           {"clean_drops", r.clean_drops},
@@ -78,9 +87,11 @@ text_row cells(const replay_row* first, const replay_row& r) {
     if (r.result != "pass") line.back() += " in " + std::to_string(r.iteration);
     line.push_back(overhead_text(first->overhead));
   }
-  const text_row rest{overhead_text(r.overhead),        overhead_text(r.bound_overhead),
-                      time_text(r.recompute_ns),        time_text(r.stall_ns),
-                      format_bytes(bytes{r.bytes_out}), format_bytes(bytes{r.bytes_in}),
+  const text_row times{overhead_text(r.overhead), overhead_text(r.bound_overhead),
+                       time_text(r.recompute_ns), time_text(r.stall_ns)};
+  line.insert(line.end(), times.begin(), times.end());
+  if (r.ranks > 1) line.push_back(time_text(r.network_wait_ns));
+  const text_row rest{format_bytes(bytes{r.bytes_out}), format_bytes(bytes{r.bytes_in}),
                       std::to_string(r.evictions),      std::to_string(r.offloads),
                       std::to_string(r.reloads),        std::to_string(r.recomputes),
                       std::to_string(r.evaluations)};
@@ -108,7 +119,18 @@ void print_trace_line(std::ostream& out, const replay_row& any) {
       << format_bytes(bytes{any.host_budget_bytes}) << "; copies "
       << format_rate(static_cast<double>(any.bandwidth)) << " out, "
       << format_rate(static_cast<double>(any.bandwidth_in)) << " in, latency "
-      << time_text(any.latency_ns) << "; memory of " << any.memory << '\n';
+      << time_text(any.latency_ns) << "; memory of " << any.memory;
+  if (any.ranks > 1) {
+    out << "; " << any.ranks << " ranks, " << any.parallel.value_or("") << ", "
+        << any.collectives.value_or("") << " at "
+        << format_rate(static_cast<double>(any.network.value_or(0))) << ", latency "
+        << time_text(any.network_latency_ns.value_or(0));
+    if (any.one_link.value_or(false)) out << ", on the link of the copies";
+    if (any.jitter > 0)
+      out << ", the slowest " << overhead_text(expected_slowest(any.ranks, any.jitter))
+          << " of the mean";
+  }
+  out << '\n';
 }
 
 void print_rows(std::ostream& out, std::span<const replay_row> rows, std::uint64_t iterations) {
@@ -120,8 +142,10 @@ void print_rows(std::ostream& out, std::span<const replay_row> rows, std::uint64
     head.insert(head.end(), {"first", "last"});
   else
     head.emplace_back("overhead");
-  head.insert(head.end(), {"bound", "recompute", "stall", "out", "in", "evictions", "offloads",
-                           "reloads", "recomputes", "evaluations"});
+  head.insert(head.end(), {"bound", "recompute", "stall"});
+  if (rows.front().ranks > 1) head.emplace_back("network");
+  head.insert(head.end(),
+              {"out", "in", "evictions", "offloads", "reloads", "recomputes", "evaluations"});
   std::vector<text_row> lines{std::move(head)};
   const replay_row* first = nullptr;
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -26,7 +26,15 @@ struct replay_row {
   std::string memory;    ///< "places" or "pages"; DTR's simulator knows pages only
   double operators_faster = 1;
   double noise = 0;
-  std::uint64_t seed = 1;  ///< of the noise
+  std::uint64_t seed = 1;  ///< of the noise and the jitter
+  double jitter = 0;
+  std::uint64_t ranks = 1;
+  // Of several ranks.
+  std::optional<std::string> parallel;             ///< ddp or fsdp
+  std::optional<std::string> collectives;          ///< ring or tree
+  std::optional<std::uint64_t> network;            ///< bytes per second, of each rank
+  std::optional<std::int64_t> network_latency_ns;  ///< of each hop
+  std::optional<bool> one_link;                    ///< for copies and collectives
   double thrash_limit = 0;
 
   std::string result;                ///< pass, oom or thrash
@@ -41,7 +49,8 @@ struct replay_row {
   std::uint64_t peak_bytes = 0;
   std::uint64_t host_peak_bytes = 0;
   std::int64_t recompute_ns = 0;
-  std::int64_t stall_ns = 0;
+  std::int64_t stall_ns = 0;         ///< waits for copies
+  std::int64_t network_wait_ns = 0;  ///< waits for collectives
 
   std::uint64_t evictions = 0;
   std::uint64_t offloads = 0;

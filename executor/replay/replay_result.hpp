@@ -9,6 +9,8 @@
 #include "delta/observer.hpp"
 #include "delta/units.hpp"
 #include "replay/replay_figures.hpp"
+#include "traces/collectives.hpp"
+#include "traces/network.hpp"
 #include "traces/trace.hpp"
 
 namespace delta::executor {
@@ -30,6 +32,8 @@ struct replay_machine {
   std::optional<bool> places{};
   double burden_out = 0;  ///< as simulated_options
   double burden_in = 0;
+  rank_group group{};     ///< that the trace is one rank of: it has its collectives already
+  bool one_link = false;  ///< collectives and copies share a link: simulated_rank
 };
 
 /// `otherwise`, but with the copy rates and the latency of the machine that the trace was recorded
@@ -56,9 +60,10 @@ struct replay_result {
     thrash  ///< it took too long
   };
   verdict result = verdict::pass;
-  nanoseconds time{};       ///< virtual, until the end or until it was given up
-  nanoseconds recompute{};  ///< of that, in replays
-  nanoseconds stall{};      ///< of that, waiting for copies
+  nanoseconds time{};          ///< virtual, until the end or until it was given up
+  nanoseconds recompute{};     ///< of that, in replays
+  nanoseconds stall{};         ///< of that, waiting for copies
+  nanoseconds network_wait{};  ///< of that, waiting for collectives
   bytes peak{};
   bytes host_peak{};
   std::uint64_t evaluations = 0;  ///< answers that the Filter asked its heuristic for
@@ -70,14 +75,14 @@ struct replay_result {
   std::vector<step_figures> steps{};
 };
 
-/// What the trace takes without a budget: all operators once, every storage until its last
-/// reference is gone (constants too).
+/// What the trace takes without a budget: all operators once, collectives beside them, every
+/// storage until its last reference is gone (constants too).
 struct unmanaged_cost {
   nanoseconds time{};
   bytes peak{};
 };
 [[nodiscard]] inline unmanaged_cost unmanaged(const trace& t) {
-  return {total_cost(t), unmanaged_peak(t)};
+  return {unmanaged_time(t), unmanaged_peak(t)};
 }
 
 }  // namespace delta::executor

@@ -28,11 +28,13 @@ std::string short_name(const std::filesystem::path& file) {
 class program {
  public:
   program(const named_trace& t, const replay_options& o) : name_(&t.name), asked_(&o) {
+    std::optional<trace> ranked;
+    const trace& recorded = o.group.ranks > 1 ? ranked.emplace(one_of_ranks(t.content)) : t.content;
     if (o.iterations == 1) {
-      one_ = changed(t.content);
+      one_ = changed(recorded);
     } else {
-      one_ = changed(repeated(t.content, 1));
-      all_ = changed(repeated(t.content, o.iterations));
+      one_ = changed(repeated(recorded, 1));
+      all_ = changed(repeated(recorded, o.iterations));
     }
   }
 
@@ -42,6 +44,16 @@ class program {
   [[nodiscard]] const trace* step() const { return all_ ? &one_ : nullptr; }
 
  private:
+  [[nodiscard]] trace one_of_ranks(const trace& t) const {
+    rank_group group = asked_->group;
+    if (t.recorded_on) group.copy_rate = static_cast<double>(t.recorded_on->rate_move);
+    try {
+      return with_collectives(asked_->iterations == 1 ? t : repeated(t, 1), group);
+    } catch (const std::invalid_argument& fault) {
+      reject("--ranks", *name_ + ": " + fault.what(),
+             "a step that delta_torch.record has written, with its optimizer");
+    }
+  }
   [[nodiscard]] trace repeated(const trace& t, std::size_t times) const {
     try {
       return repeat_trace(t, times);
@@ -89,6 +101,8 @@ replay_machine machine_for(const trace& t, bytes unmanaged_peak, const replay_op
   machine.limit_steps = o.iterations > 1;
   machine.real_rate = o.real_rate;
   machine.places = o.places;
+  machine.group = o.group;
+  machine.one_link = o.one_link;
   return machine;
 }
 

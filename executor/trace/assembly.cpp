@@ -60,6 +60,13 @@ void trace_assembly::add(trace::kind what, std::uint32_t index) {
   result_.events.push_back(event);
 }
 
+void trace_assembly::add_gradient(std::uint32_t tensor) {
+  if (tensor >= result_.tensors.size())
+    throw trace_fault{"a gradient that nothing has made", "a tensor that is there by then"};
+  const auto last = static_cast<std::uint32_t>(result_.operations.size() - 1);
+  result_.gradients.push_back({tensor, last});
+}
+
 void trace_assembly::set_origin(trace::origin origin) {
   result_.recorded_on = std::move(origin);
   hold_against(trace_rules::begin(result_));

@@ -52,6 +52,8 @@ class trace_assembly {
     result_.operations[operation].cost = cost;
   }
   void add(trace::kind what, std::uint32_t index = 0);
+  /// A gradient that is complete with the operation that was added last.
+  void add_gradient(std::uint32_t tensor);
   void set_origin(trace::origin);
 
   [[nodiscard]] const trace& so_far() const noexcept { return result_; }

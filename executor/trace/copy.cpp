@@ -1,5 +1,6 @@
 #include "trace/copy.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace delta::executor {
@@ -51,6 +52,9 @@ void copyist::add_held(std::span<const trace::event> past) {
 void copyist::add(const trace::event& e) {
   if (e.what == trace::kind::run) {
     add_run(from_->operations[e.index]);
+    const auto complete =
+        std::ranges::equal_range(from_->gradients, e.index, {}, &trace::gradient::after);
+    for (const trace::gradient& g : complete) to_->add_gradient(numbers_[g.tensor]);
   } else if (is_source(e.what)) {
     const trace::tensor& t = from_->tensors[e.index];
     numbers_[e.index] = to_->add_source(e.what, t.size, name_of(t));

@@ -38,6 +38,9 @@ class copyist {
   /// Something else that happens to a tensor: `share`, `drop`, `read` or `write`.
   void add(trace::kind what, std::uint32_t tensor) { to_->add(what, numbers_[tensor]); }
 
+  /// From now on the one is what the other was copied to last.
+  void hand_over(std::uint32_t from, std::uint32_t to) { numbers_[to] = numbers_[from]; }
+
   /// What a tensor is called in the new trace, by its latest copy.
   [[nodiscard]] std::uint32_t number(std::uint32_t tensor) const { return numbers_[tensor]; }
 

@@ -65,7 +65,8 @@ void write_header(json_text& to, const trace& t) {
   to.text("}\n");
 }
 
-void write_run(json_text& to, const trace& t, const trace::operation& o) {
+void write_run(json_text& to, const trace& t, std::uint32_t index) {
+  const trace::operation& o = t.operations[index];
   const auto plain = [&](std::uint32_t tensor) { to.whole(tensor); };
   if (o.replaced > 0)
     throw bad_trace(t.events.size(), "new versions in old blocks", "none: files have no word");
@@ -90,6 +91,8 @@ void write_run(json_text& to, const trace& t, const trace::operation& o) {
   for (const auto& [bit, name] : trait_names)
     if (has(o.traits, bit)) traits.push_back(name);
   to.list(",\"traits\":", traits, [&](std::string_view name) { to.string(name); });
+  const auto complete = std::ranges::equal_range(t.gradients, index, {}, &trace::gradient::after);
+  to.list(",\"gradients\":", complete, [&](const trace::gradient& g) { to.whole(g.tensor); });
 }
 
 void write_source(json_text& to, const trace& t, const trace::tensor& made) {
@@ -110,7 +113,7 @@ void write_event(json_text& to, const trace& t, const trace::event& e) {
       write_source(to, t, t.tensors[e.index]);
       break;
     case trace::kind::run:
-      write_run(to, t, t.operations[e.index]);
+      write_run(to, t, e.index);
       break;
     case trace::kind::share:
       to.text("{\"share\":");
@@ -180,6 +183,7 @@ void delta_format::line(std::string_view text) {
       break;
     case trace::kind::run:
       assembly_.add_run(draft_);
+      for (const std::uint32_t t : gradients_) assembly_.add_gradient(t);
       break;
     default:
       assembly_.add(*what_, index_);
@@ -250,6 +254,7 @@ void delta_format::read(std::string_view text) {
   draft_.updates.clear();
   draft_.workspace = {};
   draft_.traits = trait::pure;
+  gradients_.clear();
   in_.start(text);
   in_.enter_object();
   for (std::string_view key; in_.next_key(key);) read_member(key);
@@ -269,6 +274,8 @@ void delta_format::read_member(std::string_view key) {
     outputs();
   } else if (is(key, "updates", updates_seen)) {
     tensors(draft_.updates);
+  } else if (is(key, "gradients", gradients_seen)) {
+    tensors(gradients_);
   } else if (is(key, "workspace", workspace_seen)) {
     draft_.workspace = size();
   } else if (is(key, "traits", traits_seen)) {

@@ -32,7 +32,8 @@ class delta_format final : public trace_format {
     updates_seen = 8,
     workspace_seen = 16,
     traits_seen = 32,
-    name_seen = 64
+    name_seen = 64,
+    gradients_seen = 128
   };
 
   void header(std::string_view);
@@ -50,11 +51,12 @@ class delta_format final : public trace_format {
   bool has_header_ = false;
   std::optional<std::int64_t> announced_;  ///< events, by the header
   trace_assembly::draft draft_;
-  std::optional<trace::kind> what_;  ///< what the line at hand is
-  std::uint32_t index_ = 0;          ///< the tensor that it shares, drops, reads or writes
-  bytes size_{};                     ///< of the constant or variable
-  std::string name_;                 ///< and what the program called it
-  unsigned seen_ = 0;                ///< which of the other keys it has
+  std::vector<std::uint32_t> gradients_;  ///< that the operation completes
+  std::optional<trace::kind> what_;       ///< what the line at hand is
+  std::uint32_t index_ = 0;               ///< the tensor that it shares, drops, reads or writes
+  bytes size_{};                          ///< of the constant or variable
+  std::string name_;                      ///< and what the program called it
+  unsigned seen_ = 0;                     ///< which of the other keys it has
   trace_assembly assembly_;
 };
 

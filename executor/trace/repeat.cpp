@@ -9,6 +9,7 @@
 
 #include "trace/assembly.hpp"
 #include "trace/copy.hpp"
+#include "traces/handed_over.hpp"
 
 namespace delta::executor {
 namespace {
@@ -45,9 +46,11 @@ class repeated_step {
         once_(from.tensors.size(), false),
         change_(from.tensors.size(), 0),
         made_(from.tensors.size(), false),
+        is_there_(from.tensors.size(), false),
         skipped_(parts_.step.size(), false) {
     choose_what_comes_once();
     read_step();
+    if (parts_.past.empty()) becomes_ = handed_over(from);
   }
 
   /// What comes once. First, and once.
@@ -58,16 +61,25 @@ class repeated_step {
   }
   /// One step, up to its end.
   void add_step() {
-    for (std::size_t i = 0; i < parts_.step.size(); ++i)
-      if (!skipped_[i]) copy_.add(parts_.step[i]);
+    for (std::size_t i = 0; i < parts_.step.size(); ++i) {
+      const trace::event& e = parts_.step[i];
+      if (!skipped_[i] && !(is_source(e.what) && is_there_[e.index])) copy_.add(e);
+    }
+    is_there_.assign(is_there_.size(), false);
     if (!from_->has_results()) return;
     gather_results();
     let_go();
     to_->add(trace::kind::end_of_step);
   }
-  /// Behind a step, where another one follows: its leftovers go.
-  void add_interval() {
-    if (!from_->has_results()) let_go();
+  /// Behind a step, where another one follows: its leftovers go, or if that is another step like it
+  /// become what that one drops.
+  void add_interval(bool same_step) {
+    if (from_->has_results()) return;
+    if (same_step)
+      for (std::uint32_t t = 0; t < becomes_.size(); ++t)
+        if (const std::uint32_t next = becomes_[t]; next != trace::none)
+          copy_.hand_over(t, next), is_there_[next] = true;
+    let_go();
   }
 
  private:
@@ -135,6 +147,7 @@ class repeated_step {
   /// Brings the references back to what they were when the step began.
   void let_go() {
     for (std::uint32_t t = 0; t < change_.size(); ++t) {
+      if (t < becomes_.size() && becomes_[t] != trace::none && is_there_[becomes_[t]]) continue;
       for (std::int64_t i = change_[t]; i < 0; ++i) copy_.add(trace::kind::share, t);
       for (std::int64_t i = change_[t]; i > 0; --i) copy_.add(trace::kind::drop, t);
     }
@@ -144,10 +157,12 @@ class repeated_step {
   trace_assembly* to_;
   copyist copy_;
   parts parts_;
-  std::vector<bool> once_;            // by tensor: it comes once
-  std::vector<std::int64_t> change_;  // by tensor: what a step adds to its references
-  std::vector<bool> made_;            // by tensor: every step makes it
-  std::vector<bool> skipped_;         // by event of the step: no step does it
+  std::vector<bool> once_;              // by tensor: it comes once
+  std::vector<std::int64_t> change_;    // by tensor: what a step adds to its references
+  std::vector<bool> made_;              // by tensor: every step makes it
+  std::vector<bool> is_there_;          // by tensor: the step before has left it
+  std::vector<std::uint32_t> becomes_;  // by tensor: handed_over
+  std::vector<bool> skipped_;           // by event of the step: no step does it
 };
 
 /// The program that `build` writes.
@@ -177,7 +192,7 @@ trace repeat_trace(const trace& recorded, std::size_t times) {
     repeated_step steps(recorded, program);
     steps.begin();
     for (std::size_t i = 0; i < times; ++i) {
-      if (i > 0) steps.add_interval();
+      if (i > 0) steps.add_interval(true);
       steps.add_step();
     }
   });
@@ -192,9 +207,9 @@ trace alternate(const trace& a, const trace& b, std::size_t times) {
     first.begin();
     second.begin();
     for (std::size_t i = 0; i < times; ++i) {
-      if (i > 0) second.add_interval();
+      if (i > 0) second.add_interval(false);
       first.add_step();
-      first.add_interval();
+      first.add_interval(false);
       second.add_step();
     }
   });

@@ -25,7 +25,8 @@ namespace delta::executor {
 /// holds is
 /// - of a trace that has results, what they are: an operation "results", which takes no time, reads
 ///   all of it, as a replay brings it together; then it is dropped, and `end_of_step` follows;
-/// - else left over: it is dropped behind `end_of_step`, when another step follows.
+/// - else left over: when another step follows, it is dropped behind `end_of_step`; or it is what
+///   that step drops, as gradients are (handed_over): then no source comes in its place.
 /// So no step touches what an operation of an earlier one made, and the rules of `check` that hold
 /// for one step hold for all.
 ///

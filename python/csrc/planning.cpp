@@ -4,6 +4,7 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,8 @@
 #include "recorded_step.hpp"
 #include "session.hpp"
 #include "traces/bound.hpp"
+#include "traces/collectives.hpp"
+#include "traces/network.hpp"
 
 namespace py = pybind11;
 
@@ -74,13 +77,13 @@ void name_producers(delta::trace& t) {
 
 std::unique_ptr<delta::trace> made(const numbers& sizes, const numbers& labels,
                                    const numbers& operations, const numbers& lists,
-                                   const numbers& events, std::vector<std::string> names,
-                                   std::uint64_t granularity) {
+                                   const numbers& events, const numbers& gradients,
+                                   std::vector<std::string> names, std::uint64_t granularity) {
   auto step = std::make_unique<delta::trace>();
   delta::trace& t = *step;
   t.names = std::move(names);
   t.recorded_on.emplace().granularity = granularity;
-  if (labels.size() != sizes.size() || events.size() % 2 != 0)
+  if (labels.size() != sizes.size() || events.size() % 2 != 0 || gradients.size() % 2 != 0)
     throw std::invalid_argument("a recorded step has arrays whose lengths don't fit");
   for (std::size_t i = 0; i < sizes.size(); ++i)
     t.tensors.push_back({.size = size_of(sizes[i]),
@@ -93,6 +96,8 @@ std::unique_ptr<delta::trace> made(const numbers& sizes, const numbers& labels,
       throw std::invalid_argument("a recorded step has an event of no known kind");
     t.events.push_back({static_cast<delta::trace::kind>(events[i]), index_of(events[i + 1])});
   }
+  for (std::size_t i = 0; i < gradients.size(); i += 2)
+    t.gradients.push_back({.tensor = index_of(gradients[i]), .after = index_of(gradients[i + 1])});
   delta::check(t);
   if (t.has_results())
     throw delta::bad_trace(t.events.size(), "a step without its end",
@@ -113,7 +118,7 @@ const char* name_of(rehearsed::verdict v) {
 
 py::dict replayed(const delta::trace& s, const std::string& policy, std::int64_t budget,
                   std::int64_t host, double rate_out, double rate_in, std::int64_t latency,
-                  double burden, unsigned steps, double limit) {
+                  double burden, unsigned steps, double limit, bool one_link) {
   const rehearsal_machine on{.policy = policy,
                              .budget = size_of(budget),
                              .host = size_of(host),
@@ -122,7 +127,8 @@ py::dict replayed(const delta::trace& s, const std::string& policy, std::int64_t
                              .latency = delta::nanoseconds{latency},
                              .burden = burden,
                              .steps = steps,
-                             .limit = limit};
+                             .limit = limit,
+                             .one_link = one_link};
   const rehearsed r = [&] {
     const py::gil_scoped_release others_may_run;
     return rehearse(s, on);
@@ -133,6 +139,7 @@ py::dict replayed(const delta::trace& s, const std::string& policy, std::int64_t
   d["unmanaged_ns"] = r.unmanaged.count();
   d["recompute_ns"] = r.recompute.count();
   d["stall_ns"] = r.stall.count();
+  d["network_ns"] = r.network.count();
   d["peak_bytes"] = r.peak.count;
   d["host_peak_bytes"] = r.host_peak.count;
   d["evictions"] = r.counts.evictions;
@@ -144,6 +151,62 @@ py::dict replayed(const delta::trace& s, const std::string& policy, std::int64_t
   d["error"] = r.error;
   d["smallest_budget"] = r.smallest_budget.count;
   return d;
+}
+
+// The step of one rank of several, the slowest.
+std::unique_ptr<delta::trace> on_ranks(const delta::trace& s, std::uint64_t ranks, bool tree,
+                                       double network, std::int64_t latency, double copy_rate,
+                                       double jitter, bool sharded, std::int64_t unit) {
+  const delta::rank_group group{
+      .ranks = ranks,
+      .how = tree ? delta::all_reduce::tree : delta::all_reduce::ring,
+      .rate = network,
+      .latency = delta::nanoseconds{latency},
+      .copy_rate = copy_rate,
+      .sharded = sharded,
+      .unit = size_of(unit),
+  };
+  return std::make_unique<delta::trace>(
+      delta::slowed(delta::with_collectives(s, group), delta::expected_slowest(ranks, jitter)));
+}
+
+// What the most bytes at once are, where nothing leaves: sources by their names, what collectives
+// make by the operation's, the rest as "" together.
+std::map<std::string, std::uint64_t> at_peak(const delta::trace& t) {
+  std::map<std::string, std::uint64_t> held, most;
+  std::uint64_t now = 0, peak = 0;
+  std::vector<bool> gone(t.tensors.size(), false);  // or a new version has its bytes
+  const auto count = [&](std::uint32_t tensor, bool more) {
+    const delta::trace::tensor& made = t.tensors[tensor];
+    const auto& maker =
+        made.producer == delta::trace::none ? nullptr : &t.operations[made.producer];
+    const std::string& who = maker == nullptr ? t.names[made.name] : t.name(*maker);
+    const bool named =
+        maker == nullptr || who == "all_gather" || who == "to_bucket" || who == "reduce_scatter";
+    const std::uint64_t size = t.rounded(made.size).count;
+    std::uint64_t& of = held[named ? who : ""];
+    more ? of += size : of -= size;
+    more ? now += size : now -= size;
+    gone[tensor] = !more;
+  };
+  for (const delta::trace::event& e : t.events) {
+    std::uint64_t scratch = 0;
+    if (e.what == delta::trace::kind::run) {
+      const auto& o = t.operations[e.index];
+      for (const std::uint32_t old : t.inputs(o).first(o.replaced)) count(old, false);
+      for (const std::uint32_t made : t.outputs(o)) count(made, true);
+      scratch = t.rounded(o.workspace).count;
+    } else if (delta::is_source(e.what)) {
+      count(e.index, true);
+    } else if (e.what == delta::trace::kind::drop && !gone[e.index]) {
+      count(e.index, false);
+    }
+    if (now + scratch <= peak) continue;
+    peak = now + scratch;
+    most = held;
+    most[""] += scratch;
+  }
+  return most;
 }
 
 // Of time / unmanaged time, whatever the policy.
@@ -194,17 +257,24 @@ py::dict rules_of(const std::string& name, const std::string& overload) {
 void add_planning(py::module_& m) {
   py::class_<delta::trace>(m, "RecordedStep")
       .def(py::init(torch::wrap_pybind_function(made)), py::arg("sizes"), py::arg("labels"),
-           py::arg("operations"), py::arg("lists"), py::arg("events"), py::arg("names"),
-           py::arg("granularity"))
+           py::arg("operations"), py::arg("lists"), py::arg("events"), py::arg("gradients"),
+           py::arg("names"), py::arg("granularity"))
+      .def("on_ranks", torch::wrap_pybind_function(on_ranks), py::arg("ranks"), py::arg("tree"),
+           py::arg("network"), py::arg("latency"), py::arg("copy_rate"), py::arg("jitter"),
+           py::arg("sharded"), py::arg("unit"))
+      .def("at_peak", torch::wrap_pybind_function(at_peak))
       .def("replay", torch::wrap_pybind_function(replayed), py::arg("policy"), py::arg("budget"),
            py::arg("host"), py::arg("rate_out"), py::arg("rate_in"), py::arg("latency"),
-           py::arg("burden"), py::arg("steps"), py::arg("limit"))
+           py::arg("burden"), py::arg("steps"), py::arg("limit"), py::arg("one_link") = false)
       .def("lower_bound", torch::wrap_pybind_function(bound), py::arg("budget"),
            py::arg("rate_out"), py::arg("rate_in"))
       .def_property_readonly("operators", [](const delta::trace& t) { return t.operations.size(); })
+      .def_property_readonly("unmanaged_ns",
+                             [](const delta::trace& t) { return delta::unmanaged_time(t).count(); })
       .def_property_readonly("peak_bytes",
                              [](const delta::trace& t) { return delta::unmanaged_peak(t).count; });
   m.def("last_step", torch::wrap_pybind_function(last_step));
+  m.def("expected_slowest", delta::expected_slowest, py::arg("ranks"), py::arg("sigma"));
   m.def("operator_rules", torch::wrap_pybind_function(rules_of));
 }
 

@@ -9,6 +9,7 @@
 #include "delta/engine/engine.hpp"
 #include "delta/storage/simulated.hpp"
 #include "own/own_policies.hpp"
+#include "traces/network.hpp"
 #include "traces/trace_replayer.hpp"
 
 namespace delta_torch {
@@ -29,6 +30,13 @@ delta::simulated_options memory_of(const delta::trace& step, const rehearsal_mac
           .burden_in = on.burden};
 }
 
+// A run's collective is an operator that took its time: what of that was the network's is not
+// known.
+delta::trait alone(delta::trait traits) {
+  const auto bits = static_cast<unsigned>(traits);
+  return static_cast<delta::trait>(bits & ~static_cast<unsigned>(delta::trait::asynchronous));
+}
+
 delta::counters of_step(const delta::counters& now, const delta::counters& before) {
   delta::counters c;
   c.operators = now.operators - before.operators;
@@ -45,17 +53,19 @@ delta::counters of_step(const delta::counters& now, const delta::counters& befor
 }  // namespace
 
 rehearsed rehearse(const delta::trace& step, const rehearsal_machine& on) {
-  delta::simulated memory(memory_of(step, on));
+  delta::simulated_rank memory(memory_of(step, on), on.one_link);
   const auto manager = delta::own::make_manager(on.policy, delta::over(memory), {});
-  delta::trace_replayer play(*manager, step);
+  delta::trace_replayer play(*manager, step, delta::no_work{}, delta::no_work{},
+                             delta::replayed_network(*manager, memory, step));
   rehearsed r;
-  r.unmanaged = delta::total_cost(step);
-  delta::nanoseconds began{}, waited{};
+  r.unmanaged = delta::unmanaged_time(step);
+  delta::nanoseconds began{}, waited{}, network{};
   delta::counters before{};
   const auto end = [&](rehearsed::verdict what) {
     r.what = what;
     r.time = memory.now() - began;
-    r.stall = memory.waited() - waited;
+    r.network = memory.waited_for_collectives() - network;
+    r.stall = memory.waited() - waited - r.network;
     r.counts = of_step(manager->counts(), before);
     r.recompute = r.counts.recompute_time;
     r.peak = memory.peak();
@@ -66,6 +76,7 @@ rehearsed rehearse(const delta::trace& step, const rehearsal_machine& on) {
     for (unsigned i = 0; i < on.steps; ++i) {
       if (i > 0) play.let_go();
       began = memory.now(), waited = memory.waited(), before = manager->counts();
+      network = memory.waited_for_collectives();
       play.run();
       end(rehearsed::verdict::fits);
       if (double(r.time.count()) <= on.limit * double(r.unmanaged.count())) continue;
@@ -132,7 +143,7 @@ delta::trace trace_of(const delta::step_record& step, std::uint64_t granularity)
                             .outputs = o.outputs,
                             .updates = o.updates,
                             .workspace = o.workspace,
-                            .traits = o.traits,
+                            .traits = alone(o.traits),
                             .replaced = replaced});
     for (const std::uint32_t s : inputs) t.lists.push_back(number[s]);
     for (const std::uint32_t s : made) t.lists.push_back(make(s, i));

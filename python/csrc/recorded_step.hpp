@@ -22,13 +22,15 @@ struct rehearsal_machine {
   double burden = 0;                 ///< what compute loses by a copy beside it: 1: all its time
   unsigned steps = 4;                ///< repetitions; the last one is reported
   double limit = 10;                 ///< a step that takes more than that times its own ends it
+  bool one_link = false;             ///< of collectives and copies: delta::simulated_rank
 };
 
 /// What came of it; of the last step, but for the peaks, which are of all steps.
 struct rehearsed {
   enum class verdict : std::uint8_t { fits, out_of_memory, too_slow };
   verdict what = verdict::fits;
-  delta::nanoseconds time{}, unmanaged{}, recompute{}, stall{};
+  delta::nanoseconds time{}, unmanaged{}, recompute{};
+  delta::nanoseconds stall{}, network{};  ///< waiting for copies, and for collectives
   delta::bytes peak{}, host_peak{};
   delta::counters counts;
   std::string error;               ///< where it does not fit: delta's sentence

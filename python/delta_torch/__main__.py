@@ -15,6 +15,7 @@ from .flags import add_flag
 from .options import MAX_OVERHEAD, Options
 from .planning import machines, plan, record
 from .planning.makers import OPTIMIZERS, Training, maker_of
+from .planning.ranks import COLLECTIVES, NETWORK, NETWORK_LATENCY, PARALLEL
 from .sizes import format_bytes
 
 _BAR = 24
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     planned.add_argument(
         "--checkpoint", action="store_true", help="show torch.utils.checkpoint per block beside"
     )
+    _add_ranks(planned)
     planned.add_argument("--json", metavar="FILE", help="write all numbers")
     planned.add_argument("--plot", metavar="FILE", help="draw the figure: .png, .svg, .pdf")
     planned.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -61,6 +63,37 @@ def _parser() -> argparse.ArgumentParser:
     recorded.add_argument("--out", required=True, metavar="FILE", help="gzip where it ends in .gz")
     recorded.set_defaults(command=_record)
     return parser
+
+
+def _add_ranks(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--ranks", type=int, default=1, metavar="N", help="devices that train")
+    command.add_argument(
+        "--parallel", choices=PARALLEL, default=PARALLEL[0], help="how (default: %(default)s)"
+    )
+    command.add_argument(
+        "--unit", default="100MiB", metavar="SIZE", help="of fsdp (default: %(default)s)"
+    )
+    command.add_argument("--collectives", choices=COLLECTIVES, default=COLLECTIVES[0])
+    command.add_argument(
+        "--network", default=NETWORK, metavar="RATE", help="of each device (default: %(default)s)"
+    )
+    command.add_argument(
+        "--network-latency",
+        type=float,
+        default=NETWORK_LATENCY,
+        metavar="SECONDS",
+        help="of each hop (default: %(default)s)",
+    )
+    command.add_argument(
+        "--one-link", action="store_true", help="collectives and copies take turns on one link"
+    )
+    command.add_argument(
+        "--jitter",
+        type=float,
+        default=0.0,
+        metavar="SIGMA",
+        help="of devices' speeds; all wait for the slowest (default: none)",
+    )
 
 
 def _add_model(command: argparse.ArgumentParser) -> None:
@@ -144,6 +177,14 @@ def _plan(flags: argparse.Namespace) -> int:
         nonzero=flags.nonzero,
         compare=compare,
         progress=None if flags.quiet else _show,
+        ranks=flags.ranks,
+        parallel=flags.parallel,
+        collectives=flags.collectives,
+        network=flags.network,
+        network_latency=flags.network_latency,
+        one_link=flags.one_link,
+        jitter=flags.jitter,
+        unit=flags.unit,
     )
     print(found)
     if flags.json:

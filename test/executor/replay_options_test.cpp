@@ -168,7 +168,9 @@ TEST_CASE("refusals, word for word") {
   CHECK(refusal({"--frobnicate"}) ==
         "--frobnicate: unknown flag; allowed: --policy, --policy-file, --plan, --budget, "
         "--iterations, --bandwidth, "
-        "--bandwidth-in, --latency, --host-budget, --memory, --thrash-limit, --operators-faster, "
+        "--bandwidth-in, --latency, --host-budget, --memory, --thrash-limit, --ranks, "
+        "--parallel, --unit, --collectives, --network, --network-latency, --one-link, --jitter, "
+        "--operators-faster, "
         "--noise, --seed, --real-rate, --find-budget, --max-overhead, --json, --timeline, "
         "--decisions, --help");
   CHECK(refusal({"--budget"}) ==
@@ -249,7 +251,8 @@ TEST_CASE("iterations and perturbations: refusals, word for word") {
   for (const std::string sigma : {"-0.1", "3.1", "inf"})
     CHECK(refusal({"--noise", sigma}) ==
           "--noise: '" + sigma + "' is out of range; allowed: a number from 0 to 3");
-  CHECK(refusal({"--seed", "2"}) == "--seed: given without --noise; allowed: with --noise");
+  CHECK(refusal({"--seed", "2"}) ==
+        "--seed: given without --noise; allowed: with --noise or --jitter");
   CHECK(refusal({"--noise", "1", "--seed", "-2"}) ==
         "--seed: '-2' is negative; allowed: a whole number from 0 to 18446744073709551615");
 }

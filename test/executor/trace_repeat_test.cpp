@@ -114,6 +114,37 @@ TEST_CASE("a single step that ends: its leftovers go when another one follows") 
   check_steps(t, 4);
 }
 
+TEST_CASE("gradients that a step leaves are those that the next one drops") {
+  // Of two that are left, one is as large as what is dropped; the batch is used, so it is another.
+  const trace t = parsed(plain_header + R"({"variable":100,"name":"weight"}
+{"variable":70,"name":"gradient"}
+{"variable":70,"name":"batch"}
+{"drop":1}
+{"run":"forward","cost":5,"inputs":[0,2],"outputs":[30]}
+{"drop":2}
+{"run":"backward","cost":5,"inputs":[3],"outputs":[70]}
+{"mark":"end_of_step"}
+)");
+  CHECK(to_text(repeat_trace(t, 2)) == R"({"delta_trace":1,"events":15}
+{"variable":100,"name":"weight"}
+{"variable":70,"name":"gradient"}
+{"variable":70,"name":"batch"}
+{"drop":1}
+{"run":"forward","cost":5,"inputs":[0,2],"outputs":[30]}
+{"drop":2}
+{"run":"backward","cost":5,"inputs":[3],"outputs":[70]}
+{"mark":"end_of_step"}
+{"drop":3}
+{"variable":70,"name":"batch"}
+{"drop":4}
+{"run":"forward","cost":5,"inputs":[0,5],"outputs":[30]}
+{"drop":5}
+{"run":"backward","cost":5,"inputs":[6],"outputs":[70]}
+{"mark":"end_of_step"}
+)");
+  check_steps(t, 4);
+}
+
 TEST_CASE("of several steps the last: what it takes from those before is there again") {
   const trace t = parsed(header + R"(12}
 {"variable":4,"name":"weight"}

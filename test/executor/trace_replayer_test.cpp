@@ -264,6 +264,32 @@ TEST_CASE("a step is played again, with new versions in old blocks") {
   CHECK_THROWS_AS(check(t), bad_trace);
 }
 
+TEST_CASE("a step that is played again drops the gradients that the one before has left") {
+  trace t;
+  t.names = {"backward"};
+  t.tensors = {{.size = bytes{100}}, {.size = bytes{200}}, {.size = bytes{200}, .producer = 0}};
+  t.operations = {{.name = 0, .cost = nanoseconds{5}, .inputs = 1, .outputs = 1}};
+  t.lists = {0, 2};
+  t.events = {{trace::kind::variable, 0},
+              {trace::kind::variable, 1},
+              {trace::kind::drop, 1},
+              {trace::kind::run, 0},
+              {trace::kind::end_of_step, 0}};
+  check(t);
+  simulated storage{memory(bytes{300})};
+  const auto m = make_manager("unmanaged", over(storage));
+  trace_replayer play(*m, t);
+  play.begin();
+  play.run();
+  for (int step = 1; step < 3; ++step) {
+    play.let_go();
+    CHECK(storage.used() == bytes{300});
+    play.run();
+    CHECK(storage.used() == bytes{300});
+    CHECK(m->live_tensors() == 2);
+  }
+}
+
 TEST_CASE("a run can be ended from the kernel") {
   const trace t = network(2, 1);
   simulated storage{memory(bytes{std::uint64_t{1} << 20})};

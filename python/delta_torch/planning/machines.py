@@ -75,6 +75,11 @@ class Machine:
             name = "tf32"
         return self.flops.get(name, self.flops["float32"])
 
+    def efficiency_of(self, kind: str) -> tuple[float, float]:
+        """What operators of that kind reach of the flops and of the bandwidth."""
+        known = CPU_EFFICIENCY if self.name == "cpu" else EFFICIENCY
+        return {**known, **self.efficiency}[kind]
+
 
 # Dense rates, without sparsity. `copy` is an assumption: 80 % of the link's rate in one direction,
 # about what pinned copies reach (PCIe 4.0 x16: 32 GB/s, PCIe 5.0 x16: 64 GB/s). `latency`, `launch`

@@ -16,6 +16,7 @@ from .. import _C
 from ..options import MAX_OVERHEAD, Options
 from .machines import Machine, machine
 from .plans import BatchPlan, Plan, Point
+from .ranks import COLLECTIVES, NETWORK, NETWORK_LATENCY, PARALLEL, UNIT, Ranks, ranks_of
 from .record import record
 from .recording import Recording
 
@@ -43,6 +44,14 @@ def plan(
     nonzero: float | None = None,
     compare: Callable[..., Any] | None = None,
     progress: Progress | None = None,
+    ranks: int = 1,
+    parallel: str = PARALLEL[0],
+    collectives: str = COLLECTIVES[0],
+    network: str | float = NETWORK,
+    network_latency: float = NETWORK_LATENCY,
+    one_link: bool = False,
+    jitter: float = 0.0,
+    unit: int | str = UNIT,
 ) -> Plan:
     """Predicts a training step on a device, under budgets. Nothing is computed.
 
@@ -58,6 +67,16 @@ def plan(
     tf32, nonzero: as of record().
     compare: builds the same training with torch.utils.checkpoint, to be shown beside.
     progress: is called with what is being done and how much of all is done, from 0 to 1.
+    ranks: devices that train together, each on a batch of its own; the step is one's, and ends with
+        its optimizer.
+    parallel: "ddp": DistributedDataParallel: gradients go into buckets, which are reduced beside
+        the backward pass; "fsdp": parameters, gradients and optimizer state are sharded, and
+        parameters gathered for each pass. unit: of fsdp, bytes gathered together, "100MiB".
+    collectives: "ring", or of ddp "tree". network: of each rank, in and out at once: bytes per
+        second, or "25GB/s". network_latency: of each hop, seconds.
+    one_link: collectives and copies to the host take turns on one link.
+    jitter: sigma of the lognormal factor by which each rank's operators are slower or faster, from
+        0 to 3: all wait for the slowest, which is taken to be as slow as it is on average.
 
     Raises TypeError and ValueError for arguments that make no sense, RuntimeError where the step
     can't be recorded.
@@ -74,6 +93,9 @@ def plan(
         nonzero=nonzero,
         compare=compare,
         progress=progress or (lambda text, share: None),
+        ranks=ranks_of(
+            ranks, parallel, collectives, network, network_latency, one_link, jitter, unit
+        ),
     ).plan(batches, largest)
 
 
@@ -91,6 +113,7 @@ class _Planner:
     nonzero: float | None
     compare: Callable[..., Any] | None
     progress: Progress
+    ranks: Ranks
     recordings: dict[int | None, Recording] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -118,6 +141,7 @@ class _Planner:
             max_overhead=self.max_overhead,
             source=self.on.source,
             batches=made,
+            ranks=self.ranks if self.ranks.ranks > 1 else None,
         )
         if largest:
             first = [b for b in sizes if b is not None]
@@ -161,8 +185,8 @@ class _Planner:
     def _of_batch(self, batch: int | None, done: float, part: float) -> BatchPlan:
         name = "" if batch is None else f"batch {batch}: "
         self.progress(f"{name}recording", done)
-        step = self._record(batch)
-        replays = _Replays(step, self.on, self.policy, self._host_of(step))
+        replays = self._replays_of(batch)
+        step = replays.program
         self.progress(f"{name}replaying", done + part * 0.3)
         budgets = {int(step.peak_bytes * s) for s in self.shares}
         if self.on.usable < step.peak_bytes:
@@ -173,33 +197,40 @@ class _Planner:
         made = BatchPlan(
             batch=batch,
             peak_bytes=step.peak_bytes,
-            step_ns=step.step_ns,
-            operators=len(step.operations),
+            step_ns=step.unmanaged_ns,
+            operators=step.operators,
             host_bytes=replays.host,
-            at_peak=step.at_peak,
+            at_peak=self.ranks.at_peak(self._record(batch), step),
             points=sorted(curve, key=lambda p: -p.budget_bytes),
             smallest=smallest,
         )
         if self.compare is not None:
             self.progress(f"{name}checkpointing", done + part * 0.9)
-            other = self._record(batch, self.compare)
-            made.checkpoint_bytes, made.checkpoint_ns = other.peak_bytes, other.step_ns
+            other = self._on_ranks(self._record(batch, self.compare))
+            made.checkpoint_bytes, made.checkpoint_ns = other.peak_bytes, other.unmanaged_ns
             made.at_checkpoint = replays.point(other.peak_bytes)
         return made
 
-    def _host_of(self, step: Recording) -> int:
-        if self.host is not None:
-            return self.host
-        return 0 if self.on.name == "cpu" else HOST_PEAKS * step.peak_bytes
+    def _on_ranks(self, step: Recording) -> _C.RecordedStep:
+        _, part = self.on.efficiency_of("elementwise")
+        # A copy within the device reads and writes.
+        return self.ranks.program_of(step, self.on.bandwidth * part / 2)
+
+    def _replays_of(self, batch: int | None) -> _Replays:
+        program = self._on_ranks(self._record(batch))
+        host = self.host
+        if host is None:
+            host = 0 if self.on.name == "cpu" else HOST_PEAKS * program.peak_bytes
+        return _Replays(program, self.on, self.policy, host, self.ranks.one_link)
 
     def _fits_unmanaged(self, batch: int) -> bool:
-        return self._record(batch).peak_bytes <= self.on.usable
+        return self._on_ranks(self._record(batch)).peak_bytes <= self.on.usable
 
     def _fits_managed(self, batch: int) -> bool:
-        step = self._record(batch)
-        if step.peak_bytes <= self.on.usable:
+        replays = self._replays_of(batch)
+        if replays.program.peak_bytes <= self.on.usable:
             return True
-        point = _Replays(step, self.on, self.policy, self._host_of(step)).point(self.on.usable)
+        point = replays.point(self.on.usable)
         return point.fits and point.overhead <= self.max_overhead
 
     def _largest(self, fits: Callable[[int], bool], start: int) -> int:
@@ -226,15 +257,15 @@ def replayed(program: _C.RecordedStep, **on: Any) -> dict[str, Any]:
 class _Replays:
     """Replays of one step under budgets, each made once, on all cores."""
 
-    def __init__(self, step: Recording, on: Machine, policy: str, host: int) -> None:
-        self._step = step
+    def __init__(
+        self, program: _C.RecordedStep, on: Machine, policy: str, host: int, one_link: bool
+    ) -> None:
+        self.program = program
         self._on = on
         self._policy = policy
         self.host = host
+        self._one_link = one_link
         self._known: dict[int, Point] = {}
-        replaced = [sum(step.sizes[t] for t in o.inputs[: o.replaced]) for o in step.operations]
-        # A new version has the memory of the old one, which the bound does not know.
-        self._more = max(replaced, default=0)
 
     def all(self, budgets: set[int]) -> list[Point]:
         """In no order."""
@@ -257,7 +288,7 @@ class _Replays:
             return None
         high = keeping[0]
         low = max((b for b in tried if b < high), default=0)
-        while high - low > RESOLUTION * self._step.peak_bytes:
+        while high - low > RESOLUTION * self.program.peak_bytes:
             middle = (low + high) // 2
             low, high = (low, middle) if self._keeps(middle, target) else (middle, high)
         return high
@@ -270,9 +301,8 @@ class _Replays:
         rates = {"rate_out": self._on.copy, "rate_in": self._on.copy}
         if self.host == 0:
             rates = dict.fromkeys(rates, 0.0)
-        program = self._step.program
         got = replayed(
-            program,
+            self.program,
             policy=self._policy,
             budget=budget,
             host=self.host,
@@ -280,21 +310,23 @@ class _Replays:
             rate_in=self._on.copy,
             latency=round(self._on.latency * 1e9),
             burden=self._on.burden,
+            one_link=self._one_link,
         )
-        managing = round(self._on.managing * 1e9 * len(self._step.operations))
+        managing = round(self._on.managing * 1e9 * self.program.operators)
         took = got["time_ns"] + managing
         return Point(
             budget_bytes=budget,
-            share=budget / self._step.peak_bytes,
+            share=budget / self.program.peak_bytes,
             verdict=got["verdict"],
             step_ns=took,
             overhead=took / max(1, got["unmanaged_ns"]),
-            bound=program.lower_bound(budget=budget + self._more, **rates),
+            bound=self.program.lower_bound(budget=budget, **rates),
             peak_bytes=got["peak_bytes"],
             host_peak_bytes=got["host_peak_bytes"],
             recomputes=got["recomputes"],
             offloads=got["offloads"],
             stall_ns=got["stall_ns"],
             recompute_ns=got["recompute_ns"],
+            network_ns=got["network_ns"],
             error=got["error"],
         )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .plans import BatchPlan, Plan
 
 # Wong's palette, which colour-blind readers can tell apart.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000")
 _GIB = 2**30
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..sizes import format_bytes
+from .ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Point:
     offloads: int
     stall_ns: int  # waiting for copies
     recompute_ns: int
+    network_ns: int  # waiting for collectives
     error: str  # delta's sentence where memory was short
 
     @property
@@ -65,12 +67,15 @@ class Plan:
     batches: list[BatchPlan] = field(default_factory=list)
     largest_unmanaged: int | None = None  # batch; None: not asked for
     largest_managed: int | None = None
+    ranks: Ranks | None = None  # None: one device
 
     def __str__(self) -> str:
         lines = [
             f"{self.device}, {format_bytes(self.memory_bytes)} for tensors, "
             f"policy {self.policy} (predicted)"
         ]
+        if self.ranks is not None:
+            lines.append(str(self.ranks))
         for batch in self.batches:
             lines += ["", *self._of(batch)]
         if self.largest_unmanaged is not None:
@@ -97,8 +102,10 @@ class Plan:
     def _of(self, b: BatchPlan) -> list[str]:
         name = "" if b.batch is None else f"batch {b.batch}: "
         fits = "fits" if b.peak_bytes <= self.memory_bytes else "does not fit"
+        waited = b.points[0].network_ns if b.points else 0
+        network = f", {_time(waited)} of it for the network" if self.ranks is not None else ""
         lines = [
-            f"{name}peak {format_bytes(b.peak_bytes)} ({fits}), step {_time(b.step_ns)}, "
+            f"{name}peak {format_bytes(b.peak_bytes)} ({fits}), step {_time(b.step_ns)}{network}, "
             f"{b.operators:,} operators",
             "  of the peak: "
             + ", ".join(f"{role} {format_bytes(n)}" for role, n in b.at_peak.items()),

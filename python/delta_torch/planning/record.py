@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -104,6 +104,9 @@ def _recorded(
     with ExitStack() as undo, recorder:
         undo.callback(optimizers.register_optimizer_step_pre_hook(steps_now).remove)
         for i in range(warmup + repeats):
+            if i == warmup:
+                for p in _parameters(stepped.values()):
+                    undo.callback(p.register_post_accumulate_grad_hook(recorder.complete).remove)
             if i >= warmup:
                 _name_roles(recorder, *stepped.values())
                 recorder.begin(_empty(on))
@@ -130,6 +133,13 @@ def _empty(on: Machine | None) -> Recording:
         rate_in=on.copy,
         latency_ns=round(on.latency * 1e9),
     )
+
+
+def _parameters(of: Iterable[torch.optim.Optimizer]) -> list[torch.Tensor]:
+    """Each once, that gets a gradient."""
+    groups = [g for optimizer in of for g in optimizer.param_groups]
+    unique = {id(p): p for g in groups for p in g["params"]}
+    return [p for p in unique.values() if p.requires_grad and p.is_leaf]
 
 
 def _name_roles(recorder: Recorder, *of: torch.optim.Optimizer) -> None:

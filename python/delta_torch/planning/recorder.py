@@ -71,11 +71,14 @@ class Recorder(TorchDispatchMode):
         self._alive: dict[int, _Storage] = {}  # by the address of the storage's C++ object
         self._recording: Recording | None = None
         self._backward = False  # has the backward pass begun?
+        # By parameter: its gradient, and the operation with which that is complete.
+        self._complete: dict[int, tuple[int, int]] = {}
 
     def begin(self, recording: Recording) -> None:
         """From here on everything is recorded. What is alive comes first."""
         self._recording = recording
         self._backward = False
+        self._complete = {}
         for s in self._alive.values():
             s.number, s.again = -1, False
             self._appear(s)
@@ -85,6 +88,10 @@ class Recorder(TorchDispatchMode):
         done = self._recording
         assert done is not None
         done.events.append((END_OF_STEP, 0))
+        latest: dict[int, int] = {}  # parameters may share one
+        for tensor, after in self._complete.values():
+            latest[tensor] = max(after, latest.get(tensor, 0))
+        done.gradients = sorted(latest.items(), key=lambda gradient: gradient[1])
         self._recording = None
         return done
 
@@ -95,6 +102,16 @@ class Recorder(TorchDispatchMode):
             s.role = role
             if self._recording is not None and s.number >= 0:
                 self._recording.roles[s.number] = role
+
+    def complete(self, parameter: torch.Tensor) -> None:
+        """A parameter's gradient has been accumulated. Where that happens several times in a step,
+        as of microbatches, the last one counts."""
+        grad = parameter.grad
+        s = self._alive.get(_key(grad)) if grad is not None and _has_storage(grad) else None
+        if self._recording is None or s is None or s.number < 0:
+            return
+        self._complete.pop(id(parameter), None)
+        self._complete[id(parameter)] = (s.number, len(self._recording.operations) - 1)
 
     def __torch_dispatch__(
         self,

@@ -21,7 +21,18 @@ RANDOM, EFFECT_ONCE, NEVER_REPLAY = 1, 2, 4
 ACTIVATION = "activations and temporaries"
 # What tensors are, in the order in which tables have them.
 SCRATCH = "kernels' own"
-ROLES = ("parameters", "gradients", "optimizer state", "buffers and data", ACTIVATION, SCRATCH)
+BUCKETS = "buckets of gradients"  # of several devices, as is the next
+GATHERED = "gathered parameters"
+ROLES = (
+    "parameters",
+    "gradients",
+    "optimizer state",
+    "buffers and data",
+    ACTIVATION,
+    SCRATCH,
+    BUCKETS,
+    GATHERED,
+)
 
 
 @dataclass
@@ -55,6 +66,8 @@ class Recording:
     roles: list[str] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     events: list[tuple[int, int]] = field(default_factory=list)
+    # Of parameters: the tensor, and the operation with which it is complete, in that order.
+    gradients: list[tuple[int, int]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return (
@@ -149,6 +162,7 @@ class Recording:
             operations=fields,
             lists=lists,
             events=[n for event in self.events for n in event],
+            gradients=[n for gradient in self.gradients for n in gradient],
             names=list(names),
             granularity=self.granularity,
         )
@@ -182,10 +196,10 @@ class Recording:
         if what in (READ, WRITE):
             return {"read" if what == READ else "write": number}
         if what == RUN:
-            return self._run_line(self.operations[number])
+            return self._run_line(self.operations[number], number)
         return {"mark": "backward" if what == BACKWARD else "end_of_step"}
 
-    def _run_line(self, o: Operation) -> dict[str, object]:
+    def _run_line(self, o: Operation, number: int) -> dict[str, object]:
         line: dict[str, object] = {"run": o.name, "cost": o.cost_ns}
         if o.inputs:
             line["inputs"] = o.inputs
@@ -199,4 +213,6 @@ class Recording:
             line["workspace"] = o.workspace
         if traits:
             line["traits"] = traits
+        if gradients := [t for t, after in self.gradients if after == number]:
+            line["gradients"] = gradients
         return line

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .kinds import Operator, tensors_in
-from .machines import CPU_EFFICIENCY, EFFICIENCY, Machine
+from .machines import Machine
 
 
 class Roofline:
@@ -24,10 +24,6 @@ class Roofline:
         self._machine = machine
         self._tf32 = tf32
         self._formulas = _flop_formulas()
-        self._efficiency = {
-            **(CPU_EFFICIENCY if machine.name == "cpu" else EFFICIENCY),
-            **machine.efficiency,
-        }
 
     def __call__(
         self,
@@ -45,7 +41,7 @@ class Roofline:
         tensors = [*tensors_in(args), *tensors_in(tuple(kwargs.values()))]
         made = list(tensors_in(result))
         kind = "grouped convolution" if _is_grouped(op, args) else op.kind
-        for_flops, for_bytes = self._efficiency[kind]
+        for_flops, for_bytes = m.efficiency_of(kind)
         moved = self._bytes(op, tensors, made, args, kwargs)
         heavy = op.kind in ("matmul", "convolution", "attention")
         dtype = _type_of(tensors or made)
