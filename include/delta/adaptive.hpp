@@ -25,11 +25,12 @@ namespace delta {
 /// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
 /// an operator touches. The first plan of a kind may cost what `worth` such steps lose without one,
 /// by a rehearsal; that of an n-th kind an n-th of it, as each of many kinds comes back less often.
-/// Its search takes at most `share` of the step's time. Where even the shortest costs far more, and
-/// for further plans, `invested` of all that steps took beyond their operators has to cover it;
-/// each search is twice as long as the one before. So planning never takes much of what it may
-/// save. Costs are counted, not measured: the same program gives the same plans on every machine.
-/// Where steps never repeat, one of `steps_per_plan` is planned.
+/// Its search takes at most `share` of the step's time, or an eighth of what one such step loses.
+/// Where even the shortest costs far more, and for further plans, `invested` of all that steps took
+/// beyond their operators has to cover it; each search is twice as long as the one before. So
+/// planning never takes much of what it may save. Costs are counted, not measured: the same program
+/// gives the same plans on every machine. Where steps never repeat, one of `steps_per_plan` is
+/// planned.
 ///
 /// A plan is used where a rehearsal of the step says that it saves `least_gain` of what the step
 /// takes beyond its operators without one: for less, what is measured step by step by a policy that
@@ -98,9 +99,10 @@ class adaptive : public detail::script_follower {
   static constexpr double steps_per_plan = 16;  // that earn one
   static constexpr double first_part = 0.125;   // of `least`, for the first search
   static constexpr double most_effort = 4;      // times that of a search: no other one begins
-  static constexpr double dearest = 8;        // times what a first plan may cost: not made at once
-  static constexpr double searched = 0.125;   // of what a first plan may cost, in one search
-  static constexpr double trial = 4e3;        // ns an operator, for each plan that is tried
+  static constexpr double dearest = 8;  // times what a first plan may cost: not made at once
+  static constexpr double searched =
+      0.125;                            // of what a first plan may cost, or of what a step loses
+  static constexpr double trial = 4e3;  // ns an operator, for each plan that is tried
   static constexpr double most_trials = 4;    // beside that effort
   static constexpr int most_rounds = 6;       // of planning for the waits that were rehearsed
   static constexpr double unplanned = 0.002;  // of a step's time: not worth another round
@@ -242,9 +244,10 @@ class adaptive : public detail::script_follower {
     if (is_free && !none_fails) {
       const auto planned =
           std::ranges::count_if(kinds(), [&](const kind& k) { return k.effort > 0 || &k == &m; });
-      most = worth * std::max(0.0, took - step.time) / static_cast<double>(planned);
-      effort =
-          std::clamp(searched * most, std::min(effort, first_part * least * step.length()), effort);
+      const double lost = std::max(0.0, took - step.time);
+      most = worth * lost / static_cast<double>(planned);
+      effort = std::clamp(searched * most, std::min(effort, first_part * least * step.length()),
+                          std::max(effort, searched * lost));
       const double once = spent + effort + 2 * rehearsal;
       is_due = once <= dearest * most;
       if (!is_due) m.cost = once / 2, m.effort = effort / 2;  // when that is saved up, twice

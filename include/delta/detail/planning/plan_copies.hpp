@@ -25,14 +25,14 @@ class plan_copies : public plan_parts {
       for (const replay& r : replays_[p]) stalls_[p] -= cost_of(r.operation);
       stalls_[p] = std::max(0.0, stalls_[p]);
     }
-    waiting_ = 0;
+    waits_.assign(waits_.size(), 0.0), waiting_ = 0;
     repack(true);
   }
   /// Operators wait for copies that find no time, once for both lanes, which may use that time. All
   /// copies are placed anew.
   void wait_for_copies() {
     std::array<std::vector<double>, 2> more;
-    for (auto& m : more) m.assign(stalls_.size(), 0.0);
+    for (auto& m : more) m.assign(waits_.size(), 0.0);
     for (std::uint32_t s = 0; s < needs_.size(); ++s)
       for (std::size_t k = 0; k < needs_[s].size(); ++k) {
         need& n = needs_[s][k];
@@ -44,13 +44,13 @@ class plan_copies : public plan_parts {
       }
     waiting_ = 0;
     for (position p = 0; p < length(); ++p) {
-      double& stall = stalls_[index(p)];
+      double& wait = waits_[index(p)];
       double used = 0;  // by the busier lane
-      if (stall > 0)
+      if (wait > 0)
         for (const copy_lane& l : lanes_)
           used = std::max(used, static_cast<double>(l.busy(waits_from(p), start_[index(p)])));
-      stall = std::min(stall, used) + std::max(more[0][index(p)], more[1][index(p)]);
-      waiting_ += stall;
+      wait = std::min(wait, used) + std::max(more[0][index(p)], more[1][index(p)]);
+      waiting_ += wait;
     }
     repack(true);
   }
@@ -105,7 +105,7 @@ class plan_copies : public plan_parts {
 
  protected:
   plan_copies(const step_model& m, const planning_machine& on) : plan_parts(m, on) {
-    stalls_.assign(static_cast<std::size_t>(m.length()), 0.0);
+    stalls_.assign(index(m.length()), 0.0), waits_.assign(index(m.length()), 0.0);
     time_lanes();
   }
 
@@ -145,9 +145,9 @@ class plan_copies : public plan_parts {
     start_.resize(index(length()) + 1);
     copy_lane::time t = 0;
     for (position p = 0; p < length(); ++p) {
-      t += static_cast<copy_lane::time>(stalls_[index(p)]);
+      t += static_cast<copy_lane::time>(waits_[index(p)]);
       start_[index(p)] = t;
-      double cost = model_->operation(p).cost;
+      double cost = model_->operation(p).cost + stalls_[index(p)];
       for (const replay& r : replays_[index(p)]) cost += cost_of(r.operation);
       t += static_cast<copy_lane::time>(cost);
     }
@@ -167,7 +167,7 @@ class plan_copies : public plan_parts {
   }
   // When a position of the step begins to wait for copies.
   [[nodiscard]] copy_lane::time waits_from(position p) const noexcept {
-    return start_[index(p)] - static_cast<copy_lane::time>(stalls_[index(p)]);
+    return start_[index(p)] - static_cast<copy_lane::time>(waits_[index(p)]);
   }
   // The position that runs at that time, or waits.
   [[nodiscard]] position at_or_waits(copy_lane::time t) const noexcept {
@@ -263,8 +263,10 @@ class plan_copies : public plan_parts {
 
   std::vector<copy_lane::time> start_;  // by position, and the end
   copy_lane::time period_ = 1;
-  std::vector<double> stalls_;  // by position, before its operator
-  double waiting_ = 0;          // ns of them that are the plan's own
+  // By position, in ns: what it was found to take longer, and what its operator waits for copies.
+  // The first is time for copies of later ones, so that a wait is not planned as it was found.
+  std::vector<double> stalls_, waits_;
+  double waiting_ = 0;  // the sum of waits
   std::vector<copy_lane::piece> taken_;
 };
 
