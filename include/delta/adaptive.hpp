@@ -70,7 +70,7 @@ class adaptive : public detail::script_follower {
   void end_of_step(const context& c) {
     const history& past = c.past();
     const bool was_left = take_scripts_up();
-    under_for_ = 0;
+    under_for_ = 0, under_ = nullptr;
     if (rehearses() || past.steps() == 0) return;
     plans_left_ = std::min(plans_left_ + 1.0 / steps_per_plan, most_plans);
     compare(c, was_left);

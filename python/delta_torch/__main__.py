@@ -65,35 +65,53 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# What is said of several devices, as plan() takes it.
+_OF_RANKS = (
+    "parallel",
+    "unit",
+    "collectives",
+    "network",
+    "network_latency",
+    "one_link",
+    "jitter",
+)
+
+
 def _add_ranks(command: argparse.ArgumentParser) -> None:
     command.add_argument("--ranks", type=int, default=1, metavar="N", help="devices that train")
-    command.add_argument(
-        "--parallel", choices=PARALLEL, default=PARALLEL[0], help="how (default: %(default)s)"
-    )
-    command.add_argument(
-        "--unit", default="100MiB", metavar="SIZE", help="of fsdp (default: %(default)s)"
-    )
-    command.add_argument("--collectives", choices=COLLECTIVES, default=COLLECTIVES[0])
-    command.add_argument(
-        "--network", default=NETWORK, metavar="RATE", help="of each device (default: %(default)s)"
-    )
-    command.add_argument(
+    of_ranks = command.add_argument_group("of several devices, with --ranks")
+    of_ranks.add_argument("--parallel", choices=PARALLEL, help=f"how (default: {PARALLEL[0]})")
+    of_ranks.add_argument("--unit", metavar="SIZE", help="of fsdp (default: 100MiB)")
+    of_ranks.add_argument("--collectives", choices=COLLECTIVES, help=f"(default: {COLLECTIVES[0]})")
+    of_ranks.add_argument("--network", metavar="RATE", help=f"of each device (default: {NETWORK})")
+    of_ranks.add_argument(
         "--network-latency",
         type=float,
-        default=NETWORK_LATENCY,
         metavar="SECONDS",
-        help="of each hop (default: %(default)s)",
+        help=f"of each hop (default: {NETWORK_LATENCY})",
     )
-    command.add_argument(
-        "--one-link", action="store_true", help="collectives and copies take turns on one link"
+    of_ranks.add_argument(
+        "--one-link",
+        action="store_true",
+        default=None,
+        help="collectives and copies take turns on one link",
     )
-    command.add_argument(
+    of_ranks.add_argument(
         "--jitter",
         type=float,
-        default=0.0,
         metavar="SIGMA",
         help="of devices' speeds; all wait for the slowest (default: none)",
     )
+
+
+def _of_ranks(flags: argparse.Namespace) -> dict[str, Any]:
+    """Those that were given."""
+    given = {name: getattr(flags, name) for name in _OF_RANKS}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and flags.ranks == 1:
+        flag = "--" + next(iter(given)).replace("_", "-")
+        raise ValueError(f"{flag} is of several devices: add --ranks N, above 1")
+    return given
 
 
 def _add_model(command: argparse.ArgumentParser) -> None:
@@ -178,13 +196,7 @@ def _plan(flags: argparse.Namespace) -> int:
         compare=compare,
         progress=None if flags.quiet else _show,
         ranks=flags.ranks,
-        parallel=flags.parallel,
-        collectives=flags.collectives,
-        network=flags.network,
-        network_latency=flags.network_latency,
-        one_link=flags.one_link,
-        jitter=flags.jitter,
-        unit=flags.unit,
+        **_of_ranks(flags),
     )
     print(found)
     if flags.json:

@@ -226,6 +226,12 @@ def test_command_line(tmp_path: Path, monkeypatch, capsys) -> None:
     assert line.startswith("delta_torch: network is a rate of at least 1MB/s")
 
 
+@pytest.mark.parametrize("flag", ["--jitter 0.1", "--one-link", "--network-latency 0"])
+def test_flags_of_several_devices_need_ranks(flag: str, capsys) -> None:
+    assert main(["plan", "--model", "torchvision:resnet18", "--quiet", *flag.split()]) == 2
+    assert f"{flag.split()[0]} is of several devices: add --ranks N" in capsys.readouterr().err
+
+
 def test_buckets_are_those_of_ddp(tmp_path: Path) -> None:
     """How many there are, and of which gradients, is what PyTorch's reducer says of itself."""
     widths = [64, 1500, 700, 2600, 2600, 900, 64]
