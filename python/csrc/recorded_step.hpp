@@ -21,8 +21,9 @@ struct rehearsal_machine {
   delta::nanoseconds latency{};      ///< of every copy
   double burden = 0;                 ///< what compute loses by a copy beside it: 1: all its time
   unsigned steps = 4;                ///< repetitions; the last one is reported
-  double limit = 10;                 ///< a step that takes more than that times its own ends it
-  bool one_link = false;             ///< of collectives and copies: delta::simulated_rank
+  double limit = 10;      ///< a step that takes more than that times its own ends it; the first of
+                          ///< several: four times that
+  bool one_link = false;  ///< of collectives and copies: delta::simulated_rank
 };
 
 /// What came of it; of the last step, but for the peaks, which are of all steps.

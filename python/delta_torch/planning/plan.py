@@ -23,7 +23,7 @@ from .recording import Recording
 SHARES = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2)
 TARGETS = (1.05, 1.2, 2.0)
 STEPS = 4  # of a replay: a policy that learns does so in the first; the last is reported
-LIMIT = 10.0  # a step that takes more than that times its own time is given up
+LIMIT = 10.0  # a step that takes more than that times its own time is given up; the first, 4 times that
 RESOLUTION = 0.01  # of the peak: how close a budget that is searched for is to one that won't do
 HOST_PEAKS = 4  # the host's memory, where nothing is said of it
 
