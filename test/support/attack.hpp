@@ -1,6 +1,6 @@
-// delta tests: attacks: a program in one setting, with faults and with members of its storage that
-// are declined. All that is promised is checked; a program that fails is made short, and printed as
-// a test.
+// delta tests: attacks: a program in one setting, with faults, with members of its storage that are
+// declined, with calls from within its kernels and writes between its operators. All that is
+// promised is checked; a program that fails is made short, and printed as a test.
 #pragma once
 
 #include <array>
@@ -22,8 +22,10 @@
 #include "delta/learning_report.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/heap_storage.hpp"
+#include "dice.hpp"
 #include "faulty.hpp"
 #include "hashes/forwarding_storage.hpp"
+#include "nesting.hpp"
 #include "program_variants.hpp"
 
 namespace delta::test {
@@ -53,15 +55,16 @@ struct planned_fault {
 /// What is left out, as bits.
 enum class declined : unsigned {
   nothing = 0,
-  early_reloads = 1,   ///< of the policies adaptive and paper
-  copies_ahead = 2,    ///< of adaptive
-  early_release = 4,   ///< of adaptive and paper
-  open_brackets = 8,   ///< may_allocate_in_operator
-  holes = 16,          ///< what tells where blocks are
-  lifetimes = 32,      ///< all blocks are transient
-  measured_times = 64  ///< and what copies cost kernels
+  early_reloads = 1,    ///< of the policies adaptive and paper
+  copies_ahead = 2,     ///< of adaptive
+  early_release = 4,    ///< of adaptive and paper
+  open_brackets = 8,    ///< may_allocate_in_operator
+  holes = 16,           ///< what tells where blocks are
+  lifetimes = 32,       ///< all blocks are transient
+  measured_times = 64,  ///< and what copies cost kernels
+  learning = 128        ///< of adaptive: it is told of no step
 };
-constexpr unsigned declined_sets = 128;
+constexpr unsigned declined_sets = 256;
 constexpr bool has(unsigned set, declined d) {
   return (set & static_cast<unsigned>(d)) != 0;
 }
@@ -78,6 +81,8 @@ struct setting {
   unsigned without = 0;  ///< of `declined`
   std::array<planned_fault, 2> faults{};
   bool passes = false;     ///< memory suffices for the policy, whatever happens
+  bool nests = false;      ///< kernels and open operators call the manager
+  bool rewrites = false;   ///< the host writes variables and constants between operators
   std::uint64_t seed = 0;  ///< of what is late
 };
 
@@ -85,6 +90,8 @@ struct setting {
 struct attack_tally {
   std::uint64_t faults = 0, evictions = 0, reloads = 0, recomputes = 0, prefetches = 0;
   std::uint64_t planned = 0;  ///< steps that followed a plan
+  std::uint64_t clean_drops = 0, copies_ahead = 0;
+  std::uint64_t nested = 0, rewritten = 0;  ///< kernels that called back; writes of other bytes
 };
 
 /// Faults, as they come.
@@ -109,7 +116,17 @@ class fault_plan {
   std::uint64_t come_ = 0;
 };
 
-/// Fails as planned before anything is done, at the end of an operator after it; and declines.
+/// The first thing that is not as it should be.
+struct wrong : std::exception {
+  explicit wrong(std::string s) : text(std::move(s)) {}
+  std::string text;
+};
+inline void demand(bool holds, const char* what) {
+  if (!holds) throw wrong(what);
+}
+
+/// Fails as planned before anything is done, at the end of an operator after it; and declines. Sees
+/// where bytes are copied out that have a copy already: those may go without one.
 class meddling_storage final : public forwarding_storage {
  public:
   meddling_storage(std::unique_ptr<any_storage> s, fault_plan& plan, unsigned without)
@@ -121,11 +138,26 @@ class meddling_storage final : public forwarding_storage {
   }
   std::optional<transfer> copy_out(block& b) override {
     plan_->throws(failing::copy_out);
+    demand(!copies_.contains(b.index()), "what has a copy on the host is copied out again");
     if (plan_->fails(failing::no_slab)) return std::nullopt;
     return over().copy_out(b);
   }
+  std::pair<block, slab> land(transfer&& t) override {
+    auto both = over().land(std::move(t));
+    copies_[both.first.index()] = both.second.index();
+    return both;
+  }
+  void free(block&& b) override {
+    copies_.erase(b.index());
+    over().free(std::move(b));
+  }
+  void free(slab&& h) override {
+    forget_copy(h);
+    over().free(std::move(h));
+  }
   transfer copy_in(slab&& h, block&& b) override {
     plan_->throws(failing::copy_in);
+    forget_copy(h);
     std::byte* const at = over().data(b);
     transfer moving = over().copy_in(std::move(h), std::move(b));
     if (plan_->fails(failing::bits)) *at ^= std::byte{1};
@@ -163,8 +195,12 @@ class meddling_storage final : public forwarding_storage {
     if (shows_holes())
       over().walk_blocks([&](std::uint32_t row, bytes n, bool used) { f(to, row, n, used); });
   }
+  void forget_copy(const slab& h) {
+    std::erase_if(copies_, [&](const auto& copy) { return copy.second == h.index(); });
+  }
   fault_plan* plan_;
   unsigned without_;
+  std::map<std::uint32_t, std::uint32_t> copies_;  // of a block that is there: its slab
 };
 
 /// An observer that throws as planned, which it must not.
@@ -199,16 +235,49 @@ struct partial_plan : adaptive {
   }
 };
 
+/// The same, which has no history to learn from.
+struct unlearned_plan : partial_plan {
+  static constexpr bool learns = false;
+};
+
+/// Copies ahead, releases early and brings back whatever chance names, right or wrong: tensors have
+/// clean copies, and come and go by them.
+struct copies_at_random {
+  dice roll{1};
+  tensor_id next(const context& c) {
+    const auto away = c.offloaded();
+    return away.empty() || roll.one_in(2) ? tensor_id::none : roll.any(away);
+  }
+  tensor_id copy_ahead(const context& c) {
+    auto t = tensor_id::none;
+    if (roll.one_in(3)) return t;
+    for (const tensor_id x : c.candidates())
+      if (t == tensor_id::none || roll.one_in(3)) t = x;
+    return t;
+  }
+  double early_release_bytes(const context& c) {
+    return c.used() * static_cast<double>(roll.below(4)) / 4;
+  }
+};
+
 inline std::unique_ptr<manager_interface> attacked_manager(const setting& s,
                                                            std::unique_ptr<any_storage> storage,
                                                            const manager_options& options) {
   const std::string name = s.policy;
   constexpr unsigned policys = 7;
-  if (name == "adaptive" && (s.without & policys) != 0) {
-    partial_plan p;
+  const auto partial = [&](auto p) {
     p.without = s.without;
+    // Small programs lose so little that they are hardly ever planned: in every other case they
+    // are.
+    if (s.seed % 2 != 0) p.worth = 1e9, p.least = 1e7;
     return make_manager(p, std::move(storage), options);
-  }
+  };
+  if (name == "adaptive" && has(s.without, declined::learning)) return partial(unlearned_plan());
+  if (name == "adaptive" && (s.seed % 2 != 0 || (s.without & policys) != 0))
+    return partial(partial_plan());
+  if (name == "clean")
+    return make_manager(policy<lru, cheaper, copies_at_random>{{}, {}, {dice(s.seed)}},
+                        std::move(storage), options);
   if (name == "paper" && (s.without & policys) != 0) {
     policy<base, paper_director, partial_fifo> p;
     p.prefetcher.without = s.without;
@@ -217,11 +286,16 @@ inline std::unique_ptr<manager_interface> attacked_manager(const setting& s,
   return make_manager(name, std::move(storage), options);
 }
 
-/// A manager whose program tries an operator again that has failed by a fault.
+/// A manager whose program tries an operator again that has failed by a fault; whose kernels call
+/// it; whose host writes between operators.
 struct patient {
   manager_interface* m;
   fault_plan* plan;
-  std::uint64_t tries = 0;
+  nesting* nested = nullptr;  ///< null: nothing calls it from within
+  bool rewrites = false;
+  std::uint64_t tries = 0, rewritten = 0;
+  std::vector<tensor_id> sources{};
+  std::size_t operators = 0;  ///< in this step
 
   /// As often as there are faults.
   template <class F>
@@ -238,19 +312,37 @@ struct patient {
     }
   }
   [[nodiscard]] auto constant(bytes n) {
-    return again([&] { return m->constant(n, "constant"); });
+    return note(again([&] { return m->constant(n, "constant"); }));
   }
   [[nodiscard]] auto variable(bytes n) {
-    return again([&] { return m->variable(n, "variable"); });
+    return note(again([&] { return m->variable(n, "variable"); }));
   }
   [[nodiscard]] auto acquire(tensor_id t, access how = access::read) {
     return again([&] { return m->acquire(t, how); });
   }
-  void drop(tensor_id t) { m->drop(t); }
+  void drop(tensor_id t) { nested != nullptr ? nested->drop(t) : m->drop(t); }
   tensor_id share(tensor_id t) { return m->share(t); }
   void backward() { m->backward(); }
   void end_of_step() {
+    if (nested != nullptr) nested->end_of_step();
     again([&] { m->end_of_step(); });
+    operators = 0;
+  }
+  /// Before every third operator: other bytes in a variable or constant, which has to leave with
+  /// them and come back; then the old ones. A copy of the old version, or anything that is made
+  /// from the new one, shows. Not behind one: what is asynchronous is the program's to hold first.
+  void before_operator() {
+    if (!rewrites || sources.empty() || ++operators % 3 != 0) return;
+    const tensor_id t = sources[operators / 3 % sources.size()];
+    const auto old = invert(t);
+    try {
+      m->make_room(bytes{m->storage().capacity().count / (1 + operators % 4)});
+    } catch (const budget_exceeded&) {  // NOLINT(bugprone-empty-catch): as much as can leave has
+    }
+    auto written = invert(t);
+    for (std::byte& b : written) b = ~b;
+    demand(written == old, "what the host has written is gone");
+    ++rewritten;
   }
   /// False: poisoned.
   [[nodiscard]] bool usable() const {
@@ -261,23 +353,30 @@ struct patient {
       return false;
     }
   }
+
+ private:
+  tensor_id note(tensor_id t) { return sources.push_back(t), t; }
+  // Inverts all of its bytes, and gives them as they were; none where the storage keeps none.
+  std::vector<std::byte> invert(tensor_id t) {
+    const auto view = acquire(t, access::write);
+    if (view.data() == nullptr) return {};
+    const std::span bytes_of_it(view.data(), view.size().count);
+    const std::vector<std::byte> old(bytes_of_it.begin(), bytes_of_it.end());
+    for (std::byte& b : bytes_of_it) b = ~b;
+    return old;
+  }
 };
 template <class Kernel>
 void run_operator(patient& p, const operation_span& op, std::span<tensor_id> ids,
                   const Kernel& kernel, manner how) {
-  p.again([&] { run_operator(*p.m, op, ids, kernel, how); });
+  p.before_operator();
+  p.again([&] {
+    if (p.nested == nullptr) return run_operator(*p.m, op, ids, kernel, how);
+    run_operator(*p.m, op, ids, p.nested->around(op, kernel, how), how);
+  });
 }
 
 namespace attack_detail {
-
-/// The first thing that is not as it should be.
-struct wrong : std::exception {
-  explicit wrong(std::string s) : text(std::move(s)) {}
-  std::string text;
-};
-inline void demand(bool holds, const char* what) {
-  if (!holds) throw wrong(what);
-}
 
 template <class S>
 void demand_right(S& storage) {
@@ -298,6 +397,7 @@ struct noted {
     const counters& c = m->counts();
     sum->evictions += c.evictions, sum->reloads += c.reloads;
     sum->recomputes += c.recomputes, sum->prefetches += c.prefetches;
+    sum->clean_drops += c.clean_drops, sum->copies_ahead += c.copies_ahead;
     for (const learning_report::outcome& o : m->learned().outcomes)
       sum->planned += o.predicted > 0 ? 1 : 0;
   }
@@ -326,20 +426,28 @@ void run_once(const program& p, const setting& s, S& storage, const Launch& laun
     angry_observer told(plan);
     const bool observed =
         s.faults[0].what == failing::observer || s.faults[1].what == failing::observer;
+    std::optional<nesting> nested;  // outlives the manager, whose kernels call it
     noted note(sum, plan);
     note.m = attacked_manager(s, std::make_unique<meddling_storage>(over(storage), plan, s.without),
                               {.observer = observed ? &told : nullptr});
     manager_interface* const m = note.m.get();
-    patient program_of{m, &plan};
+    const auto check = [&] { demand_right(storage); };
+    if (s.nests) nested.emplace(*m, demand, check);
+    patient program_of{
+        .m = m, .plan = &plan, .nested = nested ? &*nested : nullptr, .rewrites = s.rewrites};
+    const auto give_back = [](nesting* n) { n->give_blocks_back(); };
+    const std::unique_ptr<nesting, decltype(give_back)> at_the_end(program_of.nested, give_back);
     try {
       const auto burning = [launch, &plan](auto reads, auto writes, auto&& body) {
         plan.throws(failing::kernel);
         launch(reads, writes, std::forward<decltype(body)>(body));
       };
-      const auto left = run_program(
-          program_of, p, burning, [&] { demand_right(storage); }, s.how);
+      const auto left = run_program(program_of, p, burning, check, s.how);
       settle();
       demand(s.memory == memory_kind::simulated || left == expected, "the bits differ");
+      // What is locked for good, or dropped later than ever, would still be there.
+      program_of.end_of_step();
+      demand(m->live_tensors() == expected.size(), "a tensor that was dropped is kept");
     } catch (const budget_exceeded& e) {
       if (s.passes) throw wrong(std::string("memory suffices, and yet: ") + e.what());
     } catch (const fault&) {
@@ -347,6 +455,7 @@ void run_once(const program& p, const setting& s, S& storage, const Launch& laun
     } catch (const poisoned&) {  // it has come where nothing may throw: as an operator is given up
       demand_poisoned(*m, plan, program_of);
     }
+    sum.nested += nested ? nested->calls() : 0, sum.rewritten += program_of.rewritten;
   }
   settle();
   demand(storage.used() == bytes{}, "bytes leak");
@@ -438,8 +547,10 @@ inline std::string as_test(const program& p, const setting& s, const std::string
        std::to_string(int(s.how)) + "), .without = " + std::to_string(s.without) + ", .faults = {{";
   for (const planned_fault& f : s.faults)
     t += "{failing(" + std::to_string(int(f.what)) + "), " + std::to_string(f.at) + "}, ";
-  t += "}}, .passes = " + std::string(s.passes ? "true" : "false") +
-       ", .seed = " + std::to_string(s.seed) + "}) == \"\");\n}\n";
+  const auto word = [](bool b) { return std::string(b ? "true" : "false"); };
+  t += "}}, .passes = " + word(s.passes) + ", .nests = " + word(s.nests) +
+       ", .rewrites = " + word(s.rewrites) + ", .seed = " + std::to_string(s.seed) +
+       "}) == \"\");\n}\n";
   return t;
 }
 
