@@ -245,7 +245,7 @@ def save(figure, path, comments=()):
     """The same bytes from the same rows. In SVG hundredths of a point are enough. `comments`: for
     artefacts.picture."""
     if path.suffix == ".png":
-        picture(figure, path, comments, dpi=160)
+        picture(figure, path, comments, dpi=120)
         return
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
