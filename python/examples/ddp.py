@@ -66,6 +66,9 @@ def compare(options: argparse.Namespace) -> bool:
     report = run.report()
     same = managed["bits"] == plain["bits"]
     rows: list[Any] = [None] * dist.get_world_size()
+    # DistributedDataParallel keeps its group, and that gloo's threads, until the process ends. Where
+    # one of them lets go of a Python object by then, as of what was gathered, PyTorch aborts.
+    apart = dist.new_group()
     dist.all_gather_object(
         rows,
         (
@@ -75,9 +78,8 @@ def compare(options: argparse.Namespace) -> bool:
             f"{managed['time'] / plain['time']:7.2f} {report.evictions + report.offloads:9,} "
             f"{plain['loss']:7.4f}  {'the same' if same else 'DIFFERENT'}",
         ),
+        group=apart,
     )
-    # A thread of gloo lets go of what was gathered. Where Python ends meanwhile PyTorch aborts.
-    dist.barrier()
     if dist.get_rank() == 0:
         print(
             f"ResNet-18 on {plain['what']}, {dist.get_world_size()} ranks, {options.steps} steps of "
