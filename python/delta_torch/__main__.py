@@ -174,6 +174,7 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _plan(flags: argparse.Namespace) -> int:
+    of_ranks = _of_ranks(flags)
     torch.set_num_threads(1)
     compare = None
     if flags.checkpoint:
@@ -196,7 +197,7 @@ def _plan(flags: argparse.Namespace) -> int:
         compare=compare,
         progress=None if flags.quiet else _show,
         ranks=flags.ranks,
-        **_of_ranks(flags),
+        **of_ranks,
     )
     print(found)
     if flags.json:

@@ -228,7 +228,7 @@ def test_command_line(tmp_path: Path, monkeypatch, capsys) -> None:
 
 @pytest.mark.parametrize("flag", ["--jitter 0.1", "--one-link", "--network-latency 0"])
 def test_flags_of_several_devices_need_ranks(flag: str, capsys) -> None:
-    assert main(["plan", "--model", "torchvision:resnet18", "--quiet", *flag.split()]) == 2
+    assert main(["plan", "--model", "nowhere:make", "--quiet", *flag.split()]) == 2
     assert f"{flag.split()[0]} is of several devices: add --ranks N" in capsys.readouterr().err
 
 
