@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -25,7 +26,7 @@ class plan_copies : public plan_parts {
       for (const replay& r : replays_[p]) stalls_[p] -= cost_of(r.operation);
       stalls_[p] = std::max(0.0, stalls_[p]);
     }
-    waits_.assign(waits_.size(), 0.0), waiting_ = 0;
+    waits_.assign(waits_.size(), 0.0);
     repack(true);
   }
   /// Operators wait for copies that find no time, once for both lanes, which may use that time. All
@@ -37,12 +38,10 @@ class plan_copies : public plan_parts {
       for (std::size_t k = 0; k < needs_[s].size(); ++k) {
         need& n = needs_[s][k];
         if (n.how != way::copied) continue;
-        // A copy out that is not waited for, and finds no time, leaves its bytes where they are.
-        if (n.exposed[0]) more[0][index(in_step(before(s, k) + 1))] += n.waits[0];
+        more[0][index(in_step(before(s, k) + 1))] += n.waits[0];
         more[1][index(in_step(n.at))] += n.waits[1];
         n.exposed = {};
       }
-    waiting_ = 0;
     for (position p = 0; p < length(); ++p) {
       double& wait = waits_[index(p)];
       double used = 0;  // by the busier lane
@@ -50,7 +49,6 @@ class plan_copies : public plan_parts {
         for (const copy_lane& l : lanes_)
           used = std::max(used, static_cast<double>(l.busy(waits_from(p), start_[index(p)])));
       wait = std::min(wait, used) + std::max(more[0][index(p)], more[1][index(p)]);
-      waiting_ += wait;
     }
     repack(true);
   }
@@ -60,11 +58,13 @@ class plan_copies : public plan_parts {
     if (machine_.burden[0] >= 1 || machine_.burden[1] >= 1) return sum;
     for (const auto& all : needs_)
       for (const need& n : all)
-        if (n.how == way::copied) sum += (n.exposed[0] ? n.waits[0] : 0) + n.waits[1];
+        if (n.how == way::copied) sum += n.waits[0] + n.waits[1];
     return sum;
   }
-  /// ns of these waits.
-  [[nodiscard]] double waiting() const noexcept { return waiting_; }
+  /// ns of these waits. O(positions).
+  [[nodiscard]] double waiting() const {
+    return std::accumulate(waits_.begin(), waits_.end(), 0.0);
+  }
 
   /// Places all copies anew, as lanes carry them out, which take one behind the other: out in the
   /// order in which they can leave, in in the order in which they are needed. Unless that is
@@ -251,7 +251,9 @@ class plan_copies : public plan_parts {
     auto left = static_cast<copy_lane::time>(copy_time(s, lane));
     taken_.clear();
     const copy_lane::time reached = take(lanes_[lane], left);
-    charge(n, hidden_cost(s, lane) + (n.waits[lane] = static_cast<double>(left)));
+    charge(n, hidden_cost(s, lane) + static_cast<double>(left));
+    // A copy out that finds no time leaves its bytes where they are: nobody waits for it.
+    if (lane == 1) n.waits[lane] = static_cast<double>(left);
     n.first_piece[lane] = static_cast<std::uint32_t>(pieces_.size());
     n.pieces[lane] = static_cast<std::uint32_t>(taken_.size());
     for (const copy_lane::piece& p : taken_) {
@@ -266,7 +268,6 @@ class plan_copies : public plan_parts {
   // By position, in ns: what it was found to take longer, and what its operator waits for copies.
   // The first is time for copies of later ones, so that a wait is not planned as it was found.
   std::vector<double> stalls_, waits_;
-  double waiting_ = 0;  // the sum of waits
   std::vector<copy_lane::piece> taken_;
 };
 

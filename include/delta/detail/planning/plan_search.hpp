@@ -59,30 +59,37 @@ class plan_search {
  private:
   // Looks for a better one: operators wait for copies that find no time. True: it was found.
   bool wait(double effort) {
-    const residency_plan before = plan_;
-    plan_.stop_passes_at(plan_.effort() + effort);
-    plan_.wait_for_copies();
-    ramp(unit_ / 20, unit_);
-    polish();
-    if (cost(plan_) < cost(before)) return true;
-    plan_.take(before);
-    return false;
+    return keep_if_cheaper([&] {
+      plan_.stop_passes_at(plan_.effort() + effort);
+      plan_.wait_for_copies();
+      ramp(unit_ / 20, unit_);
+      polish();
+    });
   }
   // Looks for a better one: with another budget in a part of the step for a while.
   void vary() {
-    const residency_plan before = plan_;
     const position n = plan_.model().length();
     const double width = n * (0.02 + 0.3 * chance() * chance());
     const double middle = n * chance();
     const auto from = static_cast<position>(std::max(0.0, middle - width));
     const auto to = std::min(n, static_cast<position>(middle + width) + 1);
     const double by = chance() < 0.5 ? 1 - 0.3 * chance() : 1 + 0.3 * chance();
-    plan_.memory().scale_budget(from, to, by);
-    plan_.memory().set_penalty(unit_ * std::exp(-6 * chance()));
-    (void)plan_.pass(order_, true);
-    plan_.memory().scale_budget(from, to, 1);
-    polish();
-    if (cost(plan_) >= cost(before)) plan_.take(before);
+    (void)keep_if_cheaper([&] {
+      plan_.memory().scale_budget(from, to, by);
+      plan_.memory().set_penalty(unit_ * std::exp(-6 * chance()));
+      (void)plan_.pass(order_, true);
+      plan_.memory().scale_budget(from, to, 1);
+      polish();
+    });
+  }
+  // Changes the plan, and takes that back unless the plan is cheaper then. True: it is.
+  template <class Change>
+  bool keep_if_cheaper(const Change& change) {
+    const residency_plan before = plan_;
+    change();
+    if (cost(plan_) < cost(before)) return true;
+    plan_.take(before);
+    return false;
   }
 
   using position = residency_plan::position;
