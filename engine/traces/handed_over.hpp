@@ -18,30 +18,18 @@ namespace delta {
 [[nodiscard]] inline std::vector<std::uint32_t> handed_over(const trace& t) {
   std::vector<bool> touched(t.tensors.size());
   for (const std::uint32_t x : t.lists) touched[x] = true;  // outputs, too
-  std::vector<std::uint32_t> references(t.tensors.size()), sources;
-  bool at_start = true;
-  for (const trace::event& e : t.events) {
-    if (e.what == trace::kind::run) {
-      at_start = false;
-      for (const std::uint32_t x : t.outputs(t.operations[e.index])) references[x] = 1;
-    } else if (is_source(e.what)) {
-      references[e.index] = 1;
-      if (at_start && !touched[e.index]) sources.push_back(e.index);
-    } else if (e.what == trace::kind::drop) {
-      --references[e.index];
-    } else if (e.what == trace::kind::share) {
-      ++references[e.index];
-    } else if (e.what == trace::kind::read || e.what == trace::kind::write) {
-      touched[e.index] = true;
-    }
-  }
+  for (const trace::event& e : t.events)
+    if (e.what == trace::kind::read || e.what == trace::kind::write) touched[e.index] = true;
+  const std::vector<std::uint32_t> references = references_after(t, t.events);
   std::vector<std::uint32_t> becomes(t.tensors.size(), trace::none), left;
   for (std::uint32_t x = 0; x < t.tensors.size(); ++x)
     if (references[x] == 1 && t.tensors[x].producer != trace::none &&
         t.tensors[x].view_of == trace::none)
       left.push_back(x);
-  for (const std::uint32_t s : sources) {
-    if (references[s] > 0 || touched[s]) continue;
+  for (const trace::event& e : t.events) {
+    if (e.what == trace::kind::run) break;
+    const std::uint32_t s = e.index;
+    if (!is_source(e.what) || references[s] > 0 || touched[s]) continue;
     const auto at = std::ranges::find_if(
         left, [&](std::uint32_t x) { return t.tensors[x].size == t.tensors[s].size; });
     if (at == left.end()) continue;

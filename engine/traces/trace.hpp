@@ -23,6 +23,23 @@ inline void check(const trace& t) {
   if (const auto f = rules.end(t)) throw bad_trace(t.events.size(), f->wrong, f->expected);
 }
 
+/// By tensor: the references that it has behind these first events of `t`, or by these events
+/// alone. O(tensors + events and their outputs).
+[[nodiscard]] inline std::vector<std::uint32_t> references_after(
+    const trace& t, std::span<const trace::event> past) {
+  std::vector<std::uint32_t> references(t.tensors.size(), 0);
+  for (const trace::event& e : past) {
+    if (e.what == trace::kind::run) {
+      for (const std::uint32_t made : t.outputs(t.operations[e.index])) references[made] = 1;
+    } else if (is_source(e.what) || e.what == trace::kind::share) {
+      ++references[e.index];
+    } else if (e.what == trace::kind::drop) {
+      --references[e.index];
+    }
+  }
+  return references;
+}
+
 /// What all operations take together. The trace keeps the rules.
 inline nanoseconds total_cost(const trace& t) noexcept {
   nanoseconds sum{};

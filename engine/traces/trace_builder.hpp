@@ -141,17 +141,11 @@ class trace_builder {
 
 /// Which tensors of `t` have references behind its operation `last`.
 [[nodiscard]] inline std::vector<bool> held_after(const trace& t, std::uint32_t last) {
-  std::vector<std::uint64_t> references(t.tensors.size(), 0);
-  for (const trace::event& e : t.events) {
-    if (e.what == trace::kind::run) {
-      for (const std::uint32_t made : t.outputs(t.operations[e.index])) references[made] = 1;
-      if (e.index == last) break;
-    } else if (is_source(e.what) || e.what == trace::kind::share) {
-      ++references[e.index];
-    } else if (e.what == trace::kind::drop) {
-      --references[e.index];
-    }
-  }
+  const auto runs_last = [&](const trace::event& e) {
+    return e.what == trace::kind::run && e.index == last;
+  };
+  const auto behind = std::ranges::find_if(t.events, runs_last) + 1;
+  const auto references = references_after(t, {t.events.begin(), behind});
   return {references.begin(), references.end()};
 }
 

@@ -77,5 +77,16 @@ double rate_of(std::string_view flag, std::string_view text) {
     reject(flag, error.what(), rate_forms);
   }
 }
+nanoseconds latency_of(std::string_view flag, std::string_view text) {
+  constexpr nanoseconds longest{1'000'000'000};
+  const std::string allowed = std::string(time_forms) + ", up to 1s";
+  try {
+    const nanoseconds latency = parse_time(text);
+    if (latency > longest) reject(flag, in_quotes(text) + " is too long", allowed);
+    return latency;
+  } catch (const format_error& error) {
+    reject(flag, error.what(), allowed);
+  }
+}
 
 }  // namespace delta::executor

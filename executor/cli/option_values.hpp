@@ -64,6 +64,8 @@ double percent_of(std::string_view flag, std::string_view text, std::string_view
 
 bytes size_of(std::string_view flag, std::string_view text);
 double rate_of(std::string_view flag, std::string_view text);
+/// Of a copy, or of a network's hop: up to 1 s.
+nanoseconds latency_of(std::string_view flag, std::string_view text);
 
 /// The file that a flag names, empty without the flag: tried, and left as it was.
 std::filesystem::path output_of(const command_line& given, const std::string& flag);

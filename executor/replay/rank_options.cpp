@@ -10,7 +10,6 @@ namespace {
 
 // Slower, the collectives of all that a trace may hold would leave 63 bits.
 constexpr double slowest_network = 1e6;
-constexpr nanoseconds longest_hop{1'000'000'000};
 constexpr std::uint64_t most_ranks = 1'000'000;
 constexpr const char* with_ranks[] = {
     "--parallel",        "--unit",     "--collectives", "--network",
@@ -20,18 +19,6 @@ all_reduce algorithm_of(std::string_view text) {
   if (text == "ring") return all_reduce::ring;
   if (text != "tree") reject("--collectives", "unknown algorithm " + in_quotes(text), "ring, tree");
   return all_reduce::tree;
-}
-
-nanoseconds hop_of(std::string_view text) {
-  const std::string allowed = std::string(time_forms) + ", up to 1s";
-  try {
-    const nanoseconds latency = parse_time(text);
-    if (latency > longest_hop)
-      reject("--network-latency", in_quotes(text) + " is too long", allowed);
-    return latency;
-  } catch (const format_error& error) {
-    reject("--network-latency", error.what(), allowed);
-  }
 }
 
 void check_policies(const replay_options& options) {
@@ -97,7 +84,8 @@ void read_ranks(const command_line& given, replay_options& options) {
       reject("--network", in_quotes(given.text("--network")) + " is too slow",
              "a rate of at least 1MB/s such as 25GB/s");
   }
-  if (given.has("--network-latency")) group.latency = hop_of(given.text("--network-latency"));
+  if (given.has("--network-latency"))
+    group.latency = latency_of("--network-latency", given.text("--network-latency"));
   options.one_link = given.has("--one-link");
   options.perturbed_by.ranks = group.ranks;
   if (given.has("--jitter"))

@@ -38,7 +38,6 @@ constexpr std::string_view budget_forms =
     "as 300MiB (units B, KB, MB, GB, KiB, MiB, GiB)";
 // Slower, a copy of all that a trace may hold would take more nanoseconds than 63 bits hold.
 constexpr double slowest_rate = 1e6;
-constexpr nanoseconds longest_latency{1'000'000'000};
 constexpr std::uint64_t most_iterations = 10'000;
 
 /// What stands between commas.
@@ -78,17 +77,6 @@ double bandwidth_of(std::string_view flag, std::string_view text) {
   if (rate < slowest_rate)
     reject(flag, in_quotes(text) + " is too slow", "a rate of at least 1MB/s such as 12GB/s");
   return rate;
-}
-
-nanoseconds latency_of(std::string_view text) {
-  const std::string allowed = std::string(time_forms) + ", up to 1s";
-  try {
-    const nanoseconds latency = parse_time(text);
-    if (latency > longest_latency) reject("--latency", in_quotes(text) + " is too long", allowed);
-    return latency;
-  } catch (const format_error& error) {
-    reject("--latency", error.what(), allowed);
-  }
 }
 
 /// Every flag, in the order of --help.
@@ -310,7 +298,7 @@ void read_machine(const command_line& given, replay_options& options) {
   }
   if (given.has("--bandwidth-in"))
     options.rate_in = bandwidth_of("--bandwidth-in", given.text("--bandwidth-in"));
-  if (given.has("--latency")) options.latency = latency_of(given.text("--latency"));
+  if (given.has("--latency")) options.latency = latency_of("--latency", given.text("--latency"));
   if (given.has("--host-budget"))
     options.host_budget = size_of("--host-budget", given.text("--host-budget"));
   if (given.has("--memory")) {

@@ -6,29 +6,11 @@
 namespace delta::executor {
 
 std::vector<holding> holdings_after(const trace& t, std::span<const trace::event> past) {
+  const std::vector<std::uint32_t> references = references_after(t, past);
   std::vector<holding> held(t.tensors.size());
-  for (const trace::event& e : past) {
-    switch (e.what) {
-      case trace::kind::run:
-        for (const std::uint32_t made : t.outputs(t.operations[e.index])) held[made].references = 1;
-        break;
-      case trace::kind::constant:
-      case trace::kind::variable:
-      case trace::kind::share:
-        ++held[e.index].references;
-        break;
-      case trace::kind::drop:
-        --held[e.index].references;
-        break;
-      case trace::kind::write:
-        held[e.index].written = true;
-        break;
-      case trace::kind::read:
-      case trace::kind::backward:
-      case trace::kind::end_of_step:
-        break;
-    }
-  }
+  for (std::size_t i = 0; i < held.size(); ++i) held[i].references = references[i];
+  for (const trace::event& e : past)
+    if (e.what == trace::kind::write) held[e.index].written = true;
   return held;
 }
 

@@ -50,6 +50,7 @@ class repeated_step {
         skipped_(parts_.step.size(), false) {
     choose_what_comes_once();
     read_step();
+    becomes_.assign(from.tensors.size(), trace::none);
     if (parts_.past.empty()) becomes_ = handed_over(from);
   }
 
@@ -147,7 +148,7 @@ class repeated_step {
   /// Brings the references back to what they were when the step began.
   void let_go() {
     for (std::uint32_t t = 0; t < change_.size(); ++t) {
-      if (t < becomes_.size() && becomes_[t] != trace::none && is_there_[becomes_[t]]) continue;
+      if (becomes_[t] != trace::none && is_there_[becomes_[t]]) continue;
       for (std::int64_t i = change_[t]; i < 0; ++i) copy_.add(trace::kind::share, t);
       for (std::int64_t i = change_[t]; i > 0; --i) copy_.add(trace::kind::drop, t);
     }

@@ -50,9 +50,9 @@ delta::counters of_step(const delta::counters& now, const delta::counters& befor
   return c;
 }
 
-}  // namespace
-
 constexpr double first_limit = 4;  // of several steps: times the limit
+
+}  // namespace
 
 rehearsed rehearse(const delta::trace& step, const rehearsal_machine& on) {
   delta::simulated_rank memory(memory_of(step, on), on.one_link);

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -213,6 +214,13 @@ class Recording:
             line["workspace"] = o.workspace
         if traits:
             line["traits"] = traits
-        if gradients := [t for t, after in self.gradients if after == number]:
-            line["gradients"] = gradients
+        first = bisect_left(self.gradients, number, key=_after)
+        behind = bisect_right(self.gradients, number, key=_after)
+        if first < behind:
+            line["gradients"] = [t for t, _ in self.gradients[first:behind]]
         return line
+
+
+def _after(gradient: tuple[int, int]) -> int:
+    """The operation with which it is complete."""
+    return gradient[1]
