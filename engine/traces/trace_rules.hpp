@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "delta/units.hpp"
@@ -87,6 +88,7 @@ class trace_rules {
     std::uint64_t touched = 0;   ///< 1 + the last operation that had it among inputs and updates
     std::uint64_t updated = 0;   ///< 1 + the last operation that updated it
     std::uint64_t writable = 0;  ///< from this many ends of steps on
+    bool replaced = false;       ///< a new version has its block
   };
   static constexpr finding not_held{"a tensor that nothing holds",
                                     "one that was made and not dropped since"};
@@ -125,7 +127,7 @@ class trace_rules {
     if (static_cast<unsigned>(o.traits) > every_trait)
       return finding{"an unknown trait", "random, effect_once, never_replay, asynchronous"};
     if (o.replaced > std::min(o.inputs, o.outputs))
-      return finding{"more new versions than inputs or outputs", "fewer"};
+      return finding{"more new versions than inputs or outputs", "at most so many"};
     if (o.cost.count() < 0) return finding{"a negative cost", "0 ns or more"};
     if (o.cost > most_time - time_) return finding{"costs beyond 63 bits", "less in all"};
     time_ += o.cost;
@@ -142,20 +144,28 @@ class trace_rules {
         return finding{"a tensor that one operation updates twice", "each once"};
       tensors_[tensor].touched = tensors_[tensor].updated = stamp;
     }
-    for (const std::uint32_t tensor : t.outputs(o)) {
+    for (const std::uint32_t tensor : t.inputs(o).first(o.replaced)) {
+      if (t.tensors[tensor].view_of != trace::none)
+        return finding{"a new version of a view", "of the tensor that it is a view of"};
+      if (tensors_[tensor].updated == stamp || std::exchange(tensors_[tensor].replaced, true))
+        return finding{"a new version of what is updated, or has one", "one, of an input"};
+    }
+    for (std::uint32_t i = 0; i < o.outputs; ++i) {
+      const std::uint32_t tensor = t.outputs(o)[i];
       if (tensor != tensors_.size() || tensor >= t.tensors.size()) return out_of_order;
       const auto& made = t.tensors[tensor];
       if (made.producer != index)
         return finding{"an output whose producer is another", "the operation that makes it"};
       if (made.name != trace::none)
         return finding{"a name of what an operation makes", "none: it has the operation's"};
+      if (i < o.replaced &&
+          (made.view_of != trace::none || made.size != t.tensors[t.inputs(o)[i]].size))
+        return finding{"a new version of another size", "the size of the old one"};
       std::uint64_t writable = steps_ + 1;
       if (made.view_of != trace::none) {
         if (made.view_of >= tensors_.size() || tensors_[made.view_of].touched != stamp)
           return finding{"a view of what its operation does not touch",
                          "one of its inputs or updates"};
-        if (tensor < t.outputs(o)[0] + o.replaced)
-          return finding{"a new version that is a view", "a tensor of its own"};
         if (made.size != bytes{}) return finding{"a view with bytes of its own", "size 0"};
         writable = tensors_[made.view_of].writable;
       }

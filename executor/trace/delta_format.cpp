@@ -68,8 +68,6 @@ void write_header(json_text& to, const trace& t) {
 void write_run(json_text& to, const trace& t, std::uint32_t index) {
   const trace::operation& o = t.operations[index];
   const auto plain = [&](std::uint32_t tensor) { to.whole(tensor); };
-  if (o.replaced > 0)
-    throw bad_trace(t.events.size(), "new versions in old blocks", "none: files have no word");
   to.text("{\"run\":");
   to.string(t.name(o));
   to.text(",\"cost\":");
@@ -82,6 +80,10 @@ void write_run(json_text& to, const trace& t, std::uint32_t index) {
     to.whole(made.view_of);
     to.text("}");
   });
+  if (o.replaced > 0) {
+    to.text(",\"replaces\":");
+    to.whole(o.replaced);
+  }
   to.list(",\"updates\":", t.updates(o), plain);
   if (o.workspace != bytes{}) {
     to.text(",\"workspace\":");
@@ -252,6 +254,7 @@ void delta_format::read(std::string_view text) {
   draft_.inputs.clear();
   draft_.outputs.clear();
   draft_.updates.clear();
+  draft_.replaced = 0;
   draft_.workspace = {};
   draft_.traits = trait::pure;
   gradients_.clear();
@@ -272,6 +275,8 @@ void delta_format::read_member(std::string_view key) {
     tensors(draft_.inputs);
   } else if (is(key, "outputs", outputs_seen)) {
     outputs();
+  } else if (is(key, "replaces", replaces_seen)) {
+    draft_.replaced = index();
   } else if (is(key, "updates", updates_seen)) {
     tensors(draft_.updates);
   } else if (is(key, "gradients", gradients_seen)) {

@@ -33,7 +33,8 @@ class delta_format final : public trace_format {
     workspace_seen = 16,
     traits_seen = 32,
     name_seen = 64,
-    gradients_seen = 128
+    gradients_seen = 128,
+    replaces_seen = 256
   };
 
   void header(std::string_view);

@@ -189,6 +189,8 @@ def test_file(tmp_path: Path) -> None:
     runs = [line for line in lines if "run" in line]
     assert [line["run"] for line in runs] == step.operators
     assert sum(line["cost"] for line in runs) == step.step_ns
+    replaced = [line.get("replaces", 0) for line in runs]
+    assert replaced == [o.replaced for o in step.operations] and sum(replaced) > 0
     step.save(tmp_path / "step.log.gz")
     assert (
         gzip.decompress((tmp_path / "step.log.gz").read_bytes())

@@ -317,6 +317,18 @@ TEST_CASE("delta's own: events") {
   CHECK(bad(R"({"run":"f","updates":[1]})") == not_held);
   CHECK(bad(R"({"run":"f","updates":[0,0]})") ==
         ":3: a tensor that one operation updates twice; expected: each once");
+  CHECK(bad(R"({"run":"f","inputs":[0],"outputs":[8],"replaces":1})") == "no error");
+  CHECK(bad(R"({"run":"f","inputs":[0],"outputs":[8],"replaces":2})") ==
+        ":3: more new versions than inputs or outputs; expected: at most so many");
+  CHECK(bad(R"({"run":"f","inputs":[0],"outputs":[4],"replaces":1})") ==
+        ":3: a new version of another size; expected: the size of the old one");
+  CHECK(bad(R"({"run":"f","inputs":[0],"outputs":[{"view_of":0}],"replaces":1})") ==
+        ":3: a new version of another size; expected: the size of the old one");
+  for (const char* const twice : {R"("inputs":[0,0],"outputs":[8,8],"replaces":2)",
+                                  R"("inputs":[0],"updates":[0],"outputs":[8],"replaces":1)"}) {
+    CHECK(bad("{\"run\":\"f\"," + std::string(twice) + "}") ==
+          ":3: a new version of what is updated, or has one; expected: one, of an input");
+  }
   CHECK(bad(R"({"run":"f","cost":-1})") == ":3: a negative cost; expected: 0 or more");
   CHECK(bad(R"({"run":"f","workspace":-1})") == ":3: a negative size; expected: 0 or more");
   CHECK(bad(R"({"run":"f","outputs":[{"view_of":0}]})") ==

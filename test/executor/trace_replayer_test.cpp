@@ -23,6 +23,7 @@
 #include "delta/storage/simulated.hpp"
 #include "random_trace.hpp"
 #include "trace/delta_format.hpp"
+#include "trace/file.hpp"
 #include "traces/trace.hpp"
 
 using namespace delta;
@@ -256,7 +257,7 @@ TEST_CASE("a step is played again, with new versions in old blocks") {
     CHECK(storage.peak() == bytes{200});
     CHECK(m->live_tensors() == 2);
   }
-  CHECK_THROWS_AS(executor::to_text(t), bad_trace);
+  CHECK(executor::parse_trace(executor::to_text(t), "written").operations == t.operations);
   t.operations[1].replaced = 2;
   CHECK_THROWS_AS(check(t), bad_trace);
   t.operations[1].replaced = 1;

@@ -206,6 +206,8 @@ class Recording:
             line["inputs"] = o.inputs
         if o.outputs:
             line["outputs"] = [self.sizes[t] for t in o.outputs]
+        if o.replaced:
+            line["replaces"] = o.replaced
         if o.updates:
             line["updates"] = o.updates
         names = (("random", RANDOM), ("effect_once", EFFECT_ONCE), ("never_replay", NEVER_REPLAY))
