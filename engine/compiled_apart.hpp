@@ -13,7 +13,7 @@
 namespace delta::detail {
 
 extern template std::array<double, 2> rehearse_both(const next_step&, adaptive, double, int,
-                                                    std::vector<double>*);
+                                                    step_course*);
 
 /// As make_manager, for the policy `adaptive`.
 std::unique_ptr<manager_interface> make_adaptive(std::unique_ptr<any_storage> storage,

@@ -3,7 +3,6 @@
 
 namespace delta::detail {
 
-template std::array<double, 2> rehearse_both(const next_step&, adaptive, double, int,
-                                             std::vector<double>*);
+template std::array<double, 2> rehearse_both(const next_step&, adaptive, double, int, step_course*);
 
 }  // namespace delta::detail

@@ -25,7 +25,8 @@ namespace delta {
 /// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
 /// an operator touches. The first plan of a kind may cost what `worth` such steps lose without one,
 /// by a rehearsal; that of an n-th kind an n-th of it, as each of many kinds comes back less often.
-/// Its search takes at most `share` of the step's time, or an eighth of what one such step loses.
+/// Its search takes at most `share` of the step's time, or an eighth of what one such step loses,
+/// and an eighth of what the plan may cost where none fits before.
 /// Where even the shortest costs far more, and for further plans, `invested` of all that steps took
 /// beyond their operators has to cover it; each search is twice as long as the one before. So
 /// planning never takes much of what it may save. Costs are counted, not measured: the same program
@@ -218,18 +219,16 @@ class adaptive : public detail::script_follower {
     const double rehearsal = trial * step.length();
     double spent = 0;  // by all searches and rehearsals
     double shortest = never, promised = 0, took = 0;
-    std::vector<double> longer, ended_at;
+    std::vector<double> ended_at;
+    detail::step_course course;
     // True: with that, the step takes less than with all that was rehearsed before.
     const auto is_best = [&](const script_follower& f) {
-      spent += rehearsal;
+      spent += rehearsal, course = {};
       const std::array<double, 2> both = detail::rehearse_both(
-          coming, adaptive(f.in_rehearsal()), 2 * shortest, detail::most_rehearsed, &longer);
+          coming, adaptive(f.in_rehearsal()), 2 * shortest, detail::most_rehearsed, &course);
       took = coming.next() != nullptr ? detail::mean_of_few(both) : both[0];
       if (!(took < shortest)) return false;
-      shortest = took, promised = std::max(both[0], took);
-      ended_at.assign(1, 0.0);
-      for (std::size_t i = 0; i < longer.size(); ++i)
-        ended_at.push_back(ended_at.back() + step.operations[i].cost + longer[i]);
+      shortest = took, promised = std::max(both[0], took), ended_at = course.ended_at;
       return true;
     };
     kind& m = met(step);
@@ -238,9 +237,9 @@ class adaptive : public detail::script_follower {
     if (is_best({})) give(m, nullptr), shortest -= least_gain * (shortest - step.time);
     const bool none_fails = !(took < never);
     if (!(m.effort > 0) && !none_fails) m.without = took - step.time;  // its first was cold
-    const bool is_free = m.budget != c.budget();
+    const bool is_free = m.budget != c.budget(), is_first = !(m.effort > 0);
     bool is_due = true;
-    double most = never;  // that all of it may cost
+    double most = never, to_fit = 0;  // that all of it may cost, and one that fits
     if (is_free && !none_fails) {
       const auto planned =
           std::ranges::count_if(kinds(), [&](const kind& k) { return k.effort > 0 || &k == &m; });
@@ -248,6 +247,7 @@ class adaptive : public detail::script_follower {
       most = worth * lost / static_cast<double>(planned);
       effort = std::clamp(searched * most, std::min(effort, first_part * least * step.length()),
                           std::max(effort, searched * lost));
+      to_fit = is_first ? searched * most : 0;
       const double once = spent + effort + 2 * rehearsal;
       is_due = once <= dearest * most;
       if (!is_due) m.cost = once / 2, m.effort = effort / 2;  // when that is saved up, twice
@@ -257,18 +257,18 @@ class adaptive : public detail::script_follower {
     // True: a plan for a smaller part of the budget may do better.
     const auto search_for = [&](double part, double copy_price) {
       detail::plan_search search(model, machine(c, part, copy_price));
-      search.run(effort);
+      search.run(effort, std::max(0.0, to_fit - spent));
       double least_time = never, extra = 0;  // ns
       bool worth_more = true;
       for (int round = 0; round < most_rounds && worth_more; ++round) {
         if (round > 0 && spent + search.plan().effort() > enough) break;
-        if (round > 0) search.run_again(longer, effort / 2);
+        if (round > 0) search.run_again(course.longer, effort / 2);
         const detail::residency_plan& found = search.plan();
         const auto s = std::make_shared<const detail::residency_script>(found);
         script_follower tried;
         tried.give(tried.met(step), s);
         if (is_best(tried)) give(m, s);
-        worth_more = longer.size() == step.length() &&
+        worth_more = course.longer.size() == step.length() &&
                      took > step.time * (1 + unplanned) + found.recomputing();
         if (took < least_time)
           least_time = took, extra = found.recomputing() + found.copying() + found.waiting();
@@ -289,7 +289,7 @@ class adaptive : public detail::script_follower {
     m.promised = m.follows() ? promised - step.time : never;
     m.ended_at = std::move(ended_at);
     m.late = 0, m.fresh = true, m.stale = false;
-    if (!is_free) saved_up_ -= spent;
+    if (!is_first) saved_up_ -= spent;  // of another budget or rates: may become a debt
     m.budget = c.budget(), m.time = step.time;
     planning_ += spent;
   }

@@ -436,32 +436,64 @@ TEST_CASE("planning: a batch norm may run again, though its running means were w
 }
 
 TEST_CASE("adaptive: where an operator takes all memory, the next one's input comes behind it") {
-  // Nobody can compute beside these copies: each is waited for, once, and none is in vain.
+  // Nobody can compute beside these copies: each is waited for, once, and none is in vain. What is
+  // written goes out each time, too.
   constexpr nanoseconds copy{30'000}, cost{100'000};
   constexpr bytes unit = 64_KiB;
   const double rate = 3.0 * double(unit.count) * 1e9 / double(copy.count());
-  simulated storage({.capacity = unit * 10,
-                     .host_capacity = unit * 10,
-                     .rate_out = rate,
-                     .rate_in = rate,
-                     .places = false});
-  manager m{adaptive(), storage};
-  const tensor_id state = m.variable(unit * 3);
-  nanoseconds took{};
-  for (int step = 0; step < 4; ++step) {
-    const nanoseconds began = storage.now();
-    for (int i = 0; i < 3; ++i) {
-      m.run<0>({.workspace = unit * 9, .cost = cost, .name = "large"}, nothing);
-      m.run<0>({.inputs = {state}, .cost = nanoseconds{1000}, .name = "small"}, nothing);
+  for (const bool written : {false, true}) {
+    CAPTURE(written);
+    simulated storage({.capacity = unit * 10,
+                       .host_capacity = unit * 10,
+                       .rate_out = rate,
+                       .rate_in = rate,
+                       .places = false});
+    manager m{adaptive(), storage};
+    const tensor_id state = m.variable(unit * 3);
+    nanoseconds took{};
+    for (int step = 0; step < 4; ++step) {
+      const nanoseconds began = storage.now();
+      for (int i = 0; i < 3; ++i) {
+        m.run<0>({.workspace = unit * 9, .cost = cost, .name = "large"}, nothing);
+        if (written)
+          m.run<0>({.updates = {state}, .cost = nanoseconds{1000}, .name = "small"}, nothing);
+        else
+          m.run<0>({.inputs = {state}, .cost = nanoseconds{1000}, .name = "small"}, nothing);
+      }
+      m.end_of_step();
+      took = storage.now() - began;
     }
-    m.end_of_step();
-    took = storage.now() - began;
+    const detail::step_model model(m.past().last());
+    detail::plan_search search(
+        model,
+        {.budget = double(unit.count) * 10, .host = double(unit.count) * 10, .rate = {rate, rate}});
+    search.run(1e6);
+    CHECK(search.plan().fits());
+    CHECK(took == 3 * (cost + nanoseconds{1000} + copy * (written ? 2 : 1)));
   }
+}
+
+TEST_CASE("planning: a first step's sources are those of every step") {
+  // Their places before the step and behind it are one absence, though the first step makes them.
+  constexpr bytes unit = 64_KiB;
+  constexpr int states = 6;
+  simulated storage({.capacity = 1_MiB});
+  manager m{adaptive(), storage};
+  std::vector<tensor_id> state;
+  for (int i = 0; i < states; ++i) {
+    state.push_back(m.variable(unit));
+    (void)m.acquire(state.back(), access::write);
+  }
+  for (const tensor_id s : state)
+    m.run<0>({.inputs = {s}, .cost = nanoseconds{100'000}, .name = "use"}, nothing);
+  m.end_of_step();
   const detail::step_model model(m.past().last());
-  detail::plan_search search(
-      model,
-      {.budget = double(unit.count) * 10, .host = double(unit.count) * 10, .rate = {rate, rate}});
+  detail::plan_search search(model,
+                             {.budget = 2.5 * double(unit.count), .host = 1e9, .rate = {1e9, 1e9}});
   search.run(1e6);
-  CHECK(search.plan().fits());
-  CHECK(took == 3 * (cost + nanoseconds{1000} + copy));
+  REQUIRE(search.plan().fits());
+  CHECK(search.plan().waiting() == 0);
+  const detail::residency_script script(search.plan());
+  CHECK(script.absences().size() >= states - 2);
+  for (const auto& away : script.absences()) CHECK(!away.copies_out);  // nobody writes them
 }

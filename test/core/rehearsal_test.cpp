@@ -27,7 +27,7 @@ using namespace delta::test;
 // The default's rehearsals are compiled in delta::engine.
 extern template std::array<double, 2> delta::detail::rehearse_both(const detail::next_step&,
                                                                    adaptive, double, int,
-                                                                   std::vector<double>*);
+                                                                   detail::step_course*);
 
 namespace {
 

@@ -30,16 +30,21 @@ class plan_search {
             std::max(static_cast<double>(m.record().peak), 1.0);
   }
 
-  /// The first plan, and better ones while that takes less than `effort`, in ns on some machine.
-  /// O(passes x needs x what a change touches).
-  void run(double effort) {
+  /// The first plan, and better ones while that takes less than `effort`, in ns on some machine;
+  /// so much again, or `to_fit`, if that is more, for one with copies that are waited for, where no
+  /// other fits. O(passes x needs x what a change touches).
+  void run(double effort, double to_fit = 0) {
     if (plan_.fits()) return;
     plan_.stop_passes_at(first_effort * effort);
     const double blocks = plan_.memory().blocks();
     ramp(unit_ / blocks / 4, unit_ / 10);
     ramp(unit_ / 50, unit_ / 5);
     polish();
-    if (!plan_.fits()) plan_.expose_copies(), polish();
+    if (!plan_.fits()) {
+      plan_.stop_passes_at(std::max(first_effort * effort, plan_.effort() + to_fit));
+      plan_.expose_copies();
+      polish();
+    }
     const double time = plan_.model().record().time;
     for (int i = 0; i < most_waits && plan_.too_late() > long_waits * time; ++i)
       if (!wait(effort)) break;

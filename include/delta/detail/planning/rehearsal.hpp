@@ -190,6 +190,12 @@ class next_step {
 /// Steps that a rehearsal runs one behind the other, at most.
 inline constexpr int most_rehearsed = 6;
 
+/// How steps come along that are rehearsed one behind the other, in ns.
+struct step_course {
+  std::vector<double> longer;    ///< by position: than its operator it took, in the last of them
+  std::vector<double> ended_at;  ///< when so many operators had ended, in the latest of them
+};
+
 /// Runs steps on a manager in virtual time, as their records say.
 struct too_long {};
 template <class Manager>
@@ -199,30 +205,36 @@ class step_rehearsal {
   step_rehearsal(Manager& m, const simulated& storage, double limit)
       : manager_(&m), storage_(&storage), limit_(limit) {}
 
-  /// What that step takes, to its end, in ns. `longer`, if given, receives of each position by how
-  /// much that takes longer than its operator. Throws too_long.
-  double run(const next_step& what, std::vector<double>* longer = nullptr) {
+  /// What that step takes, to its end, in ns; how it comes along goes into `course`, if given.
+  /// Throws too_long.
+  double run(const next_step& what, step_course* course = nullptr) {
     const step_record& step = what.step();
     began_ = storage_->now();
     ids_ = what.played();
     for (const tensor_id t : what.leftover()) manager_->drop(t);
     for (const std::uint32_t s : what.missing()) ids_[s] = make(step.storages[s]);
     changed_ = 0;
-    if (longer != nullptr) longer->assign(step.length(), 0.0);
+    if (course != nullptr) course->longer.assign(step.length(), 0.0);
+    if (course != nullptr) course->ended_at.resize(step.length() + std::size_t{1}, 0.0);
     for (std::uint32_t i = 0; i < step.length(); ++i) {
-      const auto begun = storage_->now();
+      const double begun = since_began();
       change_until(what, i);
       operate(step, i);
-      if (longer != nullptr)
-        (*longer)[i] = std::max(
-            0.0, static_cast<double>((storage_->now() - begun).count()) - step.operations[i].cost);
+      if (course == nullptr) continue;
+      const double ended = since_began();
+      course->longer[i] = std::max(0.0, ended - begun - step.operations[i].cost);
+      double& latest = course->ended_at[i + 1];
+      latest = std::max(latest, ended);
     }
     change_until(what, step.length());
     manager_->end_of_step();
-    return static_cast<double>((storage_->now() - began_).count());
+    return since_began();
   }
 
  private:
+  [[nodiscard]] double since_began() const noexcept {
+    return static_cast<double>((storage_->now() - began_).count());
+  }
   tensor_id make(const step_record::storage& x) {
     return x.pinned ? manager_->constant(x.size) : manager_->variable(x.size);
   }
@@ -253,7 +265,7 @@ class step_rehearsal {
   }
   // Of every operator, and every replay: a restore may take for ever.
   void check_time() const {
-    if (static_cast<double>((storage_->now() - began_).count()) > limit_) throw too_long{};
+    if (since_began() > limit_) throw too_long{};
   }
   void operate(const step_record& step, std::uint32_t i) {
     const step_record::operation& o = step.operations[i];
@@ -293,12 +305,11 @@ class step_rehearsal {
 /// them already, in virtual time. Where a step repeats itself and gets faster by that, it is run
 /// again, `most` times in all; the last one counts then. Infinite where they do not come to their
 /// end, or not within `limit` ns each. As dear as the decisions of these steps: milliseconds.
-/// `longer`: as of step_rehearsal::run, of the last of them that came to its end. Throws
-/// std::bad_alloc.
+/// `course`: as of step_rehearsal::run, of those that came to their ends. Throws std::bad_alloc.
 template <class P>
 [[nodiscard]] std::array<double, 2> rehearse_both(const next_step& what, P p, double limit = never,
                                                   int most = most_rehearsed,
-                                                  std::vector<double>* longer = nullptr) {
+                                                  step_course* course = nullptr) {
   std::array<double, 2> took{never, never};
   simulated storage(what.machine());
   try {
@@ -306,14 +317,14 @@ template <class P>
     m.stage(what.begin());
     m.preload(what.step(), what.expected(), what.next());
     step_rehearsal play(m, storage, limit);
-    took[0] = play.run(what, longer);
+    took[0] = play.run(what, course);
     if (what.next() == nullptr) return took;
     const history& past = m.past();
     const bool repeats = what.next()->structure() == what.step().structure();
     double before = took[0];
     for (int run = 1; run < most; ++run) {
       if (!past.follows() || past.followed().length() != what.next()->length()) break;
-      took[1] = play.run(next_step(m.seen(), past.followed()), longer);
+      took[1] = play.run(next_step(m.seen(), past.followed()), course);
       if (!repeats || took[1] >= before) break;
       before = took[1];
     }

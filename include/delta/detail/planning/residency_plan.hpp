@@ -92,11 +92,12 @@ class residency_plan : public plan_copies {
     bool operator==(const choice&) const = default;
   };
   static constexpr std::size_t not_exposed = 3;  // of the choices, the first ones
-  static constexpr std::array<choice, 5> choices{{{way::kept, {false, false}},
+  static constexpr std::array<choice, 6> choices{{{way::kept, {false, false}},
                                                   {way::recomputed, {false, false}},
                                                   {way::copied, {false, false}},
                                                   {way::copied, {false, true}},
-                                                  {way::copied, {true, false}}}};
+                                                  {way::copied, {true, false}},
+                                                  {way::copied, {true, true}}}};
   static constexpr std::uint32_t most_work = 4000;  // of one change: closures that are too large
   static constexpr double least_gain = 1e-6;        // of the mean operator's time
   static constexpr double bound_effort = 80;        // of a price that is read, in ns

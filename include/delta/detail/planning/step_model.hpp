@@ -140,9 +140,16 @@ class step_model {
       }
       for (const std::uint32_t s : r.outputs(o)) all.push_back({s, p, role::use});
     }
+    successor_.assign(storages_.size(), none);
+    for (std::uint32_t s = 0; s < storages_.size(); ++s)
+      if (const std::uint32_t w = r.storages[s].was; is_left(s) && w < storages_.size())
+        if (outlives(w)) successor_[w] = s;
     using kind = step_record::change::kind;
+    std::vector<std::uint32_t> made(storages_.size(), none);  // of what the next step finds: when
     for (const step_record::change& c : r.changes) {
       if (c.what == kind::dropped) continue;
+      if (c.what == kind::created && is_cyclic(c.storage)) made[c.storage] = c.at;
+      if (made[c.storage] == c.at) continue;
       const position p = std::min(static_cast<position>(c.at), n - 1);
       all.push_back({c.storage, p, role::use});
       if (c.what == kind::written) all.push_back({c.storage, p, role::write});
@@ -151,10 +158,6 @@ class step_model {
       return a.storage != b.storage ? a.storage < b.storage : a.at < b.at;
     });
     const std::vector<position> wanted = last_wanted();
-    successor_.assign(storages_.size(), none);
-    for (std::uint32_t s = 0; s < storages_.size(); ++s)
-      if (const std::uint32_t w = r.storages[s].was; is_left(s) && w < storages_.size())
-        if (outlives(w)) successor_[w] = s;
     std::size_t k = 0;
     std::vector<std::size_t> first(storages_.size() + 1, 0);
     for (std::uint32_t s = 0; s < storages_.size(); ++s) {
@@ -237,7 +240,7 @@ class step_model {
     position until = -1;
     if (next != none)
       until = length() + ends_at(next);
-    else if (outlives(s))
+    else if (outlives(s) && !is_cyclic(s))
       until = length() - 1;
     else if (y.dropped && !recomputable(s, ends_at(s)))
       until = wanted;
@@ -258,11 +261,17 @@ class step_model {
   [[nodiscard]] bool outlives(std::uint32_t s) const noexcept {
     return !record_->was_there(s) && !record_->storages[s].dropped;
   }
+  // It is there in every step: it was there before, or the program has made it and keeps it, as a
+  // first step's parameters; but for what takes another one's place, as a batch the last one's.
+  [[nodiscard]] bool is_cyclic(std::uint32_t s) const noexcept {
+    const step_record::storage& x = record_->storages[s];
+    return !x.dropped && (record_->was_there(s) || (x.created && successor_[s] == none));
+  }
   void describe(std::uint32_t s) {
     storage& x = storages_[s];
     const step_record::storage& y = record_->storages[s];
     if (x.size == 0) return;
-    x.cyclic = record_->was_there(s) && !y.dropped;
+    x.cyclic = is_cyclic(s);
     x.movable = !y.pinned && x.uses > 0;
     const bool part_of_another = owner(s) != s;
     // What the program holds and never uses leaves for good where it can.
