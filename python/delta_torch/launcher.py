@@ -188,7 +188,8 @@ class _Ending:
                 _print(f"\ndelta_torch, rank {rank}: {report}")
             if not report.steps:
                 _print(
-                    "no training step has ended: there was no step() of an optimizer of torch.optim"
+                    "no training step has ended, as no optimizer of torch.optim has stepped: where "
+                    "others do, call delta_torch.step() after each, with --steps manual"
                 )
             writers = {"report": report.to_json, "plot": report.plot, "snapshot": self.run.snapshot}
             for name, file in self._files.items():
