@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the memory of a training step over time, without a budget and with one: the README's figure.
+"""Draws the memory of a training step over time, without a budget and with one.
 
     python3 bench/memory_over_time.py [--build build/release] [--model resnet50] [--image 64]
                                       [--batch 128] [--percent 40] [--steps 11] [--redraw]
@@ -7,7 +7,7 @@
 Trains twice with delta-train, unmanaged and under the budget, at the same time: the two take turns
 step by step, as a machine's speed changes. Compares losses, parameters and state of the two, and draws
 the round whose ratio of times is the median one, from their timelines; rounds in which policies learn
-are left out. Writes docs/results/memory.png and build/results/memory.json; --redraw draws the latter anew,
+are left out. Writes memory.png and memory.json to build/results; --redraw draws the latter anew,
 and trains nothing. Needs matplotlib.
 """
 
@@ -21,7 +21,7 @@ import tempfile
 import plot_replay
 from artefacts import PAGES, ROOT, artefact
 
-OUT = PAGES / "memory.png"
+OUT = artefact(PAGES / "live.md", "memory.png")
 MIB = 1 << 20
 LEFT_OUT = 2  # steps
 UNMANAGED, MANAGED, HOST = "#5a5a5a", "#D55E00", "#0072B2"  # of Okabe and Ito's colours
@@ -155,7 +155,7 @@ def main():
     arguments = parser.parse_args()
     if plot_replay.matplotlib is None:
         parser.error("matplotlib is missing; expected: python3-matplotlib, or pip install matplotlib")
-    data = artefact(OUT, "memory.json")
+    data = artefact(PAGES / "live.md", "memory.json")
     try:
         if not arguments.redraw:
             figures = measure(arguments)

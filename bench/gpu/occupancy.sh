@@ -3,7 +3,7 @@
 #
 #   bench/gpu/occupancy.sh >tables.md       (NVCC and NVDISASM may name the programs)
 #
-# docs/results/gpu_counted.md has one of its tables. Without nvdisasm the load widths are zeros.
+# docs/results/gpu_counted.md sums up what it prints of batch norm. Without nvdisasm the load widths are zeros.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

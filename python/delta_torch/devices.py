@@ -50,9 +50,8 @@ def prepare(device: torch.device) -> None:
     """What a type of device needs before a run begins on it."""
     if device.type in _NOT_RUN_YET:
         warnings.warn(
-            f"delta_torch has not run on {_NOT_RUN_YET[device.type]} yet: what it orders there is "
-            "tested on a simulated accelerator, its part for this device between fakes. Compare "
-            "losses with a run without it",
+            f"delta_torch has not run on {_NOT_RUN_YET[device.type]} yet: it was tested on a simulated "
+            "accelerator alone. Compare the losses of a few steps with those without it",
             UserWarning,
             stacklevel=5,
         )

@@ -151,11 +151,11 @@ class Group:
                 sentence = str(error).partition("\n")[0]
                 reason = f"{type(error).__name__}: {sentence}"
                 failure = self.claim(Failure((self.rank,), reason))
-            note = f"{here}: {failure}"
+            said = str(failure)
         except RuntimeError:  # of the store
-            note = f"{here}: the group's store is gone with the process that has it, mostly rank 0"
+            said = "the group's store is gone with the process that has it, mostly rank 0"
         if hasattr(error, "add_note"):  # from Python 3.11 on, which PyTorch 2.15 needs
-            error.add_note(note)
+            error.add_note(f"delta: rank {self.rank} of {self.world}: {said}")
 
     def _suspects(self) -> Failure:
         """Asks all ranks: who does not answer is gone; else who had an error; else who is behind."""

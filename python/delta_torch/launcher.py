@@ -40,6 +40,13 @@ are not managed; of torchrun's processes each has its own budget, and writes its
 r.rank1.json for r.json. PyTorch is imported before the program: what it reads from the environment
 only then, such as OMP_NUM_THREADS, has to be set outside."""
 
+# What can be written at the end, each by a flag; of several ranks each writes its own.
+_FILES = {
+    "report": "write the report's numbers, as JSON",
+    "plot": "draw memory over time: .png, .svg, .pdf; needs Matplotlib",
+    "snapshot": "write memory over time for PyTorch's memory viewer: a .pickle",
+}
+
 
 def add_command(commands: Any) -> None:
     """Adds the command `run` to those of delta_torch."""
@@ -54,12 +61,9 @@ def add_command(commands: Any) -> None:
     )
     for option in FLAGS:
         add_flag(parser, option)
-    for name, text in (
-        ("--report", "write the report's numbers, as JSON"),
-        ("--plot", "draw memory over time: .png, .svg, .pdf; needs Matplotlib"),
-    ):
-        default = os.environ.get(Flag(name, None, "").variable)
-        parser.add_argument(name, metavar="FILE", default=default, help=text)
+    for name, text in _FILES.items():
+        default = os.environ.get(Flag(f"--{name}", None, "").variable)
+        parser.add_argument(f"--{name}", metavar="FILE", default=default, help=text)
     parser.add_argument("-m", dest="module", metavar="...", nargs=argparse.REMAINDER, help="run a module")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(command=_prepare)
@@ -81,9 +85,8 @@ def _prepare(parsed: argparse.Namespace) -> Callable[[], int]:
         raise ValueError(f"run needs a program: {_USAGE}")
     if options.get("timeline"):
         options["timeline"] = _file("--timeline", options["timeline"])
-    ending = _Ending(
-        budget(**options), _file("--report", parsed.report), _file("--plot", parsed.plot)
-    )
+    files = {name: _file(f"--{name}", getattr(parsed, name)) for name in _FILES}
+    ending = _Ending(budget(**options), files)
     if parsed.plot and importlib.util.find_spec("matplotlib") is None:
         raise ImportError("--plot needs Matplotlib: pip install matplotlib")
     program = _script(*words) if parsed.module is None else _module(*words)
@@ -160,10 +163,9 @@ def _show_after_traceback(program: _Program, ending: _Ending) -> None:
 class _Ending:
     """The end of the run: its table, and its files."""
 
-    def __init__(self, run: Run, report: str | None, plot: str | None) -> None:
+    def __init__(self, run: Run, files: dict[str, str | None]) -> None:
         self.run = run
-        self._report = report
-        self._plot = plot
+        self._files = files
         self._process = os.getpid()
 
     def leave(self) -> None:
@@ -179,20 +181,21 @@ class _Ending:
         if os.getpid() != self._process:
             return
         with self._in_words():
-            report = self.run.report()
-            rank = group.rank()
+            report, rank = self.run.report(), group.rank()
             if rank is None:
                 _print(f"\ndelta_torch: {report}")
             elif rank == 0 or failed:
                 _print(f"\ndelta_torch, rank {rank}: {report}")
             if not report.steps:
                 _print(
-                    "no training step has ended: there was no step() of an optimizer of torch.optim"
+                    "no training step has ended, as no optimizer of torch.optim has stepped: where "
+                    "others do, call delta_torch.step() after each, with --steps manual"
                 )
-            if self._report:
-                report.to_json(of_rank(self._report, rank))
-            if self._plot:
-                report.plot(of_rank(self._plot, rank))
+            writers = {"report": report.to_json, "plot": report.plot, "snapshot": self.run.snapshot}
+            for name, file in self._files.items():
+                if file:
+                    with self._in_words():  # the others are written where one can't be
+                        writers[name](of_rank(file, rank))
 
     @contextlib.contextmanager
     def _in_words(self) -> Iterator[None]:

@@ -179,7 +179,7 @@ class Run:
         Raises RuntimeError where the run is not on, torch.OutOfMemoryError as an operator would.
         """
         if self._active is None or not self._active.on:
-            raise RuntimeError("step() needs a run that is on")
+            raise RuntimeError("step() needs a run that is on: call it within 'with run:'")
         self._active.step()
 
     def report(self) -> Report:
@@ -201,7 +201,7 @@ class Run:
             else:
                 report = active.explained() if details else active.report
         if report is None:
-            raise RuntimeError("there is no report yet: the run has not begun")
+            raise RuntimeError("there is no report yet, as the run has not begun: enter it by 'with'")
         return report
 
     def stats(self) -> dict[str, int | float]:
@@ -229,7 +229,7 @@ class Run:
         """
         log = self._active.log if self._active is not None else None
         if log is None:
-            raise RuntimeError("there is no snapshot yet: the run has not begun")
+            raise RuntimeError("there is no snapshot yet, as the run has not begun: enter it by 'with'")
         write_snapshot(log, self.device, file)
 
     def gather_report(self) -> GroupReport | None:

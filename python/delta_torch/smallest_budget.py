@@ -161,7 +161,9 @@ def find_budget(
             step()
     peak = group.largest(run.report().peak_bytes)
     if peak < _BLOCK:
-        raise RuntimeError(f"find_budget needs a step that uses tensors on {on}: this uses none")
+        raise RuntimeError(
+            f"find_budget needs a step that uses tensors on {on}, and this uses none: see device="
+        )
     tried = Search(peak, max_overhead, clock, under, without, unmanaged)
     found = tried.run(trials)
     return FoundBudget(
@@ -254,7 +256,8 @@ class Search:
         )
         return NoBudgetFound(
             f"no budget keeps to {self.max_overhead:g} times the unmanaged step: under "
-            f"{format_bytes(whole.budget_bytes)}, the unmanaged peak, a step {what}",
+            f"{format_bytes(whole.budget_bytes)}, the unmanaged peak, a step {what}: "
+            "allow more by max_overhead=",
             tuple(self.trials),
         )
 
@@ -283,8 +286,8 @@ def _slowest(mine: Times | str) -> Any:
     all_ = ranks.exchange("trial", mine, ranks.timeout_s)
     if None in all_:
         raise RuntimeError(
-            f"find_budget: rank {all_.index(None)} has not ended the same steps, while collectives "
-            "would wait for it"
+            f"find_budget: rank {all_.index(None)} has not ended the same steps in the time that "
+            "collectives wait: every rank has to call it, with steps of the same collectives"
         )
     errors = [text for text in all_ if isinstance(text, str)]
     if errors:

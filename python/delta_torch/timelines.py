@@ -33,7 +33,10 @@ def merge_timelines(file: str | os.PathLike[str]) -> tuple[int, ...]:
     path = Path(file)
     parts = sorted(path.parent.glob(f"{path.stem}.rank*{path.suffix}"), key=_rank_of)
     if not parts:
-        raise FileNotFoundError(f"there is no {of_rank(str(path), 0)}, nor that of another rank")
+        raise FileNotFoundError(
+            f"there is no {of_rank(str(path), 0)}, nor that of another rank: give the file that "
+            "was timeline= of the ranks' runs"
+        )
     zeros = {part: _zero_of(part) for part in parts}
     first = min(zeros.values())
     with open(path, "w", encoding="utf-8") as out:
@@ -62,7 +65,7 @@ def _zero_of(part: Path) -> int:
     for event in _events(part):
         if event["name"] == "delta_torch":
             return event["args"]["unix_ns"]
-    raise ValueError(f"{part} is no timeline of delta_torch")
+    raise ValueError(f"{part} is no timeline of delta_torch: budget(timeline=...) writes them")
 
 
 def _events(part: Path) -> Iterator[dict[str, Any]]:

@@ -16,6 +16,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
 GPU = Path(__file__).resolve().parents[2] / "bench/gpu"
 
+import compiled  # noqa: E402
 import against_pytorch  # noqa: E402
 import matrix_cases  # noqa: E402
 from against_pytorch import Held, HostCopies, Subject  # noqa: E402
@@ -85,6 +86,23 @@ def test_against_pytorch(
     assert all(way["same_state"] for way in (checkpoint, save_on_cpu, both))
     for way in ways[4:]:
         assert way["time"] is None or way["peak_bytes"] <= way["budget_bytes"]
+
+
+def test_peaks_by_the_profiler_are_those_of_a_run() -> None:
+    """Compiled code can't be measured in a run: its instrument has to agree with the run's."""
+    subject = Subject(tiny, "4 blocks of 64")
+    whole, _, _ = against_pytorch.measured(subject, "unmanaged")
+    torch.manual_seed(against_pytorch.SEED)
+    training, _ = subject.training(None)
+    for i in range(2):
+        training.step(i)
+    training.optimizer.zero_grad()
+    with compiled.Peak() as peak:
+        training.step(2)
+    state = training.optimizer.state_dict()["state"].values()
+    kept = [*training.model.parameters(), *(t for part in state for t in part.values())]
+    alive = sum(tensor.nbytes for tensor in kept) + 512 * 64 * 4  # and the input
+    assert peak.bytes - peak.base + alive == pytest.approx(whole.peak_bytes, rel=0.01)
 
 
 def first_contact(out: Path, device: str, rows: str) -> dict[str, dict]:

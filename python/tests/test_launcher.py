@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import snapshots
 from bits import bits_of, difference
 from delta_torch.__main__ import main
 from delta_torch.flags import FLAGS
@@ -82,7 +83,8 @@ def test_a_script_that_knows_nothing_of_it(tmp_path: Path) -> None:
     words = ("scripts/train.py", "--budget", "of the script", "-m", "x", "--", "--out")
     right = python(*words, "right.pt", folder=tmp_path)
     assert right.returncode == 0, right.stderr
-    given = python(*LAUNCHER, *flags, "--plot", "m.svg", *words, "given.pt", folder=tmp_path)
+    flags += ("--plot", "m.svg", "--snapshot", "m.pickle")
+    given = python(*LAUNCHER, *flags, *words, "given.pt", folder=tmp_path)
     assert given.returncode == 0, given.stderr
     assert given.stdout == right.stdout.replace("right.pt", "given.pt")
     assert "bye" in given.stdout
@@ -94,6 +96,7 @@ def test_a_script_that_knows_nothing_of_it(tmp_path: Path) -> None:
     assert report["evictions"] + report["offloads"] > 0
     assert report["peak_bytes"] <= report["budget_bytes"] < report["unmanaged_peak_bytes"]
     assert "<svg" in (tmp_path / "m.svg").read_text()
+    assert max(snapshots.curve(snapshots.read(tmp_path / "m.pickle"))) == report["unmanaged_peak_bytes"]
     assert any(e.get("cat") or e["ph"] == "X" for e in json.loads((tmp_path / "t.json").read_text()))
 
 
@@ -163,6 +166,7 @@ def test_out_of_memory_says_so_above_the_table(tmp_path: Path) -> None:
         (["--device", "mars", "s.py"], "argument --device: there is no device 'mars'"),
         (["--budget", "1", "--plot", "/no/m.png", "s.py"], "--plot: /no is no folder"),
         (["--budget", "1", "--timeline", "/no/t", "s.py"], "--timeline: /no is no folder"),
+        (["--budget", "1", "--snapshot", "/no/m", "s.py"], "--snapshot: /no is no folder"),
     ],
 )
 def test_what_makes_no_sense(
@@ -200,6 +204,19 @@ def test_every_option_has_a_flag() -> None:
     assert set(FLAGS) == set(Options.__dataclass_fields__)
 
 
+def test_files_of_ranks_without_a_group(tmp_path: Path) -> None:
+    """torchrun's variables name the rank of a program that makes no process group."""
+    (tmp_path / "s.py").write_text("import torch\nx = torch.ones(1000) * 2\n")
+    flags = ("--budget", "1MiB", "--report", "taken/r.json", "--snapshot", "m.pickle")
+    (tmp_path / "taken/r.rank1.json").mkdir(parents=True)  # which can't be written
+    said = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "DELTA_TORCH_PLOT": "m.svg"}
+    given = python(*LAUNCHER, *flags, "s.py", folder=tmp_path, **said)
+    assert given.returncode == 0 and "r.rank1.json" in given.stderr
+    written = sorted(p.name for p in tmp_path.iterdir() if p.is_file())
+    assert written == ["m.rank1.pickle", "m.rank1.svg", "s.py"]
+    assert snapshots.read(tmp_path / "m.rank1.pickle")["device_traces"][0]
+
+
 RANKS = """
 import os, sys
 import torch
@@ -228,7 +245,7 @@ def test_under_torchrun(tmp_path: Path) -> None:
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
     right = python(*torchrun, "s.py", "right", folder=tmp_path)
     assert right.returncode == 0, right.stderr
-    flags = ("--budget", "80%", "--host", "64MiB", "--report", "r.json")
+    flags = ("--budget", "80%", "--host", "64MiB", "--report", "r.json", "--snapshot", "m.pickle")
     given = python(*torchrun, *LAUNCHER, *flags, "s.py", "given", folder=tmp_path)
     assert given.returncode == 0, given.stderr
     assert given.stderr.count("delta_torch, rank 0: budget: ") == 1
@@ -238,6 +255,7 @@ def test_under_torchrun(tmp_path: Path) -> None:
         torch.testing.assert_close(*saved, rtol=0, atol=0)
         report = json.loads((tmp_path / f"r.rank{rank}.json").read_text())
         assert report["steps"] == 6 and report["evictions"] + report["offloads"] > 0
+        assert (tmp_path / f"m.rank{rank}.pickle").stat().st_size > 0
 
 
 @pytest.mark.long

@@ -44,6 +44,23 @@ def test_version_is_that_of_the_header():
     assert re.fullmatch(r"\d+\.\d+\.\d+", printed)
 
 
+def test_other_files_say_the_same_version():
+    """What names a version beside the header: each is changed with it."""
+    top, minor = ROOT.parent, delta_torch.__version__.rpartition(".")[0]
+    said = {
+        "CITATION.cff": r"^version: (\S+)$",
+        "CHANGELOG.md": r"^## (\S+) \((?:unreleased|\d{4}-\d\d-\d\d)\)$",
+        "README.md": r"`find_package\(delta (\S+) REQUIRED\)`",
+    }
+    for file, pattern in said.items():
+        found = re.findall(pattern, (top / file).read_text(), re.M)
+        expected = minor if file == "README.md" else delta_torch.__version__
+        assert found and found[0] == expected, f"{file}: {found[:1]}; expected: {expected}"
+    released = re.search(r"^date-released: (\S+)$", (top / "CITATION.cff").read_text(), re.M)
+    dated = re.search(r"^## \S+ \(([\d-]+)\)$", (top / "CHANGELOG.md").read_text(), re.M)
+    assert (released and released[1]) == (dated and dated[1])
+
+
 def test_headers_come_with_the_package():
     package = Path(delta_torch.__file__).parent
     for folder, header in (

@@ -57,7 +57,9 @@ def maker_of(name: str, training: Training) -> Maker:
 def _torchvision(name: str, training: Training) -> Maker:
     torchvision = _library("torchvision")
     if name not in torchvision.models.list_models():
-        raise ValueError(f"torchvision has no model {name!r}; torchvision.models.list_models()")
+        raise ValueError(
+            f"torchvision has no model {name!r}: torchvision.models.list_models() names them"
+        )
 
     def make(batch: int = 1) -> Step:
         model = torchvision.models.get_model(name, weights=None, **_no_backbone(name))
@@ -71,7 +73,10 @@ def _torchvision(name: str, training: Training) -> Maker:
             made = getattr(made, "logits", made)
             made = made["out"] if isinstance(made, dict) and "out" in made else made
             if not isinstance(made, torch.Tensor):
-                raise ValueError(f"torchvision's {name} gives no scores: write a module:function")
+                raise ValueError(
+                    f"torchvision's {name} gives no scores to take a loss of: write a function that "
+                    "builds its step, and name it as module:function"
+                )
             target = (
                 labels if made.dim() == 2 else labels[:, None, None].expand(-1, *made.shape[2:])
             )
@@ -137,7 +142,7 @@ def _class_for(transformers: Any, config: Any) -> Any:
             return getattr(transformers, name)
     raise ValueError(
         f"transformers' {config.model_type} is neither a language model nor a classifier of "
-        "images: write a module:function"
+        "images: write a function that builds its step, and name it as module:function"
     )
 
 

@@ -116,7 +116,7 @@ def _recorded(
                 steps.append(recorder.end())
     last = steps[-1]
     if not last.operations:
-        raise RuntimeError("the step has no operators: there is nothing to record")
+        raise RuntimeError("the step has no operators, so nothing can be recorded: it has to train the model once")
     same = [s for s in steps if s.operators == last.operators]
     for i, operation in enumerate(last.operations):
         operation.cost_ns = round(statistics.median(s.operations[i].cost_ns for s in same))

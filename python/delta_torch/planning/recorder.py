@@ -161,7 +161,8 @@ class Recorder(TorchDispatchMode):
         for place, tensor in _arguments(op, args, kwargs):
             if not _has_storage(tensor):
                 raise RuntimeError(
-                    f"{op.name} has a sparse or quantized tensor, which can't be recorded"
+                    f"{op.name} has a sparse or quantized tensor, which can't be recorded: leave it "
+                    "out of the step, or train under delta_torch.budget and read the report"
                 )
             key = _key(tensor)
             known = self._alive.get(key)
@@ -237,7 +238,8 @@ class Recorder(TorchDispatchMode):
         for tensor in tensors_in(result):
             if not _has_storage(tensor):
                 raise RuntimeError(
-                    f"{op.name} makes a sparse or quantized tensor, which can't be recorded"
+                    f"{op.name} makes a sparse or quantized tensor, which can't be recorded: leave "
+                    "it out of the step, or train under delta_torch.budget and read the report"
                 )
             if self._alive.get(_key(tensor)) is None:
                 yield None, tensor
