@@ -10,11 +10,6 @@
 #pragma once
 
 #include <concepts>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <type_traits>
-#include <utility>
 
 #include "delta/context.hpp"
 #include "delta/detail/concepts/members.hpp"

@@ -13,7 +13,6 @@
 // unknown.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>

@@ -3,31 +3,19 @@
 // one by one, as the Filter would, frees bytes all over the memory and no piece.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
-#include "delta/concepts.hpp"
 #include "delta/context.hpp"
 #include "delta/detail/runtime/shortage_report.hpp"
 #include "delta/detail/tensors/records.hpp"
+#include "delta/policy_answers.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
-
-/// What moving blocks takes until `n` bytes are free in one piece, in ns; nullopt: what can't move
-/// now prevents that. O(blocks).
-template <class S>
-[[nodiscard]] std::optional<double> time_to_move(S& storage, bytes n) {
-  const auto in_the_way = storage.bytes_to_move(n);
-  if (!in_the_way) return std::nullopt;
-  const double rate = storage.move_rate();  // 0: moves take no time
-  return rate > 0 ? 1e9 * static_cast<double>(in_the_way->count) / rate : 0.0;
-}
 
 /// Finds the cheapest window of neighbours. Keeps its buffers, so that in the long run it asks no
 /// heap. Knows neither storage nor policy: the reclaimer hands both in as callables. For 3 bytes in

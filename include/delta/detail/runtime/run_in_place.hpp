@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <iterator>
 #include <span>
-#include <utility>
 #include <vector>
 
+#include "delta/detail/tensors/staging.hpp"  // for rehearsal.hpp: not the manager needs it
 #include "delta/kernel.hpp"
 #include "delta/tensor.hpp"
 
