@@ -157,13 +157,11 @@ class timeline {
   void number(std::string_view key, double value) {
     text(key);
     if (!std::isfinite(value)) return text("null");
-    std::array<char, 32> digits;
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    text({digits.data(), static_cast<std::size_t>(end - digits.data())});
+    whole(value);
   }
   // to_chars, as a stream's own numbers depend on its locale and flags.
-  void whole(std::uint64_t value) {
-    std::array<char, 20> digits;
+  void whole(auto value) {
+    std::array<char, 32> digits;
     const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
     text({digits.data(), static_cast<std::size_t>(end - digits.data())});
   }

@@ -94,8 +94,10 @@ class contiguous_release {
       if (moving <= worth_asking_ns) return;
       r.table().refresh_machine_state();
       const context c = r.view();
-      const auto leaving =
-          cheapest(r, size, moving, [&](tensor_id t) { return cost_to_leave(r, c, t); });
+      const auto leaving = windows_.cheapest(
+          size, moving, [&](const auto& visit) { s.walk_blocks(visit); },
+          [&](std::uint32_t row) { return r.table().owner(row); },
+          [&](tensor_id t) { return cost_to_leave(r, c, t); });
       if (leaving.empty()) return;
       release_all(r, leaving);
       while (s.largest_hole() < size && r.table().leaving().count > 0) r.wait();
@@ -105,14 +107,6 @@ class contiguous_release {
  private:
   static constexpr double worth_asking_ns = 20'000;  ///< what weighing itself may cost
 
-  // Neighbours that make a piece of that size, by `cost(tensor)`, under `limit`.
-  template <class Cost>
-  [[nodiscard]] std::span<const tensor_id> cheapest(Reclaimer& r, bytes size, double limit,
-                                                    const Cost& cost) {
-    return windows_.cheapest(
-        size, limit, [&](const auto& visit) { r.table().storage().walk_blocks(visit); },
-        [&](std::uint32_t row) { return r.table().owner(row); }, cost);
-  }
   // What it costs to get it back, in ns, where it may leave now.
   [[nodiscard]] static double cost_to_leave(Reclaimer& r, const context& c, tensor_id t) {
     if (is_cached(r, t)) return 0.0;

@@ -35,14 +35,13 @@ class program_blocks {
     rows_[b.index()] = 1 + kernels_->bracket();
     kernels_->hold(b);
   }
-  /// It is one no longer, if it was; somebody else holds it from now on, or nobody.
-  void hand_over(const block& b) {
-    if (!has(b.index())) return;
-    rows_[b.index()] = 0;
-    kernels_->unhold(b);
+  /// The block of that row is one no longer, if it was; somebody else holds it from now on, or
+  /// nobody.
+  void hand_over(std::uint32_t row) {
+    if (!has(row)) return;
+    rows_[row] = 0;
+    kernels_->unhold(block{row});
   }
-  /// The same where the block is somebody's already, who is known by its row.
-  void hand_over(std::uint32_t row) { hand_over(block{row}); }
   /// Frees it, behind all that was launched so far. What is none of them stays as it is: it is
   /// somebody's by now.
   void give_back(block&& b) noexcept {
@@ -50,7 +49,7 @@ class program_blocks {
     if (!has(mine.index())) return;
     // The storage orders what was allocated in the bracket that is open behind it by itself.
     const bool ordered = kernels_->bracket() > 0 && rows_[mine.index()] == 1 + kernels_->bracket();
-    hand_over(mine);
+    hand_over(mine.index());
     if (ordered) return table_->storage().free(std::move(mine));
     kernels_->free_behind_launches(std::move(mine));
   }
