@@ -75,7 +75,7 @@ class reclaimer {
   /// are between the holes, waits for them; releases more only then.
   block obtain(bytes n, lifetime l) {
     for (;;) {
-      neighbours_.clear_window(*this, n);
+      clear_window(*this, windows_, n);
       if (auto b = table_->storage().allocate(n, l)) return std::move(*b);
       if (!table_->wait_for_copy() && !table_->wait_for_landings() && !release_any() &&
           !decide_otherwise())
@@ -355,7 +355,7 @@ class reclaimer {
   table_type* table_;
   policy_roles roles_;
   [[no_unique_address]] event_sink<table_type, O> events_;
-  contiguous_release<reclaimer> neighbours_;
+  window_search windows_;
   std::vector<operator_id> walk_;
   std::uint64_t stuck_at_ = 0;  // so many had been retained when none of them could go
   ended_operator ended_;        // while nobody waits
