@@ -10,11 +10,6 @@
 #pragma once
 
 #include <concepts>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <type_traits>
-#include <utility>
 
 #include "delta/context.hpp"
 #include "delta/detail/concepts/members.hpp"
@@ -225,13 +220,16 @@ template <class H, class D, class P>
 struct policy;
 
 namespace detail {
-/// Which objects play a policy's roles: an object of one's own plays all three.
+/// Which objects play a policy's roles, and where they are: an object of one's own plays all three.
 template <class P>
 struct roles_of {
   using heuristic = P;
   using decider = P;
   using prefetcher = P;
   static constexpr bool composed = false;
+  static constexpr auto& heuristic_in(auto& p) noexcept { return p; }
+  static constexpr auto& decider_in(auto& p) noexcept { return p; }
+  static constexpr auto& prefetcher_in(auto& p) noexcept { return p; }
 };
 template <class H, class D, class P>
 struct roles_of<policy<H, D, P>> {
@@ -239,6 +237,9 @@ struct roles_of<policy<H, D, P>> {
   using decider = D;
   using prefetcher = P;
   static constexpr bool composed = true;
+  static constexpr auto& heuristic_in(auto& p) noexcept { return p.heuristic; }
+  static constexpr auto& decider_in(auto& p) noexcept { return p.decider; }
+  static constexpr auto& prefetcher_in(auto& p) noexcept { return p.prefetcher; }
 };
 template <class P>
 using heuristic_of_type = typename roles_of<P>::heuristic;

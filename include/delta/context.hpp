@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <span>
 #include <string_view>
@@ -23,6 +22,11 @@ namespace delta {
 inline constexpr double never = std::numeric_limits<double>::infinity();
 
 namespace detail {
+/// How long ago, in ns, at least 1.
+constexpr double staleness(double now, double last_use) noexcept {
+  const double s = now - last_use;
+  return s > 1.0 ? s : 1.0;
+}
 /// What a context shows beside the tensors and the machine's state; the lists outlive it.
 struct context_parts {
   static inline const history nothing_known{};
@@ -63,9 +67,7 @@ class context {
   /// DTR has it: an operator that takes long makes everything else older. Where the storage's clock
   /// stands still, as no cost is known, it counts operators (P-17).
   [[nodiscard]] double staleness(tensor_id t) const noexcept {
-    const double s =
-        static_cast<double>(pricing_.now->clock.count()) - pricing_.tensors->last_use(t);
-    return s > 1.0 ? s : 1.0;
+    return detail::staleness(clock(), pricing_.tensors->last_use(t));
   }
   /// c_r, in ns: its operator and every operator that must run before it because an input is gone;
   /// an ancestor on the host counts as its reload (or its own operator, where that is cheaper and

@@ -8,12 +8,11 @@
 //                (step_matcher.hpp)
 //   forecast     what the followed record says of a tensor: here
 //
-// The manager writes it (detail/history/written_history.hpp), policies read it through their
+// The manager writes it (detail/history/step_recorder.hpp), policies read it through their
 // context. It is written only where a role declares `learns` (concepts.hpp); else every forecast is
 // unknown.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -27,7 +26,7 @@
 namespace delta {
 
 namespace detail {
-class written_history;
+class step_recorder;
 }
 
 /// When a tensor will be used next.
@@ -148,7 +147,7 @@ class history {
   [[nodiscard]] const step_record& behind() const noexcept { return matcher_.behind(); }
 
  private:
-  friend class detail::written_history;
+  friend class detail::step_recorder;
   static constexpr std::uint32_t none = step_record::none;
   using row = detail::step_log::row;
 

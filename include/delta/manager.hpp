@@ -16,7 +16,6 @@
 #include "delta/detail/runtime/operator_run.hpp"
 #include "delta/detail/runtime/reclaimer.hpp"
 #include "delta/detail/tensors/residency_table.hpp"
-#include "delta/detail/tensors/staging.hpp"
 #include "delta/error.hpp"
 #include "delta/handles.hpp"
 #include "delta/kernel.hpp"
@@ -29,7 +28,11 @@ namespace delta {
 namespace detail {
 template <class P>
 class manager_of;  // a manager behind virtual functions: engine/manager_of.hpp
-}
+// Only who calls `stage` includes detail/tensors/staging.hpp.
+struct residency_snapshot;
+template <class Table>
+class stage;
+}  // namespace detail
 
 /// Keeps tensors within a storage's byte budget: releases what a Heuristic picks the way a Decider
 /// says, and brings it back when an operator needs it. One manager per device, one thread at a
@@ -275,7 +278,7 @@ class manager {
   /// they are there. Of a manager that has none, over a storage in virtual time.
   /// Takes time by its clock. Throws budget_exceeded where they do not fit. O(tensors).
   void stage(const detail::residency_snapshot& s) {
-    guarded(open::refused, [&] { detail::stage(table_).set(s); });
+    guarded(open::refused, [&] { detail::stage<typename reclaimer::table_type>(table_).set(s); });
   }
 
   // --- what happened ----------------------------------------------------------------------------

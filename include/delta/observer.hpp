@@ -1,7 +1,6 @@
 // delta: what the manager does, counted always and told to an observer chosen at compile time.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <limits>
 

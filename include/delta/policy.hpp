@@ -1,8 +1,6 @@
 // delta: a policy that is composed of three roles, and the role that a policy's object plays.
 #pragma once
 
-#include <type_traits>
-
 #include "delta/concepts.hpp"
 
 namespace delta {
@@ -31,28 +29,6 @@ policy(H, D, P) -> policy<H, D, P>;
 
 namespace detail {
 
-/// The object that plays the role. O(1).
-template <class P>
-[[nodiscard]] constexpr auto& heuristic_of(P& p) noexcept {
-  if constexpr (roles_of<std::remove_const_t<P>>::composed)
-    return p.heuristic;
-  else
-    return p;
-}
-template <class P>
-[[nodiscard]] constexpr auto& decider_of(P& p) noexcept {
-  if constexpr (roles_of<std::remove_const_t<P>>::composed)
-    return p.decider;
-  else
-    return p;
-}
-template <class P>
-[[nodiscard]] constexpr auto& prefetcher_of(P& p) noexcept {
-  if constexpr (roles_of<std::remove_const_t<P>>::composed)
-    return p.prefetcher;
-  else
-    return p;
-}
 /// True if any of its roles asks what the steps before showed.
 template <class P>
 consteval bool policy_learns() {

@@ -5,6 +5,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <string_view>
@@ -73,8 +75,7 @@ class timeline {
   // Metadata: phase "M". Names the process or a lane.
   void name(std::string_view what, std::uint32_t lane, std::string_view value) {
     open(what, "M", lane);
-    text(",\"args\":{\"name\":");
-    quoted(value);
+    put(",\"args\":{\"name\":", value);
     text("}}");
   }
   // Work: phase "X", complete, with beginning and length. A slice is named after its operator; a
@@ -83,10 +84,9 @@ class timeline {
     const bool compute = lane == lane::compute;
     open(compute ? std::string_view(e.operation) : name_of(e.what), "X",
          static_cast<std::uint32_t>(lane));
-    text(",\"cat\":");
-    quoted(name_of(e.what));
-    moment(",\"ts\":", e.began);
-    moment(",\"dur\":", e.took);
+    put(",\"cat\":", name_of(e.what));
+    put(",\"ts\":", e.began);
+    put(",\"dur\":", e.took);
     text(",\"args\":{");
     subject(e);
     text("}}");
@@ -96,29 +96,24 @@ class timeline {
   void decision(const event& e) {
     open(name_of(e.what), "i", lane_of_decisions);
     text(",\"cat\":\"decision\",\"s\":\"t\"");
-    moment(",\"ts\":", e.began);
-    text(",\"args\":{\"decision\":");
-    whole(++decisions_);
+    put(",\"ts\":", e.began);
+    put(",\"args\":{\"decision\":", ++decisions_);
     text(",");
     subject(e);
-    text(",\"for\":");
-    quoted(e.operation);
-    number(",\"score\":", e.score);
-    number(",\"cost_ns\":", e.cost);
-    number(",\"alternative_ns\":", e.alternative);
+    put(",\"for\":", e.operation);
+    put(",\"score\":", e.score);
+    put(",\"cost_ns\":", e.cost);
+    put(",\"alternative_ns\":", e.alternative);
     text("}}");
   }
   // Phase "C". chrome://tracing stacks the series of a counter, so they must not overlap: resident
   // is without what is in flight.
   void counters_at(nanoseconds when, const memory_use& use) {
     open("bytes", "C", 0);
-    moment(",\"ts\":", when);
-    text(",\"args\":{\"resident\":");
-    whole(detail::saturating_sub(use.device, use.in_flight).count);
-    text(",\"in flight\":");
-    whole(use.in_flight.count);
-    text(",\"host\":");
-    whole(use.host.count);
+    put(",\"ts\":", when);
+    put(",\"args\":{\"resident\":", detail::saturating_sub(use.device, use.in_flight).count);
+    put(",\"in flight\":", use.in_flight.count);
+    put(",\"host\":", use.host.count);
     text("}}");
   }
 
@@ -126,56 +121,56 @@ class timeline {
   // array is well formed up to its last complete line at any time.
   void open(std::string_view name, std::string_view phase, std::uint32_t lane) {
     if (std::exchange(began_, true)) text(",\n");
-    text("{\"name\":");
-    quoted(name);
-    text(",\"ph\":");
-    quoted(phase);
-    text(",\"pid\":0,\"tid\":");
-    whole(lane);
+    put("{\"name\":", name);
+    put(",\"ph\":", phase);
+    put(",\"pid\":0,\"tid\":", lane);
   }
   // Which tensor: the three fields that all slices and decisions have.
   void subject(const event& e) {
-    text("\"tensor\":");
-    e.tensor == tensor_id::none ? text("null") : whole(index(e.tensor));
-    text(",\"label\":");
-    quoted(e.label);
-    text(",\"bytes\":");
-    whole(e.size.count);
+    if (e.tensor == tensor_id::none)
+      text("\"tensor\":null");
+    else
+      put("\"tensor\":", index(e.tensor));
+    put(",\"label\":", e.label);
+    put(",\"bytes\":", e.size.count);
   }
-  /// The format's unit is the microsecond; three decimals keep every nanosecond.
-  void moment(std::string_view key, nanoseconds t) {
-    text(key);
+
+  // What stands before a value, then the value. The format's unit of time is the microsecond; three
+  // decimals keep every nanosecond.
+  void put(std::string_view key, nanoseconds t) {
     const auto ns = t.count() < 0 ? std::uint64_t{0} : static_cast<std::uint64_t>(t.count());
-    whole(ns / 1000);
+    put(key, ns / 1000);
     const std::uint64_t rest = ns % 1000;
+    const auto digit = [](std::uint64_t n) { return static_cast<char>('0' + n); };
     const std::array<char, 4> decimals{'.', digit(rest / 100), digit(rest / 10 % 10),
                                        digit(rest % 10)};
     text({decimals.data(), decimals.size()});
   }
-  static char digit(std::uint64_t n) noexcept { return static_cast<char>('0' + n); }
-  /// What is not a number, or not finite, is null: JSON has neither.
-  void number(std::string_view key, double value) {
+  // What is not a number, or not finite, is null: JSON has neither.
+  void put(std::string_view key, double value) {
     text(key);
-    if (!std::isfinite(value)) return text("null");
-    std::array<char, 32> digits;
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    text({digits.data(), static_cast<std::size_t>(end - digits.data())});
+    std::isfinite(value) ? number(value) : text("null");
   }
-  // to_chars, as a stream's own numbers depend on its locale and flags.
-  void whole(std::uint64_t value) {
-    std::array<char, 20> digits;
-    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    text({digits.data(), static_cast<std::size_t>(end - digits.data())});
+  void put(std::string_view key, std::unsigned_integral auto value) {
+    text(key);
+    number(value);
   }
   // JSON forbids control characters in strings. A label is for people: a space will do.
-  void quoted(std::string_view s) {
+  void put(std::string_view key, std::string_view value) {
+    text(key);
     text("\"");
-    for (const char c : s) {
+    for (const char c : value) {
       if (c == '"' || c == '\\') text("\\");
       const bool control = static_cast<unsigned char>(c) < ' ';
       text(control ? std::string_view(" ") : std::string_view(&c, 1));
     }
     text("\"");
+  }
+  // to_chars, as a stream's own numbers depend on its locale and flags.
+  void number(auto value) {
+    std::array<char, 32> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    text({digits.data(), static_cast<std::size_t>(end - digits.data())});
   }
   void text(std::string_view s) { to_->write(s.data(), static_cast<std::streamsize>(s.size())); }
 

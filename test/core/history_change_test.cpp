@@ -269,7 +269,7 @@ TEST_CASE("history: an operator given up and tried again leaves no trace") {
           // The same, or another one.
           player.begin(roll.one_in(2) ? s.names[i] : "given up", in, out);
           for (const auto& [value, t] : player.living) (void)player.past.next_use(t);
-          player.past.abort_operator();
+          player.past.abort();
           REQUIRE(player.past.follows());
           REQUIRE(player.past.position() == i);
           check_known(player, s, i, known);
@@ -287,14 +287,14 @@ TEST_CASE("history: an operator given up and tried again leaves no trace") {
 
 TEST_CASE("history: the end of a step without operators is none") {
   history_player player;
-  player.past.end_of_step(nanoseconds{5});
+  player.past.end_of_step(nanoseconds{5}, detail::graph{});
   CHECK(player.past.steps() == 0);
   CHECK(player.past.records() == 0);
   const step_script s = random_script(1);
   const auto sources = player.sources_of(s);
   player.play(s, sources);
   const std::uint32_t length = player.past.last().length();
-  player.past.end_of_step(nanoseconds{1000000});
+  player.past.end_of_step(nanoseconds{1000000}, detail::graph{});
   CHECK(player.past.steps() == 1);
   CHECK(player.past.last().length() == length);
   CHECK(player.past.follows());

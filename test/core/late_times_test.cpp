@@ -114,18 +114,17 @@ TEST_CASE("times that come after the end of a step that nobody has marked are no
 }
 
 TEST_CASE("without a word of the program the last ones take what they took before") {
-  detail::written_history past;
-  const auto size = [](tensor_id) { return 10_B; };
-  const auto unpinned = [](tensor_id) { return false; };
-  const std::array touched{tensor_id{0}};
-  past.created(tensor_id{0}, 10_B);
+  detail::graph tensors;
+  const std::array touched{tensors.add_tensor(10_B, 10_B)};
+  detail::step_recorder past;
+  past.created(touched[0], 10_B, false, false);
   for (int step = 0; step < 2; ++step) {
-    past.begin("work", touched, 1, size, unpinned);
-    past.end({}, {}, trait::pure, step == 0 ? 70.0 : -1.0, size);
-    past.begin("rest", touched, 1, size, unpinned);
-    past.end({}, {}, trait::pure, -1.0, size);
+    past.begin("work", touched, 1, {}, tensors);
+    past.end({}, {}, trait::pure, step == 0 ? 70.0 : -1.0, tensors);
+    past.begin("rest", touched, 1, {}, tensors);
+    past.end({}, {}, trait::pure, -1.0, tensors);
     if (step == 0) past.measured(1, 30.0, true);
-    past.end_of_step(nanoseconds{100 * (step + 1)});
+    past.end_of_step(nanoseconds{100 * (step + 1)}, tensors);
     CHECK(past.last().operations[0].cost == 70.0);
     CHECK(past.last().operations[1].cost == 30.0);
   }

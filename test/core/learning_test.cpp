@@ -20,6 +20,7 @@
 #include "machine.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
+#include "storage_check.hpp"
 #include "tested_policy.hpp"
 
 using namespace delta;
@@ -336,7 +337,7 @@ counters play(std::uint64_t seed, const program& p, const tested_policy& policy,
   const auto left = run_program(*m, p, run_now{}, [&] {
     REQUIRE(storage.used() <= budget);
     REQUIRE(storage.host_used() <= host);
-    REQUIRE(storage.check_invariants() == "");
+    REQUIRE(check_invariants(storage) == "");
   });
   REQUIRE(left == evaluate(p));
   return m->counts();
@@ -384,7 +385,7 @@ TEST_CASE(
                        .rate_in = 2e9});
     const auto m = make_manager(policy<dtr, evict_only, reckless>{{}, {}, {&roll}}, over(storage));
     try {
-      run_program(*m, p, run_now{}, [&] { REQUIRE(storage.check_invariants() == ""); });
+      run_program(*m, p, run_now{}, [&] { REQUIRE(check_invariants(storage) == ""); });
     } catch (const budget_exceeded&) {
     }
     CHECK(m->counts().copies_ahead == 0);

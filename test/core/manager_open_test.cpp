@@ -16,6 +16,7 @@
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
 #include "random_program.hpp"
+#include "storage_check.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -146,7 +147,7 @@ TEST_CASE("open: any number of workspaces, which a replay sees one by one, too")
   CHECK(read(m, y) == 18);
   CHECK(seen == 3);
   CHECK(m.counts().recomputes == 1);
-  CHECK(it.storage.check_invariants() == "");
+  CHECK(check_invariants(it.storage) == "");
 }
 
 TEST_CASE("open: given up, it leaves nothing, and its number to the next") {
@@ -164,7 +165,7 @@ TEST_CASE("open: given up, it leaves nothing, and its number to the next") {
   } catch (const std::runtime_error&) {
   }
   CHECK(it.storage.used() == before);
-  CHECK(it.storage.check_invariants() == "");
+  CHECK(check_invariants(it.storage) == "");
   CHECK(m.counts().operators == 0);
   CHECK(m.live_tensors() == 1);
   auto op = m.begin({.inputs = {v}});
@@ -228,7 +229,7 @@ TEST_CASE("open: no room for an output; with some released it goes on") {
   // What is known at the beginning and has no room: nothing is open afterwards.
   CHECK_THROWS_AS((void)m.begin({.inputs = {v}, .outputs = {unit, unit * 4}}), budget_exceeded);
   CHECK(read(m, v) == 7);
-  CHECK(it.storage.check_invariants() == "");
+  CHECK(check_invariants(it.storage) == "");
 }
 
 TEST_CASE("open: an update in place makes a new version") {
@@ -320,7 +321,7 @@ TEST_CASE("open: random programs leave what plain evaluation leaves") {
         manager m{online(), storage};
         try {
           CHECK(run_program(
-                    m, p, run_now{}, [&] { CHECK(storage.check_invariants() == ""); }, how) ==
+                    m, p, run_now{}, [&] { CHECK(check_invariants(storage) == ""); }, how) ==
                 expected);
           ++passed;
         } catch (const budget_exceeded& e) {

@@ -6,6 +6,7 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "random_program.hpp"
+#include "storage_check.hpp"
 #include "tested_policy.hpp"
 
 using namespace delta;
@@ -43,7 +44,7 @@ ending end_of(const program& p, bool gives_way) {
   const auto m = make_manager(newest_first{gives_way, &asked}, over(storage));
   ending result = ending::passes;
   try {
-    run_program(*m, p, run_now{}, [&] { CHECK(storage.check_invariants() == ""); });
+    run_program(*m, p, run_now{}, [&] { CHECK(check_invariants(storage) == ""); });
   } catch (const thrash&) {
     result = ending::thrashes;
   } catch (const budget_exceeded&) {

@@ -14,6 +14,7 @@
 #include "more_heuristics.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
+#include "storage_check.hpp"
 #include "tested_policy.hpp"
 
 using namespace delta;
@@ -37,7 +38,7 @@ verdict attempt(const program& p, const tested_policy& policy, bytes budget, byt
   try {
     run_program(m, p, run_now{}, [&] {
       CHECK(storage.used() <= budget);
-      CHECK(storage.check_invariants() == "");
+      CHECK(check_invariants(storage) == "");
       before = m.counts().decisions;
       live = m.live_tensors(), records = m.live_records();
     });

@@ -11,6 +11,7 @@
 #include "delta/presets.hpp"
 #include "delta/testing/replay_check.hpp"
 #include "machine.hpp"
+#include "storage_check.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -152,7 +153,7 @@ TEST_CASE("replace: given up after the kernel has written, the old version is ma
     CHECK(read(m, x) == 5);
   }
   CHECK(m.counts().operators == 1);
-  CHECK(it.storage.check_invariants() == "");
+  CHECK(check_invariants(it.storage) == "");
 }
 
 TEST_CASE("replace: several times among the inputs, with other outputs, in any order") {

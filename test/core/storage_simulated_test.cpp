@@ -4,6 +4,7 @@
 
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
+#include "storage_check.hpp"
 #include "storage_contract.hpp"
 
 using namespace delta;
@@ -248,5 +249,5 @@ TEST_CASE("regions: long-lived blocks from the low end, short-lived ones from th
   CHECK(r[d].offset == 850);
   r.release(a);
   CHECK(r[*r.place(60, lifetime::transient)].offset == 40);  // the smallest hole that holds it
-  CHECK(r.check() == "");
+  CHECK(detail::storage_check::of(r) == "");
 }

@@ -16,6 +16,7 @@
 #include "fake_cuda.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
+#include "storage_check.hpp"
 
 using namespace delta;
 using namespace delta::test;
@@ -87,7 +88,7 @@ std::vector<std::string> race(std::uint64_t seed, std::string_view preset, wait_
       try {
         const auto left = run_program(
             m, p, launch_late{&cuda, reinterpret_cast<fake_cuda::stream*>(compute)},
-            [&] { CHECK(storage.check_invariants() == ""); },
+            [&] { CHECK(check_invariants(storage) == ""); },
             seed % 5 == 4 ? manner::open : manner::whole, touch_staged{&cuda, &gpu});
         if (ignored == wait_reason::none) CHECK(left == evaluate(p));
         ++sum.passed;

@@ -21,6 +21,7 @@
 #include "fake_cuda.hpp"
 #include "model/models.hpp"
 #include "seeds.hpp"
+#include "storage_check.hpp"
 #include "train/feasibility.hpp"
 #include "train/input_uploads.hpp"
 #include "train/session.hpp"
@@ -153,7 +154,7 @@ run_result on_fake(const run_options& o) {
       r.got = train(s, g, o.early);
     } catch (const budget_exceeded&) {
     }
-    CHECK(storage.check_invariants() == "");
+    CHECK(check_invariants(storage) == "");
     CHECK(storage.peak() <= budget);
     r.counts = s.counts();
     r.early = s.early_uploads();

@@ -21,6 +21,7 @@
 #include "peers/offline_plan.hpp"
 #include "peers/peer_names.hpp"
 #include "random_program.hpp"
+#include "storage_check.hpp"
 
 using namespace delta;
 using namespace delta::executor;
@@ -776,7 +777,7 @@ TEST_CASE("trainings: parameters, state and running means are what they should b
         trainer trained(*m, 4);
         for (int i = 0; i < 5; ++i) {
           trained.step();
-          CHECK(storage.check_invariants() == "");
+          CHECK(check_invariants(storage) == "");
         }
         CHECK(trained.right());
       } catch (const budget_exceeded& e) {
@@ -809,7 +810,7 @@ TEST_CASE("repeated programs: the same program again and again, and no byte is l
         what.size = bytes{std::min<std::uint64_t>(64, least.count / 4)};
         for (int i = 0; i < 5; ++i) {
           step(m, what, seed % 3 != 0);
-          CHECK(storage.check_invariants() == "");
+          CHECK(check_invariants(storage) == "");
         }
       } catch (const budget_exceeded& e) {
         CHECK_MESSAGE(!offloading, e.what());

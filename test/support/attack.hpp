@@ -27,6 +27,7 @@
 #include "hashes/forwarding_storage.hpp"
 #include "nesting.hpp"
 #include "program_variants.hpp"
+#include "storage_check.hpp"
 
 namespace delta::test {
 
@@ -382,7 +383,7 @@ template <class S>
 void demand_right(S& storage) {
   demand(storage.used() <= storage.capacity(), "the budget is exceeded");
   demand(storage.host_used() <= storage.host_capacity(), "the host budget is exceeded");
-  const std::string broken(storage.check_invariants());
+  const std::string broken(check_invariants(storage));
   if (!broken.empty()) throw wrong("the storage: " + broken);
 }
 

@@ -10,6 +10,7 @@
 #include "delta/storage/arena.hpp"
 #include "delta/storage/simulated.hpp"
 #include "machine.hpp"
+#include "storage_check.hpp"
 
 namespace delta::test {
 
@@ -68,7 +69,7 @@ class faulty_storage {
   bytes host_capacity() const { return inner_.host_capacity(); }
   bytes host_used() const { return inner_.host_used(); }
   bytes rounded(bytes n) const { return inner_.rounded(n); }
-  auto check_invariants() const { return inner_.check_invariants(); }
+  auto check_invariants() const { return delta::check_invariants(inner_); }
 
  private:
   simulated& lit() {

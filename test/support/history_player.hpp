@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "delta/detail/history/written_history.hpp"
+#include "delta/detail/history/step_recorder.hpp"
 #include "random_program.hpp"
 
 namespace delta::test {
@@ -74,7 +74,7 @@ inline step_script random_script(std::uint64_t seed, const std::string& dialect 
 /// Tells a history what a manager would tell it, with ids that are used again.
 class history_player {
  public:
-  detail::written_history past;
+  detail::step_recorder past;
 
   /// The sources of a script, which live until the player does.
   std::vector<tensor_id> sources_of(const step_script& s, std::uint64_t scale = 1) {
@@ -87,11 +87,11 @@ class history_player {
     std::uint32_t row = 0;
     while (sizes_.contains(row)) ++row;
     sizes_[row] = size;
-    past.created(static_cast<tensor_id>(row), bytes{size});
+    past.created(static_cast<tensor_id>(row), bytes{size}, false, false);
     return static_cast<tensor_id>(row);
   }
   void drop(tensor_id t) {
-    past.dropped(t, bytes{sizes_.at(index(t))});
+    past.dropped(t, table{&sizes_}[t]);
     sizes_.erase(index(t));
   }
   /// One operator on tensors; gives its outputs.
@@ -106,18 +106,18 @@ class history_player {
              const std::vector<tensor_id>& updates) {
     std::vector<tensor_id> touched(inputs);
     touched.insert(touched.end(), updates.begin(), updates.end());
-    past.begin(name, touched, inputs.size(), sizes{&sizes_}, [](tensor_id) { return false; });
+    past.begin(name, touched, inputs.size(), {}, table{&sizes_});
   }
   std::vector<tensor_id> end(const std::vector<std::uint64_t>& outputs, std::uint64_t workspace = 0,
                              double cost = 1) {
     std::vector<tensor_id> made;
     for (const std::uint64_t n : outputs) made.push_back(make(n));
-    past.end(made, bytes{workspace}, trait::pure, cost, sizes{&sizes_});
+    past.end(made, bytes{workspace}, trait::pure, cost, table{&sizes_});
     clock_ += cost;
     return made;
   }
   void end_of_step() {
-    past.end_of_step(nanoseconds{static_cast<std::int64_t>(clock_)});
+    past.end_of_step(nanoseconds{static_cast<std::int64_t>(clock_)}, table{});
     // What outlives its step is dropped early in the next one.
     left_.clear();
     for (const auto& [value, t] : living)
@@ -167,9 +167,15 @@ class history_player {
   }
 
  private:
-  struct sizes {
-    bytes operator()(tensor_id t) const { return bytes{of->at(index(t))}; }
-    const std::map<std::uint32_t, std::uint64_t>* of;
+  struct table {
+    detail::tensor_record operator[](tensor_id t) const {
+      detail::tensor_record r;
+      r.footprint = bytes{of->at(index(t))};
+      return r;
+    }
+    // What is held without being touched is left out.
+    static std::size_t tensor_slots() { return 0; }
+    const std::map<std::uint32_t, std::uint64_t>* of = nullptr;
   };
   std::map<std::uint32_t, std::uint64_t> sizes_;  // of living tensors
   std::vector<tensor_id> left_;

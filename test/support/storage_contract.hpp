@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage_check.hpp"
 #include "storage_subject.hpp"
 
 namespace delta::test {
@@ -30,7 +31,7 @@ template <class Subject>
 void finish(Subject& it) {
   for (const auto& text : it.complaints()) FAIL_CHECK(text);
   CHECK(it.wrong() == 0);
-  CHECK(it.storage.check_invariants() == "");
+  CHECK(check_invariants(it.storage) == "");
 }
 
 }  // namespace delta::test

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage_check.hpp"
 #include "storage_subject.hpp"
 
 namespace delta::test {
@@ -30,7 +31,7 @@ class storage_program {
       CHECK(s_.host_used() <= s_.host_capacity());
       CHECK(s_.used() == taken_);
       CHECK(s_.host_used() == host_taken_);
-      if (const auto fault = s_.check_invariants(); !fault.empty()) FAIL(fault);
+      if (const auto fault = check_invariants(s_); !fault.empty()) FAIL(fault);
       note(s_.now());
       note(s_.waited());
       note(s_.used().count);

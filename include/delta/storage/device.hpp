@@ -6,7 +6,6 @@
 #include <concepts>
 #include <cstddef>
 #include <optional>
-#include <type_traits>
 
 #include "delta/detail/concepts/members.hpp"
 #include "delta/units.hpp"

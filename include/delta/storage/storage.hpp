@@ -188,6 +188,15 @@ template <class S>
   else
     return true;
 }
+/// What moving blocks takes until `n` bytes are free in one piece, in ns; nullopt: what can't move
+/// now prevents that. O(blocks).
+template <class S>
+[[nodiscard]] std::optional<double> time_to_move(S& storage, bytes n) {
+  const auto in_the_way = storage.bytes_to_move(n);
+  if (!in_the_way) return std::nullopt;
+  const double rate = storage.move_rate();  // 0: moves take no time
+  return rate > 0 ? 1e9 * static_cast<double>(in_the_way->count) / rate : 0.0;
+}
 /// True if blocks may come and go while a kernel runs, as nothing is in flight.
 template <class S>
 [[nodiscard]] bool may_allocate_in_operator(const S& storage) {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "delta/detail/history/pending_times.hpp"
-#include "delta/detail/history/written_history.hpp"
 #include "delta/detail/tensors/records.hpp"
 #include "delta/history.hpp"
 #include "delta/kernel.hpp"
@@ -74,34 +73,40 @@ class step_detector {
   bool marked_ = false;
 };
 
-/// Writes the history, where a policy learns. Where `tensors` is handed over, `tensors[t]` is the
-/// tensor's record.
-class step_recorder {
+/// The history as its owner has it, where a policy learns: with functions that write it. Where
+/// `tensors` is handed over, `tensors[t]` is the tensor's record.
+class step_recorder : public history {
  public:
   static constexpr bool enabled = true;
   /// What was recorded.
-  [[nodiscard]] const history& past() const noexcept { return past_; }
+  [[nodiscard]] const history& past() const noexcept { return *this; }
 
   // --- tensors ----------------------------------------------------------------------------------
 
-  /// A tensor appears: a source, or what an operator has made. Amortised O(1).
+  /// A tensor appears, of that many rounded bytes: a source, or what an operator has made.
+  /// Amortised O(1).
   void created(tensor_id t, bytes size, bool source, bool pinned) {
-    past_.created(t, size);
+    if (!log_.knows(t)) log_.cover(t);
+    live_ += size.count;
     if (source)
-      past_.changed(step_record::change::kind::created, t, size, pinned);
+      log_.changed(step_record::change::kind::created, t, size, pinned);
     else
       detector_.made(size);
   }
   /// The program has dropped it.
   void dropped(tensor_id t, const tensor_record& r) {
-    past_.dropped(t, r.footprint, r.pinned == pin::both);
+    log_.changed(step_record::change::kind::dropped, t, r.footprint, r.pinned == pin::both);
+    live_ -= r.footprint.count;
+    if (row& x = log_.of(t); log_.touched(t))
+      x.gone_under = forecasts(), x.gone_as = matcher_.twin(x.local);
+    log_.dropped(t);
     if (!r.persistent) detector_.dropped(r.footprint);
   }
   /// The host has acquired it.
   void acquired(tensor_id t, const tensor_record& r, access how) {
     using change = step_record::change::kind;
-    past_.changed(how == access::write ? change::written : change::read, t, r.footprint,
-                  r.pinned == pin::both);
+    log_.changed(how == access::write ? change::written : change::read, t, r.footprint,
+                 r.pinned == pin::both);
   }
 
   // --- operators --------------------------------------------------------------------------------
@@ -114,17 +119,31 @@ class step_recorder {
     return detector_.begins(name, touched,
                             [&](tensor_id t) { return tensors[t].producer == operator_id::none; });
   }
-  /// It begins, at `clock`. O(touched).
+  /// It begins, at `clock`; with the first of all begins the first step, whatever took time before.
+  /// O(touched), but for one that differs.
   template <class Tensors>
   void begin(std::string_view name, std::span<const tensor_id> touched, std::size_t inputs,
              nanoseconds clock, const Tensors& tensors) {
-    past_.starts(clock);
-    past_.begin(
+    if (log_.step() == 1 && log_.record().operations.empty()) began_ = clock;
+    const std::uint32_t here = log_.record().length();
+    log_.begin(
         name, touched, inputs, [&](tensor_id t) { return tensors[t].footprint; },
-        [&](tensor_id t) { return tensors[t].pinned == pin::both; });
+        [&](tensor_id t) { return tensors[t].pinned == pin::both; },
+        [&](tensor_id t) {
+          if (const row& r = log_.of(t); r.before_step == log_.step())
+            matcher_.kept[last_].step.storages[r.before].again = here;
+        });
+    matcher_.begin(log_.record(), log_.prefix());
   }
-  /// It was given up. O(storages of the step).
-  void abort() noexcept { past_.abort_operator(); }
+  /// It was given up: it leaves no trace. (But of a record that was taken up for it, as that begins
+  /// as the step did so far.) O(storages of the step).
+  void abort() noexcept {
+    const std::uint32_t storages = log_.abort([&](tensor_id t) {
+      if (const row& r = log_.of(t); r.before_step == log_.step())
+        matcher_.kept[last_].step.storages[r.before].again = r.again;
+    });
+    matcher_.abort(storages);
+  }
   /// It has made these. Its time is the sum over `pieces`, where `cost_of` knows all of them by
   /// now; else until then `prior`, what the program said, or what it took in the step before, or
   /// `guess()`. `workspace` is rounded.
@@ -139,22 +158,36 @@ class step_recorder {
         cost += *took;
       else
         known = false;
-    const std::uint32_t position = past_.operators();
+    const std::uint32_t position = operators();
     if (!known) cost = prior;
     const bool nothing = !known && prior.count() == 0;
-    past_.end(
-        made, workspace, traits, nothing ? -1.0 : static_cast<double>(cost.count()),
-        [&](tensor_id t) { return tensors[t].footprint; },
+    end(made, workspace, traits, nothing ? -1.0 : static_cast<double>(cost.count()), tensors,
         nothing ? static_cast<double>(guess().count()) : 0.0, replaced);
     bool first = true;
     if (!known)
       for (const stamp s : pieces) untimed_.add(s, {position, std::exchange(first, false)});
   }
+  /// The same of a cost in ns; negative: it is what the step before has, or `guess`.
+  template <class Tensors>
+  void end(std::span<const tensor_id> made, bytes workspace, trait traits, double cost,
+           const Tensors& tensors, double guess = 0,
+           std::span<const replaced_input> replaced = {}) {
+    matcher_.end();
+    const std::uint32_t here = log_.record().length() - 1;
+    log_.end(
+        made, workspace, traits, cost >= 0 ? cost : matcher_.cost_of(here, guess),
+        live_ + workspace.count, [&](tensor_id t) { return tensors[t].footprint; }, replaced);
+    matcher_.compare(log_.record());
+  }
+  /// What an operator of this step took, in ns: the first piece of it, or one more.
+  void measured(std::uint32_t position, double cost, bool first) noexcept {
+    log_.measured(position, cost, first);
+  }
   /// Takes note of times that are known by now.
   template <class CostOf>
   void poll_times(const CostOf& cost_of) {
     untimed_.poll(cost_of, [&](const piece& p, nanoseconds took) {
-      past_.measured(p.position, static_cast<double>(took.count()), p.first);
+      measured(p.position, static_cast<double>(took.count()), p.first);
     });
   }
 
@@ -169,23 +202,61 @@ class step_recorder {
     poll_times(cost_of);
     untimed_.clear();
   }
-  /// The step ends, with what the program holds then. O(step + tensors).
+  /// The step ends, with what the program holds then, which takes memory untouched, too: it is
+  /// kept, and the next one begins. O(step + tensors).
   template <class Tensors>
   void end_of_step(nanoseconds clock, const Tensors& tensors) {
-    past_.end_of_step(clock, [&](const auto& visit) {
+    step_record& now = log_.record();
+    if (now.operations.empty()) return void(began_ = clock);
+    took_ = static_cast<double>((clock - std::exchange(began_, clock)).count());
+    // What lives and was not used in this step is not expected in the next one like it.
+    for (std::uint32_t l = 0; l < before_.size(); ++l) {
+      const row& r = log_.of(before_[l]);
+      if (r.before_step == log_.step() && r.before == l && !log_.touched(before_[l]))
+        matcher_.kept[last_].step.storages[l].again = none;
+    }
+    // What is known of the step behind one like this.
+    for (std::uint32_t l = 0; follows() && l < now.storages.size(); ++l)
+      if (const std::uint32_t twin = matcher_.twin(l); twin != none)
+        now.storages[l].again = followed().storages[twin].again;
+    log_.enter_untouched([&](const auto& visit) {
       for (std::uint32_t i = 0; i < tensors.tensor_slots(); ++i) {
         const auto t = static_cast<tensor_id>(i);
         if (tensors[t].in_use && tensors[t].references > 0)
           visit(t, tensors[t].footprint, tensors[t].pinned == pin::both);
       }
     });
+    const std::uint64_t structure = now.structure();
+    if (follows() && followed().structure() == structure) log_.note_origins(followed());
+    now.finish();
+    keep_step(structure);
+    log_.clear(before_);
+    matcher_.end_of_step();
+    matcher_.follow(matcher_.kept.next(), 0);
   }
   /// The next step's time begins: what was done since the end of the last counts to no step.
-  void resume(nanoseconds clock) noexcept { past_.resumes(clock); }
-  /// As history::preload.
-  void preload(const step_record& step, std::span<const tensor_id> here, const step_record* next) {
+  void resume(nanoseconds clock) noexcept { began_ = clock; }
+  /// A step of another history, whose names are not known here: it is followed by one whose
+  /// operators have none (""). `here`: by its storages, those from outside it that are here, and
+  /// expected. `next`: the step behind it, if that is another one.
+  void preload(const step_record& step, std::span<const tensor_id> here = {},
+               const step_record* next = nullptr) {
     detector_.mark();
-    past_.preload(step, here, next);
+    if (step.operations.empty()) return;
+    const bool another = next != nullptr && !next->operations.empty();
+    if (another) learn(*next);
+    const std::uint32_t behind = last_;
+    learn(step);
+    coming_ = last().structure();
+    matcher_.kept.expect(last_, another ? behind : last_);
+    log_.count_step();
+    for (std::uint32_t l = 0; l < std::min(here.size(), step.storages.size()); ++l) {
+      const step_record::storage& x = last().storages[l];
+      if (!log_.knows(here[l]) || x.born != none || x.uses == 0) continue;
+      row& r = log_.of(here[l]);
+      r.again = last().uses[x.first_use], r.again_step = log_.step(), r.again_as = l;
+    }
+    matcher_.follow(last_, 0);
   }
 
  private:
@@ -193,7 +264,53 @@ class step_recorder {
     std::uint32_t position;  ///< of the step's operator
     bool first;              ///< of several pieces of it
   };
-  written_history past_;
+  // The step that has ended goes to the records, with what comes after one like it.
+  void keep_step(std::uint64_t structure) {
+    kept_steps& kept = matcher_.kept;
+    step_record& now = log_.record();
+    if (follows()) kept.agreed(matcher_.number());
+    // A step of a new kind: the same again, presumably.
+    if (!follows() || followed().structure() != structure)
+      for (step_record::storage& s : now.storages)
+        if (s.born == none && s.again == none && s.uses > 0) s.again = now.uses[s.first_use];
+    last_ = kept.keep(now);
+    const step_record& next = kept[kept.next()].step;
+    coming_ = next.structure();
+    log_.count_step();
+    const auto ids = log_.ids();
+    for (std::uint32_t l = 0; l < ids.size(); ++l) {
+      row& r = log_.of(ids[l]);
+      // Dropped ones are left out; the id may be another's by now.
+      if (r.step != log_.step() - 1 || r.local != l) continue;
+      r.before = l;
+      r.again = last().storages[l].again, r.again_as = none;
+      r.before_step = r.again_step = log_.step();
+    }
+    // What the step that is expected used itself, it will use there again.
+    for (std::uint32_t s = 0; s < next.storages.size(); ++s) {
+      const step_record::storage& x = next.storages[s];
+      if (!next.was_there(s)) continue;
+      // What the last step has made and left is what it left to this one.
+      if (x.was < ids.size() && coming_ == last().structure())
+        if (row& left = log_.of(ids[x.was]);
+            left.before_step == log_.step() && left.before == x.was)
+          left.again_as = s;
+      if (!log_.knows(x.tensor)) continue;
+      row& r = log_.of(x.tensor);
+      if (r.before_step != log_.step()) continue;
+      const step_record::storage& mine = last().storages[r.before];
+      if (mine.size == x.size && mine.pinned == x.pinned)
+        r.again = x.uses > 0 ? next.uses[x.first_use] : none, r.again_as = s;
+    }
+  }
+  // Keeps a step of another history, all of whose operators are nameless.
+  void learn(const step_record& step) {
+    before_.clear();
+    log_.copy(step);
+    last_ = matcher_.kept.keep(log_.record());
+    log_.clear();
+  }
+
   step_detector detector_;
   pending_times<piece> untimed_;
 };

@@ -3,31 +3,19 @@
 // one by one, as the Filter would, frees bytes all over the memory and no piece.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
-#include "delta/concepts.hpp"
 #include "delta/context.hpp"
 #include "delta/detail/runtime/shortage_report.hpp"
 #include "delta/detail/tensors/records.hpp"
+#include "delta/policy_answers.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
 namespace delta::detail {
-
-/// What moving blocks takes until `n` bytes are free in one piece, in ns; nullopt: what can't move
-/// now prevents that. O(blocks).
-template <class S>
-[[nodiscard]] std::optional<double> time_to_move(S& storage, bytes n) {
-  const auto in_the_way = storage.bytes_to_move(n);
-  if (!in_the_way) return std::nullopt;
-  const double rate = storage.move_rate();  // 0: moves take no time
-  return rate > 0 ? 1e9 * static_cast<double>(in_the_way->count) / rate : 0.0;
-}
 
 /// Finds the cheapest window of neighbours. Keeps its buffers, so that in the long run it asks no
 /// heap. Knows neither storage nor policy: the reclaimer hands both in as callables. For 3 bytes in
@@ -84,76 +72,61 @@ class window_search {
   std::vector<tensor_id> chosen_;
 };
 
-/// Chooses windows of neighbours, and lets the reclaimer that it is given release them. Nothing in
-/// a memory without places.
+/// True if it is set aside, and nobody uses it: it goes for nothing.
 template <class Reclaimer>
-class contiguous_release {
-  using storage_type = typename Reclaimer::storage_type;
-
- public:
-  /// Releases the window of neighbours that is cheapest to get back, if that is cheaper than moving
-  /// what lies between the holes. Nothing where a hole is large enough, which is the usual case.
-  /// O(blocks).
-  void clear_window(Reclaimer& r, bytes n) {
-    if constexpr (has_holes<storage_type>) {
-      auto& s = r.table().storage();
-      const bytes size = s.rounded(n);
-      if (s.largest_hole() >= size) return;
-      // Copies that are in the way can be waited for.
-      const auto copies = [&] { return s.backlog(direction::out) + s.backlog(direction::in); };
-      const auto moves = time_to_move(s, n);
-      const double moving = moves ? *moves : double(copies().count());
-      if (moving <= worth_asking_ns) return;
-      r.table().refresh_machine_state();
-      const context c = r.view();
-      const auto leaving =
-          cheapest(r, size, moving, [&](tensor_id t) { return cost_to_leave(r, c, t); });
-      if (leaving.empty()) return;
-      release_all(r, leaving);
-      while (s.largest_hole() < size && r.table().leaving().count > 0) r.wait();
+[[nodiscard]] bool is_cached(Reclaimer& r, tensor_id t) {
+  return r.table().tensors[t].cached && r.table().tensors[t].locks == 0;
+}
+/// What it costs to get it back, in ns, where it may leave now; infinite: it stays.
+template <class Reclaimer>
+[[nodiscard]] double cost_to_leave(Reclaimer& r, const context& c, tensor_id t) {
+  if (is_cached(r, t)) return 0.0;
+  const tensor_record& x = r.table().tensors[t];
+  const bool may_go = x.is_candidate && x.locks == 0 && x.restore_references == 0 &&
+                      !x.prefetched_unused && !r.skipped_in(t) && may_leave(c, t);
+  return may_go ? c.release_cost(t) : never;
+}
+/// All of a window, each the way that the Decider says.
+template <class Reclaimer>
+void release_all(Reclaimer& r, std::span<const tensor_id> leaving) {
+  for (const tensor_id t : leaving) {
+    if (is_cached(r, t)) {
+      r.table().evict(t);
+      continue;
     }
+    if (!r.table().tensors[t].is_candidate) continue;  // gone with another one
+    const context now = r.view();
+    const bool asked = !now.is_released(t);
+    r.table().counts.decisions += asked;
+    r.release(now, t, asked ? r.policy().decider().decide(now, t) : action::evict);
   }
+}
 
- private:
-  static constexpr double worth_asking_ns = 20'000;  ///< what weighing itself may cost
-
-  // Neighbours that make a piece of that size, by `cost(tensor)`, under `limit`.
-  template <class Cost>
-  [[nodiscard]] std::span<const tensor_id> cheapest(Reclaimer& r, bytes size, double limit,
-                                                    const Cost& cost) {
-    return windows_.cheapest(
-        size, limit, [&](const auto& visit) { r.table().storage().walk_blocks(visit); },
-        [&](std::uint32_t row) { return r.table().owner(row); }, cost);
+/// Releases the window of neighbours that is cheapest to get back, if that is cheaper than moving
+/// what lies between the holes. Nothing where a hole is large enough, which is the usual case, or
+/// in a memory without places. O(blocks).
+template <class Reclaimer>
+void clear_window(Reclaimer& r, window_search& windows, bytes n) {
+  if constexpr (has_holes<typename Reclaimer::storage_type>) {
+    constexpr double worth_asking_ns = 20'000;  // what weighing itself may cost
+    auto& s = r.table().storage();
+    const bytes size = s.rounded(n);
+    if (s.largest_hole() >= size) return;
+    // Copies that are in the way can be waited for.
+    const auto copies = [&] { return s.backlog(direction::out) + s.backlog(direction::in); };
+    const auto moves = time_to_move(s, n);
+    const double moving = moves ? *moves : double(copies().count());
+    if (moving <= worth_asking_ns) return;
+    r.table().refresh_machine_state();
+    const context c = r.view();
+    const auto leaving = windows.cheapest(
+        size, moving, [&](const auto& visit) { s.walk_blocks(visit); },
+        [&](std::uint32_t row) { return r.table().owner(row); },
+        [&](tensor_id t) { return cost_to_leave(r, c, t); });
+    if (leaving.empty()) return;
+    release_all(r, leaving);
+    while (s.largest_hole() < size && r.table().leaving().count > 0) r.wait();
   }
-  // What it costs to get it back, in ns, where it may leave now.
-  [[nodiscard]] static double cost_to_leave(Reclaimer& r, const context& c, tensor_id t) {
-    if (is_cached(r, t)) return 0.0;
-    return may_go(r, c, t) ? c.release_cost(t) : never;
-  }
-  [[nodiscard]] static bool is_cached(Reclaimer& r, tensor_id t) {
-    return r.table().tensors[t].cached && r.table().tensors[t].locks == 0;
-  }
-  [[nodiscard]] static bool may_go(Reclaimer& r, const context& c, tensor_id t) {
-    const tensor_record& x = r.table().tensors[t];
-    return x.is_candidate && x.locks == 0 && x.restore_references == 0 && !x.prefetched_unused &&
-           !r.skipped_in(t) && may_leave(c, t);
-  }
-  // All of a window, each the way that the Decider says.
-  static void release_all(Reclaimer& r, std::span<const tensor_id> leaving) {
-    for (const tensor_id t : leaving) {
-      if (is_cached(r, t)) {
-        r.table().evict(t);
-        continue;
-      }
-      if (!r.table().tensors[t].is_candidate) continue;  // gone with another one
-      const context now = r.view();
-      const bool asked = !now.is_released(t);
-      r.table().counts.decisions += asked;
-      r.release(now, t, asked ? r.policy().decider().decide(now, t) : action::evict);
-    }
-  }
-
-  window_search windows_;
-};
+}
 
 }  // namespace delta::detail

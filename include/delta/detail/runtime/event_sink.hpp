@@ -9,9 +9,7 @@
 //   flush                              a point at which more times may be known
 #pragma once
 
-#include <concepts>
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "delta/context.hpp"
-#include "delta/detail/runtime/contiguous_release.hpp"
 #include "delta/observer.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/tensor.hpp"

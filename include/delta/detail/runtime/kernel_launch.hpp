@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "delta/concepts.hpp"
 #include "delta/detail/history/pending_times.hpp"
 #include "delta/detail/runtime/guessed_costs.hpp"
 #include "delta/detail/runtime/kernel_bracket.hpp"
@@ -116,8 +115,7 @@ class launcher : public kernel_bracket<typename Reclaimer::table_type> {
   [[nodiscard]] static bool worth_recording(std::span<const tensor_id> inputs,
                                             std::span<const tensor_id> updates, std::size_t outputs,
                                             trait traits) noexcept {
-    return value_of_evicts<typename Reclaimer::decider_type>() && outputs > 0 &&
-           may_be_replayed(inputs, updates, traits);
+    return Reclaimer::evicts && outputs > 0 && may_be_replayed(inputs, updates, traits);
   }
   /// A record from which `ids` can be made again. `pieces`: the stamps of the work that made them,
   /// one per bracket. What their times are is learned now or later; until then `prior` stands in,

@@ -35,14 +35,13 @@ class program_blocks {
     rows_[b.index()] = 1 + kernels_->bracket();
     kernels_->hold(b);
   }
-  /// It is one no longer, if it was; somebody else holds it from now on, or nobody.
-  void hand_over(const block& b) {
-    if (!has(b.index())) return;
-    rows_[b.index()] = 0;
-    kernels_->unhold(b);
+  /// The block of that row is one no longer, if it was; somebody else holds it from now on, or
+  /// nobody.
+  void hand_over(std::uint32_t row) {
+    if (!has(row)) return;
+    rows_[row] = 0;
+    kernels_->unhold(block{row});
   }
-  /// The same where the block is somebody's already, who is known by its row.
-  void hand_over(std::uint32_t row) { hand_over(block{row}); }
   /// Frees it, behind all that was launched so far. What is none of them stays as it is: it is
   /// somebody's by now.
   void give_back(block&& b) noexcept {
@@ -50,7 +49,7 @@ class program_blocks {
     if (!has(mine.index())) return;
     // The storage orders what was allocated in the bracket that is open behind it by itself.
     const bool ordered = kernels_->bracket() > 0 && rows_[mine.index()] == 1 + kernels_->bracket();
-    hand_over(mine);
+    hand_over(mine.index());
     if (ordered) return table_->storage().free(std::move(mine));
     kernels_->free_behind_launches(std::move(mine));
   }
@@ -229,29 +228,19 @@ class open_blocks {
 };
 
 /// A stored kernel whose operator asked for several pieces of scratch: a replay allocates them as
-/// one block, and the kernel sees them one by one, as it did the first time.
+/// one block, and the kernel sees them one by one, as it did the first time. `ends`: where each
+/// piece ends in the block, rising.
 template <class Kernel>
-class split_scratch {
- public:
-  /// `ends`: where each piece ends in the block, rising.
-  split_scratch(std::vector<bytes> ends, Kernel&& body)
-      : ends_(std::move(ends)), body_(std::forward<Kernel>(body)) {
-    places_.resize(ends_.size());
-  }
-  void operator()(call& c) {
+[[nodiscard]] auto split_scratch(std::vector<bytes> ends, Kernel&& body) {
+  std::vector<std::byte*> places(ends.size());
+  return [ends = std::move(ends), places = std::move(places),
+          body = std::forward<Kernel>(body)](call& c) mutable {
     std::byte* const block = c.workspace();
-    for (std::size_t i = 0; i < places_.size(); ++i)
-      places_[i] = block == nullptr ? nullptr : block + (i == 0 ? 0 : ends_[i - 1].count);
-    call split = c.with_workspaces(places_);
-    body_(split);
-  }
-
- private:
-  std::vector<bytes> ends_;
-  std::vector<std::byte*> places_;
-  std::decay_t<Kernel> body_;
-};
-template <class Kernel>
-split_scratch(std::vector<bytes>, Kernel&&) -> split_scratch<Kernel>;
+    for (std::size_t i = 0; i < places.size(); ++i)
+      places[i] = block == nullptr ? nullptr : block + (i == 0 ? 0 : ends[i - 1].count);
+    call split = c.with_workspaces(places);
+    body(split);
+  };
+}
 
 }  // namespace delta::detail

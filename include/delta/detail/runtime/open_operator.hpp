@@ -133,7 +133,7 @@ class open_operator {
     if (among(frame_->updates()) > 0) return "replace: it is updated";
     if (blocks_.is_replaced(t)) return "replace: it is replaced already";
     const tensor_record& r = frame_->table.tensors[t];
-    if (!r.recomputable() && (value_of_evicts<typename Reclaimer::decider_type>() || r.persistent))
+    if (!r.recomputable() && (Reclaimer::evicts || r.persistent))
       return "replace: it can't be recomputed; name it in updates";
     // Where nothing ever is, the old version ends here, unless somebody else may ask for it.
     if (!r.recomputable() && r.references > 1 && !r.host)

@@ -12,8 +12,6 @@
 // have in common.
 #pragma once
 
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -25,11 +23,6 @@
 #include "delta/kernel.hpp"
 
 namespace delta::detail {
-
-/// The sizes of an operator that states them.
-struct as_given {
-  bytes operator()(bytes n) const noexcept { return n; }
-};
 
 /// Takes operators through update_guard, restorer, reclaimer and launcher, in the order of P-6. The
 /// manager has checked the ids, and that nobody else is inside.
@@ -79,7 +72,8 @@ class operator_run {
     const auto all = frame_.listed_by(op);
     frame_.reclaimer.make(all.sum, op.name);
     launcher<Reclaimer>& kernels = frame_.kernels;
-    typename launcher<Reclaimer>::allocation fresh(kernels, op.outputs, as_given{}, op.workspace);
+    const auto as_given = [](bytes n) { return n; };
+    typename launcher<Reclaimer>::allocation fresh(kernels, op.outputs, as_given, op.workspace);
     // The tick is the operator's number: random kernels draw from it, now and in replays.
     const workload w{frame_.reads(), frame_.updates(), fresh.outputs, fresh.workspaces(),
                      frame_.table.now.now};

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -37,12 +35,13 @@ class reclaimer {
   using decider_type = decider_of_type<P>;
   using recorder = std::conditional_t<policy_learns<P>(), step_recorder, no_recorder>;
   using table_type = residency_table<S, recorder>;
+  static constexpr bool evicts = value_of_evicts<decider_type>();
+  static constexpr bool offloads = value_of_offloads<decider_type>();
   using policy_roles = roles<P>;
 
   reclaimer(table_type& table, P p, O o)
       : table_(&table), roles_(std::move(p)), events_(table, std::move(o)) {
-    table.now.may_evict = value_of_evicts<decider_type>();
-    table.now.may_offload = value_of_offloads<decider_type>();
+    table.now.may_evict = evicts, table.now.may_offload = offloads;
     table.tensors.cached_closure = policy_roles::keeps_costs;
   }
 
@@ -76,7 +75,7 @@ class reclaimer {
   /// are between the holes, waits for them; releases more only then.
   block obtain(bytes n, lifetime l) {
     for (;;) {
-      neighbours_.clear_window(*this, n);
+      clear_window(*this, windows_, n);
       if (auto b = table_->storage().allocate(n, l)) return std::move(*b);
       if (!table_->wait_for_copy() && !table_->wait_for_landings() && !release_any() &&
           !decide_otherwise())
@@ -356,12 +355,12 @@ class reclaimer {
   table_type* table_;
   policy_roles roles_;
   [[no_unique_address]] event_sink<table_type, O> events_;
-  contiguous_release<reclaimer> neighbours_;
+  window_search windows_;
   std::vector<operator_id> walk_;
   std::uint64_t stuck_at_ = 0;  // so many had been retained when none of them could go
   ended_operator ended_;        // while nobody waits
   std::uint64_t reservation_ = 0;
-  budget_bounds bounds_{value_of_evicts<decider_type>(), policy_roles::may_release_with_room};
+  budget_bounds bounds_{evicts, policy_roles::may_release_with_room};
   bytes foreign_{};  // when the call at hand began: taken, and neither a tensor's nor the call's
   bool unfinished_ = true;  // only variables and constants were made so far
   const char* operation_ = "";

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "delta/concepts.hpp"
 #include "delta/detail/runtime/kernel_launch.hpp"
 #include "delta/detail/runtime/restore_by_plan.hpp"
 #include "delta/detail/runtime/restore_context.hpp"
@@ -58,18 +57,15 @@ class restore_limits {
   }
 
  private:
-  using decider = typename Reclaimer::decider_type;  // of several policies what any of them may do
-
   [[nodiscard]] bytes rounded(bytes n) const { return means_->table.storage().rounded(n); }
   [[nodiscard]] bool offloads(const tensor_record& r) const {
     const auto& table = means_->table;
-    return value_of_offloads<decider>() && table.storage().host_capacity() >= r.footprint &&
+    return Reclaimer::offloads && table.storage().host_capacity() >= r.footprint &&
            !covers(r.pinned, pin::offload);
   }
   // On the device, and there it stays.
   [[nodiscard]] bool stays(const tensor_record& r) const {
-    const bool goes =
-        value_of_evicts<decider>() && r.recomputable() && !covers(r.pinned, pin::evict);
+    const bool goes = Reclaimer::evicts && r.recomputable() && !covers(r.pinned, pin::evict);
     // What the program has dropped can be given up, as a last resort.
     const bool needed = r.references > 0 && (r.pinned == pin::both || (!offloads(r) && !goes));
     return r.in_use && on_device(r.where) && (r.locks > 0 || needed);

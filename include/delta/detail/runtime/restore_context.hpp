@@ -2,9 +2,7 @@
 // outputs of a replay that nobody asked for.
 #pragma once
 
-#include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "delta/detail/tensors/records.hpp"

@@ -31,6 +31,8 @@ template <class D>
 /// A policy, by value, and the filter that asks its heuristic.
 template <Policy P>
 class roles {
+  using where = roles_of<P>;
+
  public:
   using heuristic_type = heuristic_of_type<P>;
   using decider_type = decider_of_type<P>;
@@ -53,10 +55,12 @@ class roles {
   static constexpr closure keeps_costs = filter<heuristic_type>::keeps_costs;
 
   [[nodiscard]] const P& policy() const noexcept { return policy_; }
-  [[nodiscard]] const heuristic_type& heuristic() const noexcept { return heuristic_of(policy_); }
-  [[nodiscard]] decider_type& decider() noexcept { return decider_of(policy_); }
-  [[nodiscard]] const decider_type& decider() const noexcept { return decider_of(policy_); }
-  [[nodiscard]] prefetcher_type& prefetcher() noexcept { return prefetcher_of(policy_); }
+  [[nodiscard]] const heuristic_type& heuristic() const noexcept {
+    return where::heuristic_in(policy_);
+  }
+  [[nodiscard]] decider_type& decider() noexcept { return where::decider_in(policy_); }
+  [[nodiscard]] const decider_type& decider() const noexcept { return where::decider_in(policy_); }
+  [[nodiscard]] prefetcher_type& prefetcher() noexcept { return where::prefetcher_in(policy_); }
   /// The Filter's choice of those that `may_leave` (victim_search.hpp).
   template <class MayLeave>
   [[nodiscard]] tensor_id select_victim(const context& c, graph& g, const machine_state& now,
@@ -68,7 +72,7 @@ class roles {
 
   /// True if everything may go to the host that can, by the decider's word.
   [[nodiscard]] bool lets_all_go() const {
-    return value_of_offloads<decider_type>() && !may_answer_keep(decider_of(policy_));
+    return value_of_offloads<decider_type>() && !may_answer_keep(decider());
   }
   /// A tensor that came back early has left again unused.
   void wasted(const context& c, tensor_id t) {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <iterator>
 #include <span>
-#include <utility>
 #include <vector>
 
+#include "delta/detail/tensors/staging.hpp"  // for rehearsal.hpp, which stages
 #include "delta/kernel.hpp"
 #include "delta/tensor.hpp"
 

@@ -3,7 +3,6 @@
 // the old bytes until nobody can need them instead would double an optimizer's memory.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>

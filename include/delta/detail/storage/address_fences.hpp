@@ -4,17 +4,17 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <string_view>
 #include <vector>
 
 #include "delta/units.hpp"
 
 namespace delta::detail {
+
+/// For tests: whether the books are in order (test/support/storage_check.hpp).
+struct storage_check;
 
 /// A stretch of memory: somebody's bytes, or a hole. A hole remembers in `written` who used it
 /// last, so that the next owner's first writer waits for them: freeing need not wait.
@@ -107,21 +107,8 @@ class address_fences {
     return f;
   }
 
-  /// True if a part of it is known. For tests, as is `check`: empty, or what is wrong.
-  [[nodiscard]] bool knows(std::uint64_t begin, std::uint64_t end) const noexcept {
-    return std::ranges::any_of(ranges_,
-                               [&](const range& r) { return r.begin < end && begin < r.end; });
-  }
-  [[nodiscard]] std::string_view check() const noexcept {
-    std::uint64_t end = 0;
-    for (const range& r : ranges_) {
-      if (r.begin < end || r.begin >= r.end) return "past users are out of order, or overlap";
-      end = r.end;
-    }
-    return ranges_.size() <= most ? "" : "too many past users are kept";
-  }
-
  private:
+  friend struct storage_check;
   struct range {
     std::uint64_t begin, end;
     fence users;

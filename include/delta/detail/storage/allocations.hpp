@@ -7,10 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <limits>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -172,27 +170,9 @@ class allocations {
   void walk(F&& f) const {
     for (const auto& [at, i] : by_address_) f(i, rows_[i]);
   }
-  /// Empty when all is well, else what is not. For tests. O(allocations).
-  [[nodiscard]] std::string_view check() const noexcept {
-    std::uint64_t sum = 0, placed = 0, end = 0;
-    for (const row& r : rows_) {
-      sum += r.used ? r.size : 0;
-      placed += r.offset != 0 ? 1 : 0;
-      if (!r.used && r.offset != 0) return "an allocation is nobody's";
-    }
-    if (sum != used_) return "used() is not the sum of what is used";
-    if constexpr (synchronous) return {};
-    if (placed != by_address_.size()) return "the index names what is no allocation";
-    for (const auto& [at, i] : by_address_) {
-      const row& r = rows_[i];
-      if (r.offset != at || at < end) return "two allocations overlap, or the index is wrong";
-      end = at + r.gives;
-      if (past_.knows(at, end)) return "bytes in use have users of before";
-    }
-    return past_.check();
-  }
 
  private:
+  friend struct storage_check;
   using index_type = std::map<std::uint64_t, std::uint32_t>;
 
   // A spare row. Each brings its node of the index, and its place among the spare ones, so that

@@ -9,7 +9,6 @@
 #include <limits>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,8 +27,8 @@ namespace delta::detail {
 ///
 /// Rows are kept in a vector and linked in address order, holes are indexed by size besides. A row
 /// number is what a token carries, so moving a stretch changes no token. Always true: no two holes
-/// are neighbours, and every hole is in the index (`check` looks at both); of index nodes there is
-/// one per row, in use or spare.
+/// are neighbours, and every hole is in the index; of index nodes there is one per row, in use or
+/// spare.
 class region {
  public:
   /// No row: before the first stretch, behind the last.
@@ -242,28 +241,8 @@ class region {
     for (std::uint32_t i = head_; i != none; i = rows_[i].after) f(i, rows_[i]);
   }
 
-  /// Empty when all is well, else what is not: the stretches tile the region, holes are joined and
-  /// indexed, used() is the sum. For tests. O(stretches, log holes for each hole).
-  [[nodiscard]] std::string_view check() const noexcept {
-    std::uint64_t at = 0, used = 0, holes = 0;
-    std::uint32_t before = none;
-    if (!places_) return "";
-    for (std::uint32_t i = head_; i != none; before = i, i = rows_[i].after) {
-      const stretch& r = rows_[i];
-      if (r.offset != at) return "stretches do not tile the region";
-      if (r.size == 0) return "an empty stretch is in the list";
-      if (r.before != before) return "the list of stretches is broken";
-      if (!r.used && before != none && !rows_[before].used) return "two holes are not joined";
-      if (!r.used && !holes_.contains({r.size, r.offset, i})) return "a hole is not in the index";
-      at += r.size;
-      (r.used ? used : holes) += r.used ? r.size : 1;
-    }
-    if (at != capacity_ || tail_ != before) return "stretches do not reach the end of the region";
-    if (holes != holes_.size()) return "the index names a hole that is none";
-    return used == used_ ? "" : "used() is not the sum of what is used";
-  }
-
  private:
+  friend struct storage_check;
   // By size, so that the smallest that fits is found, then by address, so that placing repeats
   // exactly. The row is no part of the order: no two stretches share an address.
   struct hole_key {

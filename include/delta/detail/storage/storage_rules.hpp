@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -44,6 +43,7 @@ namespace delta::detail {
 /// token with its owner: the device's bytes may then be half moved, so the manager is poisoned.
 template <class Lanes, class Places = region>
 class storage_rules {
+  friend struct storage_check;
   using stretch_of = typename Places::row;  // no name that who derives may have
 
  public:
@@ -219,11 +219,6 @@ class storage_rules {
   /// How many blocks were moved to make room, and how many bytes these were.
   [[nodiscard]] std::uint64_t moves() const noexcept { return moves_; }
   [[nodiscard]] bytes moved_bytes() const noexcept { return moved_; }
-  /// Empty when the books are in order, else what is not. For tests; O(blocks).
-  [[nodiscard]] std::string_view check_invariants() const noexcept {
-    const auto device = device_.check();
-    return device.empty() ? host_.check() : device;
-  }
 
  protected:
   storage_rules(bytes capacity, bytes host_capacity, std::uint64_t granularity, bool moving,

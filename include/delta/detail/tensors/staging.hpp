@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -186,14 +187,7 @@ class stage {
   }
   // Copies that nobody uses: they keep the lane busy. Where there is no room they are left out.
   void waste_out(const queued_copy& c) {
-    auto b = storage_->allocate(c.size, lifetime::persistent);
-    if (!b) return;
-    if (auto moving = storage_->copy_out(*b)) {
-      auto [from, to] = storage_->land(std::move(*moving));
-      storage_->free(std::move(from)), storage_->free(std::move(to));
-    } else {
-      storage_->free(std::move(*b));
-    }
+    if (auto to = copied_out(c.size)) storage_->free(std::move(*to));
   }
   void waste_in(const queued_copy& c) {
     if (outside_.empty()) return;
@@ -208,16 +202,20 @@ class stage {
   }
   // What such a copy in will bring.
   void bring_out(const queued_copy& c) {
-    auto b = storage_->allocate(c.size, lifetime::persistent);
-    if (!b) return;
-    if (auto moving = storage_->copy_out(*b)) {
-      auto [from, to] = storage_->land(std::move(*moving));
-      storage_->free(std::move(from));
-      outside_.push_back(std::move(to));
-      let_land();
-    } else {
-      storage_->free(std::move(*b));
-    }
+    auto to = copied_out(c.size);
+    if (!to) return;
+    outside_.push_back(std::move(*to));
+    let_land();
+  }
+  // So many bytes on the host, behind a copy out of nobody's; nullopt: there is no room.
+  std::optional<slab> copied_out(bytes n) {
+    auto b = storage_->allocate(n, lifetime::persistent);
+    if (!b) return std::nullopt;
+    auto moving = storage_->copy_out(*b);
+    if (!moving) return storage_->free(std::move(*b)), std::nullopt;
+    auto [from, to] = storage_->land(std::move(*moving));
+    storage_->free(std::move(from));
+    return std::move(to);
   }
 
   struct reserved {

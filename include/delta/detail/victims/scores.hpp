@@ -86,11 +86,6 @@ struct victim_rows {
   double now = 0;  ///< ns
 };
 
-/// How long ago, in ns, at least 1: as `context::staleness` has it.
-constexpr double staleness(double now, double last_use) noexcept {
-  const double s = now - last_use;
-  return s > 1.0 ? s : 1.0;
-}
 /// Of one row, listed or not. The arithmetic of `score_of`, but for the reciprocal.
 template <row_form Form>
 constexpr double urgency(const victim_rows& rows, std::size_t row) noexcept {
