@@ -64,11 +64,14 @@ def read_equivalents(path: Path, all_places: list[Place]) -> dict[tuple, str]:
     return reasons
 
 
-def write_if_changed(path: Path, text: str) -> None:
+def write_if_changed(path: Path, text: str, keep_time: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = text.encode("latin-1")
     if not path.exists() or path.read_bytes() != data:
+        before = path.stat() if path.exists() and keep_time else None
         path.write_bytes(data)
+        if before:
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def mirror(tree: Path, real: str) -> None:
@@ -121,6 +124,8 @@ class Core:
                         "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_CXX_COMPILER={compiler()}",
                         f"-DCMAKE_CXX_FLAGS={flags}", "-DCMAKE_CXX_FLAGS_DEBUG=-O0 -g0",
                         "-DDELTA_BUILD_BENCHMARKS=OFF", "-DDELTA_BUILD_EXAMPLES=OFF", "-DDELTA_CUDA=OFF",
+                        # A header changes and stays as old, which precompiled ones are not for.
+                        "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON",
                         f"-DDELTA_DATA={os.environ.get('DELTA_DATA', '')}"], self.log)
             (self.build / "guards").write_text("\n".join(guard_flags()))
         names = [t for t in self.names() if re.search(self.pattern, t)]
@@ -172,8 +177,12 @@ def run_logged(command: list[str], log: Path) -> None:
 
 # --- writing, and what does not compile ---------------------------------------------------------------------
 
-def write(finder: found.Finder, chosen: list[Place], broken: set[int], target: Path) -> dict[str, str]:
-    """Writes the folder with the chosen mutants in it, but for the broken ones."""
+def write(finder: found.Finder, chosen: list[Place], broken: set[int], target: Path,
+          keep_time: bool = False) -> dict[str, str]:
+    """Writes the folder with the chosen mutants in it, but for the broken ones.
+
+    keep_time: as old as before, so that what has compiled with a broken mutant in it is not compiled again.
+    """
     texts = {}
     for header in sorted(finder.folder.rglob("*")):
         if not header.is_file():
@@ -182,7 +191,7 @@ def write(finder: found.Finder, chosen: list[Place], broken: set[int], target: P
         here = [p for p in chosen if p.file == name and p.number not in broken]
         source = finder.sources.get(name) or header.read_bytes().decode("latin-1")
         texts[name] = found.rewritten(source, here) if here else source
-        write_if_changed(target / name, texts[name])
+        write_if_changed(target / name, texts[name], keep_time)
     return texts
 
 
@@ -358,7 +367,7 @@ def main(words: list[str]) -> int:
     everything = found.numbered(finder)
     reasons = read_equivalents(EQUIVALENT, everything)
     state = build / "last.json"
-    last = json.loads(state.read_text()) if state.exists() else {"compiled": [], "survivors": []}
+    last = json.loads(state.read_text()) if state.exists() else {"compiled": [], "broken": [], "survivors": []}
     chosen = choose(everything, options, last["survivors"])
     if options.list:
         for p in chosen:
@@ -372,8 +381,14 @@ def main(words: list[str]) -> int:
     for n, p in enumerate(compiled):
         p.number = n
     print(f"{len(everything)} mutants of {part.folder}; {len(chosen)} of them are tried", flush=True)
-    broken = make(part, finder, compiled, build)
-    state.write_text(json.dumps({**last, "compiled": [p.id for p in compiled]}))
+    broken = {p.number for p in compiled if p.id in set(last["broken"])}
+
+    def save(**more) -> None:
+        last.update(compiled=[p.id for p in compiled], broken=[p.id for p in compiled if p.number in broken], **more)
+        build.mkdir(parents=True, exist_ok=True)
+        state.write_text(json.dumps(last))
+
+    make(part, finder, compiled, broken, save)
 
     tests = part.tests()
     print(f"{len(tests)} tests without a mutant", flush=True)
@@ -395,20 +410,19 @@ def main(words: list[str]) -> int:
             print(f"-- {n} of {len(chosen)}, {time.monotonic() - started:.0f} s", flush=True)
     left = [p.id for p in chosen if fate[p.id][0] in (SURVIVED, NOT_REACHED)]
     print("\n" + table(chosen, fate, part.folder))
-    state.write_text(json.dumps({"compiled": [p.id for p in compiled], "survivors": left,
-                                 "killed by": Counter(f[1] for f in fate.values() if f[1])}))
+    save(survivors=left, killed_by=Counter(f[1] for f in fate.values() if f[1]))
     counts = Counter(f[0] for f in fate.values())
     print(f"{len(chosen)} mutants: " + ", ".join(f"{counts[c]} {c}" for c in (KILLED, EQUAL, SURVIVED, NOT_REACHED, BROKEN)))
     return 1 if left else 0
 
 
-def make(part, finder: found.Finder, compiled: list[Place], build: Path) -> set[int]:
-    """Writes and compiles; leaves out what does not compile, and gives its numbers."""
+def make(part, finder: found.Finder, compiled: list[Place], broken: set[int], save) -> None:
+    """Writes and compiles; what does not compile is left out, and added to `broken`."""
     mirror(part.tree, part.folder)
-    broken: set[int] = set()
     for quick in (True, False):
         while True:
-            texts = write(finder, compiled, broken, part.tree / part.folder)
+            texts = write(finder, compiled, broken, part.tree / part.folder, keep_time=not quick)
+            save()
             said = part.errors() if quick else part.compile()
             if not said or ("error:" not in said and quick):
                 break
@@ -417,8 +431,9 @@ def make(part, finder: found.Finder, compiled: list[Place], build: Path) -> set[
                 first = next((r for r in said.splitlines() if "error" in r.lower()), said[-300:])
                 raise Failure(f"an error that is of no mutant: {first}; see {part.log}")
             broken |= more
-            print(f"{len(broken)} do not compile", flush=True)
-    return broken
+            for p in compiled:
+                if p.number in more:
+                    print(f"{p.id} does not compile: {p}", flush=True)
 
 
 def show(p: Place, finder: found.Finder, broken: set[int], tests: dict, seconds: dict, reached: dict) -> int:

@@ -24,6 +24,7 @@ COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++
 TINY = """#pragma once
 #include <algorithm>
 #include <cassert>
+#include <optional>
 #include <string>
 #include <vector>
 template <int n>
@@ -48,6 +49,11 @@ class counter {
     return found;
   }
   std::string name(const std::string& a, const std::string& b) const { return a + b; }
+  // An optional: of `!found` and `found`, ?: would make one that is never empty.
+  int or_none(std::optional<int> found) const {
+    if (!found) return -1;
+    return *found;
+  }
   int count() const { return std::max(count_, fixed<0>::value); }
   int apart(int a, int b) const { return distance(a,
                                                   b); }
@@ -64,6 +70,7 @@ int main() {
   if (!c.add(19) || c.add(2) || !c.add(1) || c.count() != 20) return 1;
   if (c.below<int>({1, 2, 3}, 3) != 2) return 2;
   if (c.name("a", "b") != "ab" || c.apart(2, 5) != 3) return 3;
+  if (c.or_none({}) != -1 || c.or_none(4) != 4) return 4;
   return 0;
 }
 """
@@ -88,6 +95,8 @@ EXPECTED = {
     ("removal", "counter::below", "++found;", "", "killed"),
     ("arithmetic", "counter::below", "++found", "--found", "killed"),
     ("arithmetic", "counter::name", "a + b", "a - b", "does not compile"),
+    ("negation", "counter::or_none", "!found", "found", "killed"),
+    ("constant", "counter::or_none", "1", "0", "killed"),
     ("min-max", "counter::count", "std::max(count_, fixed<0>::value)", "std::min(count_, fixed<0>::value)", "killed"),
     ("swap", "counter::apart", "distance(a, b)", "distance(b, a)", "killed"),
     ("arithmetic", "counter::distance", "to - from", "to + from", "killed"),

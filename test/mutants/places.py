@@ -235,7 +235,9 @@ class Finder:
                 return
         if what == "UNARY_OPERATOR":
             text = self.text(start, end)
-            if text.startswith("!"):
+            if text.startswith("!="):
+                pass  # half of an != that the language made of an operator==
+            elif text.startswith("!"):
                 self.add(start, end, "negation", text, text[1:])
             elif kind(parent) == "FOR_STMT":
                 pass  # a loop that walks the other way: found at once, or by its time limit
@@ -358,6 +360,8 @@ def rewritten(source: str, places: list[Place]) -> str:
             return f"{{ if (!{n}) {text} }}"
         if p.condition:
             return f"({n} != static_cast<bool>({text}))"
-        return f"({n} ? /*<{p.number}*/({p.after})/*{p.number}>*/ : ({text}))"
+        # Of !x and x, the type that both become may be x's, an optional: conditions are bool.
+        cast = "static_cast<bool>" if p.kind in ("logic", "negation") else ""
+        return f"({n} ? /*<{p.number}*/{cast}({p.after})/*{p.number}>*/ : {cast}({text}))"
 
     return span(0, len(source), ordered)
