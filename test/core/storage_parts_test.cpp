@@ -137,8 +137,8 @@ TEST_CASE("virtual lanes: an operator is slower while copies go on, by what each
   CHECK(took(0, 0, 1000ns) == 1000ns);
   CHECK(took(0.5, 0.25, 25ns) == 100ns);     // a quarter of its speed beside both
   CHECK(took(0.5, 0.25, 1000ns) == 1125ns);  // then three quarters, then all
-  CHECK(took(0, 0.9, 11ns) == 110ns);        // one more ns of work beside the second takes ten
-  CHECK(took(1, 0, 50ns) == 150ns);          // it waits for the copy out
+  CHECK(took(0, 0.875, 13ns) == 104ns);  // the half ns that is left takes four beside the second
+  CHECK(took(1, 0, 50ns) == 150ns);      // it waits for the copy out
 }
 
 TEST_CASE(
