@@ -56,9 +56,9 @@ def build_and_run(jobs: int) -> None:
 
 
 def exported(form: str, *flags: str) -> str:
-    programs = [str(BUILD / "bin" / t) for t in (*tests(), "delta-replay", "delta-train") if (BUILD / "bin" / t).exists()]
-    command = ["llvm-cov-16", "export", f"-format={form}", f"-instr-profile={BUILD}/merged.profdata", *flags, programs[0],
-               *(w for p in programs[1:] for w in ("-object", p)), "-sources", str(INCLUDE)]
+    programs = [str(p) for t in (*tests(), "delta-replay", "delta-train") if (p := BUILD / "bin" / t).exists()]
+    command = ["llvm-cov-16", "export", f"-format={form}", f"-instr-profile={BUILD}/merged.profdata", *flags,
+               programs[0], *(w for p in programs[1:] for w in ("-object", p)), "-sources", str(INCLUDE)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         fail(f"llvm-cov-16: {done.stderr.strip().splitlines()[-1]}")
@@ -130,14 +130,16 @@ def missing(lines: dict, branches: dict, part: str) -> None:
         for (line, column, last, end), both in sorted(branches[f].items()):
             if lines[f].get(line) and 0 in both:
                 what = source[line - 1][column - 1:end - 1 if last == line else None]
-                print(f"{name}:{line}: never {'true nor false' if both == [0, 0] else 'true' if both[0] == 0 else 'false'}: {what}")
+                outcome = "true nor false" if both == [0, 0] else "true" if both[0] == 0 else "false"
+                print(f"{name}:{line}: never {outcome}: {what}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="./run.sh coverage", description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.error = lambda message: fail(f"{message}; --help says more")
-    parser.add_argument("--missing", metavar="NAME", help="also print what is not reached in files with that in their path")
+    parser.add_argument("--missing", metavar="NAME",
+                        help="also print what is not reached in files with that in their path")
     parser.add_argument("--table", action="store_true", help="build and run nothing")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="build and run N at a time (2)")
     options = parser.parse_args()

@@ -1,5 +1,6 @@
-// Mutant schemata: all mutants of a program are compiled into it, each behind a guard, and the variable
-// DELTA_MUTANT of the environment chooses which one runs. mutants.py includes this in every file first.
+// Mutant schemata: all mutants of a program are compiled into it, each behind a guard, and the
+// variable DELTA_MUTANT of the environment chooses which one runs. mutants.py includes this in
+// every file first.
 #pragma once
 
 #include <fcntl.h>
@@ -16,7 +17,8 @@
 
 namespace delta_mutants {
 
-// Constants at first: guards may be reached in initialisers of other files. This is C++17, as any_manager.hpp is.
+// Constants at first: guards may be reached in initialisers of other files. This is C++17, as
+// any_manager.hpp is.
 inline int active = -1;
 inline std::uint8_t reached[DELTA_MUTANTS] = {};
 

@@ -131,8 +131,8 @@ class Core:
         names = [t for t in self.names() if re.search(self.pattern, t)]
         if not names:
             raise Failure(f"--tests '{self.pattern}' names no test; there are {', '.join(self.names())}")
-        done = subprocess.run(["cmake", "--build", str(self.build), "-j", str(self.jobs), "--target", *names, "--", "-k", "0"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(["cmake", "--build", str(self.build), "-j", str(self.jobs), "--target", *names,
+                               "--", "-k", "0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.log.write_text(done.stdout)
         return None if done.returncode == 0 else done.stdout
 
@@ -347,7 +347,8 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=natural, default=1, metavar="S", help="which N: the same S takes the same (1)")
     parser.add_argument("--only", action="append", default=[], metavar="FILE",
                         help="only files below the folder whose path has this in it; again for more")
-    parser.add_argument("--mutant", metavar="ID", help="one mutant: print its change, and run every test that reaches it")
+    parser.add_argument("--mutant", metavar="ID",
+                        help="one mutant: print its change, and run every test that reaches it")
     parser.add_argument("--again", action="store_true", help="those that survived, or were not reached, the last time")
     parser.add_argument("--tests", default="", metavar="REGEX",
                         help="the tests that run, of those that take seconds (all of test/core)")
@@ -397,22 +398,23 @@ def main(words: list[str]) -> int:
         return show(chosen[0], finder, broken, tests, seconds, reached)
     fate: dict[str, tuple[str, str]] = {}
     started = time.monotonic()
-    for n, p in enumerate(chosen, 1):
-        if p.number in broken:
-            fate[p.id] = BROKEN, ""
-        elif p.key in reasons:
-            fate[p.id] = EQUAL, ""
-        else:
-            fate[p.id] = kill(p, tests, seconds, reached)
-        if fate[p.id][0] in (SURVIVED, NOT_REACHED):
-            print(f"{p.id} {fate[p.id][0]}: {part.folder}/{p.file}:{p.line}: {p}", flush=True)
-        if n % 50 == 0:
-            print(f"-- {n} of {len(chosen)}, {time.monotonic() - started:.0f} s", flush=True)
+    try:
+        for n, p in enumerate(chosen, 1):
+            fate[p.id] = ((BROKEN, "") if p.number in broken else (EQUAL, "") if p.key in reasons
+                          else kill(p, tests, seconds, reached))
+            if fate[p.id][0] in (SURVIVED, NOT_REACHED):
+                print(f"{p.id} {fate[p.id][0]}: {part.folder}/{p.file}:{p.line}: {p}", flush=True)
+            if n % 50 == 0:
+                print(f"-- {n} of {len(chosen)}, {time.monotonic() - started:.0f} s", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted: what was tried by then")
+        chosen = [p for p in chosen if p.id in fate]
     left = [p.id for p in chosen if fate[p.id][0] in (SURVIVED, NOT_REACHED)]
     print("\n" + table(chosen, fate, part.folder))
     save(survivors=left, killed_by=Counter(f[1] for f in fate.values() if f[1]))
     counts = Counter(f[0] for f in fate.values())
-    print(f"{len(chosen)} mutants: " + ", ".join(f"{counts[c]} {c}" for c in (KILLED, EQUAL, SURVIVED, NOT_REACHED, BROKEN)))
+    every = (KILLED, EQUAL, SURVIVED, NOT_REACHED, BROKEN)
+    print(f"{len(chosen)} mutants: " + ", ".join(f"{counts[c]} {c}" for c in every))
     return 1 if left else 0
 
 
