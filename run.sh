@@ -20,6 +20,9 @@ usage: ./run.sh COMMAND
                      attack what docs/reliability.md promises, in turns of a minute, for H hours (0.1):
                      programs, training, faults, declined, traces, readers; what fails is made short and
                      printed as a test. S: the first seed; else it is of the clock, and printed
+  mutants [FLAG...]  change include/delta in 500 small ways, and list the changes that no test finds
+                     (--help: which, and of what)
+  coverage [FLAG...] the lines and branches of include/delta that tests reach, as a table (--help)
   bench [FLAG...]    build and run the benchmarks; flags go to Google Benchmark. Without flags the
                      tables of docs/results/decisions.md are made anew, with flags those go to
                      build/bench-results; TORCH_PYTHON may name a Python that has PyTorch
@@ -239,6 +242,16 @@ attack() {
   [ "$status" -eq 0 ] || die "an attack has succeeded: see above, and $folder"
 }
 
+mutants() {
+  setup clang-16 python3-clang-16
+  python3 test/mutants/mutants.py "$@"
+}
+
+coverage() {
+  setup clang-16 llvm-16 libclang-rt-16-dev
+  python3 test/coverage.py "$@"
+}
+
 bench() {
   setup
   build
@@ -289,6 +302,8 @@ case "$command" in
   demo) demo "$@" ;;
   test) run_tests "$@" ;;
   attack) attack "$@" ;;
+  mutants) mutants "$@" ;;
+  coverage) coverage "$@" ;;
   bench) bench "$@" ;;
   torch) run_torch "$@" ;;
   torch-ddp) run_torch_ddp "$@" ;;
@@ -299,6 +314,6 @@ case "$command" in
   reference) reference "$@" ;;
   setup) setup "$@" ;;
   help | -h | --help) usage ;;
-  *) die "unknown command '$command'; allowed: demo, test, attack, bench, torch, torch-ddp, torch-test," \
-    "wheel, paper, torch-install, reference, setup, help" ;;
+  *) die "unknown command '$command'; allowed: demo, test, attack, mutants, coverage, bench, torch, torch-ddp," \
+    "torch-test, wheel, paper, torch-install, reference, setup, help" ;;
 esac
