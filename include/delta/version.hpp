@@ -3,7 +3,7 @@
 #pragma once
 
 #define DELTA_VERSION_MAJOR 0
-#define DELTA_VERSION_MINOR 2
+#define DELTA_VERSION_MINOR 3
 #define DELTA_VERSION_PATCH 0
 
 /// One number that grows with every version, for `#if DELTA_VERSION >= 200`.

@@ -12,6 +12,7 @@
 
 #include "delta/context.hpp"
 #include "delta/detail/runtime/run_in_place.hpp"
+#include "delta/detail/tensors/staging.hpp"
 #include "delta/error.hpp"
 #include "delta/manager.hpp"
 #include "delta/step.hpp"

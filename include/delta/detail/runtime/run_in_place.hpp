@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "delta/detail/tensors/staging.hpp"  // for rehearsal.hpp, which stages
 #include "delta/kernel.hpp"
 #include "delta/tensor.hpp"
 
