@@ -15,12 +15,14 @@
 #include "delta/storage/arena.hpp"
 #include "delta/storage/host_device.hpp"
 #include "delta/storage/simulated.hpp"
+#include "storage_check.hpp"
 
 using namespace delta;
 using namespace delta::literals;
 using namespace std::chrono_literals;
 using detail::address_fences;
 using detail::region;
+using detail::storage_check;
 
 namespace {
 
@@ -95,7 +97,7 @@ TEST_CASE("region: holes are joined at the end that is asked for, and what moves
   CHECK(lanes.moves == std::vector<told_lanes::moved>{{to, 100, 100}});
   CHECK(t.r[t.middle].offset == to);
   CHECK(t.r.largest_hole() == 200_B);
-  CHECK(t.r.check() == "");
+  CHECK(storage_check::of(t.r) == "");
   for (const auto& [at, point] : written(t.r)) CHECK(point == 9);
 }
 
@@ -104,12 +106,12 @@ TEST_CASE("past users: as many ranges as there is room for, then all of them for
   const auto users = [](std::uint64_t n) { return fence{}.join({lane::copy_out, n}); };
   for (std::uint64_t i = 0; i < address_fences::most; ++i)
     past.add(10 * i, 10 * i + 5, users(i + 1));
-  CHECK(past.check() == "");
-  CHECK(past.knows(10, 11));
-  CHECK_FALSE(past.knows(5, 10));
+  CHECK(storage_check::of(past) == "");
+  CHECK(storage_check::knows(past, 10, 11));
+  CHECK_FALSE(storage_check::knows(past, 5, 10));
   past.add(5, 10, users(7));  // one too many
-  CHECK(past.check() == "");
-  CHECK_FALSE(past.knows(10, 11));
+  CHECK(storage_check::of(past) == "");
+  CHECK_FALSE(storage_check::knows(past, 10, 11));
   CHECK(past.take(50000, 50001).point[static_cast<std::size_t>(lane::copy_out)] ==
         address_fences::most);
 }
