@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what decisions cost and writes docs/results/decisions.{md,png}, and build/results/decisions.json.
+"""Measures what decisions cost and writes docs/results/decisions.md, and build/results/decisions.{json,png}.
 
     python3 bench/decisions.py build/release [--torch-python PYTHON] [--out docs/results/decisions]
                                [GOOGLE BENCHMARK FLAG...]
@@ -302,18 +302,17 @@ def trace_budget():
     return found[1]
 
 
-def page(found, out, drawn):
+def page(found, out):
     """The whole of OUT.md."""
     rows = Rows([r for r in found["rows"] if r["program"] == "manager_bench"])
     finders = Rows([r for r in found["rows"] if r["program"] == "decisions_bench"])
     at, torch = found["machine"], found["torch"]
     spreads = sorted(r["spread"] for r in found["rows"])
     spread = f"{spreads[len(spreads) // 2]:.2f}, the most {spreads[-1]:.2f}" if spreads else MISSING
-    figure = f"\n![ns per operator by number of tensors]({out.name}.png)\n" if drawn else ""
     return f"""# What decisions cost
 
 Made by `{found["command"]}`, which writes rows with all counters to
-{relative(artefact(out, out.name + ".json"))}. {found["commit"]}
+{relative(artefact(out, out.name + ".json"))}, and draws them beside it. {found["commit"]}
 
 {at["cpu"]}, {at["cores"]} cores; {at["compiler"]}; {at["build"]}, `{at["flags"]}`. Load of the machine when it
 began: {at["load"]}. Times are the processor's, medians of the repetitions; the slowest repetition over
@@ -321,7 +320,7 @@ the fastest is {spread}.
 
 Simulated storage, empty kernels with 32 bytes of captures, given costs. An operator reads the three tensors before it
 and makes one; then the oldest is dropped. `{MISSING}`: not measured.
-{figure}
+
 ## Nothing has to leave
 
 ns per operator (run, record, drop) by the number of live tensors.
@@ -401,13 +400,13 @@ def panels(found):
 
 
 def draw(found, out):
-    """OUT.png; false where there is nothing to draw, or nothing to draw it with."""
+    """The artefact OUT.png, where there is something to draw, and something to draw it with."""
     wanted = list(panels(found))
     if not wanted:
-        return False
+        return
     if plot_replay.matplotlib is None:
         print("decisions.py: no figure: matplotlib is missing", file=sys.stderr)
-        return False
+        return
     plot_replay.matplotlib.rcParams.update({"font.family": "DejaVu Sans"})
     columns = min(2, len(wanted))
     lines = -(-len(wanted) // columns)
@@ -429,8 +428,7 @@ def draw(found, out):
         axes.legend(fontsize=7.5, frameon=False, ncols=2, loc="upper left")
     for axes in list(places.flat)[len(wanted):]:
         axes.set_axis_off()
-    plot_replay.save(figure, out.with_suffix(".png"))
-    return True
+    plot_replay.save(figure, artefact(out, out.name + ".png"))
 
 
 # --- all of it -----------------------------------------------------------------------------------
@@ -470,7 +468,8 @@ def main():
     a.out.parent.mkdir(parents=True, exist_ok=True)
     rows = artefact(a.out, a.out.name + ".json")
     rows.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    a.out.with_suffix(".md").write_text(page(found, a.out, draw(found, a.out)), encoding="utf-8")
+    draw(found, a.out)
+    a.out.with_suffix(".md").write_text(page(found, a.out), encoding="utf-8")
     print(f"decisions.py: wrote {relative(rows)} and {a.out.name}.md", file=sys.stderr)
 
 
