@@ -160,7 +160,8 @@ class trace_rules {
         return finding{"a name of what an operation makes", "none: it has the operation's"};
       if (i < o.replaced &&
           (made.view_of != trace::none || made.size != t.tensors[t.inputs(o)[i]].size))
-        return finding{"a new version of another size", "the size of the old one"};
+        return finding{"a new version that is a view, or of another size",
+                       "a tensor of the old one's size"};
       std::uint64_t writable = steps_ + 1;
       if (made.view_of != trace::none) {
         if (made.view_of >= tensors_.size() || tensors_[made.view_of].touched != stamp)

@@ -321,9 +321,11 @@ TEST_CASE("delta's own: events") {
   CHECK(bad(R"({"run":"f","inputs":[0],"outputs":[8],"replaces":2})") ==
         ":3: more new versions than inputs or outputs; expected: at most so many");
   CHECK(bad(R"({"run":"f","inputs":[0],"outputs":[4],"replaces":1})") ==
-        ":3: a new version of another size; expected: the size of the old one");
+        ":3: a new version that is a view, or of another size; expected: a tensor of the old "
+        "one's size");
   CHECK(bad(R"({"run":"f","inputs":[0],"outputs":[{"view_of":0}],"replaces":1})") ==
-        ":3: a new version of another size; expected: the size of the old one");
+        ":3: a new version that is a view, or of another size; expected: a tensor of the old "
+        "one's size");
   for (const char* const twice : {R"("inputs":[0,0],"outputs":[8,8],"replaces":2)",
                                   R"("inputs":[0],"updates":[0],"outputs":[8],"replaces":1)"}) {
     CHECK(bad("{\"run\":\"f\"," + std::string(twice) + "}") ==

@@ -145,7 +145,7 @@ class step_model {
       if (const std::uint32_t w = r.storages[s].was; is_left(s) && w < storages_.size())
         if (outlives(w)) successor_[w] = s;
     using kind = step_record::change::kind;
-    std::vector<std::uint32_t> made(storages_.size(), none);  // of what the next step finds: when
+    std::vector<std::uint32_t> made(storages_.size(), none);  // when, of what is_cyclic
     for (const step_record::change& c : r.changes) {
       if (c.what == kind::dropped) continue;
       if (c.what == kind::created && is_cyclic(c.storage)) made[c.storage] = c.at;
