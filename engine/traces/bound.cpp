@@ -14,6 +14,7 @@ namespace {
 using ids = std::vector<std::uint32_t>;
 constexpr std::uint32_t none = trace::none;
 constexpr std::size_t most_instants = 64;
+constexpr std::size_t most_cuts = 64;
 
 /// A storage by its tensor's number; times are numbers of operators that ran before.
 struct span_of_life {
@@ -49,7 +50,7 @@ class estimate {
   }
 
   double bound() {
-    double most = 0;
+    double most = overhead_of_windows();
     for (const instant& i : instants_) most = std::max(most, overhead_at(i));
     const double busy = 1 + most / std::max(total_, 1.0);
     // Beside collectives the device is idle at times, and what is added may hide there.
@@ -133,16 +134,67 @@ class estimate {
   }
 
   double overhead_at(const instant& at) {
-    std::vector<offer> offers = offers_at(at.operation);
-    std::sort(offers.begin(), offers.end(),
-              [](const offer& a, const offer& b) { return a.cost * b.size < b.cost * a.size; });
+    const std::vector<offer> offers = offers_at(at.operation);
+    double all = 0;
+    for (const offer& o : offers) all += o.size;
+    if (at.missing > all) return std::numeric_limits<double>::infinity();
     return std::max(overhead_beyond(offers, at.missing, rate_out(), at.before),
                     overhead_beyond(offers, at.missing, rate_in(), total_ - at.before));
   }
 
-  /// Every segment of R gives one.
-  static double overhead_beyond(const std::vector<offer>& offers, double missing, double rate,
+  /// The most that windows cost which do not overlap, each from one of the cuts to another.
+  double overhead_of_windows() {
+    const std::size_t count = trace_.operations.size(), cuts = std::min(count, most_cuts);
+    std::vector<double> before(count + 1, 0);  // nanoseconds
+    for (std::size_t o = 0; o < count; ++o)
+      before[o + 1] = before[o] + cost_of(trace_.operations[o]);
+    const auto cut = [&](std::size_t i) { return i * count / cuts; };
+    std::vector<double> most(cuts + 1, 0);  // by cut: of windows behind it
+    for (std::size_t first = cuts; first-- > 0;) {
+      most[first] = most[first + 1];
+      reads seen(life_.size());
+      for (std::size_t last = first + 1; last <= cuts; ++last) {
+        for (std::size_t o = cut(last - 1); o < cut(last); ++o) see(o, cut(first), seen);
+        const double missing = seen.size - static_cast<double>(machine_.budget.count);
+        const double window = before[cut(last)] - before[cut(first)];
+        if (missing <= rate_in() * window) continue;
+        const double overhead = overhead_beyond(offers_of(seen), missing, rate_in(), window);
+        most[first] = std::max(most[first], overhead + most[last]);
+      }
+    }
+    return most[0];
+  }
+  /// What a window reads of all that was there before it.
+  struct reads {
+    explicit reads(std::size_t storages) : met(storages, false) {}
+    ids all;
+    std::vector<bool> met;  // by storage
+    double size = 0;        // bytes
+  };
+  void see(std::size_t operation, std::size_t window, reads& seen) const {
+    for_each_input(trace_.operations[operation], [&](std::uint32_t s) {
+      const bool made_within =
+          life_[s].producer != none ? life_[s].born >= window : life_[s].born > window;
+      if (made_within || seen.met[s]) return;
+      seen.met[s] = true, seen.size += size(s), seen.all.push_back(s);
+    });
+  }
+  /// By operator, what it can compute again.
+  [[nodiscard]] std::vector<offer> offers_of(const reads& seen) const {
+    std::vector<double> sizes(trace_.operations.size(), 0.0);
+    for (const std::uint32_t s : seen.all)
+      if (life_[s].producer != none) sizes[life_[s].producer] += size(s);
+    std::vector<offer> offers;
+    for (std::size_t o = 0; o < sizes.size(); ++o)
+      if (sizes[o] > 0) offers.push_back({sizes[o], cost_of(trace_.operations[o])});
+    return offers;
+  }
+
+  /// Every segment of R gives one; what is beyond all offers can only be copied.
+  static double overhead_beyond(std::vector<offer> offers, double missing, double rate,
                                 double window) {
+    std::sort(offers.begin(), offers.end(),
+              [](const offer& a, const offer& b) { return a.cost * b.size < b.cost * a.size; });
     double most = 0, size = 0, cost = 0;
     for (const offer& o : offers) {
       const double slope = o.cost / o.size;
@@ -150,7 +202,7 @@ class estimate {
       size += o.size;
       cost += o.cost;
     }
-    return missing > size ? std::numeric_limits<double>::infinity() : most;
+    return missing > size ? std::max(most, (missing - size) / rate - window) : most;
   }
 
   /// What may be absent while `now` runs: by operator, what of its outputs is read later.

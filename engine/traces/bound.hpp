@@ -36,16 +36,24 @@ enum class dead_storage : std::uint8_t {
 /// is convex: a segment of slope d that begins at X_k gives R(X) >= R(X_k) + d (X - X_k). From O >=
 /// R(X) and X >= missing - rate (window + O) follows, for each segment and either direction,
 ///   O >= (R(X_k) + d (missing - rate window - X_k)) / (1 + d rate).
-/// The bound is the largest of these over the instants; each alone gives one, and the 64 where most
-/// is missing beyond what can be copied are looked at.
+/// Each instant alone gives one, and the 64 where most is missing beyond what can be copied are
+/// looked at.
 ///
-/// It is optimistic: copies have no latency, views, new versions and workspace cost nothing, what
-/// has no producer (constants, variables) is out of the way for nothing, what the program itself
-/// reads or writes need not be there, and only one instant counts. T + O is what the device takes;
-/// where the trace has collectives, that over the unmanaged time with them (network.hpp) is the
-/// bound. With may_stay no policy can beat it; with is_gone none that keeps nothing dead. O(events
-/// + 64 x operations), with is_gone 64 x edges of live storages' dead ancestors besides. `t` keeps
-/// the rules of `check`.
+/// A window of operators gives another one, for what it takes itself: of all that it touches and
+/// that was there before, as all parameters and their optimizer state where they are updated, all
+/// but `budget` bytes come in within it, or are computed again within it. Windows that do not
+/// overlap add up; the step is cut into 64 parts, and the dearest windows from cut to cut count.
+/// The bound is the larger of the two.
+///
+/// It is optimistic: copies have no latency, views, new versions and workspace cost nothing, an
+/// operator that runs again finds its inputs, for an instant what has no producer (constants,
+/// variables) is out of the way for nothing, what the program itself reads or writes need not be
+/// there, and only one instant counts. T + O is what the device takes; where the trace has
+/// collectives, that over the unmanaged time with them (network.hpp) is the bound. With may_stay no
+/// policy can beat it; with is_gone none that keeps nothing dead. O(events + 64 x (operations +
+/// their inputs)), and O(operations log operations) for each window in which more is missing than
+/// can be copied; with is_gone 64 x edges of live storages' dead ancestors besides. `t` keeps the
+/// rules of `check`.
 [[nodiscard]] double lower_bound(const trace& t, const bound_machine&,
                                  dead_storage = dead_storage::may_stay);
 

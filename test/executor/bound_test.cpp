@@ -12,10 +12,17 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "dice.hpp"
 #include "random_trace.hpp"
+#include "recordings.hpp"
+#include "replay/replay_named.hpp"
+#include "replay/replay_result.hpp"
+#include "seeds.hpp"
 #include "simrd/simrd.hpp"
 #include "simrd_reference.hpp"
+#include "trace/repeat.hpp"
 
 using namespace delta;
 using namespace delta::executor;
@@ -63,6 +70,54 @@ trace chain(bool b_is_dead) {
 double under(const trace& t, std::uint64_t budget, double rate = 0,
              dead_storage dead = dead_storage::may_stay) {
   return lower_bound(t, {bytes{budget}, rate, rate}, dead);
+}
+
+/// A step of a few layers: forward, backward, and an optimizer with two states that updates one
+/// parameter after the other.
+trace training_step(std::uint64_t seed) {
+  test::dice roll(seed);
+  const std::size_t layers = 3 + roll.below(6);
+  std::string lines = R"({"delta_trace":1})";
+  std::size_t tensors = 0;
+  const auto add = [&](const std::string& line, std::size_t made) {
+    lines += "\n{" + line + "}";
+    tensors += made;
+    return tensors - made;
+  };
+  const auto text = [](std::size_t n) { return std::to_string(n); };
+  const auto run = [&](std::size_t most, const std::string& rest, std::size_t made) {
+    return add(R"("run":"f","cost":)" + text(1 + roll.below(most)) + "," + rest, made);
+  };
+  std::vector<std::size_t> size, weight, first, second, gradient(layers);
+  for (std::size_t i = 0; i < layers; ++i) {
+    size.push_back(1000 * (1 + roll.below(20)));
+    const std::string line = R"("variable":)" + text(size[i]);
+    weight.push_back(add(line, 1)), first.push_back(add(line, 1)), second.push_back(add(line, 1));
+  }
+  const std::size_t activation = 1000 * (1 + roll.below(20));
+  const std::string makes = R"("outputs":[)" + text(activation);
+  std::vector<std::size_t> x{add(R"("variable":)" + text(activation), 1)};
+  const auto two = [&](std::size_t a, std::size_t b) {
+    return R"(,"inputs":[)" + text(a) + "," + text(b) + "]";
+  };
+  for (std::size_t i = 0; i < layers; ++i)
+    x.push_back(run(30'000, makes + "]" + two(x[i], weight[i]), 1));
+  std::size_t g = x[layers];
+  for (std::size_t i = layers; i-- > 0;) {
+    const std::size_t was = g;
+    g = run(60'000, makes + "," + text(size[i]) + "]" + two(was, x[i]), 2);
+    gradient[i] = g + 1;
+    add(R"("drop":)" + text(was), 0);
+    if (was != x[i + 1]) add(R"("drop":)" + text(x[i + 1]), 0);
+  }
+  add(R"("drop":)" + text(g), 0);
+  for (std::size_t i = 0; i < layers; ++i)
+    run(5'000,
+        R"("inputs":[)" + text(gradient[i]) + R"(],"updates":[)" + text(weight[i]) + "," +
+            text(first[i]) + "," + text(second[i]) + "]",
+        0);
+  for (const std::size_t t : gradient) add(R"("drop":)" + text(t), 0);
+  return test::parsed(lines);
 }
 
 /// A cell of the study's tables: what it gives, and whether this bound is the same to 0.001.
@@ -127,6 +182,63 @@ TEST_CASE("a chain: dead ancestors count where nothing dead is kept") {
   CHECK(under(t, 300, 0, dead_storage::is_gone) == doctest::Approx(1 + 40 / 200.0));
   CHECK(under(t, 200) == doctest::Approx(1 + 70 / 200.0));
   CHECK(under(t, 200, 0, dead_storage::is_gone) == doctest::Approx(1 + 90 / 200.0));
+}
+
+TEST_CASE("an optimizer: what it updates has to come while it does") {
+  // Four variables of 100 bytes, updated one after the other, in 10 ns each, after 60 ns.
+  trace t;
+  t.names = {"update"};
+  for (std::uint32_t v = 0; v < 4; ++v) {
+    t.tensors.push_back({bytes{100}, trace::none, trace::none});
+    t.events.push_back({trace::kind::variable, v});
+  }
+  const auto run = [&](std::int64_t cost, std::uint32_t updates) {
+    trace::operation o;
+    o.cost = nanoseconds{cost};
+    o.first = static_cast<std::uint32_t>(t.lists.size());
+    o.updates = updates;
+    t.events.push_back({trace::kind::run, static_cast<std::uint32_t>(t.operations.size())});
+    t.operations.push_back(o);
+  };
+  for (int i = 0; i < 60; ++i) run(1, 0);
+  for (std::uint32_t v = 0; v < 4; ++v) {
+    run(10, 1);
+    t.lists.push_back(v);
+  }
+  check(t);
+  CHECK(under(t, 400, 1e9) == 1);
+  CHECK(under(t, 360, 1e9) == 1);  // 40 bytes come in the 40 ns
+  CHECK(under(t, 200, 1e9) == doctest::Approx(1 + 160 / 100.0));
+  CHECK(under(t, 200, 4e9) == doctest::Approx(1 + 10 / 100.0));
+  CHECK(under(t, 399, 0) == std::numeric_limits<double>::infinity());
+}
+
+TEST_CASE("random training steps: no policy that copies is faster") {
+  int compared = 0, proven = 0;
+  for (std::uint64_t seed = 0; seed < test::seeds(120); ++seed) {
+    CAPTURE(seed);
+    const trace t = training_step(seed);
+    const unmanaged_cost whole = unmanaged(t);
+    for (const double part : {0.8, 0.6, 0.4})
+      for (const double rate : {1e9, 5e9})
+        for (const auto* policy : {"online", "adaptive", "zero_offload"}) {
+          const bytes budget{std::uint64_t(part * double(whole.peak.count))};
+          const replay_result r = replay_named(policy, repeat_trace(t, 4),
+                                               {.budget = budget,
+                                                .host_budget = bytes{std::uint64_t{1} << 40},
+                                                .rate_out = rate,
+                                                .rate_in = rate,
+                                                .thrash_limit = 1e3});
+          if (r.result != replay_result::verdict::pass) continue;
+          const double bound = lower_bound(t, {budget, rate, rate});
+          CAPTURE(policy);
+          for (const auto& step : r.steps)
+            CHECK(double(step.time.count()) >= bound * double(step.unmanaged.count()) * 0.999999);
+          ++compared, proven += bound > 1.05;
+        }
+  }
+  CHECK(compared > 100);
+  CHECK(proven > 20);
 }
 
 TEST_CASE("random programs: DTR's simulator is never faster, and more of anything never hurts") {
