@@ -158,7 +158,8 @@ TEST_CASE(
     const step_record seen = m.past().last();
     // Recorded as if alone, whatever was beside them.
     CHECK(seen.time == doctest::Approx(double(t.cost.count()) * 2 * t.layers));
-    const double expected = detail::rehearse(seen, m.policy().rehearsed(), machine);
+    const detail::next_step coming(m.seen(), m.past().last());
+    const double expected = detail::rehearse(coming, m.policy().rehearsed());
     t.step(m, within);
     CHECK(m.past().last_took() == doctest::Approx(expected));
     if (burden > 0 && m.counts().bytes_in > before.bytes_in) CHECK(expected > seen.time);

@@ -294,6 +294,16 @@ simulated_options machine_for(const program& p, double share) {
           .places = false};
 }
 
+/// What `step` takes as the first one on that machine.
+template <class P>
+double rehearsed_on(const simulated_options& on, const step_record& step, P p,
+                    double limit = never) {
+  simulated storage(on);
+  manager empty{online(), storage};
+  empty.end_of_step();
+  return detail::rehearse(detail::next_step(empty.seen(), step), std::move(p), limit);
+}
+
 /// `online`, of whose steps it is known what they took.
 struct recorded_online : online_as_one_object {
   static constexpr bool learns = true;
@@ -309,13 +319,13 @@ TEST_CASE("rehearse: what does not come to its end, or not in time, takes for ev
   run_program(m, p, run_now{}, [] {});
   const step_record& step = m.past().last();
   simulated_options on = machine_for(p, 100);
-  const double whole = detail::rehearse(step, online(), on);
+  const double whole = rehearsed_on(on, step, online());
   CHECK(whole == doctest::Approx(step.time));
-  CHECK(detail::rehearse(step, online(), on, whole / 2) == never);
+  CHECK(rehearsed_on(on, step, online(), whole / 2) == never);
   on.capacity = bytes{largest_footprint(p).count / 2};
-  CHECK(detail::rehearse(step, online(), on) == never);
+  CHECK(rehearsed_on(on, step, online()) == never);
   on.capacity = largest_footprint(p), on.host_capacity = {};
-  CHECK(detail::rehearse(step, policy<lru, offload_only, no_prefetch>{}, on) == never);
+  CHECK(rehearsed_on(on, step, policy<lru, offload_only, no_prefetch>{}) == never);
 }
 
 TEST_CASE("rehearse: about what the next step takes, and what is chosen is seldom a mistake") {
@@ -336,8 +346,9 @@ TEST_CASE("rehearse: about what the next step takes, and what is chosen is seldo
       manager m{adaptive(), storage};
       run_program(m, repeated(p, 4), run_now{}, [] {});
       const step_record& last = m.past().last();
+      const detail::next_step coming(m.seen(), last);
       return std::pair(m.past().last_took() / last.time,
-                       detail::rehearse(last, m.policy().rehearsed(), on) / last.time);
+                       detail::rehearse(coming, m.policy().rehearsed()) / last.time);
     }();
     const double chosen = fourth(by_name("adaptive")), untaught = fourth(untaught_online);
     ++all;

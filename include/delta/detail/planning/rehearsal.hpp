@@ -86,24 +86,6 @@ class next_step {
         if (expected_[s] != tensor_id::none && !known(expected_[s])) expected_[s] = tensor_id::none;
       }
   }
-  /// `step` on that machine, begun with all that was there before it on the device. It must live as
-  /// long as this.
-  next_step(const step_record& step, const simulated_options& machine)
-      : step_(&step), machine_(machine) {
-    machine_.places = false;
-    begin_.unmanaged_peak =
-        machine_.capacity + bytes{1};  // more than there is: of a budget that is short
-    played_.assign(step.storages.size(), tensor_id::none);
-    for (std::size_t s = 0; s < step.storages.size(); ++s) {
-      if (!step.was_there(s)) continue;
-      const step_record::storage& x = step.storages[s];
-      played_[s] = static_cast<tensor_id>(begin_.tensors.size());
-      begin_.tensors.push_back(
-          {.tensor = played_[s], .size = x.size, .pinned = x.pinned ? pin::both : pin::none});
-    }
-    expected_ = played_;
-  }
-
   [[nodiscard]] const step_record& step() const noexcept { return *step_; }
   /// The step behind it, as far as known; else null.
   [[nodiscard]] const step_record* next() const noexcept { return next_; }
@@ -339,14 +321,6 @@ template <class P>
 template <class P>
 [[nodiscard]] double rehearse(const next_step& what, P p, double limit = never) {
   return rehearse_both(what, std::move(p), limit, 1)[0];
-}
-
-/// The same on a machine of those rates and that memory, of a step that begins with all that was
-/// there before it on the device.
-template <class P>
-[[nodiscard]] double rehearse(const step_record& step, P p, const simulated_options& machine,
-                              double limit = never) {
-  return rehearse(next_step(step, machine), std::move(p), limit);
 }
 
 /// What steps take in the mean, the first few of them: a change has to pay off within these. By
