@@ -242,12 +242,23 @@ attack() {
   [ "$status" -eq 0 ] || die "an attack has succeeded: see above, and $folder"
 }
 
+# helped SCRIPT FLAG...: the script's help, where a flag asks for that, before anything is installed or built.
+helped() {
+  local script=$1 flag
+  shift
+  for flag in "$@"; do
+    case "$flag" in -h | --help) exec python3 "$script" --help ;; esac
+  done
+}
+
 mutants() {
+  helped test/mutants/mutants.py "$@"
   setup clang-16 python3-clang-16
   python3 test/mutants/mutants.py "$@"
 }
 
 coverage() {
+  helped test/coverage.py "$@"
   setup clang-16 llvm-16 libclang-rt-16-dev
   python3 test/coverage.py "$@"
 }
@@ -278,6 +289,7 @@ bench() {
 }
 
 paper() {
+  helped bench/paper/make.py "$@"
   setup
   build delta-train delta-replay paper_pieces figures
   run_paper "$@"
