@@ -151,7 +151,9 @@ void recorded_operator::collect(delta::call& c, const torch::jit::Stack& results
         if (o.returned != place) continue;
         const auto* storage = storage_of(t);
         TORCH_CHECK(storage != nullptr && storage->nbytes() <= o.size, "delta: ", info->name,
-                    " gives other sizes when it runs again");
+                    " gives other sizes when it runs again, so its result depends on more than its "
+                    "arguments: make that an argument, or keep what it computes by "
+                    "delta_torch.keep(module)");
         if (storage->data() == c.out(i) || storage->nbytes() == 0) continue;
         session::get().device().copy(c.out(i), storage->data(), storage->nbytes());
         ++session::get().past().own.replay_copies;
