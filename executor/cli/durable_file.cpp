@@ -16,10 +16,14 @@
 namespace delta::executor {
 namespace {
 
-std::filesystem::path followed(const std::filesystem::path& file) {
+constexpr int most_links = 40;  // as Linux follows them
+
+/// Where a link leads, though nothing be there yet.
+std::filesystem::path followed(std::filesystem::path file) {
   std::error_code failed;
-  auto led = std::filesystem::canonical(file, failed);
-  return failed ? file : led;
+  for (int links = 0; links < most_links && std::filesystem::is_symlink(file, failed); ++links)
+    file = file.parent_path() / std::filesystem::read_symlink(file, failed);
+  return file;
 }
 
 /// Whoever held the lock before may have renamed what we opened.
@@ -49,6 +53,9 @@ durable_file::durable_file(const char* flag, const std::filesystem::path& destin
   if (std::filesystem::exists(there) && !std::filesystem::is_regular_file(there))
     fail("it is no regular file");
   open();
+  // Who may read the file that is there may read the new one, and nobody else.
+  if (std::filesystem::exists(there))
+    (void)::fchmod(descriptor_, static_cast<mode_t>(there.permissions()));
 }
 
 durable_file::~durable_file() {

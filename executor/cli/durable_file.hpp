@@ -15,7 +15,7 @@ namespace delta::executor {
 class durable_file {
  public:
   /// `flag` names the file in errors, and outlives it. Where the destination is a link, what that
-  /// leads to is replaced.
+  /// leads to is replaced, or made. A file that is there keeps its permissions.
   durable_file(const char* flag, const std::filesystem::path& destination);
   ~durable_file();
   durable_file(const durable_file&) = delete;

@@ -6,6 +6,7 @@
 #include <bit>
 #include <fstream>
 #include <limits>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -116,22 +117,18 @@ checkpoint_head head_of(checkpoint_reader& in) {
   return head;
 }
 
-/// Magic, version, size and checksum.
-void check_frame(std::string_view text, const std::filesystem::path& file) {
+/// Magic, version and size of a file of that size, by its first bytes.
+void check_head(std::string_view text, std::uint64_t size, const std::filesystem::path& file) {
   if (!text.starts_with(checkpoint_magic.substr(0, std::min(checkpoint_magic.size(), text.size()))))
     reject_checkpoint(file, "is no checkpoint", whole_checkpoint);
-  if (text.size() < head_at + checksum_size)
-    reject_checkpoint(file, "is cut off", whole_checkpoint);
+  if (size < head_at + checksum_size) reject_checkpoint(file, "is cut off", whole_checkpoint);
   if (const auto found = number_at(text, version_at, 4); found != checkpoint_version)
     reject_checkpoint(
         file, "is of format " + std::to_string(found),
         "format " + std::to_string(checkpoint_version) + ", as this delta-train writes it");
-  const std::uint64_t size = number_at(text, size_at, 8);
-  if (text.size() < size) reject_checkpoint(file, "is cut off", whole_checkpoint);
-  if (text.size() > size) reject_checkpoint(file, "goes on behind its end", whole_checkpoint);
-  const std::size_t end = text.size() - checksum_size;
-  if (checksum(0, text.data(), end) != number_at(text, end, 4))
-    reject_checkpoint(file, "is damaged: its checksum differs", whole_checkpoint);
+  const std::uint64_t named = number_at(text, size_at, 8);
+  if (size < named) reject_checkpoint(file, "is cut off", whole_checkpoint);
+  if (size > named) reject_checkpoint(file, "goes on behind its end", whole_checkpoint);
 }
 
 }  // namespace
@@ -184,10 +181,12 @@ void write_checkpoint(const std::filesystem::path& file, const checkpoint_head& 
 }
 
 checkpoint parse_checkpoint(std::string content, const std::filesystem::path& file) {
-  check_frame(content, file);
+  check_head(content, content.size(), file);
+  const std::size_t end = content.size() - checksum_size;
+  if (checksum(0, content.data(), end) != number_at(content, end, 4))
+    reject_checkpoint(file, "is damaged: its checksum differs", whole_checkpoint);
   checkpoint read;
-  checkpoint_reader in(std::string_view(content).substr(0, content.size() - checksum_size), head_at,
-                       file);
+  checkpoint_reader in(std::string_view(content).substr(0, end), head_at, file);
   read.head = head_of(in);
   read.tensors.resize(in.count(16));
   for (checkpoint::tensor& t : read.tensors) {
@@ -211,16 +210,22 @@ checkpoint read_checkpoint(const std::filesystem::path& file) {
     reject_checkpoint(file, "is no regular file", "a file that --save wrote");
   std::ifstream in(file, std::ios::binary);
   if (!in) reject_checkpoint(file, "can't be read: " + last_error(), "a file that may be read");
-  const std::uintmax_t size = std::filesystem::file_size(file, failed);
+  const std::uintmax_t told = std::filesystem::file_size(file, failed);
+  const std::uintmax_t size = failed ? 0 : told;
   std::string content;
-  // What is no checkpoint is not read as a whole.
-  content.resize(std::min<std::uintmax_t>(failed ? 0 : size, checkpoint_magic.size()));
-  in.read(content.data(), std::streamsize(content.size()));
-  if (content == checkpoint_magic) {
-    content.resize(size);
-    in.read(content.data() + checkpoint_magic.size(),
-            std::streamsize(size - checkpoint_magic.size()));
-    content.resize(checkpoint_magic.size() + std::size_t(in.gcount()));
+  const auto read_to = [&](std::uintmax_t end) {
+    const std::size_t from = content.size();
+    content.resize(end);
+    in.read(content.data() + from, std::streamsize(end - from));
+    content.resize(from + std::size_t(in.gcount()));
+  };
+  // What is no checkpoint of its own size is not read as a whole.
+  read_to(std::min<std::uintmax_t>(size, head_at));
+  check_head(content, content.size() < head_at ? content.size() : size, file);
+  try {
+    read_to(size);
+  } catch (const std::bad_alloc&) {
+    reject_checkpoint(file, "does not fit into this machine's memory", whole_checkpoint);
   }
   return parse_checkpoint(std::move(content), file);
 }

@@ -137,6 +137,10 @@ TEST_CASE("what is no file that can be read: refused in a line") {
   CHECK(line("/dev/zero").find("is no regular file") != std::string::npos);
   write_file(folder / "empty", {});
   CHECK(line(folder / "empty").find("is cut off") != std::string::npos);
+  // Larger than any memory, and nearly all of it holes.
+  write(folder / "sparse");
+  std::filesystem::resize_file(folder / "sparse", std::uintmax_t{1} << 42);
+  CHECK(line(folder / "sparse").find("goes on behind its end") != std::string::npos);
   write(folder / "secret");
   std::filesystem::permissions(folder / "secret", std::filesystem::perms::none);
   if (geteuid() != 0) CHECK(line(folder / "secret").find("can't be read: ") != std::string::npos);
@@ -157,6 +161,16 @@ TEST_CASE("a write that fails on the way: the old file stays, and nothing else")
   CHECK_FALSE(std::filesystem::exists(folder / "state.tmp"));
 }
 
+TEST_CASE("a file that is written again keeps its permissions") {
+  const temporary_folder folder;
+  using std::filesystem::perms;
+  write(folder / "state");
+  std::filesystem::permissions(folder / "state", perms::owner_read | perms::owner_write);
+  write(folder / "state");
+  CHECK(std::filesystem::status(folder / "state").permissions() ==
+        (perms::owner_read | perms::owner_write));
+}
+
 TEST_CASE("one process writes a file at a time; a link's own file is replaced; folders are not") {
   const temporary_folder folder;
   const auto file = folder / "state";
@@ -170,6 +184,12 @@ TEST_CASE("one process writes a file at a time; a link's own file is replaced; f
   std::filesystem::remove(folder / "link.tmp");
   write(folder / "link");
   CHECK(std::filesystem::is_symlink(folder / "link"));
+  std::filesystem::create_symlink("later", folder / "to nothing");
+  write(folder / "to nothing");
+  CHECK(std::filesystem::is_symlink(folder / "to nothing"));
+  CHECK(read_checkpoint(folder / "later").head.step == head.step);
+  std::filesystem::create_symlink("circle", folder / "circle");
+  CHECK(!error_of([&] { write(folder / "circle"); }).empty());
   CHECK(error_of([&] {
           const durable_file other("--save", folder.path());
         }).ends_with("can't be written: it is no regular file"));
