@@ -1,6 +1,6 @@
 // delta: the residency table: where every tensor's bytes are, and the moves between those places.
-// It never chooses: which moves are legal is in records.hpp, and reclaimer.hpp asks the
-// policy.
+// It never chooses: records.hpp says what is legal, reclaimer.hpp asks the policy. It is long, as
+// all moves keep the same lists and sums: parts of it would have to change those for each other.
 #pragma once
 
 #include <algorithm>
