@@ -280,7 +280,7 @@ def finder_text(rows, flags):
     if not rows.by:
         return "There was no `decisions_bench` in the build, so the rows of the finders are missing."
     return f"""Which of n candidates leaves. `record_scan` looks at every candidate's record (Algorithm 2 as written), in the order of
-the records; `rows` is what a manager uses: it compares kept answers by vector instructions. An operator touches three
+the records; `rows` is what a manager uses: it compares kept answers, by words of 64 rows. An operator touches three
 tensors, makes one and needs one victim, and all of that is timed. Both finders have to choose the same victims. ns per
 operator of `rows` by candidates; in brackets, the record scan's time over it.
 Compiled with `{flags}`.

@@ -4,7 +4,7 @@
 // finders.hpp:
 //
 //   record_scan   Algorithm 2 as written, in the order of the records
-//   rows          what a manager uses: kept answers, compared by vector instructions
+//   rows          what a manager uses: kept answers, compared by words of 64 rows
 //
 //   touch         of `rows` alone: one tensor is used
 //   select        of `rows` alone: the choice without the rest of the operator, by the wall clock,

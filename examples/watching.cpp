@@ -1,5 +1,6 @@
 // Watching a manager: an observer of one's own, and a timeline for Perfetto.
 #include <delta/delta.hpp>
+#include <delta/timeline.hpp>
 #include <fstream>
 #include <iostream>
 #include <vector>

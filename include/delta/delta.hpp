@@ -6,7 +6,6 @@
 #include "delta/kernel.hpp"
 #include "delta/observer.hpp"
 #include "delta/tensor.hpp"
-#include "delta/timeline.hpp"
 #include "delta/units.hpp"
 #include "delta/version.hpp"
 
@@ -37,4 +36,3 @@
 #include "delta/learning_report.hpp"
 #include "delta/manager.hpp"
 #include "delta/presets.hpp"
-#include "delta/with_preset.hpp"

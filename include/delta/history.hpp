@@ -63,9 +63,7 @@ class history {
     const step_record& e = followed();
     const std::uint32_t done = position();
     if (r.step != log_.step()) {  // not touched in this step
-      const bool due = r.again_step == log_.step() && r.again != none && r.again >= done &&
-                       e.structure() == coming_;
-      return due ? known(r.again) : forecast{};
+      return is_due(r) ? known(r.again) : forecast{};
     }
     const std::uint32_t twin = matcher_.twin(r.local);
     if (twin == none) return {};
@@ -89,9 +87,7 @@ class history {
     const row& r = log_.of(t);
     if (log_.touched(t)) return matcher_.twin(r.local);
     if (r.gone_under == forecasts()) return r.gone_as;
-    const bool expected = r.again_step == log_.step() && followed().structure() == coming_ &&
-                          r.again != none && r.again >= position();
-    return expected ? r.again_as : none;
+    return is_due(r) ? r.again_as : none;
   }
   /// Which forecasts hold: another number with every record that is followed, and every step.
   [[nodiscard]] std::uint64_t forecasts() const noexcept { return matcher_.forecasts(); }
@@ -151,6 +147,11 @@ class history {
   static constexpr std::uint32_t none = step_record::none;
   using row = detail::step_log::row;
 
+  // Of what this step has not touched: its first use, as foretold, is yet to come.
+  [[nodiscard]] bool is_due(const row& r) const noexcept {
+    return r.again_step == log_.step() && r.again != none && r.again >= position() &&
+           followed().structure() == coming_;
+  }
   [[nodiscard]] forecast known(std::uint32_t position) const noexcept {
     return {forecast::kind::known, position, matcher_.time_until(position)};
   }

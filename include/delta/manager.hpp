@@ -1,6 +1,6 @@
 // delta: the manager, the one stateful coordinator (Algorithm 1, repairs P-6). It alone knows the
-// policy's roles and the storage, which don't know each other. What is here is the interface: who
-// may call what, and when. The work is done in detail/ (docs/architecture.md).
+// policy's roles and the storage, which don't know each other. Here is the interface, who may call
+// what and when: long, as half of it says that. The work is done in detail/ (docs/architecture.md).
 #pragma once
 
 #include <algorithm>
@@ -154,7 +154,7 @@ class manager {
   /// being recomputed, `pin::offload` from leaving for the host. What is there already comes back
   /// when it is needed. The more is pinned, the less can be had free (repairs P-2). O(1).
   void forbid(tensor_id t, pin ways) {
-    table_.tensors.checked(t);
+    (void)table_.tensors.checked(t);
     guarded(open::allowed, [&] {
       table_.forbid(t, ways);
       if (table_.tensors[t].pinned == pin::offload) reclaimer_.bounds().note_stay();

@@ -103,7 +103,6 @@ struct world {
       enlist(t);
     } else if (roll.one_in(10)) {  // restored for an operator, after that began
       g.set_last_use(t, std::max(nanoseconds{1}, now.clock - nanoseconds{500}));
-      if (g[t].is_candidate) list.note_move(t);
     } else {  // as a manager does, mostly: nobody is told
       g.set_last_use(t, now.clock);
     }

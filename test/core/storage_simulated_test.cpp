@@ -21,32 +21,34 @@ constexpr nanoseconds ns(std::int64_t n) {
 }
 }  // namespace
 
-TEST_CASE("the virtual clock: three engines side by side, each in order") {
-  detail::virtual_clock t;
-  const stamp a = t.queue(lane::compute, ns(100), {});
-  const stamp b = t.queue(lane::copy_out, ns(40), fence{}.join(a));
-  const stamp c = t.queue(lane::copy_out, ns(10), {});
-  const stamp d = t.queue(lane::copy_in, ns(70), {});
+TEST_CASE("virtual lanes: three side by side, each in order") {
+  detail::virtual_lanes t(copy_rates{.out = 1e9, .in = 1e9});  // a byte takes 1 ns
+  const stamp a = t.end(ns(100));
+  CHECK(t.now() == ns(100));
+  const stamp b = t.copy(direction::out, 0, 0, 40_B, fence{}.join(a));
+  const stamp c = t.copy(direction::out, 0, 0, 10_B, {});
+  const stamp d = t.copy(direction::in, 0, 0, 70_B, {});
   CHECK(a.point == 100);
   CHECK(b.point == 140);
   CHECK(c.point == 150);  // behind b, although it waits for nothing
-  CHECK(d.point == 70);
-  CHECK(t.backlog(lane::copy_out) == ns(150));
+  CHECK(d.point == 170);
+  CHECK(t.backlog(direction::out) == ns(50));
   CHECK(t.reached(stamp{}));
   CHECK_FALSE(t.reached(d));
-  t.advance(ns(30));
+  CHECK(t.end(ns(30)).point == 130);  // waits for no copy
   CHECK(t.waited() == ns(0));
-  CHECK(t.backlog(lane::copy_in) == ns(40));
-  t.wait(d);
-  CHECK(t.now() == ns(70));
-  CHECK(t.waited() == ns(40));
-  t.wait(d);
-  CHECK(t.waited() == ns(40));
-  t.begin(fence{}.join(b));  // compute itself is busy until 100: only 40 are the copy's
+  CHECK(t.backlog(direction::in) == ns(40));
+  t.begin(fence{}.join(b));
   CHECK(t.now() == ns(140));
-  CHECK(t.waited() == ns(80));
+  CHECK(t.waited() == ns(10));
+  t.wait(d);
+  CHECK(t.now() == ns(170));
+  CHECK(t.waited() == ns(40));
+  t.wait(d);
+  CHECK(t.waited() == ns(40));
   CHECK(t.elapsed(b) == ns(40));
-  for (int i = 0; i < 64; ++i) t.queue(lane::copy_in, ns(1), {});
+  CHECK(t.began(b) == ns(100));
+  for (int i = 0; i < 64; ++i) (void)t.copy(direction::in, 0, 0, 1_B, {});
   CHECK_FALSE(t.elapsed(b));  // long ago
 }
 

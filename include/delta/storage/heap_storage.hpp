@@ -13,7 +13,7 @@ namespace delta {
 namespace detail {
 // A base, so that it is there before the heap.
 struct own_host {
-  host_device machine;  // its memories are not asked for: it copies, and measures
+  host_device its_machine;  // its memories are not asked for: it copies, and measures
 };
 }  // namespace detail
 
@@ -25,7 +25,7 @@ struct own_host {
 ///   const auto w = manager.variable(size, "weights", memory.adopt(address, size, freed).value());
 class heap_storage : detail::own_host, public device_heap<host_device> {
  public:
-  explicit heap_storage(heap_options o) : device_heap(machine, std::move(o)) {}
+  explicit heap_storage(heap_options o) : device_heap(its_machine, std::move(o)) {}
 };
 
 static_assert(Storage<heap_storage>);

@@ -49,63 +49,69 @@ struct copy_rates {
 
 namespace detail {
 
-/// Three serial lanes in exact virtual time. A stamp's point is the virtual time, in ns, at which
-/// its work ends; zero-length work may share a point. So points of all lanes are comparable, and
-/// a fence is reached at the latest of its three. All functions are O(1) and do not allocate; none
-/// throws.
+/// Three serial lanes in exact virtual time, without memory: what storage_rules wants of a machine,
+/// so that decisions can be tried where there is none. A stamp's point is the virtual time, in ns,
+/// at which its work ends; zero-length work may share a point. So points of all lanes are
+/// comparable, and a fence is reached at the latest of its three. All functions are O(1) and do not
+/// allocate; none throws.
 ///
 /// The host has one clock, `now`, which goes on only when it is told to: nothing depends on how
-/// fast the program really is, and every run repeats exactly (repairs P-17).
-class virtual_clock {
+/// fast the program really is, and every run repeats exactly (repairs P-17). It runs in lock-step
+/// with the compute lane.
+class virtual_lanes {
  public:
-  /// Queues `cost` of work on `e`, to start once the lane is free and `after` is reached, but not
-  /// before now. Gives the end of it. Time does not go on.
-  stamp queue(lane e, nanoseconds cost, const fence& after) noexcept {
-    return queue(e, cost, cost, after);
+  /// Copies take what `real` says; who asks for rates is told `told`.
+  virtual_lanes(const copy_rates& told, const copy_rates& real) noexcept
+      : told_(told), real_(real) {}
+  explicit virtual_lanes(const copy_rates& rates) noexcept : virtual_lanes(rates, rates) {}
+
+  /// Queued behind `after` on the lane of its direction. Addresses are taken and not looked at.
+  stamp copy(direction d, std::uint64_t, std::uint64_t, bytes n, const fence& after) noexcept {
+    const nanoseconds cost = real_.cost(d, n);
+    return queue(lane_of(d), cost, cost, after);
   }
-  /// The same of work that takes longer than it would alone.
-  stamp queue(lane e, nanoseconds cost, nanoseconds alone, const fence& after) noexcept {
-    auto& end = end_[static_cast<std::size_t>(e)];
-    end = std::max(start_of(e), latest(after)) + static_cast<std::uint64_t>(cost.count());
-    recent_[next_++ % recent_.size()] = {stamp{e, end}, cost, alone};
-    return {e, end};
+  // Free by itself: end_moves is told how many bytes there were.
+  void move(std::uint64_t, std::uint64_t, std::uint64_t) noexcept {}
+  stamp end_moves(bytes n) noexcept { return end(real_.move_cost(n)); }
+  /// The compute lane can't start before `after`: the clock goes on to where it can.
+  void begin(const fence& after) noexcept { wait_until(latest(after)); }
+  stamp end(nanoseconds cost) noexcept {
+    const stamp done = queue(lane::compute, slowed(cost), cost, {});
+    now_ = done.point;
+    return done;
   }
-  /// Virtual time since the beginning.
-  [[nodiscard]] nanoseconds now() const noexcept { return to_time(now_); }
   /// True if it is over by now. Never waits.
   [[nodiscard]] bool reached(stamp s) const noexcept { return s.point <= now_; }
-  /// The clock goes on by `t`, without counting it as waiting: the caller was busy.
-  void advance(nanoseconds t) noexcept { now_ += static_cast<std::uint64_t>(t.count()); }
-  /// The clock goes on to `s`, where the caller had work of its own to end.
-  void advance(stamp s) noexcept { now_ = std::max(now_, s.point); }
   /// The clock goes on to `s`; what that takes counts as waiting.
   void wait(stamp s) noexcept { wait_until(s.point); }
-  /// The compute lane can't start before `after`: the clock goes on to where it can. Only what
-  /// exceeds the compute lane's own queue counts as waiting (for copies): a kernel that waits for
-  /// the kernel before it has lost nothing.
-  void begin(const fence& after) noexcept {
-    now_ = start_of(lane::compute);
-    wait_until(latest(after));
-  }
-  /// How long work queued on `e` now would wait before it starts.
-  [[nodiscard]] nanoseconds backlog(lane e) const noexcept { return to_time(start_of(e) - now_); }
+
+  /// Virtual time since the beginning.
+  [[nodiscard]] nanoseconds now() const noexcept { return to_time(now_); }
   /// How long the host and the compute lane waited for copies in all.
   [[nodiscard]] nanoseconds waited() const noexcept { return waited_; }
-  /// When one of the last pieces of work began, as `elapsed`.
-  [[nodiscard]] std::optional<nanoseconds> began(stamp s) const noexcept {
-    const auto took = elapsed(s);
-    return took ? std::optional(to_time(s.point) - *took) : std::nullopt;
-  }
   /// The cost of one of the last pieces of work (64 are remembered, of all lanes together), else
-  /// nullopt. The last are looked at first: who asks, asks about what it has just queued.
+  /// nullopt; when it began; and what it would have taken alone.
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) const noexcept {
     const piece* const p = find(s);
     return p ? std::optional(p->cost) : std::nullopt;
   }
-  /// What it would have taken alone, as `elapsed`.
+  [[nodiscard]] std::optional<nanoseconds> began(stamp s) const noexcept {
+    const piece* const p = find(s);
+    return p ? std::optional(to_time(s.point) - p->cost) : std::nullopt;
+  }
   [[nodiscard]] std::optional<nanoseconds> alone(stamp s) const noexcept {
     const piece* const p = find(s);
     return p ? std::optional(p->alone) : std::nullopt;
+  }
+  [[nodiscard]] double rate(direction d) const noexcept { return told_.of(d); }
+  [[nodiscard]] double move_rate() const noexcept { return told_.move; }
+  [[nodiscard]] nanoseconds latency(direction) const noexcept { return told_.latency; }
+  /// How long a copy queued now would wait before it starts.
+  [[nodiscard]] nanoseconds backlog(direction d) const noexcept {
+    return to_time(start_of(lane_of(d)) - now_);
+  }
+  [[nodiscard]] double burden(direction d) const noexcept {
+    return d == direction::out ? told_.burden_out : told_.burden_in;
   }
 
  private:
@@ -113,6 +119,15 @@ class virtual_clock {
     stamp at;
     nanoseconds cost, alone;
   };
+  // Queues `cost` of work on `e`, to start once the lane is free and `after` is reached, but not
+  // before now. Gives the end of it. Time does not go on. `alone`: what it would take by itself.
+  stamp queue(lane e, nanoseconds cost, nanoseconds alone, const fence& after) noexcept {
+    auto& end = end_[static_cast<std::size_t>(e)];
+    end = std::max(start_of(e), latest(after)) + static_cast<std::uint64_t>(cost.count());
+    recent_[next_++ % recent_.size()] = {stamp{e, end}, cost, alone};
+    return {e, end};
+  }
+  // The last are looked at first: who asks, asks about what it has just queued.
   [[nodiscard]] const piece* find(stamp s) const noexcept {
     for (std::size_t back = 1; back <= std::min(next_, recent_.size()); ++back) {
       const piece& p = recent_[(next_ - back) % recent_.size()];
@@ -132,47 +147,6 @@ class virtual_clock {
     waited_ += to_time(t - now_);
     now_ = t;
   }
-
-  std::uint64_t now_ = 0;
-  std::array<std::uint64_t, lane_count> end_{};
-  nanoseconds waited_{};
-  std::array<piece, 64> recent_{};
-  std::size_t next_ = 0;
-};
-
-/// Three lanes in virtual time, without memory: what storage_rules wants of a machine, so that
-/// decisions can be tried where there is none. Addresses are taken and not looked at.
-class virtual_lanes : virtual_clock {
- public:
-  using virtual_clock::alone, virtual_clock::began, virtual_clock::begin, virtual_clock::elapsed;
-  using virtual_clock::now, virtual_clock::reached, virtual_clock::wait, virtual_clock::waited;
-  /// Copies take what `real` says; who asks for rates is told `told`.
-  virtual_lanes(const copy_rates& told, const copy_rates& real) noexcept
-      : told_(told), real_(real) {}
-  explicit virtual_lanes(const copy_rates& rates) noexcept : virtual_lanes(rates, rates) {}
-  /// Queued behind `after` on the lane of its direction.
-  stamp copy(direction d, std::uint64_t, std::uint64_t, bytes n, const fence& after) noexcept {
-    return queue(lane_of(d), real_.cost(d, n), after);
-  }
-  // Free by itself: end_moves is told how many bytes there were.
-  void move(std::uint64_t, std::uint64_t, std::uint64_t) noexcept {}
-  stamp end_moves(bytes n) noexcept { return end(real_.move_cost(n)); }
-  stamp end(nanoseconds cost) noexcept {
-    const stamp done = queue(lane::compute, slowed(cost), cost, {});
-    advance(done);  // the host runs in lock-step
-    return done;
-  }
-  [[nodiscard]] double rate(direction d) const noexcept { return told_.of(d); }
-  [[nodiscard]] double move_rate() const noexcept { return told_.move; }
-  [[nodiscard]] nanoseconds latency(direction) const noexcept { return told_.latency; }
-  [[nodiscard]] nanoseconds backlog(direction d) const noexcept {
-    return virtual_clock::backlog(lane_of(d));
-  }
-  [[nodiscard]] double burden(direction d) const noexcept {
-    return d == direction::out ? told_.burden_out : told_.burden_in;
-  }
-
- private:
   // What an operator takes that begins now, beside the copies that are queued: while these go on it
   // advances more slowly, or where copies take all that there is, not at all. Copies that wait for
   // each other count as if they went on.
@@ -181,11 +155,11 @@ class virtual_lanes : virtual_clock {
     struct copies {
       double left, burden;
     };
-    const auto of = [&](lane e, double b) {
-      return copies{static_cast<double>(virtual_clock::backlog(e).count()), std::max(b, 0.0)};
+    const auto of = [&](direction d, double b) {
+      return copies{static_cast<double>(backlog(d).count()), std::max(b, 0.0)};
     };
-    copies first = of(lane::copy_out, real_.burden_out);
-    copies last = of(lane::copy_in, real_.burden_in);
+    copies first = of(direction::out, real_.burden_out);
+    copies last = of(direction::in, real_.burden_in);
     if (last.left < first.left) std::swap(first, last);
     double left = static_cast<double>(cost.count()), took = 0;
     const auto pass = [&](double span, double burden) {
@@ -198,7 +172,13 @@ class virtual_lanes : virtual_clock {
     if (left > 0) pass(last.left - first.left, last.burden);
     return nanoseconds{std::llround(took + left)};
   }
+
   copy_rates told_, real_;
+  std::uint64_t now_ = 0;
+  std::array<std::uint64_t, lane_count> end_{};
+  nanoseconds waited_{};
+  std::array<piece, 64> recent_{};
+  std::size_t next_ = 0;
 };
 
 }  // namespace detail

@@ -88,10 +88,10 @@ class residency_script {
     const absence* away = nullptr;  ///< null: it is to be there
     position shift = 0;             ///< what makes the step's positions those of the absence
   };
-  /// Of a storage of the record, when the operators before `done` have ended. O(log its absences).
+  /// Of a storage of the record, when the operators before `done` have ended. O(log absences).
   [[nodiscard]] state at(std::uint32_t s, position done) const noexcept {
     const std::uint32_t o = s < owner_.size() ? owner_[s] : s;
-    const auto all = of(away_, first_, o);
+    const auto all = std::ranges::equal_range(away_, o, {}, &absence::storage);
     // Of one that began in the step before; of a cyclic one that ends in the next step.
     for (const position shift : {o != s ? length_ : 0, o != s ? 0 : -length_}) {
       const position p = done + shift;
@@ -100,17 +100,17 @@ class residency_script {
     }
     return {};
   }
-  /// True if a dropped one is to stay then. O(its stays).
+  /// True if a dropped one is to stay then. O(its stays + log stays).
   [[nodiscard]] bool stays(std::uint32_t s, position done) const noexcept {
-    return std::ranges::any_of(of(stays_, first_stay_, s),
+    return std::ranges::any_of(std::ranges::equal_range(stays_, s, {}, &stay::storage),
                                [&](const stay& x) { return x.from <= done && done <= x.to; });
   }
-  /// Which absences begin when that operator ends; whose copies out begin before.
+  /// Which absences begin when that operator ends; whose copies out begin before. O(log absences).
   [[nodiscard]] std::span<const std::uint32_t> leaving(position p) const noexcept {
-    return of(leaving_, first_leaving_, static_cast<std::uint32_t>(p));
+    return of(leaving_, p, &absence::from);
   }
   [[nodiscard]] std::span<const std::uint32_t> copied_out(position p) const noexcept {
-    return of(out_, first_out_, static_cast<std::uint32_t>(p));
+    return of(out_, p, &absence::out_from);
   }
   /// Bytes that the plan holds at that position at most.
   [[nodiscard]] double held(position p) const noexcept {
@@ -133,43 +133,31 @@ class residency_script {
     }
     return unused > held / 2;
   }
-  template <class T>
-  static std::span<const T> of(const std::vector<T>& all, const std::vector<std::uint32_t>& first,
-                               std::uint32_t which) noexcept {
-    if (which + std::size_t{1} >= first.size()) return {};
-    return std::span(all).subspan(first[which], first[which + 1] - first[which]);
+  // Of an absence, by its place in the list: the step's own position that one of its own is.
+  [[nodiscard]] auto by(position absence::*which) const noexcept {
+    return [this, which](std::uint32_t i) { return in_step(away_[i].*which); };
   }
-  // Lists by position or storage, one behind the other.
-  template <class Key>
-  void bucket(std::size_t keys, std::vector<std::uint32_t>& first, std::vector<std::uint32_t>& list,
-              const Key& key) const {
-    first.assign(keys + 1, 0);
-    for (const absence& a : away_)
-      if (const position p = key(a); p >= 0) ++first[static_cast<std::size_t>(p) + 1];
-    for (std::size_t i = 1; i <= keys; ++i) first[i] += first[i - 1];
-    list.resize(first.back());
-    std::vector<std::uint32_t> next(first);
-    for (std::uint32_t i = 0; i < away_.size(); ++i)
-      if (const position p = key(away_[i]); p >= 0) list[next[static_cast<std::size_t>(p)]++] = i;
-  }
-  template <class T>
-  static void number(const std::vector<T>& all, std::vector<std::uint32_t>& first) {
-    first.assign(all.empty() ? 1 : all.back().storage + std::size_t{2}, 0);
-    for (const T& x : all) ++first[x.storage + std::size_t{1}];
-    for (std::size_t i = 1; i < first.size(); ++i) first[i] += first[i - 1];
+  [[nodiscard]] std::span<const std::uint32_t> of(const std::vector<std::uint32_t>& list,
+                                                  position p,
+                                                  position absence::*which) const noexcept {
+    return std::ranges::equal_range(list, p, {}, by(which));
   }
   void index() {
     std::ranges::sort(away_, [](const absence& a, const absence& b) {
       return a.storage != b.storage ? a.storage < b.storage : a.from < b.from;
     });
-    number(away_, first_), number(stays_, first_stay_);
-    const auto n = static_cast<std::size_t>(length_);
-    bucket(n, first_leaving_, leaving_, [&](const absence& a) { return in_step(a.from); });
-    bucket(n, first_out_, out_, [&](const absence& a) {
-      return a.copied && a.copies_out && a.out_from < a.from ? in_step(a.out_from) : -1;
-    });
-    for (std::uint32_t i = 0; i < away_.size(); ++i)
-      if (away_[i].copied && away_[i].in_from <= away_[i].to) coming_.push_back(i);
+    for (std::uint32_t i = 0; i < away_.size(); ++i) {
+      const absence& a = away_[i];
+      leaving_.push_back(i);
+      if (a.copied && a.copies_out && a.out_from < a.from) out_.push_back(i);
+      if (a.copied && a.in_from <= a.to) coming_.push_back(i);
+    }
+    // Not by stable_sort: Clang 19 finds a deprecated name in that of libstdc++ 12.
+    const auto in_order = [this](position absence::*which) {
+      return [this, which](std::uint32_t i) { return std::pair(in_step(away_[i].*which), i); };
+    };
+    std::ranges::sort(leaving_, {}, in_order(&absence::from));
+    std::ranges::sort(out_, {}, in_order(&absence::out_from));
     std::ranges::sort(coming_, [&](std::uint32_t a, std::uint32_t b) {
       const position x = in_step(away_[a].in_from), y = in_step(away_[b].in_from);
       const position e = in_step(away_[a].to), f = in_step(away_[b].to);
@@ -180,12 +168,11 @@ class residency_script {
   std::uint64_t shape_ = 0;
   bool keeps_unused_ = false;
   position length_ = 0;
-  std::vector<double> held_;          // by position
-  std::vector<std::uint32_t> owner_;  // by storage: step_model::owner
-  std::vector<absence> away_;         // by storage, then by `from`
-  std::vector<stay> stays_;
-  std::vector<std::uint32_t> first_, first_stay_, first_leaving_, leaving_, first_out_, out_;
-  std::vector<std::uint32_t> coming_;
+  std::vector<double> held_;                           // by position
+  std::vector<std::uint32_t> owner_;                   // by storage: step_model::owner
+  std::vector<absence> away_;                          // by storage, then by `from`
+  std::vector<stay> stays_;                            // by storage
+  std::vector<std::uint32_t> leaving_, out_, coming_;  // absences, by when they do
 };
 
 }  // namespace delta::detail

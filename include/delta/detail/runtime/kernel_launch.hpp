@@ -25,6 +25,17 @@
 
 namespace delta::detail {
 
+/// Fills a list of blocks: those of the largest size first, while the holes are at their largest.
+/// `size_of(i)`: of the block `i`; `obtain(size)` gives one.
+template <class Size, class Obtain>
+void obtain_largest_first(std::span<block> list, const Size& size_of, const Obtain& obtain) {
+  bytes most{};
+  for (std::size_t i = 0; i < list.size(); ++i) most = std::max(most, size_of(i));
+  for (const bool now : {true, false})
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if ((size_of(i) == most) == now) list[i] = obtain(size_of(i));
+}
+
 /// Runs kernels for `operator_run` (the first time) and `restorer` (again).
 template <class Reclaimer>
 class launcher : public kernel_bracket<typename Reclaimer::table_type> {
@@ -40,30 +51,16 @@ class launcher : public kernel_bracket<typename Reclaimer::table_type> {
   /// replay must be over before the operator that asked for it allocates.
   class allocation {
    public:
-    /// `size_of(x)` is the size of the output that `x` of the list stands for. Throws
-    /// budget_exceeded where free bytes lie in pieces that can't be joined; then all that it had
-    /// goes back.
-    template <class List, class Size>
-    allocation(launcher& l, const List& list, const Size& size_of, bytes scratch)
-        : outputs(l.blocks_), owner_(&l) {
+    /// `size_of(i)` is the size of output `i`. Throws budget_exceeded where free bytes lie in
+    /// pieces that can't be joined; then all that it had goes back.
+    template <class Size>
+    allocation(launcher& l, std::size_t outputs, const Size& size_of, bytes scratch)
+        : owner_(&l), outputs_(outputs) {
       try {
-        // The largest first, while the holes are at their largest.
-        bytes most = scratch;
-        for (const auto& x : list) {
-          most = std::max(most, size_of(x));
-          outputs.emplace_back();
-        }
-        const auto obtain = [&](block& b, bytes n) {
-          if (!b) b = l.reclaimer_->obtain(n, lifetime::transient);
-        };
-        for (const bool largest : {true, false}) {
-          auto b = outputs.begin();
-          for (const auto& x : list) {
-            if (!largest || size_of(x) == most) obtain(*b, size_of(x));
-            ++b;
-          }
-          if (scratch.count > 0 && (!largest || scratch == most)) obtain(workspace, scratch);
-        }
+        l.blocks_.resize(outputs + (scratch.count > 0));
+        obtain_largest_first(
+            l.blocks_, [&](std::size_t i) { return i < outputs ? size_of(i) : scratch; },
+            [&](bytes n) { return l.reclaimer_->obtain(n, lifetime::transient); });
       } catch (...) {
         give_back();
         throw;
@@ -74,20 +71,21 @@ class launcher : public kernel_bracket<typename Reclaimer::table_type> {
     ~allocation() { give_back(); }
     /// Frees what no tensor has taken: moved-from blocks are empty.
     void give_back() {
-      for (block& b : outputs)
+      for (block& b : owner_->blocks_)
         if (b) owner_->table_->storage().free(std::move(b));
-      outputs.clear();
-      if (workspace) owner_->table_->storage().free(std::move(workspace));
+      owner_->blocks_.clear();
+    }
+    [[nodiscard]] std::span<block> outputs() const noexcept {
+      return std::span(owner_->blocks_).first(outputs_);
     }
     /// The scratch as a list: of one, or of none.
     [[nodiscard]] std::span<const block> workspaces() const noexcept {
-      return {&workspace, workspace ? 1U : 0U};
+      return std::span(owner_->blocks_).subspan(outputs_);
     }
-    std::vector<block>& outputs;  ///< in the order of the list
-    block workspace;              ///< names nothing when there is none
 
    private:
     launcher* owner_;
+    std::size_t outputs_;
   };
 
   /// Keeps a block where it is, for those who hold its address; and lets it go.
@@ -179,9 +177,9 @@ class launcher : public kernel_bracket<typename Reclaimer::table_type> {
     // For scratch, too: an output that is here already is written once more, beside itself.
     reclaimer_->make(replay_need(g, o, table_->storage().rounded(r.workspace)), r.name);
     allocation fresh(
-        *this, outputs, [&](tensor_id t) { return g[t].size; }, r.workspace);
+        *this, outputs.size(), [&](std::size_t i) { return g[outputs[i]].size; }, r.workspace);
     // The same number as the first time, so random kernels draw the same.
-    const workload again{g.inputs(o),        g.updates(o), fresh.outputs,
+    const workload again{g.inputs(o),        g.updates(o), fresh.outputs(),
                          fresh.workspaces(), r.sequence,   true};
     // A storage in virtual time goes on by what it is told: as at first, so not by a guess.
     const stamp done = this->launch(r.replay, again, r.guessed ? nanoseconds{} : r.cost);
@@ -199,7 +197,7 @@ class launcher : public kernel_bracket<typename Reclaimer::table_type> {
     for (std::size_t i = 0; i < outputs.size(); ++i)
       // The scratch goes back with `fresh`.
       if (!on_device(g[outputs[i]].where))
-        table_->recomputed(outputs[i], std::move(fresh.outputs[i]));
+        table_->recomputed(outputs[i], std::move(fresh.outputs()[i]));
   }
 
  private:

@@ -99,15 +99,14 @@ class open_blocks {
     sizes_.push_back(size);
     output_bytes_ += rounded(size);
   }
-  /// Several, of which `obtain(size)` gives the blocks, the largest first; none where it throws.
+  /// Several, of which `obtain(size)` gives the blocks; none where it throws.
   template <class Obtain>
-  void add_outputs(std::span<const bytes> sizes, bytes largest, const Obtain& obtain) {
+  void add_outputs(std::span<const bytes> sizes, const Obtain& obtain) {
     const std::size_t first = outputs_.size();
     try {
       outputs_.resize(first + sizes.size());
-      for (const bool now : {true, false})
-        for (std::size_t i = 0; i < sizes.size(); ++i)
-          if ((sizes[i] == largest) == now) outputs_[first + i] = obtain(sizes[i]);
+      obtain_largest_first(
+          std::span(outputs_).subspan(first), [&](std::size_t i) { return sizes[i]; }, obtain);
       sizes_.insert(sizes_.end(), sizes.begin(), sizes.end());
       for (const bytes size : sizes) output_bytes_ += rounded(size);
     } catch (...) {

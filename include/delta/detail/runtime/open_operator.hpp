@@ -87,9 +87,8 @@ class open_operator {
       blocks_.reserve(sizes.size());
       expect(sum, rounded(largest));
       frame_->reclaimer.make(sum, frame_->name());
-      blocks_.add_outputs(sizes, largest, [&](bytes size) {
-        return frame_->reclaimer.obtain(size, lifetime::transient);
-      });
+      blocks_.add_outputs(
+          sizes, [&](bytes size) { return frame_->reclaimer.obtain(size, lifetime::transient); });
     });
     return first;
   }

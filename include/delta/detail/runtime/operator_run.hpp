@@ -72,16 +72,16 @@ class operator_run {
     const auto all = frame_.listed_by(op);
     frame_.reclaimer.make(all.sum, op.name);
     launcher<Reclaimer>& kernels = frame_.kernels;
-    const auto as_given = [](bytes n) { return n; };
-    typename launcher<Reclaimer>::allocation fresh(kernels, op.outputs, as_given, op.workspace);
+    typename launcher<Reclaimer>::allocation fresh(
+        kernels, op.outputs.size(), [&](std::size_t i) { return op.outputs[i]; }, op.workspace);
     // The tick is the operator's number: random kernels draw from it, now and in replays.
-    const workload w{frame_.reads(), frame_.updates(), fresh.outputs, fresh.workspaces(),
+    const workload w{frame_.reads(), frame_.updates(), fresh.outputs(), fresh.workspaces(),
                      frame_.table.now.now};
     stamp done;
     const auto run_once = [&](auto& k) {
       done = kernels.launch(k, w, op.cost);
       frame_.check.after(w, k, op.outputs, op.workspace, op.name, op.cost);
-      frame_.admit(op.outputs, fresh.outputs, ids, op.name);
+      frame_.admit(op.outputs, fresh.outputs(), ids, op.name);
     };
     frame_.check.before(w, op.traits);
     // Nothing after the launch needs room, so what has run is never undone.

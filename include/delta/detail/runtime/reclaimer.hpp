@@ -77,8 +77,7 @@ class reclaimer {
     for (;;) {
       clear_window(*this, windows_, n);
       if (auto b = table_->storage().allocate(n, l)) return std::move(*b);
-      if (!table_->wait_for_copy() && !table_->wait_for_landings() && !release_any() &&
-          !decide_otherwise())
+      if (!table_->wait_for_copy() && !table_->wait_for_landings() && !release_any())
         throw budget_exceeded(report(n, operation_, shortage::one_piece));
     }
   }
@@ -141,8 +140,7 @@ class reclaimer {
     table_->refresh_machine_state();
     const bool all_go = roles_.lets_all_go();
     memory_report r = shortage_of(*table_, view(), reservation_, need, operation, what, all_go);
-    r.foreign = foreign_;
-    r.unfinished = unfinished_;
+    r.foreign = foreign_, r.unfinished = unfinished_;
     name_budget(r, table_->storage(), bounds_, all_go);
     return r;
   }
@@ -187,10 +185,7 @@ class reclaimer {
   }
   /// True if the Decider keeps what the program has dropped, or is about to.
   [[nodiscard]] bool keeps_dropped(tensor_id t) const {
-    if constexpr (policy_roles::may_keep_dropped)
-      return roles_.decider().keeps_dropped(view(), t);
-    else
-      return false;
+    return roles_.keeps_dropped([&] { return view(); }, t);
   }
   /// Lets one tensor go, by the first way that is open to it, or passes it over.
   void release(const context& c, tensor_id t, action a) {
@@ -272,29 +267,32 @@ class reclaimer {
     roles_.wasted(c, t);
   }
 
-  // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask.
-  bool release_one(tier up_to) {
+  // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask. `at_once`: copies under
+  // way will do, so only what is so cheap to let go now that it beats waiting; another copy out
+  // would only queue behind them.
+  bool release_one(tier up_to, bool at_once = false) {
     table_->refresh_machine_state();
     const context c = view();
     const tensor_id t = choose(c, up_to);
     if (t == tensor_id::none) return false;
+    if (at_once && c.backlog(direction::out) <= c.release_cost(t)) return false;
     ++table_->counts.decisions;
-    action a = roles_.decider().decide(c, t);
+    const bool asked = !at_once || !c.is_released(t);
+    action a = asked ? roles_.decider().decide(c, t) : action::evict;
+    if (at_once && (a == action::keep || (a == action::offload && !c.is_clean(t)))) return false;
     // What a restore waits for goes to the host where it can: recomputing it could go in circles.
     if (a == action::evict && table_->tensors[t].restore_references > 0 && c.can_offload(t))
       a = action::offload;
     release(c, t, a);
     return true;
   }
-
   /// One step towards `need` free bytes.
   void release_something(bytes need) {
     if (table_->leaving().count > 0 && table_->free_bytes() + table_->leaving() >= need) {
-      if (!release_instead_of_waiting()) wait();
-      return;
-    }
-    if (!release_any() && !decide_otherwise())
+      if (!release_one(tier::idle, true)) wait();
+    } else if (!release_any()) {
       throw budget_exceeded(report(need, operation_, shortage::room));
+    }
   }
   /// One more tensor on its way, or one copy less under way; false: nothing more can leave. Waiting
   /// comes before what would soon be fetched again, and that before host copies and sources, which
@@ -302,10 +300,8 @@ class reclaimer {
   bool release_any() {
     if (drop_cached() || release_one(tier::idle) || drop_cached(true)) return true;
     if (table_->copying()) return wait(), true;
-    if (release_one(tier::fresh) || make_host_room() || release_one(tier::wanted) ||
-        reclaim_host(*table_))
-      return true;
-    return give_up_source(true);
+    return release_one(tier::fresh) || make_host_room() || release_one(tier::wanted) ||
+           reclaim_host(*table_) || give_up_source(true) || decide_otherwise();
   }
   // What can only be offloaded should not be stuck for what could be computed again.
   bool make_host_room() {
@@ -337,21 +333,6 @@ class reclaimer {
       if (!drop_cached(true) && !give_up_source(table_->now.step_over))
         return void(stuck_at_ = table_->candidates().ever_retained());
   }
-  /// Copies under way will do; is there something so cheap to let go at once that it beats waiting?
-  /// Another copy out would only queue behind them.
-  bool release_instead_of_waiting() {
-    table_->refresh_machine_state();
-    const context c = view();
-    const tensor_id t = choose(c, tier::idle);
-    if (t == tensor_id::none) return false;
-    if (c.backlog(direction::out) <= c.release_cost(t)) return false;
-    ++table_->counts.decisions;
-    const action a = c.is_released(t) ? action::evict : roles_.decider().decide(c, t);
-    if (a == action::keep || (a == action::offload && !c.is_clean(t))) return false;
-    release(c, t, a);
-    return true;
-  }
-
   table_type* table_;
   policy_roles roles_;
   [[no_unique_address]] event_sink<table_type, O> events_;

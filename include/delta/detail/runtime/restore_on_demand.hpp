@@ -36,6 +36,7 @@ class restore_on_demand {
       while (advance(operation)) {
       }
     } catch (...) {
+      let_go();
       while (!frames_.empty()) {
         unwant(frames_.back());
         frames_.pop_back();
@@ -67,15 +68,16 @@ class restore_on_demand {
       return true;
     }
     // All inputs are on the device or on the host: lock those, fetch these, run, go up.
-    guard here(*this, ins);
     for (const tensor_id t : ins)
-      if (means_->missing(t)) means_->reload(t, operation), here.add(t);
-    if (o == operator_id::none) return false;
+      if (!means_->missing(t)) gather(t);
+    for (const tensor_id t : ins)
+      if (means_->missing(t)) means_->reload(t, operation), gather(t);
+    if (o == operator_id::none) return let_go(), false;
     if (++replays_ > cap_) throw thrash(means_->report(operation), replays_, cap_);
     means_->kernels.replay(o);
     // Unlocked first: `unwant` lets go of what nobody needs any more, and passes over what is
     // locked.
-    here.release();
+    let_go();
     means_->drop_unneeded(o);
     unwant(o);
     frames_.pop_back();
@@ -97,34 +99,18 @@ class restore_on_demand {
         means_->table.cache_unneeded(t);
   }
 
-  // Locks on an operator's inputs while they gather, those that are here at first; released by
-  // whatever ends the scope.
-  class guard {
-   public:
-    guard(restore_on_demand& r, std::span<const tensor_id> list) : owner_(&r) {
-      r.gathered_.clear();
-      for (const tensor_id t : list)
-        if (!r.means_->missing(t)) add(t);
+  // An operator's inputs are locked as they gather, each mention once, as everywhere.
+  void gather(tensor_id t) {
+    means_->table.lock(t);
+    gathered_.push_back(t);
+  }
+  void let_go() {
+    while (!gathered_.empty()) {
+      const tensor_id t = gathered_.back();
+      gathered_.pop_back();
+      means_->table.unlock_restored(t);
     }
-    ~guard() { release(); }
-    guard(const guard&) = delete;
-    guard& operator=(const guard&) = delete;
-    // Each mention is one lock, as everywhere.
-    void add(tensor_id t) {
-      owner_->means_->table.lock(t);
-      owner_->gathered_.push_back(t);
-    }
-    void release() {
-      while (!owner_->gathered_.empty()) {
-        const tensor_id t = owner_->gathered_.back();
-        owner_->gathered_.pop_back();
-        owner_->means_->table.unlock_restored(t);
-      }
-    }
-
-   private:
-    restore_on_demand* owner_;
-  };
+  }
 
   Means* means_;
   std::span<const tensor_id> targets_;

@@ -46,9 +46,6 @@ class roles {
   /// It may do so where all fits, too: what hangs on those tensors is kept then, and errors name
   /// larger budgets. A plan lets nothing leave that fits.
   static constexpr bool may_release_with_room = value_of_releases_with_room<prefetcher_type>();
-  /// What the program drops, and records read, may be to stay for a recomputation. False: what a
-  /// recomputation has made stays while there is room, nothing else.
-  static constexpr bool may_keep_dropped = has_keeps_dropped<decider_type>;
   /// False: nothing is copied out without freeing it.
   static constexpr bool may_copy_ahead = has_copy_ahead<prefetcher_type>;
   /// Which closure costs the graph should keep for it.
@@ -73,6 +70,14 @@ class roles {
   /// True if everything may go to the host that can, by the decider's word.
   [[nodiscard]] bool lets_all_go() const {
     return value_of_offloads<decider_type>() && !may_answer_keep(decider());
+  }
+  /// True if what the program drops, and records read, is to stay for a recomputation. Where it is
+  /// not, what a recomputation has made stays while there is room. `view()` is asked only if
+  /// needed.
+  template <class View>
+  [[nodiscard]] bool keeps_dropped(const View& view, tensor_id t) const {
+    if constexpr (has_keeps_dropped<decider_type>) return decider().keeps_dropped(view(), t);
+    return false;
   }
   /// A tensor that came back early has left again unused.
   void wasted(const context& c, tensor_id t) {

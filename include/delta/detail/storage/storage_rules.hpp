@@ -42,7 +42,7 @@ namespace delta::detail {
 /// `Lanes` throws where its device does. Whatever throws leaves the books in order, and every
 /// token with its owner: the device's bytes may then be half moved, so the manager is poisoned.
 template <class Lanes, class Places = region>
-class storage_rules {
+class storage_rules : protected Lanes {
   friend struct storage_check;
   using stretch_of = typename Places::row;  // no name that who derives may have
 
@@ -62,7 +62,7 @@ class storage_rules {
     auto i = device_.place(size.count, life, n.count);
     if constexpr (Places::can_move) {
       if (const auto w = i ? std::nullopt : window_for(size)) {
-        moves_ += device_.close(*w, life, lanes_);
+        moves_ += device_.close(*w, life, lanes());
         moved_ += bytes{w->moved};
         i = device_.place(size.count, life);
       }
@@ -123,7 +123,7 @@ class storage_rules {
   void begin_operator(std::span<const block* const> reads, std::span<const block* const> writes) {
     assert(!running_ && "the operator before has not ended");
     // Nothing has to be ordered, and blocks may be another's by the end.
-    if constexpr (value_of_synchronous<Lanes>()) return lanes_.begin({});
+    if constexpr (value_of_synchronous<Lanes>()) return Lanes::begin({});
     reads_.clear();
     writes_.clear();
     fence after;
@@ -136,7 +136,7 @@ class storage_rules {
       writes_.push_back(b->index());
     }
     // Holds only now: if the lanes throw, there is nothing to take back.
-    lanes_.begin(after);
+    Lanes::begin(after);
     for (auto i : reads_) ++device_[i].holds;
     for (auto i : writes_) ++device_[i].holds;
     named_ = writes_.size();
@@ -145,12 +145,12 @@ class storage_rules {
   }
   /// The operator is queued; its stamp goes to all that it touched.
   stamp end_operator(nanoseconds cost) {
-    if constexpr (value_of_synchronous<Lanes>()) return last_ = lanes_.end(cost);
+    if constexpr (value_of_synchronous<Lanes>()) return last_ = Lanes::end(cost);
     assert(running_ && "no operator has begun");
     running_ = false;
     for (auto i : reads_) --device_[i].holds;
     for (auto i : writes_) --device_[i].holds;
-    const stamp done = lanes_.end(cost);  // if it throws, the blocks can be freed all the same
+    const stamp done = Lanes::end(cost);  // if it throws, the blocks can be freed all the same
     for (auto i : reads_) device_[i].read.join(done);
     for (auto i : writes_) device_[i].write_at(done);
     for (const auto& [offset, size] : left_) device_.note_use(offset, size, done);
@@ -171,22 +171,9 @@ class storage_rules {
     --device_[b.index()].holds;
   }
 
-  /// What follows is the lanes' word; see storage/storage.hpp.
-  [[nodiscard]] bool reached(stamp s) { return lanes_.reached(s); }
-  void wait(stamp s) { lanes_.wait(s); }
-  [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) { return lanes_.elapsed(s); }
-  /// When that work began, by now()'s clock, while it is remembered.
-  [[nodiscard]] std::optional<nanoseconds> began(stamp s) { return lanes_.began(s); }
-  [[nodiscard]] nanoseconds now() const { return lanes_.now(); }
-  /// How long the host and the compute lane have waited for copies.
-  [[nodiscard]] nanoseconds waited() const { return lanes_.waited(); }
-  [[nodiscard]] double rate(direction d) const { return lanes_.rate(d); }
-  [[nodiscard]] nanoseconds latency(direction d) const { return lanes_.latency(d); }
-  [[nodiscard]] nanoseconds backlog(direction d) const { return lanes_.backlog(d); }
-  /// What compute loses by copies that way beside it, in ns per ns of copying; and what work that
-  /// is over would have taken without any, as `elapsed`.
-  [[nodiscard]] double burden(direction d) const { return lanes_.burden(d); }
-  [[nodiscard]] std::optional<nanoseconds> alone(stamp s) { return lanes_.alone(s); }
+  /// The lanes' word; see storage/storage.hpp, and of `waited` storage/device.hpp.
+  using Lanes::elapsed, Lanes::began, Lanes::alone, Lanes::reached, Lanes::wait, Lanes::waited;
+  using Lanes::rate, Lanes::latency, Lanes::backlog, Lanes::burden, Lanes::move_rate, Lanes::now;
 
   /// The budgets, rounded down to whole granules; what is taken of them; the most that ever was.
   /// O(1).
@@ -208,8 +195,6 @@ class storage_rules {
       if (const auto w = window_for(rounded(n))) return bytes{w->moved};
     return std::nullopt;
   }
-  /// Bytes per second at which blocks move together; 0: moving takes no time.
-  [[nodiscard]] double move_rate() const { return lanes_.move_rate(); }
   /// Calls `f(row, size, used)` for every stretch in address order: blocks (used, `row` is the
   /// token's index) and the holes between them. O(blocks).
   template <class F>
@@ -226,16 +211,16 @@ class storage_rules {
       : storage_rules(granularity, moving, Places{round_down(capacity, granularity), places},
                       Places{round_down(host_capacity, granularity), places}, std::move(lanes)) {}
   storage_rules(std::uint64_t granularity, bool moving, Places device, Places host, Lanes lanes)
-      : granularity_(granularity),
+      : Lanes(std::move(lanes)),
+        granularity_(granularity),
         moving_(moving),
         device_(std::move(device)),
-        host_(std::move(host)),
-        lanes_(std::move(lanes)) {}
+        host_(std::move(host)) {}
   // Protected: nobody deletes a storage through it, so nothing needs to be virtual.
   ~storage_rules() = default;
 
-  [[nodiscard]] Lanes& lanes() noexcept { return lanes_; }
-  [[nodiscard]] const Lanes& lanes() const noexcept { return lanes_; }
+  [[nodiscard]] Lanes& lanes() noexcept { return *this; }
+  [[nodiscard]] const Lanes& lanes() const noexcept { return *this; }
   [[nodiscard]] Places& device() noexcept { return device_; }
   [[nodiscard]] const Places& device() const noexcept { return device_; }
   [[nodiscard]] Places& host() noexcept { return host_; }
@@ -254,7 +239,7 @@ class storage_rules {
     try {
       writes_.push_back(i);
       reserve_left(0);
-      if (const fence after = device_[i].users(); after != fence{}) lanes_.begin(after);
+      if (const fence after = device_[i].users(); after != fence{}) Lanes::begin(after);
     } catch (...) {
       std::erase(writes_, i);
       throw;
@@ -274,7 +259,7 @@ class storage_rules {
       for (const lane e : {lane::copy_out, lane::copy_in}) {
         auto& point = f->point[static_cast<std::size_t>(e)];
         if (point == 0) continue;
-        if (!lanes_.reached({e, point})) return true;
+        if (!Lanes::reached({e, point})) return true;
         point = 0;
       }
     return false;
@@ -286,7 +271,7 @@ class storage_rules {
                    const fence& after, slab& fresh) {
     try {
       const bytes n = std::min(device.content(), host.content());
-      return lanes_.copy(d, device.offset, host.offset, n, after);
+      return Lanes::copy(d, device.offset, host.offset, n, after);
     } catch (...) {
       if (fresh) free(std::move(fresh));
       throw;
@@ -321,7 +306,6 @@ class storage_rules {
   stamp last_{lane::compute, 0};
   std::uint64_t moves_ = 0;
   bytes moved_{};
-  Lanes lanes_;
 };
 
 }  // namespace delta::detail

@@ -38,19 +38,13 @@ class candidate_list {
   [[nodiscard]] std::uint64_t ever_retained() const noexcept { return ever_retained_; }
   /// Bytes of what is cached.
   [[nodiscard]] bytes cached_bytes() const noexcept { return cached_bytes_; }
-  /// What was enlisted, or became staler all at once, since whoever wants to know cleared this;
-  /// nothing while nobody does.
-  [[nodiscard]] id_set& moved() noexcept { return moved_; }
-  void note_moves(bool wanted) noexcept { noting_ = wanted; }
-  /// A candidate is suddenly staler than before. (That it was used nobody need be told.)
-  void note_move(tensor_id t) noexcept {
-    if (noting_) moved_.insert(t);
-  }
+  /// Whether the answer about a tensor that comes back may be another than before it left.
+  void ask_again_of_returned(bool yes) noexcept { asks_again_ = yes; }
 
   /// Tensors below `rows` can be listed from now on. Throws std::bad_alloc.
   void cover(std::size_t rows) {
-    if (rows <= moved_.words() * id_set::word_bits) return;
-    for (id_set* s : {&list_, &parked_, &cached_, &moved_, &retained_}) s->cover(rows);
+    if (rows <= list_.words() * id_set::word_bits) return;
+    for (id_set* s : {&list_, &parked_, &cached_, &retained_}) s->cover(rows);
   }
   /// Adds `t` to the candidates if it is one and is in no set.
   void enlist(graph& g, tensor_id t) noexcept {
@@ -58,8 +52,7 @@ class candidate_list {
     if (r.pinned == pin::both || !may_be_listed(r)) return;
     r.is_candidate = true;
     list_.insert(t);
-    note_move(t);
-    if (!r.has_score) g.changed().insert(t);
+    if (!r.has_score || asks_again_) g.changed().insert(t);
   }
   /// Caches `t`; false where it can't be. Its pins don't matter: nobody wants it back.
   bool cache(graph& g, tensor_id t) noexcept {
@@ -105,10 +98,10 @@ class candidate_list {
     return !r.is_candidate && r.where == residency::resident && r.footprint.count > 0;
   }
 
-  id_set list_, parked_, cached_, moved_, retained_;
+  id_set list_, parked_, cached_, retained_;
   std::uint64_t ever_retained_ = 0;
   bytes cached_bytes_{};
-  bool noting_ = false;
+  bool asks_again_ = false;
 };
 
 }  // namespace delta::detail

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -66,30 +67,22 @@ class edge_lists {
  public:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-  /// The records that read a tensor, each once per mention, the latest first. Valid until a record
-  /// comes or goes.
+  /// The records that read a tensor, each once per mention, the latest first: a range, and where a
+  /// loop over it is. Valid until a record comes or goes.
   class readers {
    public:
-    class iterator {
-     public:
-      iterator(const edge_lists& of, std::uint32_t at) noexcept : of_(&of), at_(at) {}
-      operator_id operator*() const noexcept { return of_->edges_[at_].reader; }
-      iterator& operator++() noexcept { return at_ = of_->edges_[at_].next, *this; }
-      bool operator==(const iterator& o) const noexcept { return at_ == o.at_; }
-
-     private:
-      const edge_lists* of_;
-      std::uint32_t at_;
-    };
-    readers(const edge_lists& of, std::uint32_t first) noexcept : of_(&of), first_(first) {}
-    [[nodiscard]] iterator begin() const noexcept { return {*of_, first_}; }
-    [[nodiscard]] iterator end() const noexcept { return {*of_, none}; }
-    [[nodiscard]] bool empty() const noexcept { return first_ == none; }
+    readers(const edge_lists& of, std::uint32_t first) noexcept : of_(&of), at_(first) {}
+    [[nodiscard]] readers begin() const noexcept { return *this; }
+    [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
+    operator_id operator*() const noexcept { return of_->edges_[at_].reader; }
+    readers& operator++() noexcept { return at_ = of_->edges_[at_].next, *this; }
+    bool operator==(std::default_sentinel_t) const noexcept { return at_ == none; }
 
    private:
     const edge_lists* of_;
-    std::uint32_t first_;
+    std::uint32_t at_;
   };
+
   /// `first`: the tensor's newest edge.
   [[nodiscard]] readers from(std::uint32_t first) const noexcept { return {*this, first}; }
 

@@ -55,9 +55,6 @@ class graph {
   }
   /// The record of an id that the program gave. Throws unknown_tensor where it names nothing, or
   /// what the program has dropped. O(1).
-  tensor_record& checked(tensor_id t) {
-    return const_cast<tensor_record&>(static_cast<const graph&>(*this).checked(t));
-  }
   [[nodiscard]] const tensor_record& checked(tensor_id t) const {
     if (index(t) >= tensors_.size() || !(*this)[t].in_use || (*this)[t].references == 0)
       throw unknown_tensor(t);

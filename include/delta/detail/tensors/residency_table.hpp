@@ -1,6 +1,6 @@
 // delta: the residency table: where every tensor's bytes are, and the moves between those places.
-// It never chooses: which moves are legal is in records.hpp, and reclaimer.hpp asks the
-// policy.
+// It never chooses: records.hpp says what is legal, reclaimer.hpp asks the policy. It is long, as
+// all moves keep the same lists and sums: parts of it would have to change those for each other.
 #pragma once
 
 #include <algorithm>
@@ -354,11 +354,8 @@ class residency_table {
   /// An operator that began at `when` has used it: s starts anew, and it has come back for
   /// something.
   void touch(tensor_id t, nanoseconds when) noexcept {
-    // What was restored for the operator became resident after its beginning.
-    const bool older = static_cast<double>(when.count()) < tensors.last_use(t);
     tensors.set_last_use(t, when);
     tensors[t].prefetched_unused = false;
-    if (older && tensors[t].is_candidate) candidates_.note_move(t);
   }
 
   // --- the end ----------------------------------------------------------------------------------

@@ -1,15 +1,13 @@
 // delta: what a heuristic's answer is worth: one score for either form of heuristic, the lowest of
-// several, and the scores of all tensors in columns, so that the search for a victim is vector
-// instructions over whole words of rows. No intrinsics: vector types, with a scalar twin that tests
-// hold it to.
+// several, and the scores of all tensors in columns, a word of 64 rows at a time.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
+#include <span>
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
@@ -109,89 +107,42 @@ constexpr double nearly(double highest) noexcept {
                                                                        : 0.0;
 }
 
-/// The highest urgency of word `w`'s rows, of those in `mask`; not_urgent if there is none. Row by
-/// row: the twin of the next one, and what stands in for it where the compiler has no vector types.
+/// The highest urgency of word `w`'s rows, of those in `mask`; not_urgent if there is none. Without
+/// vector types: those take g++ four times as long, but where it may use AVX2, and then two thirds.
 template <row_form Form>
-double highest_urgency_by_row(const victim_rows& rows, std::size_t w, std::uint64_t mask) noexcept {
+double highest_urgency(const victim_rows& rows, std::size_t w, std::uint64_t mask) noexcept {
   double best = not_urgent;
-  for (; mask != 0; mask &= mask - 1) {
-    const auto bit = static_cast<std::size_t>(std::countr_zero(mask));
-    best = std::max(best, urgency<Form>(rows, w * id_set::word_bits + bit));
-  }
+  for (; mask != 0; mask &= mask - 1)
+    best = std::max(best, urgency<Form>(rows, index(id_set::first_of(w, mask))));
   return best;
 }
 
-#if defined(__GNUC__) && !defined(__CUDACC__)
-// Vector types, which g++ and Clang have for every target: without flags that forbid the compiler
-// to think of NaN and traps, neither makes vectors of a loop with a maximum.
+/// The highest urgency of every word's rows: what `first_row` goes by. O(rows).
 template <row_form Form>
-double highest_urgency(const victim_rows& rows, std::size_t w, std::uint64_t mask) noexcept {
-  using numbers = double __attribute__((vector_size(32)));
-  using bits = std::int64_t __attribute__((vector_size(32)));
-  constexpr std::size_t lanes = 4, chains = 4;
-  const auto load = [](numbers& to, const double* from) { std::memcpy(&to, from, sizeof to); };
-  const double* value = rows.value + w * id_set::word_bits;
-  const double* last_use = rows.last_use + w * id_set::word_bits;
-  const numbers now = numbers{} + rows.now, one = numbers{} + 1.0, nothing = numbers{} + not_urgent;
-  // Lane k of step i is bit 4 i + k: the mask is shifted, so the bits looked for stay the same.
-  const bits lane{1, 2, 4, 8};
-  // Several maxima, as each is a chain: the next has to wait for the last.
-  numbers best[chains] = {nothing, nothing, nothing, nothing};
-  for (std::size_t i = 0; i < id_set::word_bits; i += lanes * chains)
-    for (std::size_t k = 0; k < chains; ++k) {
-      const std::size_t row = i + k * lanes;
-      numbers u, touched;
-      load(u, value + row);
-      if constexpr (Form == row_form::weights) {
-        load(touched, last_use + row);
-        const numbers s = now - touched;
-        u *= s > one ? s : one;
-      }
-      const bits shifted = bits{} + static_cast<std::int64_t>((mask >> row) & 15);
-      u = (shifted & lane) != 0 ? u : nothing;
-      best[k] = u > best[k] ? u : best[k];
-    }
-  double highest = not_urgent;
-  for (const numbers& b : best)
-    for (std::size_t k = 0; k < lanes; ++k) highest = std::max(highest, double{b[k]});
-  return highest;
+void scan_words(const victim_rows& rows, std::span<double> per_word) noexcept {
+  for (std::size_t w = 0; w < per_word.size(); ++w)
+    per_word[w] = highest_urgency<Form>(rows, w, rows.candidates->word(w));
 }
-#else
-template <row_form Form>
-double highest_urgency(const victim_rows& rows, std::size_t w, std::uint64_t mask) noexcept {
-  return highest_urgency_by_row<Form>(rows, w, mask);
-}
-#endif
 
-/// The highest urgency of every listed word's rows: what `first_row` goes by. O(listed words).
-template <row_form Form>
-void scan_words(const victim_rows& rows, double* per_word) noexcept {
-  rows.candidates->for_each_word([&](std::size_t w, std::uint64_t mask) {
-    per_word[w] = highest_urgency<Form>(rows, w, mask);
-  });
-}
 /// The row with the lowest score, of equal ones the first; none if none is listed. It looks at rows
-/// of those words alone that may hold it. O(listed words).
+/// of those words alone that may hold it. O(words).
 template <row_form Form>
-tensor_id first_row(const victim_rows& rows, const double* per_word) noexcept {
-  double highest = not_urgent;
-  rows.candidates->for_each_word(
-      [&](std::size_t w, std::uint64_t) { highest = std::max(highest, per_word[w]); });
-  if (highest == not_urgent)
-    return rows.candidates->empty() ? tensor_id::none : *rows.candidates->begin();
+tensor_id first_row(const victim_rows& rows, std::span<const double> per_word) noexcept {
+  if (rows.candidates->empty()) return tensor_id::none;
+  const double highest = std::ranges::max(per_word);
+  if (highest == not_urgent) return *rows.candidates->begin();
   // No score is lower than this one's, and rows come in the order of their ids: the first that has
   // it is the one.
   const double lowest = score_at<Form>(highest);
   const double enough = nearly<Form>(highest);
-  return rows.candidates->find_word([&](std::size_t w, std::uint64_t mask) {
-    if (per_word[w] < enough) return tensor_id::none;
-    for (; mask != 0; mask &= mask - 1) {
-      const std::size_t row =
-          w * id_set::word_bits + static_cast<std::size_t>(std::countr_zero(mask));
-      if (score_at<Form>(urgency<Form>(rows, row)) == lowest) return static_cast<tensor_id>(row);
-    }
-    return tensor_id::none;
-  });
+  for (std::size_t w = 0; w < per_word.size(); ++w) {
+    if (per_word[w] < enough) continue;
+    for (std::uint64_t mask = rows.candidates->word(w); mask != 0; mask &= mask - 1)
+      if (const tensor_id t = id_set::first_of(w, mask);
+          score_at<Form>(urgency<Form>(rows, index(t))) == lowest)
+        return t;
+  }
+  return tensor_id::none;
 }
 
 }  // namespace delta::detail

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -30,7 +29,7 @@ enum class permission : std::uint8_t {
 ///   scan    each candidate is asked (Algorithm 2, lines 2 to 6): where answers can't be kept, as
 ///           the heuristic does not say what it depends on, or its score reads the staleness
 ///   rows    answers are kept by row, asked again when what they depend on changes, and compared
-///           by vector instructions
+///           by the word
 ///
 /// docs/results/decisions.md has the figures.
 template <Heuristic H>
@@ -167,9 +166,6 @@ class filter {
   // Every candidate's value as it is now.
   void renew(const H& h, const context& c, graph& g, const machine_state& now,
              candidate_list& list) {
-    constexpr bool sees_ways_out =
-        touches(value_of_depends_on<H>(),
-                quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
     values_.resize(list.all().words() * id_set::word_bits);
     const bool host = !c.offloaded().empty();
     const prices p = prices_of(now, host);
@@ -183,14 +179,15 @@ class filter {
     if (all) {
       for (const tensor_id t : list.all()) ask_again(t);
     } else {
-      for_each_listed(changed, list, ask_again);
-      // A way out that depends on its own past (a clean copy, a pin) may be another when it is
-      // back.
-      if (sees_ways_out || host) for_each_listed(list.moved(), list, ask_again);
+      for (const tensor_id t : changed)
+        if (list.all().contains(t)) ask_again(t);
     }
-    list.moved().clear();
-    list.note_moves(sees_ways_out || host);
     changed.clear();
+    // A way out that depends on its own past (a clean copy, a pin) may be another when it is back.
+    constexpr bool sees_ways_out =
+        touches(value_of_depends_on<H>(),
+                quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
+    list.ask_again_of_returned(sees_ways_out || host);
   }
   // The row that comes first: is its value what the heuristic says now, exactly? Else it has
   // another from now on, and other rows may come first.
@@ -216,15 +213,6 @@ class filter {
     const std::size_t w = index(t) / id_set::word_bits;
     per_word_[w] = highest_urgency<form>(rows(g, now, list), w, list.all().word(w));
   }
-  // Those of a set that are candidates now.
-  template <class Visit>
-  static void for_each_listed(const id_set& some, const candidate_list& list, const Visit& visit) {
-    some.for_each_word([&](std::size_t w, std::uint64_t word) {
-      for (word &= list.all().word(w); word != 0; word &= word - 1)
-        visit(static_cast<tensor_id>(w * id_set::word_bits +
-                                     static_cast<std::size_t>(std::countr_zero(word))));
-    });
-  }
 
   // --- the search -------------------------------------------------------------------------------
 
@@ -232,9 +220,9 @@ class filter {
     const victim_rows r = rows(g, now, list);
     if (!std::exchange(scanned_, true)) {
       per_word_.resize(list.all().words());
-      scan_words<form>(r, per_word_.data());
+      scan_words<form>(r, per_word_);
     }
-    return first_row<form>(r, per_word_.data());
+    return first_row<form>(r, per_word_);
   }
   // Row by row, of those that may leave.
   template <class MayLeave>
