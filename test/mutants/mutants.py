@@ -231,25 +231,31 @@ def to_blame(said: str, texts: dict[str, str], chosen: list[Place], folder: str)
 
 # --- running ------------------------------------------------------------------------------------------------
 
-def limits() -> None:
-    """For all that is run: no core files, and a mutant that takes all memory fails."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+# A hang is told by the processor's seconds, as a machine may be busy; or, where it waits for nothing, by these.
+PATIENCE = 300
 
 
 def run(command: list[str], folder: Path, more: dict[str, str], limit: float) -> tuple[int, float, str]:
-    """The status (-9 for a hang), seconds, and what was printed at the end."""
+    """The status (-9 for a hang), the processor's seconds, and what was printed at the end."""
+    def limits() -> None:
+        os.setpgrp()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 1))
+
     environment = os.environ | {"DELTA_TEST_SEEDS": "20"} | more
-    started = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          stdin=subprocess.DEVNULL, start_new_session=True) as process:
+                          stdin=subprocess.DEVNULL, preexec_fn=limits) as process:
         try:
-            said = process.communicate(timeout=limit)[0]
+            said = process.communicate(timeout=PATIENCE + 2 * limit)[0]
             status = process.returncode
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             said, status = process.communicate()[0], -9
-    return status, time.monotonic() - started, said.decode(errors="replace")[-4000:]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime  # of all, if they are several
+    return status, took, said.decode(errors="replace")[-4000:]
 
 
 def reach(tests: dict, build: Path) -> tuple[dict[str, float], dict[int, list[str]]]:
@@ -432,7 +438,8 @@ def main(words: list[str]) -> int:
             if len(fate) % 50 == 0:
                 print(f"-- {len(fate)} of {len(chosen)}, {time.monotonic() - started:.0f} s", flush=True)
 
-    limits()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     pool = ThreadPoolExecutor(max(1, options.jobs))
     try:
         for done in [pool.submit(one, p) for p in chosen]:
