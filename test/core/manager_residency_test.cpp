@@ -210,6 +210,24 @@ TEST_CASE("what was set aside serves the next tensor, leaves first, and is not a
   CHECK(it.storage.used() == unit + unit);
 }
 
+TEST_CASE("what was set aside makes way for what comes back early") {
+  simulated storage({.capacity = unit * 4, .host_capacity = unit * 4});
+  tensor_id wanted = tensor_id::none;
+  manager m{lru{}, obedient{&says_evict}, names{{}, &wanted}, storage};
+  const tensor_id v = m.variable(unit * 2);
+  const tensor_id a = m.run({.outputs = {unit}}, [](call&) {});
+  const tensor_id b = m.run({.inputs = {a}, .outputs = {unit}}, [](call&) {});
+  m.drop(a);
+  squeeze(m, 4);
+  static_cast<void>(m.acquire(b));  // by way of a, which is set aside
+  const tensor_id x = m.variable(unit);
+  REQUIRE(storage.used() == unit * 3);
+  wanted = v;
+  m.run({.inputs = {b, x}, .outputs = {0_B}}, [](call&) {});
+  CHECK(m.counts().prefetches == 1);
+  CHECK(storage.used() == unit * 4);
+}
+
 TEST_CASE("what was set aside goes at the end of the step") {
   machine it(4, 0);
   manager m{obeying(says_evict), it.storage};
@@ -297,6 +315,7 @@ TEST_CASE("no bytes, no lists, the same tensor twice") {
   machine it(4, 4);
   manager m{online(), it.storage};
   m.run<0>({}, [](call& c) { CHECK(c.workspace() == nullptr); });
+  m.run<0>({.workspace = 1_B}, [](call& c) { CHECK(c.workspace() != nullptr); });
   const tensor_id none = m.variable(bytes{});
   const tensor_id v = variable_of(m, 5);
   const auto two = m.run<2>({.inputs = {none, v, v}, .outputs = {bytes{}, unit}},
