@@ -232,6 +232,30 @@ TEST_CASE("open: no room for an output; with some released it goes on") {
   CHECK(check_invariants(it.storage) == "");
 }
 
+TEST_CASE("open: outputs that are allocated together are the operator's own to an error") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 7);
+  auto op = m.begin({.inputs = {v}});
+  op.allocate(std::array{unit, unit});
+  try {
+    op.allocate(unit * 2);
+    FAIL_CHECK("there is no room");
+  } catch (const budget_exceeded& e) {
+    CHECK(e.report.smallest_budget == unit * 5);
+    CHECK(e.report.foreign == bytes{});
+  }
+}
+
+TEST_CASE("open: an input that is updated, too, is no output's block") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 7);
+  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 1));
+  auto op = m.begin({.inputs = {y}, .updates = {y}});
+  CHECK_THROWS_WITH_AS((void)op.replace(y), "replace: it is updated", misuse);
+}
+
 TEST_CASE("open: an update in place makes a new version") {
   machine it(6, 0);
   manager m{obeying(says_evict), it.storage};
