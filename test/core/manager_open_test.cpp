@@ -256,6 +256,25 @@ TEST_CASE("open: an input that is updated, too, is no output's block") {
   CHECK_THROWS_WITH_AS((void)op.replace(y), "replace: it is updated", misuse);
 }
 
+namespace {
+struct hears_ends : no_prefetch {
+  std::vector<std::size_t>* made;  // by each operator that has ended
+  void end_of_operator(const context& c) const { made->push_back(c.ended().outputs.size()); }
+};
+}  // namespace
+
+TEST_CASE("open: a policy is told of no outputs of an operator that was given up") {
+  machine it(4, 0);
+  std::vector<std::size_t> made;
+  manager m{lru{}, evict_only{}, hears_ends{{}, &made}, it.storage};
+  m.drop(m.run({.outputs = {unit}}, gives(1)));
+  {
+    auto op = m.begin({.name = "given up"});
+    op.allocate(unit);
+  }
+  CHECK(made == std::vector<std::size_t>{1, 0});
+}
+
 TEST_CASE("open: an update in place makes a new version") {
   machine it(6, 0);
   manager m{obeying(says_evict), it.storage};

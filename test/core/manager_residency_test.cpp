@@ -271,6 +271,43 @@ TEST_CASE("without a host, a dropped variable is given up when all that hangs on
   CHECK(read(m, y) == 5);
 }
 
+TEST_CASE("a program that just fits by itself gives up what it dropped, and evicts nothing") {
+  machine it(3, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id x = m.run({.outputs = {unit}}, gives(1));
+  const tensor_id v = variable_of(m, 7);
+  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 10));
+  m.drop(v);
+  const tensor_id z = m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
+  CHECK(m.counts().evictions == 0);
+  CHECK(m.where(x) == residency::resident);
+  CHECK(read(m, z) == 117);
+}
+
+TEST_CASE("up to what a program has at most by itself, what it dropped stays for replays") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id x = m.run({.outputs = {unit}}, gives(1));
+  const tensor_id v = variable_of(m, 7);
+  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 10));
+  m.drop(v), m.drop(x);
+  m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
+  CHECK(it.storage.used() == unit * 3);  // v, too
+  m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
+  CHECK(it.storage.used() == unit * 3);
+}
+
+TEST_CASE("a look at a tensor is a use of it: who was not looked at leaves first") {
+  machine it(4, 4);
+  manager m{obeying(says_offload), it.storage};
+  const tensor_id a = variable_of(m, 1), b = variable_of(m, 2);
+  squeeze(m, 1);
+  CHECK(read(m, a) == 1);
+  squeeze(m, 3);
+  CHECK(m.where(a) == residency::resident);
+  CHECK(m.where(b) == residency::host);
+}
+
 TEST_CASE("what is used while its copy out is under way stays, and is clean; a drop is no use") {
   struct early : no_prefetch {
     const double* target;
