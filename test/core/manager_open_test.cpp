@@ -275,6 +275,23 @@ TEST_CASE("open: a policy is told of no outputs of an operator that was given up
   CHECK(made == std::vector<std::size_t>{1, 0});
 }
 
+TEST_CASE("a policy that is asked for room sees no operator that has ended") {
+  struct sees_ended {
+    std::string* name;
+    action decide(const context& c, tensor_id) const {
+      *name = c.ended().name;
+      return action::evict;
+    }
+  };
+  machine it(4, 0);
+  std::string name = "not asked";
+  manager m{lru{}, sees_ended{&name}, no_prefetch{}, it.storage};
+  const tensor_id made = m.run({.outputs = {unit}, .name = "maker"}, gives(1));
+  m.make_room(unit * 4);
+  CHECK(m.where(made) == residency::evicted);
+  CHECK(name.empty());
+}
+
 TEST_CASE("open: an update in place makes a new version") {
   machine it(6, 0);
   manager m{obeying(says_evict), it.storage};
