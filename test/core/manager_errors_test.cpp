@@ -475,6 +475,24 @@ TEST_CASE("errors: inputs that can't come together say so before anything runs a
   }
 }
 
+TEST_CASE("errors: nor can those of an operator that has to run again on the way") {
+  simulated storage{{.capacity = 101_B}};
+  manager m{online(), storage};
+  const std::array<tensor_id, 2> made = two_chains(m);
+  const auto nothing = [](call&) {};
+  const tensor_id c = m.run({.inputs = {made[0], made[1]}, .outputs = {1_B}}, nothing);
+  m.drop(made[0]), m.drop(made[1]);
+  m.make_room(91_B);
+  REQUIRE(m.where(c) == residency::evicted);
+  const tensor_id constant = m.constant(10_B);
+  const std::uint64_t before = m.counts().recomputes;
+  CHECK(report_of([&] { (void)m.acquire(c); }).what == shortage::restoring);
+  CHECK(m.counts().recomputes == before);
+  m.drop(constant);
+  (void)m.acquire(c);
+  CHECK(m.counts().recomputes == before + 5);
+}
+
 TEST_CASE("errors: what can't fit with what it will allocate says so before anything runs again") {
   class forty_bytes final : public outputs_to_come {
    public:
