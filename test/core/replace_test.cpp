@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/runtime/run_in_place.hpp"
 #include "delta/presets.hpp"
 #include "delta/testing/replay_check.hpp"
 #include "machine.hpp"
@@ -360,6 +361,23 @@ TEST_CASE("replace: many inputs of one operator") {
   for (const tensor_id t : all) m.drop(t);
   squeeze(m, 600);
   for (std::size_t i = 0; i < made.size(); ++i) CHECK(read(m, made[i]) == all.size() - i);
+}
+
+TEST_CASE("in place of what can't be made again it is updated, and the output shares it") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 7), w = variable_of(m, 1);
+  const std::vector<tensor_id> inputs{v, w}, old{v};
+  std::vector<tensor_id> made;
+  std::size_t updates = 0;
+  detail::run_in_place(m, {.inputs = inputs}, old, made, [&](call& c) {
+    updates = c.updates();
+    if (updates == 1) put(c.update(0), number(c.update(0)) + number(c.in(0)));
+  });
+  CHECK(updates == 1);
+  REQUIRE(made.size() == 1);
+  m.drop(v);
+  CHECK(read(m, made[0]) == 8);
 }
 
 TEST_CASE("replace: where nothing is ever made again it is the old version's last use") {
