@@ -242,6 +242,23 @@ TEST_CASE("errors: what is kept for replays alone is no part of the budget that 
   go();
 }
 
+TEST_CASE("errors: the budget that is named has room for what was given up, as it would be kept") {
+  machine it(3, 0);
+  manager m{obeying(says_evict), it.storage};
+  (void)m.run({.outputs = {unit}}, gives(1));
+  const tensor_id v = variable_of(m, 7);
+  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 10));
+  m.drop(v);  // goes for the next
+  (void)m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
+  CHECK(report_of([&] { (void)m.variable(unit * 3); }).smallest_budget == unit * 7);
+  detail::budget_bounds b(true, false);
+  b.note({.made = 30_B, .replayed = true}, {}, {}, 40_B, 40_B, 4);
+  CHECK(b.all(true) == 70_B);
+  b.give_up(1, 20_B);
+  b.note({.need = 5_B, .restores = true}, {}, {}, 40_B, 40_B, 3);
+  CHECK(b.all(true) == 90_B);  // beside what is kept, what an operator makes that runs again
+}
+
 TEST_CASE("errors: sizes are in MiB and in bytes, holders' in MiB") {
   simulated storage{{.capacity = 10_MiB + 64_B}};
   manager m{online(), storage};
