@@ -231,3 +231,18 @@ TEST_CASE("a view that ends where the heap is dry, and a manager that goes there
     learns ? play(adaptive()) : play(recompute_only());
   }
 }
+
+TEST_CASE("blocks of the program's go back within an operator though the heap is dry") {
+  simulated storage{{.capacity = 64_KiB}};
+  manager m{recompute_only(), storage};
+  std::vector<block> blocks;
+  for (int i = 0; i < 100; ++i) blocks.push_back(m.take_block(64_B));
+  {
+    auto op = m.begin({});
+    static_cast<void>(op.arguments());
+    heap::dry = true;
+    for (block& b : blocks) m.give_back(std::move(b));
+    heap::dry = false;
+  }
+  CHECK(storage.used() == 0_B);
+}
