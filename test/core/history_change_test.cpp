@@ -352,6 +352,7 @@ TEST_CASE("history: of records that begin as the step does it takes the one of t
     const std::uint64_t taken =
         player.past.follows() ? player.past.followed().storages[1].size.count : 0;
     player.end({});
+    CHECK(player.past.storage_of(x) == (player.past.follows() ? 1 : step_record::none));
     player.drop(x);
     player.end_of_step();
     return taken;

@@ -289,6 +289,19 @@ std::array<tensor_id, 2> two_chains(Manager& m) {
 
 }  // namespace
 
+TEST_CASE(
+    "errors: free bytes in pieces are told exactly, with what to do; what is too long is cut") {
+  memory_report r{.what = shortage::one_piece, .requested = 1_MiB, .capacity = 4_MiB, .held = 1};
+  r.operation = "grower";
+  const budget_exceeded e(r);
+  const std::string said = e.what();
+  CHECK(said.starts_with("operator 'grower' needs 1.0 MiB (1048576 bytes) in one piece"));
+  CHECK(said.find("; addresses that were shown keep blocks in place") != std::string::npos);
+  const std::string name(3000, 'x');
+  r.operation = name.c_str();
+  CHECK(std::string(budget_exceeded(r).what()).size() == 1023);
+}
+
 TEST_CASE("errors: what a restore needs is told, and the budget for it works") {
   // Each takes 70 to be made, and b stays for matmul while d is.
   const auto play = [](bytes budget) {
