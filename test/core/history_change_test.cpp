@@ -347,6 +347,7 @@ TEST_CASE("history: of records that begin as the step does it takes the one of t
   history_player player;
   const tensor_id a = player.make(8);
   const auto step = [&](std::uint64_t size, const char* second) {
+    if (player.past.follows()) CHECK(player.past.stands_for(a) == 0);
     const tensor_id x = player.operate("first", {a}, {}, {size})[0];
     player.begin(second, {x}, {});
     const std::uint64_t taken =

@@ -292,10 +292,11 @@ std::array<tensor_id, 2> two_chains(Manager& m) {
 TEST_CASE(
     "errors: free bytes in pieces are told exactly, with what to do; what is too long is cut") {
   memory_report r{.what = shortage::one_piece, .requested = 1_MiB, .capacity = 4_MiB, .held = 1};
-  r.operation = "grower";
+  r.operation = "grower", r.foreign = 1_B;
   const budget_exceeded e(r);
   const std::string said = e.what();
   CHECK(said.starts_with("operator 'grower' needs 1.0 MiB (1048576 bytes) in one piece"));
+  CHECK(said.find("; blocks of the program's own: 1 bytes") != std::string::npos);
   CHECK(said.find("; addresses that were shown keep blocks in place") != std::string::npos);
   const std::string name(3000, 'x');
   r.operation = name.c_str();
