@@ -457,3 +457,15 @@ TEST_CASE("replace and adoption: a storage that can't hear of owners loses no bl
   }
   CHECK(storage.used() == bytes{});
 }
+
+TEST_CASE("a storage that fails poisons the manager, also after a kernel that failed") {
+  immediate device;
+  failing_ear storage{device, {.capacity = unit * 8}};
+  manager m{obeying(says_evict), storage};
+  const auto fails = [](call&) { throw std::runtime_error("kernel"); };
+  CHECK_THROWS_WITH((void)m.run({.outputs = {unit}}, fails), "kernel");
+  m.drop(m.variable(unit));
+  storage.left = 0;
+  CHECK_THROWS_WITH((void)m.variable(unit), "on_owner_changed");
+  CHECK_THROWS_AS((void)m.variable(unit), poisoned);
+}
