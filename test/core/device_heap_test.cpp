@@ -574,6 +574,55 @@ TEST_CASE("device_heap: a machine that refuses leaves blocks, slabs and bytes as
   s.free(std::move(h));
   CHECK(host.taken() == 0);
   CHECK(s.used() == 0_B);
+  // Within an operator, bytes that a copy has used, for which it can't be made to wait.
+  device_heap own{machine,
+                  {.capacity = 256_B,
+                   .host_capacity = 256_B,
+                   .granularity = 64,
+                   .device = memory.source(),
+                   .host = host.source(),
+                   .shared = false}};
+  block c = *own.allocate(128_B, {});
+  auto [d, g] = own.land(std::move(*own.copy_out(c)));
+  own.free(std::move(d)), own.free(std::move(g));
+  own.begin_operator({}, {});
+  machine.refuses = true;
+  CHECK_THROWS_AS(static_cast<void>(own.allocate(128_B, {})), std::bad_alloc);
+  CHECK(own.used() == 0_B);
+  machine.refuses = false;
+  static_cast<void>(own.end_operator({}));
+}
+
+TEST_CASE("device_heap: it asks a machine for a point only after a begin, in operators and out") {
+  struct bracketed : adversary {
+    using adversary::adversary;
+    void begin(const fence& after) {
+      open = true;
+      adversary::begin(after);
+    }
+    stamp end() {
+      CHECK(std::exchange(open, false));
+      return adversary::end();
+    }
+    bool open = false;
+  };
+  bracketed machine(1);
+  recycled_memory memory(machine.device_memory(1_KiB), 1024),
+      host(machine.host_memory(1_KiB), 1024);
+  device_heap s{machine,
+                {.capacity = 256_B,
+                 .host_capacity = 256_B,
+                 .granularity = 64,
+                 .device = memory.source(),
+                 .host = host.source()}};
+  std::byte* const mine = memory.take(64);
+  block a = *s.adopt(mine, 64_B, nullptr);
+  auto [b, h] = landed(s, s.copy_out(a));  // of what was written unseen
+  s.settle(b);
+  s.begin_operator({}, {});
+  auto [c, g] = landed(s, s.copy_out(b));
+  s.end_operator({});
+  s.free(std::move(c)), s.free(std::move(h)), s.free(std::move(g));
 }
 
 TEST_CASE("device_heap: many past users are forgotten when they are over, or merged") {

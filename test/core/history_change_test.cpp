@@ -342,3 +342,96 @@ TEST_CASE("history: a preloaded step is followed by one whose operators have no 
     CHECK(pupil.past.records() == 1);
   }
 }
+
+TEST_CASE("history: of records that begin as the step does it takes the one of the same sizes") {
+  history_player player;
+  const tensor_id a = player.make(8);
+  const auto step = [&](std::uint64_t size, const char* second) {
+    if (player.past.follows()) CHECK(player.past.stands_for(a) == 0);
+    const tensor_id x = player.operate("first", {a}, {}, {size})[0];
+    player.begin(second, {x}, {});
+    const std::uint64_t taken =
+        player.past.follows() ? player.past.followed().storages[1].size.count : 0;
+    player.end({});
+    CHECK(player.past.storage_of(x) == (player.past.follows() ? 1 : step_record::none));
+    player.drop(x);
+    player.end_of_step();
+    return taken;
+  };
+  step(8, "one"), step(16, "one");
+  CHECK(player.past.switches() == 0);
+  step(8, "other");
+  step(16, "one");
+  step(8, "other");
+  const std::uint64_t before = player.past.switches();
+  CHECK(step(8, "one") == 8);
+  CHECK(player.past.switches() > before);
+  CHECK(player.past.divergences() == 0);
+}
+
+namespace {
+
+// A history that is told of tensors of a graph, so of what no operator touches, too.
+struct recorded {
+  detail::graph g;
+  detail::step_recorder past;
+
+  tensor_id make(bytes size, pin pinned = pin::none) {
+    const tensor_id t = g.add_tensor(size, size);
+    g[t].pinned = pinned;
+    past.created(t, size, false, false);
+    return t;
+  }
+  void drop(tensor_id t) {
+    past.dropped(t, g[t]);
+    g[t].references = 0;
+  }
+  void begin(const char* name, const std::vector<tensor_id>& inputs, nanoseconds clock = {}) {
+    past.begin(name, inputs, inputs.size(), clock, g);
+  }
+  void end(const std::vector<tensor_id>& made, bytes workspace = {},
+           const std::vector<detail::replaced_input>& replaced = {}) {
+    past.end(made, workspace, trait::pure, 1, g, 0, replaced);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("history: a record says what was held untouched, and what was dropped, and when") {
+  recorded it;
+  const tensor_id x = it.make(8_B), y = it.make(16_B), z = it.make(32_B),
+                  constant = it.make(64_B, pin::both);
+  it.begin("first", {x}, nanoseconds{500});
+  CHECK(it.past.began() == 500);  // whatever was before is no part of the step
+  it.end({});
+  // What the program did within an operator that was given up it did before that.
+  it.begin("given up", {x, y});
+  it.drop(x), it.drop(y);
+  it.past.abort();
+  it.drop(z);
+  it.begin("second", {});
+  it.end({});
+  it.past.end_of_step(nanoseconds{600}, it.g);
+  CHECK(it.past.last_took() == 100);
+  const step_record& r = it.past.last();
+  REQUIRE(r.storages.size() == 4);
+  for (const step_record::storage& s : r.storages) {
+    CAPTURE(index(s.tensor));
+    CHECK(s.dropped == (s.tensor != constant));
+    CHECK(s.died == (s.tensor != constant ? 0 : step_record::none));
+    CHECK(s.pinned == (s.tensor == constant));
+  }
+  REQUIRE(r.changes.size() == 3);
+  for (const step_record::change& c : r.changes) CHECK(c.at == 1);
+}
+
+TEST_CASE("history: what an operator made in the block of an input counts once") {
+  recorded it;
+  const tensor_id x = it.make(8_B);
+  it.begin("in place", {x});
+  const tensor_id y = it.make(8_B);
+  it.end({y}, 4_B, {{x, 0}});
+  it.drop(x);
+  it.past.end_of_step({}, it.g);
+  CHECK(it.past.last().peak == 12);
+}

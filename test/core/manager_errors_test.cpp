@@ -242,6 +242,23 @@ TEST_CASE("errors: what is kept for replays alone is no part of the budget that 
   go();
 }
 
+TEST_CASE("errors: the budget that is named has room for what was given up, as it would be kept") {
+  machine it(3, 0);
+  manager m{obeying(says_evict), it.storage};
+  (void)m.run({.outputs = {unit}}, gives(1));
+  const tensor_id v = variable_of(m, 7);
+  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 10));
+  m.drop(v);  // goes for the next
+  (void)m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
+  CHECK(report_of([&] { (void)m.variable(unit * 3); }).smallest_budget == unit * 7);
+  detail::budget_bounds b(true, false);
+  b.note({.made = 30_B, .replayed = true}, {}, {}, 40_B, 40_B, 4);
+  CHECK(b.all(true) == 70_B);
+  b.give_up(1, 20_B);
+  b.note({.need = 5_B, .restores = true}, {}, {}, 40_B, 40_B, 3);
+  CHECK(b.all(true) == 90_B);  // beside what is kept, what an operator makes that runs again
+}
+
 TEST_CASE("errors: sizes are in MiB and in bytes, holders' in MiB") {
   simulated storage{{.capacity = 10_MiB + 64_B}};
   manager m{online(), storage};
@@ -271,6 +288,20 @@ std::array<tensor_id, 2> two_chains(Manager& m) {
 }
 
 }  // namespace
+
+TEST_CASE(
+    "errors: free bytes in pieces are told exactly, with what to do; what is too long is cut") {
+  memory_report r{.what = shortage::one_piece, .requested = 1_MiB, .capacity = 4_MiB, .held = 1};
+  r.operation = "grower", r.foreign = 1_B;
+  const budget_exceeded e(r);
+  const std::string said = e.what();
+  CHECK(said.starts_with("operator 'grower' needs 1.0 MiB (1048576 bytes) in one piece"));
+  CHECK(said.find("; blocks of the program's own: 1 bytes") != std::string::npos);
+  CHECK(said.find("; addresses that were shown keep blocks in place") != std::string::npos);
+  const std::string name(3000, 'x');
+  r.operation = name.c_str();
+  CHECK(std::string(budget_exceeded(r).what()).size() == 1023);
+}
 
 TEST_CASE("errors: what a restore needs is told, and the budget for it works") {
   // Each takes 70 to be made, and b stays for matmul while d is.
@@ -473,6 +504,24 @@ TEST_CASE("errors: inputs that can't come together say so before anything runs a
       CHECK(m.counts().recomputes == before);
     }
   }
+}
+
+TEST_CASE("errors: nor can those of an operator that has to run again on the way") {
+  simulated storage{{.capacity = 101_B}};
+  manager m{online(), storage};
+  const std::array<tensor_id, 2> made = two_chains(m);
+  const auto nothing = [](call&) {};
+  const tensor_id c = m.run({.inputs = {made[0], made[1]}, .outputs = {1_B}}, nothing);
+  m.drop(made[0]), m.drop(made[1]);
+  m.make_room(91_B);
+  REQUIRE(m.where(c) == residency::evicted);
+  const tensor_id constant = m.constant(10_B);
+  const std::uint64_t before = m.counts().recomputes;
+  CHECK(report_of([&] { (void)m.acquire(c); }).what == shortage::restoring);
+  CHECK(m.counts().recomputes == before);
+  m.drop(constant);
+  (void)m.acquire(c);
+  CHECK(m.counts().recomputes == before + 5);
 }
 
 TEST_CASE("errors: what can't fit with what it will allocate says so before anything runs again") {

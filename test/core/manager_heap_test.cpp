@@ -16,6 +16,8 @@
 #include "../../bench/heap_count.hpp"
 #include "../../bench/steady_program.hpp"
 #include "delta/adaptive.hpp"
+#include "delta/storage/device_heap.hpp"
+#include "delta/storage/host_device.hpp"
 
 using namespace delta;
 using namespace delta::bench;
@@ -103,6 +105,24 @@ TEST_CASE_TEMPLATE("under pressure, reading anywhere: hardly any heap", P, ALL_P
   MESSAGE(named<P>(a));
   CHECK(a.calls < operators / 1000);
   CHECK(a.releases > operators / 10);
+}
+
+namespace {
+// Its work counts as not over until it is asked for.
+struct ordered : host_device {
+  static constexpr bool synchronous = false;
+};
+}  // namespace
+
+TEST_CASE("blocks of a framework's that come back: no heap, however many they are") {
+  ordered machine;
+  device_heap storage{machine,
+                      {.capacity = 1_MiB, .device = aligned_heap(), .host = aligned_heap()}};
+  std::vector<block> blocks;
+  for (int i = 0; i < 300; ++i) blocks.push_back(storage.allocate(64_B, {}).value());
+  const std::uint64_t calls = heap::allocations;
+  for (block& b : blocks) storage.free(std::move(b));
+  CHECK(heap::allocations == calls);
 }
 
 // --- bytes
@@ -210,4 +230,19 @@ TEST_CASE("a view that ends where the heap is dry, and a manager that goes there
     };
     learns ? play(adaptive()) : play(recompute_only());
   }
+}
+
+TEST_CASE("blocks of the program's go back within an operator though the heap is dry") {
+  simulated storage{{.capacity = 64_KiB}};
+  manager m{recompute_only(), storage};
+  std::vector<block> blocks;
+  for (int i = 0; i < 100; ++i) blocks.push_back(m.take_block(64_B));
+  {
+    auto op = m.begin({});
+    static_cast<void>(op.arguments());
+    heap::dry = true;
+    for (block& b : blocks) m.give_back(std::move(b));
+    heap::dry = false;
+  }
+  CHECK(storage.used() == 0_B);
 }

@@ -232,6 +232,66 @@ TEST_CASE("open: no room for an output; with some released it goes on") {
   CHECK(check_invariants(it.storage) == "");
 }
 
+TEST_CASE("open: outputs that are allocated together are the operator's own to an error") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 7);
+  auto op = m.begin({.inputs = {v}});
+  op.allocate(std::array{unit, unit});
+  try {
+    op.allocate(unit * 2);
+    FAIL_CHECK("there is no room");
+  } catch (const budget_exceeded& e) {
+    CHECK(e.report.smallest_budget == unit * 5);
+    CHECK(e.report.foreign == bytes{});
+  }
+}
+
+TEST_CASE("open: an input that is updated, too, is no output's block") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 7);
+  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 1));
+  auto op = m.begin({.inputs = {y}, .updates = {y}});
+  CHECK_THROWS_WITH_AS((void)op.replace(y), "replace: it is updated", misuse);
+}
+
+namespace {
+struct hears_ends : no_prefetch {
+  std::vector<std::size_t>* made;  // by each operator that has ended
+  void end_of_operator(const context& c) const { made->push_back(c.ended().outputs.size()); }
+};
+}  // namespace
+
+TEST_CASE("open: a policy is told of no outputs of an operator that was given up") {
+  machine it(4, 0);
+  std::vector<std::size_t> made;
+  manager m{lru{}, evict_only{}, hears_ends{{}, &made}, it.storage};
+  m.drop(m.run({.outputs = {unit}}, gives(1)));
+  {
+    auto op = m.begin({.name = "given up"});
+    op.allocate(unit);
+  }
+  CHECK(made == std::vector<std::size_t>{1, 0});
+}
+
+TEST_CASE("a policy that is asked for room sees no operator that has ended") {
+  struct sees_ended {
+    std::string* name;
+    action decide(const context& c, tensor_id) const {
+      *name = c.ended().name;
+      return action::evict;
+    }
+  };
+  machine it(4, 0);
+  std::string name = "not asked";
+  manager m{lru{}, sees_ended{&name}, no_prefetch{}, it.storage};
+  const tensor_id made = m.run({.outputs = {unit}, .name = "maker"}, gives(1));
+  m.make_room(unit * 4);
+  CHECK(m.where(made) == residency::evicted);
+  CHECK(name.empty());
+}
+
 TEST_CASE("open: an update in place makes a new version") {
   machine it(6, 0);
   manager m{obeying(says_evict), it.storage};

@@ -210,6 +210,24 @@ TEST_CASE("what was set aside serves the next tensor, leaves first, and is not a
   CHECK(it.storage.used() == unit + unit);
 }
 
+TEST_CASE("what was set aside makes way for what comes back early") {
+  simulated storage({.capacity = unit * 4, .host_capacity = unit * 4});
+  tensor_id wanted = tensor_id::none;
+  manager m{lru{}, obedient{&says_evict}, names{{}, &wanted}, storage};
+  const tensor_id v = m.variable(unit * 2);
+  const tensor_id a = m.run({.outputs = {unit}}, [](call&) {});
+  const tensor_id b = m.run({.inputs = {a}, .outputs = {unit}}, [](call&) {});
+  m.drop(a);
+  squeeze(m, 4);
+  static_cast<void>(m.acquire(b));  // by way of a, which is set aside
+  const tensor_id x = m.variable(unit);
+  REQUIRE(storage.used() == unit * 3);
+  wanted = v;
+  m.run({.inputs = {b, x}, .outputs = {0_B}}, [](call&) {});
+  CHECK(m.counts().prefetches == 1);
+  CHECK(storage.used() == unit * 4);
+}
+
 TEST_CASE("what was set aside goes at the end of the step") {
   machine it(4, 0);
   manager m{obeying(says_evict), it.storage};
@@ -251,6 +269,43 @@ TEST_CASE("without a host, a dropped variable is given up when all that hangs on
   CHECK(it.storage.used() == unit);
   CHECK(m.live_records() == 0);
   CHECK(read(m, y) == 5);
+}
+
+TEST_CASE("a program that just fits by itself gives up what it dropped, and evicts nothing") {
+  machine it(3, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id x = m.run({.outputs = {unit}}, gives(1));
+  const tensor_id v = variable_of(m, 7);
+  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 10));
+  m.drop(v);
+  const tensor_id z = m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
+  CHECK(m.counts().evictions == 0);
+  CHECK(m.where(x) == residency::resident);
+  CHECK(read(m, z) == 117);
+}
+
+TEST_CASE("up to what a program has at most by itself, what it dropped stays for replays") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id x = m.run({.outputs = {unit}}, gives(1));
+  const tensor_id v = variable_of(m, 7);
+  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 10));
+  m.drop(v), m.drop(x);
+  m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
+  CHECK(it.storage.used() == unit * 3);  // v, too
+  m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
+  CHECK(it.storage.used() == unit * 3);
+}
+
+TEST_CASE("a look at a tensor is a use of it: who was not looked at leaves first") {
+  machine it(4, 4);
+  manager m{obeying(says_offload), it.storage};
+  const tensor_id a = variable_of(m, 1), b = variable_of(m, 2);
+  squeeze(m, 1);
+  CHECK(read(m, a) == 1);
+  squeeze(m, 3);
+  CHECK(m.where(a) == residency::resident);
+  CHECK(m.where(b) == residency::host);
 }
 
 TEST_CASE("what is used while its copy out is under way stays, and is clean; a drop is no use") {
@@ -297,6 +352,7 @@ TEST_CASE("no bytes, no lists, the same tensor twice") {
   machine it(4, 4);
   manager m{online(), it.storage};
   m.run<0>({}, [](call& c) { CHECK(c.workspace() == nullptr); });
+  m.run<0>({.workspace = 1_B}, [](call& c) { CHECK(c.workspace() != nullptr); });
   const tensor_id none = m.variable(bytes{});
   const tensor_id v = variable_of(m, 5);
   const auto two = m.run<2>({.inputs = {none, v, v}, .outputs = {bytes{}, unit}},

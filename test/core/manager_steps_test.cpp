@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -138,6 +139,29 @@ TEST_CASE("an observer hears of everything, in order") {
     if (e.what != wait) what.push_back(e.what);
   CHECK(what == std::vector<event_kind>{run, copy_out, offload, run, reload, copy_in, clean_drop,
                                         run, run, evict, run, recompute});
+}
+
+namespace {
+// Times are known when the work is over.
+struct told_late : simulated {
+  using simulated::simulated;
+  std::optional<nanoseconds> elapsed(stamp s) {
+    return reached(s) ? simulated::elapsed(s) : std::nullopt;
+  }
+};
+}  // namespace
+
+TEST_CASE("an observer hears of a copy once it was waited for, before anything else happens") {
+  told_late storage({.capacity = unit * 4, .host_capacity = unit * 4, .rate_out = 1e9});
+  std::vector<event> heard;
+  manager m{lru{}, offload_only{}, no_prefetch{}, storage, recorder{&heard}};
+  static_cast<void>(m.variable(unit * 2));
+  static_cast<void>(m.variable(unit * 2));
+  m.run({.outputs = {unit * 4}}, nothing);
+  using enum event_kind;
+  std::vector<event_kind> what;
+  for (const event& e : heard) what.push_back(e.what);
+  CHECK(what == std::vector<event_kind>{offload, offload, wait, copy_out, wait, copy_out, run});
 }
 
 TEST_CASE("an observer is told when, why and what the alternative was") {

@@ -263,6 +263,7 @@ TEST_CASE("deciders: the cheaper behind the queue, and those that know one answe
   CHECK(evict_only{}.decide(c, s.b) == action::evict);
   CHECK(offload_only{}.decide(c, s.b) == action::offload);
   CHECK(never_release{}.decide(c, s.b) == action::keep);
+  CHECK_FALSE((cheaper::may_keep() || evict_only::may_keep() || offload_only::may_keep()));
   static_assert(detail::value_of_evicts<evict_only>() && !detail::value_of_offloads<evict_only>());
   static_assert(!detail::value_of_evicts<offload_only>() &&
                 detail::value_of_offloads<offload_only>());

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/runtime/contiguous_release.hpp"
 #include "delta/policy_names.hpp"
 #include "delta/with_preset.hpp"
 #include "machine.hpp"
@@ -123,6 +124,62 @@ TEST_CASE("a host full of what can be computed again makes room for what can't")
   CHECK(read(m, a) == 7);
 }
 
+TEST_CASE("what is cheapest to make again, by its size, gives up its room on the host") {
+  machine it(4, 3);
+  manager m{lru{}, offload_first{}, no_prefetch{}, it.storage};
+  const tensor_id v = m.variable(unit);
+  const auto made = [&](std::uint64_t units, int ns) {
+    return m.run({.outputs = {unit * units}, .cost = nanoseconds{ns}}, gives(7));
+  };
+  const tensor_id small = made(1, 10), large = made(2, 12);
+  const tensor_id c = m.run({.inputs = {v}, .outputs = {unit * 3}}, gives(8));
+  REQUIRE(m.where(small) == residency::host);
+  REQUIRE(m.where(large) == residency::host);
+  m.run({.inputs = {c}, .outputs = {unit}}, gives(9));
+  CHECK(m.where(v) == residency::host);
+  CHECK(m.where(small) == residency::host);
+  CHECK(m.where(large) == residency::evicted);
+}
+
+TEST_CASE("for what an operator reads nobody on the host gives way, as it can't leave anyway") {
+  machine it(2, 1);
+  manager m{lru{}, offload_first{}, no_prefetch{}, it.storage};
+  const tensor_id v = m.variable(unit);
+  const tensor_id a = m.run({.outputs = {unit}}, gives(7));
+  const tensor_id b = m.run({.inputs = {v}, .outputs = {unit}}, gives(8));
+  REQUIRE(m.where(a) == residency::host);
+  CHECK_THROWS_AS(m.run({.inputs = {v, b}, .outputs = {unit}}, gives(9)), budget_exceeded);
+  CHECK(m.where(a) == residency::host);
+}
+
+TEST_CASE("the cheapest window is as narrow as it can be, and costs what leaves in it") {
+  struct stretch {
+    std::uint64_t size;
+    double cost;  // 0: a hole
+  };
+  const auto leaving = [](std::vector<stretch> all, std::uint64_t size, double limit = never) {
+    std::vector<std::uint32_t> rows;
+    detail::window_search windows;
+    for (const tensor_id t : windows.cheapest(
+             bytes{size}, limit,
+             [&](const auto& visit) {
+               for (std::uint32_t i = 0; i < all.size(); ++i)
+                 visit(i, bytes{all[i].size}, all[i].cost > 0);
+             },
+             [](std::uint32_t row) { return tensor_id{row}; },
+             [&](tensor_id t) { return all[index(t)].cost; }))
+      rows.push_back(index(t));
+    return rows;
+  };
+  using list = std::vector<std::uint32_t>;
+  CHECK(leaving({{1, 0}, {2, 50}, {1, never}, {1, 10}, {1, 0}, {1, 20}}, 3) == list{3, 5});
+  CHECK(leaving({{2, 100}, {1, 0}, {3, 60}}, 3) == list{2});
+  CHECK(leaving({{3, 60}, {1, 0}, {2, 100}}, 3) == list{0});
+  CHECK(leaving({{2, 30}, {2, 30}, {2, 20}}, 4) == list{1, 2});
+  CHECK(leaving({{2, 30}, {2, 30}, {2, 20}}, 4, 50).empty());
+  CHECK(leaving({{2, 30}, {1, never}, {2, 30}}, 4).empty());
+}
+
 TEST_CASE("free bytes lie apart: the cheaper of moving blocks and releasing neighbours") {
   // | a, dropped | b | c, dropped | d |: two units are free, and two are wanted in one piece.
   // Moving one unit takes 64 us; b takes 1 us to make again, or 1 s.
@@ -143,4 +200,17 @@ TEST_CASE("free bytes lie apart: the cheaper of moving blocks and releasing neig
     CHECK(read(m, t[1]) == 1);
     CHECK(read(m, t[3]) == 3);
   }
+}
+
+TEST_CASE("who is released between two holes goes as the decider says") {
+  machine it(4, 4, copy_rates{.move = 1e6});
+  manager m{lru{}, offload_first{}, no_prefetch{}, it.storage};
+  std::vector<tensor_id> t;
+  for (std::uint64_t i = 0; i < 4; ++i) t.push_back(m.run({.outputs = {unit}}, gives(i)));
+  m.drop(t[0]), m.drop(t[2]);
+  m.run({.outputs = {unit * 2}}, gives(9));
+  CHECK(it.storage.moves() == 0);
+  CHECK(m.counts().offloads == 1);
+  CHECK(m.counts().decisions == 1);
+  CHECK(m.counts().evictions == 0);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "delta/detail/runtime/run_in_place.hpp"
 #include "delta/presets.hpp"
 #include "delta/testing/replay_check.hpp"
 #include "machine.hpp"
@@ -362,6 +363,23 @@ TEST_CASE("replace: many inputs of one operator") {
   for (std::size_t i = 0; i < made.size(); ++i) CHECK(read(m, made[i]) == all.size() - i);
 }
 
+TEST_CASE("in place of what can't be made again it is updated, and the output shares it") {
+  machine it(4, 0);
+  manager m{obeying(says_evict), it.storage};
+  const tensor_id v = variable_of(m, 7), w = variable_of(m, 1);
+  const std::vector<tensor_id> inputs{v, w}, old{v};
+  std::vector<tensor_id> made;
+  std::size_t updates = 0;
+  detail::run_in_place(m, {.inputs = inputs}, old, made, [&](call& c) {
+    updates = c.updates();
+    if (updates == 1) put(c.update(0), number(c.update(0)) + number(c.in(0)));
+  });
+  CHECK(updates == 1);
+  REQUIRE(made.size() == 1);
+  m.drop(v);
+  CHECK(read(m, made[0]) == 8);
+}
+
 TEST_CASE("replace: where nothing is ever made again it is the old version's last use") {
   machine it(3, 0);
   manager m{unmanaged(), it.storage};
@@ -438,4 +456,16 @@ TEST_CASE("replace and adoption: a storage that can't hear of owners loses no bl
     m.give_back(block{b ? b.index() : row});  // as through the functions of C
   }
   CHECK(storage.used() == bytes{});
+}
+
+TEST_CASE("a storage that fails poisons the manager, also after a kernel that failed") {
+  immediate device;
+  failing_ear storage{device, {.capacity = unit * 8}};
+  manager m{obeying(says_evict), storage};
+  const auto fails = [](call&) { throw std::runtime_error("kernel"); };
+  CHECK_THROWS_WITH((void)m.run({.outputs = {unit}}, fails), "kernel");
+  m.drop(m.variable(unit));
+  storage.left = 0;
+  CHECK_THROWS_WITH((void)m.variable(unit), "on_owner_changed");
+  CHECK_THROWS_AS((void)m.variable(unit), poisoned);
 }

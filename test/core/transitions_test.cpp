@@ -4,16 +4,46 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "delta/concepts.hpp"
+#include "delta/detail/history/step_recorder.hpp"
+#include "delta/detail/tensors/residency_table.hpp"
+#include "delta/storage/simulated.hpp"
 #include "delta/tensor.hpp"
 
 using namespace delta;
+using namespace delta::literals;
 
 namespace {
 constexpr residency all[] = {residency::resident,  residency::offloading, residency::host,
                              residency::reloading, residency::evicted,    residency::dead};
-}
+
+// A table of a policy that learns, with one tensor.
+struct one_tensor {
+  ~one_tensor() { table.release_all(); }
+  /// Whose the copies out under way are.
+  std::vector<tensor_id> copied() {
+    std::vector<tensor_id> whose;
+    for (const queued_copy& c : table.queued_copies()) {
+      CHECK(c.way == direction::out);
+      whose.push_back(c.tensor);
+    }
+    return whose;
+  }
+  /// Whether a heuristic that is asked only about what has changed is asked about it.
+  bool weighed_anew() {
+    const bool told = table.tensors.changed().contains(t);
+    table.tensors.changed().erase(t);
+    table.tensors[t].has_score = true;
+    return told;
+  }
+  simulated storage{{.capacity = 4_KiB, .host_capacity = 4_KiB}};
+  detail::residency_table<simulated, detail::step_recorder> table{storage};
+  tensor_id t = table.admit(1_KiB, *storage.allocate(1_KiB, lifetime::persistent), true, pin::none,
+                            "weights");
+};
+}  // namespace
 
 TEST_CASE("residency: exactly these transitions are legal") {
   using enum residency;
@@ -67,4 +97,37 @@ TEST_CASE("traits combine") {
   CHECK(has(trait::random | trait::effect_once, trait::effect_once));
   CHECK(!has(trait::random | trait::effect_once, trait::never_replay));
   CHECK(!has(trait::pure, trait::random));
+}
+
+TEST_CASE("a copy out of bytes that were written since is nobody's, and the next one counts") {
+  using list = std::vector<tensor_id>;
+  one_tensor it;
+  auto& table = it.table;
+  const stamp first = *table.copy_ahead(it.t);
+  CHECK(it.copied() == list{it.t});
+  table.forget_host_copy(it.t);
+  CHECK(it.copied() == list{tensor_id::none});
+  const stamp second = *table.copy_ahead(it.t);
+  CHECK(it.copied() == list{tensor_id::none, it.t});
+  it.storage.wait(first);
+  table.harvest();
+  CHECK(it.copied() == list{it.t});
+  CHECK(table.tensors[it.t].copying);
+  it.storage.wait(second);
+  table.harvest();
+  CHECK(it.copied().empty());
+  CHECK_FALSE(table.tensors[it.t].copying);
+}
+
+TEST_CASE("a tensor is weighed anew when a copy of it begins, is over, and is forgotten") {
+  one_tensor it;
+  CHECK(it.weighed_anew());
+  CHECK_FALSE(it.weighed_anew());
+  const stamp done = *it.table.copy_ahead(it.t);
+  CHECK(it.weighed_anew());
+  it.storage.wait(done);
+  it.table.harvest();
+  CHECK(it.weighed_anew());
+  it.table.forget_host_copy(it.t);
+  CHECK(it.weighed_anew());
 }

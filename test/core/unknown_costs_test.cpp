@@ -279,6 +279,26 @@ TEST_CASE("operators that are begun and ended are priced alike, a few of them wh
   CHECK(t.warnings == 1);
 }
 
+TEST_CASE("nobody is warned before the first operator that was guessed is over") {
+  machine storage{{.capacity = 100_B}, machine::never};
+  detail::guess_watch watch;
+  counters c;
+  c.decisions = 1;
+  const auto warns = [&] {
+    return watch.warns(
+        storage, c, [&](stamp s) { return storage.elapsed(s); }, true);
+  };
+  watch.guessed(c, {lane::compute, 1000});
+  CHECK_FALSE(warns());
+  CHECK(c.guessed_costs == 0);
+  storage.begin_operator({}, {});
+  storage.take(2us);
+  storage.end_operator({});
+  CHECK(warns());
+  CHECK(c.guessed_costs == 1);
+  CHECK_FALSE(warns());  // once
+}
+
 TEST_CASE("steps that are learned have guessed times where nothing else is known") {
   machine storage{{.capacity = 10'000_B, .rate_move = 1e9}, machine::never};
   delta::manager m{adaptive(), storage};

@@ -4,12 +4,13 @@
     ./run.sh mutants                                   # 500 mutants of include/delta, and the tests of test/core
     ./run.sh mutants --only detail/storage             # all of some headers: those whose name has that in it
     ./run.sh mutants --again                           # those that survived the last time, after a new test
+    ./run.sh mutants --go-on                           # those that it had not tried when it was interrupted
     ./run.sh mutants --mutant 1f0c55ab                 # one: its change, and what every test says of it
 
 libclang finds the places; all mutants that are chosen are compiled into one copy of the repository in
 build/mutants, each behind a guard that the variable DELTA_MUTANT of the environment opens. So a test is
-compiled once, and run once for each mutant that it reaches, fastest first, until one fails. A test that hangs
-has found its mutant. What survives is a missing test, or no change: those are in equivalent.txt, with the
+compiled once, and run once for each mutant that it reaches, fastest first, until one fails; N mutants at a time
+with --jobs N. A test that hangs has found its mutant. What survives is a missing test, or no change: those are in equivalent.txt, with the
 reason. The last line counts, and the status is 1 where a survivor is in no list.
 """
 
@@ -25,8 +26,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -96,8 +99,9 @@ class Core:
 
     folder = "include/delta"
 
-    def __init__(self, build: Path, jobs: int, tests: str) -> None:
+    def __init__(self, build: Path, jobs: int, tests: str, slow: bool) -> None:
         self.tree, self.build, self.jobs, self.pattern = build / "tree", build / "release", jobs, tests
+        self.slow = "long" if slow else "slow|long"
         self.log = build / "build.log"
 
     def find(self) -> found.Finder:
@@ -141,8 +145,8 @@ class Core:
         return path.read_text().split("\n") if path.exists() else []
 
     def names(self) -> list[str]:
-        """Tests that take seconds, as their labels say."""
-        slow = re.compile(r"^// ctest-labels:.*\b(slow|long)\b", re.M)
+        """Tests that take seconds, or at most minutes with --slow, as their labels say."""
+        slow = re.compile(rf"^// ctest-labels:.*\b({self.slow})\b", re.M)
         return sorted(t.stem for folder in ("core", "executor") for t in (ROOT / "test" / folder).glob("*_test.cpp")
                       if not slow.search(t.read_text()))
 
@@ -227,43 +231,59 @@ def to_blame(said: str, texts: dict[str, str], chosen: list[Place], folder: str)
 
 # --- running ------------------------------------------------------------------------------------------------
 
-def limits() -> None:
-    os.setsid()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+# A hang is told by the processor's seconds, as a machine may be busy; or, where it waits for nothing, by these.
+PATIENCE = 300
 
 
 def run(command: list[str], folder: Path, more: dict[str, str], limit: float) -> tuple[int, float, str]:
-    """The status (-9 for a hang), seconds, and what was printed at the end."""
+    """The status (-9 for a hang), the processor's seconds, and what was printed at the end."""
+    def limits() -> None:
+        os.setpgrp()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 1))
+
     environment = os.environ | {"DELTA_TEST_SEEDS": "20"} | more
-    started = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           stdin=subprocess.DEVNULL, preexec_fn=limits) as process:
         try:
-            said = process.communicate(timeout=limit)[0]
+            said = process.communicate(timeout=PATIENCE + 2 * limit)[0]
             status = process.returncode
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             said, status = process.communicate()[0], -9
-    return status, time.monotonic() - started, said.decode(errors="replace")[-4000:]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime  # of all, if they are several
+    return status, took, said.decode(errors="replace")[-4000:]
 
 
 def reach(tests: dict, build: Path) -> tuple[dict[str, float], dict[int, list[str]]]:
-    """Seconds of each test without a mutant, and for each mutant the tests that reach it, fastest first."""
+    """Seconds of each test without a mutant, and for each mutant the tests that reach it, fastest first.
+
+    What a test said stays in build/reached.json until it is compiled anew.
+    """
     seconds: dict[str, float] = {}
     by_number: dict[int, list[str]] = {}
-    numbers: dict[str, set[int]] = {}
+    numbers: dict[str, list[int]] = {}
+    kept = build / "reached.json"
+    known = json.loads(kept.read_text()) if kept.exists() else {}
     for name, (command, folder) in tests.items():
-        log = build / "reached.log"
-        log.unlink(missing_ok=True)
-        status, took, said = run(command, folder, {"DELTA_MUTANT_LOG": str(log)}, 600)
-        if status == 77:
-            continue  # it skips
-        if status:
-            raise Failure(f"{name} fails without a mutant (status {status}): {' '.join(said.split())[-300:]}")
-        seconds[name] = took
-        numbers[name] = {int(n) for n in log.read_text().split()} if log.exists() else set()
+        program = shutil.which(command[0])
+        made = Path(program).stat().st_mtime_ns if program else 0
+        if known.get(name, [None])[0] != made:
+            log = build / "reached.log"
+            log.unlink(missing_ok=True)
+            status, took, said = run(command, folder, {"DELTA_MUTANT_LOG": str(log)}, 600)
+            if status == 77:
+                continue  # it skips
+            if status:
+                raise Failure(f"{name} fails without a mutant (status {status}): {' '.join(said.split())[-300:]}")
+            known[name] = [made, took, sorted({int(n) for n in log.read_text().split()}) if log.exists() else []]
+            kept.write_text(json.dumps(known))
+        _, seconds[name], numbers[name] = known[name]
     for name in sorted(seconds, key=seconds.get):
+        print(f"  {seconds[name]:6.1f} s, {len(numbers[name]):5} mutants  {name}", flush=True)
         for n in numbers[name]:
             by_number.setdefault(n, []).append(name)
     return seconds, by_number
@@ -294,10 +314,11 @@ def choose(everything: list[Place], options: argparse.Namespace, last: list[str]
         if not one:
             raise Failure(f"--mutant {options.mutant}: there is no such mutant")
         return one
-    if options.again:
+    if options.again or options.go_on:
         if not last:
-            raise Failure("--again: no survivors are left of the last time")
-        return [p for p in everything if p.id in last]
+            raise Failure("--again: no survivors are left of the last time" if options.again else
+                          "--go-on: the last time tried all")
+        return [p for p in everything if p.id in last and (not options.only or any(o in p.file for o in options.only))]
     some = [p for p in everything if not options.only or any(o in p.file for o in options.only)]
     if not some:
         raise Failure(f"--only {' '.join(options.only)}: no file with a mutant has that in its name")
@@ -350,10 +371,12 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--mutant", metavar="ID",
                         help="one mutant: print its change, and run every test that reaches it")
     parser.add_argument("--again", action="store_true", help="those that survived, or were not reached, the last time")
+    parser.add_argument("--go-on", action="store_true", help="those that an interrupted run had not tried")
+    parser.add_argument("--slow", action="store_true", help="with the tests that take minutes, last")
     parser.add_argument("--tests", default="", metavar="REGEX",
                         help="the tests that run, of those that take seconds (all of test/core)")
     parser.add_argument("--list", action="store_true", help="print the chosen mutants, and run nothing")
-    parser.add_argument("--jobs", type=natural, default=2, metavar="N", help="compile N files at a time (2)")
+    parser.add_argument("--jobs", type=natural, default=2, metavar="N", help="compile N files, and try N mutants, at a time (2)")
     return parser.parse_args(words)
 
 
@@ -363,13 +386,13 @@ def main(words: list[str]) -> int:
         raise Failure("Python has no libclang: install Debian's python3-clang-16, or libclang by pip")
     build = ROOT / "build/mutants"
     core = {t.stem for t in (ROOT / "test/core").glob("*_test.cpp")}
-    part = Core(build, options.jobs, options.tests or rf"^({'|'.join(sorted(core))})$")
+    part = Core(build, options.jobs, options.tests or rf"^({'|'.join(sorted(core))})$", options.slow)
     finder = part.find()
     everything = found.numbered(finder)
     reasons = read_equivalents(EQUIVALENT, everything)
     state = build / "last.json"
     last = json.loads(state.read_text()) if state.exists() else {"compiled": [], "broken": [], "survivors": []}
-    chosen = choose(everything, options, last["survivors"])
+    chosen = choose(everything, options, last.get("untried", []) if options.go_on else last["survivors"])
     if options.list:
         for p in chosen:
             print(p.id, p.kind, f"{part.folder}/{p.file}:{p.line}", p)
@@ -397,25 +420,40 @@ def main(words: list[str]) -> int:
     if options.mutant:
         return show(chosen[0], finder, broken, tests, seconds, reached)
     fate: dict[str, tuple[str, str]] = {}
+    old = last["survivors"] if options.go_on else []
     started = time.monotonic()
+    lock = threading.Lock()
+
+    def left() -> list[str]:
+        return [p.id for p in chosen if fate.get(p.id, ("",))[0] in (SURVIVED, NOT_REACHED)]
+
+    def one(p: Place) -> None:
+        became = ((BROKEN, "") if p.number in broken else (EQUAL, "") if p.key in reasons
+                  else kill(p, tests, seconds, reached))
+        with lock:
+            fate[p.id] = became
+            if became[0] in (SURVIVED, NOT_REACHED):
+                print(f"{p.id} {became[0]}: {part.folder}/{p.file}:{p.line}: {p}", flush=True)
+            save(survivors=[*old, *left()], untried=[p.id for p in chosen if p.id not in fate])
+            if len(fate) % 50 == 0:
+                print(f"-- {len(fate)} of {len(chosen)}, {time.monotonic() - started:.0f} s", flush=True)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also in the background
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    pool = ThreadPoolExecutor(max(1, options.jobs))
     try:
-        for n, p in enumerate(chosen, 1):
-            fate[p.id] = ((BROKEN, "") if p.number in broken else (EQUAL, "") if p.key in reasons
-                          else kill(p, tests, seconds, reached))
-            if fate[p.id][0] in (SURVIVED, NOT_REACHED):
-                print(f"{p.id} {fate[p.id][0]}: {part.folder}/{p.file}:{p.line}: {p}", flush=True)
-            if n % 50 == 0:
-                print(f"-- {n} of {len(chosen)}, {time.monotonic() - started:.0f} s", flush=True)
+        for done in [pool.submit(one, p) for p in chosen]:
+            done.result()
     except KeyboardInterrupt:
-        print("interrupted: what was tried by then")
+        pool.shutdown(cancel_futures=True)
+        print("interrupted: what was tried by then; --go-on tries the others")
         chosen = [p for p in chosen if p.id in fate]
-    left = [p.id for p in chosen if fate[p.id][0] in (SURVIVED, NOT_REACHED)]
     print("\n" + table(chosen, fate, part.folder))
-    save(survivors=left, killed_by=Counter(f[1] for f in fate.values() if f[1]))
     counts = Counter(f[0] for f in fate.values())
     every = (KILLED, EQUAL, SURVIVED, NOT_REACHED, BROKEN)
     print(f"{len(chosen)} mutants: " + ", ".join(f"{counts[c]} {c}" for c in every))
-    return 1 if left else 0
+    print("found by " + ", ".join(f"{t} {n}" for t, n in Counter(f[1] for f in fate.values() if f[1]).most_common()))
+    return 1 if left() else 0
 
 
 def make(part, finder: found.Finder, compiled: list[Place], broken: set[int], save) -> None:

@@ -138,7 +138,7 @@ class Tiny(unittest.TestCase):
 
     def test_a_mutant_that_hangs_is_found_and_one_that_nobody_reaches_is_told(self):
         script = self.folder / "hangs.sh"
-        script.write_text('#!/bin/sh\n[ -z "$DELTA_MUTANT" ] || sleep 60\n')
+        script.write_text('#!/bin/sh\n[ -z "$DELTA_MUTANT" ] || while :; do :; done\n')
         script.chmod(0o755)
         first, second = self.places[:2]
         tests = {"hangs": ([str(script)], self.folder)}
@@ -168,10 +168,15 @@ class Tiny(unittest.TestCase):
         self.assertNotEqual(ids("--sample", "7", "--seed", "3"), ids("--sample", "7", "--seed", "4"))
         self.assertEqual(len(ids("--only", "tiny")), len(EXPECTED))
 
+    def test_what_was_not_tried_is_gone_on_with(self):
+        rest = [self.places[3].id, self.places[1].id]
+        for flags, count in ((["--go-on"], 2), (["--go-on", "--only", "tiny"], 2), (["--go-on", "--only", "other"], 0)):
+            self.assertEqual(len(mutants.choose(self.places, mutants.parsed(flags), rest)), count)
+
     def test_wrong_flags_are_told_in_one_line(self):
         for words, said in ((["--sample", "many"], "'many' is no number"), (["--fast"], "--fast"),
                             (["--mutant", "nobody"], "there is no such mutant"), (["--only", "nothing"], "no file"),
-                            (["--again"], "no survivors")):
+                            (["--again"], "no survivors"), (["--go-on"], "tried all")):
             with self.assertRaisesRegex(mutants.Failure, said) as raised:
                 mutants.choose(self.places, mutants.parsed(words), [])
             self.assertNotIn("\n", str(raised.exception))
