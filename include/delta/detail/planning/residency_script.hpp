@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -88,10 +89,11 @@ class residency_script {
     const absence* away = nullptr;  ///< null: it is to be there
     position shift = 0;             ///< what makes the step's positions those of the absence
   };
-  /// Of a storage of the record, when the operators before `done` have ended. O(log absences).
+  /// Of a storage of the record, when the operators before `done` have ended. O(log its absences).
   [[nodiscard]] state at(std::uint32_t s, position done) const noexcept {
-    const std::uint32_t o = s < owner_.size() ? owner_[s] : s;
-    const auto all = std::ranges::equal_range(away_, o, {}, &absence::storage);
+    if (s >= owner_.size()) return {};
+    const std::uint32_t o = owner_[s];
+    const auto all = std::span(away_).subspan(first_[o], first_[o + 1] - first_[o]);
     // Of one that began in the step before; of a cyclic one that ends in the next step.
     for (const position shift : {o != s ? length_ : 0, o != s ? 0 : -length_}) {
       const position p = done + shift;
@@ -146,12 +148,15 @@ class residency_script {
     std::ranges::sort(away_, [](const absence& a, const absence& b) {
       return a.storage != b.storage ? a.storage < b.storage : a.from < b.from;
     });
+    first_.assign(owner_.size() + 1, 0);
     for (std::uint32_t i = 0; i < away_.size(); ++i) {
       const absence& a = away_[i];
+      ++first_[a.storage + 1];
       leaving_.push_back(i);
       if (a.copied && a.copies_out && a.out_from < a.from) out_.push_back(i);
       if (a.copied && a.in_from <= a.to) coming_.push_back(i);
     }
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
     // Not by stable_sort: Clang 19 finds a deprecated name in that of libstdc++ 12.
     const auto in_order = [this](position absence::*which) {
       return [this, which](std::uint32_t i) { return std::pair(in_step(away_[i].*which), i); };
@@ -171,6 +176,7 @@ class residency_script {
   std::vector<double> held_;                           // by position
   std::vector<std::uint32_t> owner_;                   // by storage: step_model::owner
   std::vector<absence> away_;                          // by storage, then by `from`
+  std::vector<std::uint32_t> first_;                   // by storage: of its absences
   std::vector<stay> stays_;                            // by storage
   std::vector<std::uint32_t> leaving_, out_, coming_;  // absences, by when they do
 };
