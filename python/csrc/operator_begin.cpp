@@ -17,6 +17,14 @@
 #include "versions.hpp"
 
 namespace delta_torch {
+namespace {
+
+// Not asked of every argument: PyTorch's hooks tell what a leaf is.
+bool is_parameter(const at::Tensor& t) {
+  return t.requires_grad() && t.is_leaf();
+}
+
+}  // namespace
 
 operator_run::opening operator_run::open(bool may_wait, cutting how) {
   if (info_.collective != collective_kind::none) refuse_untested();
@@ -231,8 +239,7 @@ void operator_run::sign() {
 // Its place among the operator's storages.
 std::uint16_t operator_run::touch(c10::StorageImpl* storage, const at::Tensor& t, bool written) {
   entry* known = tensor_table::find(storage);
-  if (known == nullptr)  // only then: PyTorch's hooks tell what a leaf is
-    known = session_.adopt(storage, t.requires_grad() && t.is_leaf() ? "parameter" : "data");
+  if (known == nullptr) known = session_.adopt(storage, is_parameter(t) ? "parameter" : "data");
   if (known == nullptr || known->seen != number_) {
     if (known != nullptr) {
       known->seen = number_;
@@ -243,6 +250,7 @@ std::uint16_t operator_run::touch(c10::StorageImpl* storage, const at::Tensor& t
     s.storage = storage;
     if (known != nullptr) {
       s.role.size = known->size;
+      if (known->untouched || written) known->parameter = known->parameter || is_parameter(t);
       if (std::exchange(known->untouched, false) && known->lent) session_.let_go(*known);
     }
   }
@@ -253,9 +261,11 @@ std::uint16_t operator_run::touch(c10::StorageImpl* storage, const at::Tensor& t
 }
 
 void operator_run::name_roles() {
+  // Parameters are kept once they are written: to compute one again would take all steps that led
+  // to it, and all that these were computed from.
   const auto recomputable = [&](const touched& s) {
     return !s.known->pinned && session_.manager().recomputable(s.known->id) &&
-           !(s.written && session_.flights().uses(s.known->id));
+           !(s.written && (s.known->parameter || session_.flights().uses(s.known->id)));
   };
   // A new version pays where it can be recomputed. Beside something that is updated for good, as
   // weights are, it can't; and what was computed from those is severed from its past then.

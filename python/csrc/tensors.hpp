@@ -35,6 +35,7 @@ struct entry {
   bool lent = false;               ///< the same, as long as it is held
   bool of_lists = false;           ///< made by an operator over lists (pieces.hpp)
   bool untouched = false;          ///< no operator has used it since it was made
+  bool parameter = false;          ///< a leaf that requires its gradient
   std::atomic<bool> dead{false};   ///< the storage has died
   std::uint64_t seen = 0;          ///< the operator that touched it last
   std::uint32_t place = 0;         ///< its place among that operator's storages

@@ -284,3 +284,46 @@ def test_a_share_holds_when_it_is_entered_again() -> None:
         assert run.report().unmanaged_peak_bytes == first.unmanaged_peak_bytes
         small_step(model, optimizer)
     assert run.report().peak_bytes <= first.budget_bytes
+
+
+@pytest.mark.parametrize("by_data", [False, True])
+def test_parameters_made_within_the_run_are_not_computed_again(by_data: bool) -> None:
+    """What an update has written would take all that led to it, and more with every update."""
+
+    def losses(steps: int) -> list[float]:
+        torch.manual_seed(0)
+        cell, out = nn.LSTMCell(4, 32).double(), nn.Linear(32, 4).double()
+        parameters = [*cell.parameters(), *out.parameters()]
+        data = torch.randn(60, 48, 4).double()
+        optimizer = torch.optim.LBFGS(parameters, max_iter=4)
+        found = []
+
+        def closure() -> torch.Tensor:
+            for p in parameters:
+                p.grad = None
+            state, predicted = None, []
+            for x in data:
+                state = cell(x, state)
+                predicted.append(out(state[0]))
+            loss = F.mse_loss(torch.stack(predicted[:-1]), data[1:])
+            found.append(loss.item())
+            loss.backward()
+            return loss
+
+        for _ in range(steps):
+            if by_data:
+                closure()
+                for p in parameters:
+                    p.data.add_(p.grad, alpha=-0.1)
+            else:
+                optimizer.step(closure)
+        return found
+
+    steps = 6 if by_data else 2
+    with delta_torch.budget(None) as run:
+        expected = losses(steps)
+    peak = run.report().peak_bytes
+    with delta_torch.budget(int(0.55 * peak), policy="online", host=0) as run:
+        assert losses(steps) == expected
+    report = run.report()
+    assert 0 < report.recomputes < report.operators
