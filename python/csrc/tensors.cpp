@@ -111,7 +111,8 @@ void tensor_table::forget(entry& e) {
   e.outside = nullptr;
   e.label = "";
   e.module = 0;
-  e.pinned = e.exposed = e.held = e.mapped = e.lent = e.of_lists = e.untouched = false;
+  e.pinned = e.exposed = e.held = e.mapped = e.lent = e.of_lists = e.untouched = e.parameter =
+      false;
   e.dead = false;
   e.seen = 0;
   e.next = std::exchange(spare_, &e);

@@ -17,6 +17,14 @@
 #include "delta/storage/simulated.hpp"
 #include "storage_check.hpp"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define DELTA_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define DELTA_SANITIZED
+#endif
+#endif
+
 using namespace delta;
 using namespace delta::literals;
 using namespace std::chrono_literals;
@@ -149,8 +157,7 @@ TEST_CASE(
   host_device machine;
   constexpr bytes most{std::numeric_limits<std::uint64_t>::max()};
   CHECK_THROWS_AS(machine.device_memory(most), std::bad_alloc);
-#if !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)  // they end who asks for so much
+#if !defined(DELTA_SANITIZED)  // sanitizers end who asks for so much
   CHECK_THROWS_AS(machine.device_memory(bytes{most.count / 4}), std::bad_alloc);
 #endif
   arena storage{machine, {.capacity = 4_KiB, .host_capacity = 4_KiB}};
