@@ -14,7 +14,7 @@ namespace {
 using ids = std::vector<std::uint32_t>;
 constexpr std::uint32_t none = trace::none;
 constexpr std::size_t most_instants = 64;
-constexpr std::size_t most_cuts = 64;
+constexpr std::size_t most_cuts = 64;  // between which windows lie
 
 /// A storage by its tensor's number; times are numbers of operators that ran before.
 struct span_of_life {
@@ -27,7 +27,6 @@ struct span_of_life {
 /// A first run of an operator.
 struct instant {
   std::uint32_t operation;
-  double before;   // nanoseconds of operators
   double missing;  // bytes that cannot be there
 };
 
@@ -52,10 +51,10 @@ class estimate {
   double bound() {
     double most = overhead_of_windows();
     for (const instant& i : instants_) most = std::max(most, overhead_at(i));
-    const double busy = 1 + most / std::max(total_, 1.0);
+    const double busy = 1 + most / std::max(total(), 1.0);
     // Beside collectives the device is idle at times, and what is added may hide there.
     const auto unmanaged = static_cast<double>(unmanaged_time(trace_).count());
-    return unmanaged > total_ ? std::max(1.0, busy * total_ / unmanaged) : busy;
+    return unmanaged > total() ? std::max(1.0, busy * total() / unmanaged) : busy;
   }
 
  private:
@@ -86,7 +85,7 @@ class estimate {
           const auto& o = trace_.operations[e.index];
           for_each_input(o, [&](std::uint32_t s) { life_[s].last_read = now; });
           for (const std::uint32_t t : trace_.outputs(o)) enter(t);
-          total_ += cost_of(o);
+          before_.push_back(before_.back() + cost_of(o));
           ++now;
           break;
         }
@@ -118,36 +117,33 @@ class estimate {
       change[l.born] += size(s);
       change[end] -= size(s);
     }
-    double needed = 0, before = 0;
+    double needed = 0;
     for (std::uint32_t o = 0; o < count; ++o) {
       needed += change[o];
       const double missing = needed - static_cast<double>(machine_.budget.count);
-      if (missing > copied(before)) instants_.push_back({o, before, missing});
-      before += cost_of(trace_.operations[o]);
+      if (missing > copied(before_[o])) instants_.push_back({o, missing});
     }
     const auto kept = std::min(instants_.size(), most_instants);
     const auto first = instants_.begin(), middle = first + static_cast<std::ptrdiff_t>(kept);
     std::partial_sort(first, middle, instants_.end(), [&](const instant& a, const instant& b) {
-      return a.missing - copied(a.before) > b.missing - copied(b.before);
+      return a.missing - copied(before_[a.operation]) > b.missing - copied(before_[b.operation]);
     });
     instants_.resize(kept);
   }
 
   double overhead_at(const instant& at) {
-    const std::vector<offer> offers = offers_at(at.operation);
+    const std::vector<offer> offers = cheapest_first(offers_at(at.operation));
     double all = 0;
     for (const offer& o : offers) all += o.size;
     if (at.missing > all) return std::numeric_limits<double>::infinity();
-    return std::max(overhead_beyond(offers, at.missing, rate_out(), at.before),
-                    overhead_beyond(offers, at.missing, rate_in(), total_ - at.before));
+    const double before = before_[at.operation];
+    return std::max(overhead_beyond(offers, at.missing, rate_out(), before),
+                    overhead_beyond(offers, at.missing, rate_in(), total() - before));
   }
 
   /// The most that windows cost which do not overlap, each from one of the cuts to another.
   double overhead_of_windows() {
     const std::size_t count = trace_.operations.size(), cuts = std::min(count, most_cuts);
-    std::vector<double> before(count + 1, 0);  // nanoseconds
-    for (std::size_t o = 0; o < count; ++o)
-      before[o + 1] = before[o] + cost_of(trace_.operations[o]);
     const auto cut = [&](std::size_t i) { return i * count / cuts; };
     std::vector<double> most(cuts + 1, 0);  // by cut: of windows behind it
     for (std::size_t first = cuts; first-- > 0;) {
@@ -156,9 +152,10 @@ class estimate {
       for (std::size_t last = first + 1; last <= cuts; ++last) {
         for (std::size_t o = cut(last - 1); o < cut(last); ++o) see(o, cut(first), seen);
         const double missing = seen.size - static_cast<double>(machine_.budget.count);
-        const double window = before[cut(last)] - before[cut(first)];
+        const double window = before_[cut(last)] - before_[cut(first)];
         if (missing <= rate_in() * window) continue;
-        const double overhead = overhead_beyond(offers_of(seen), missing, rate_in(), window);
+        const double overhead =
+            overhead_beyond(cheapest_first(offers_of(seen)), missing, rate_in(), window);
         most[first] = std::max(most[first], overhead + most[last]);
       }
     }
@@ -190,11 +187,14 @@ class estimate {
     return offers;
   }
 
-  /// Every segment of R gives one; what is beyond all offers can only be copied.
-  static double overhead_beyond(std::vector<offer> offers, double missing, double rate,
-                                double window) {
+  static std::vector<offer> cheapest_first(std::vector<offer> offers) {
     std::sort(offers.begin(), offers.end(),
               [](const offer& a, const offer& b) { return a.cost * b.size < b.cost * a.size; });
+    return offers;
+  }
+  /// Every segment of R gives one; what is beyond all offers can only be copied.
+  static double overhead_beyond(const std::vector<offer>& offers, double missing, double rate,
+                                double window) {
     double most = 0, size = 0, cost = 0;
     for (const offer& o : offers) {
       const double slope = o.cost / o.size;
@@ -263,12 +263,13 @@ class estimate {
   [[nodiscard]] double size(std::uint32_t s) const noexcept {
     return static_cast<double>(trace_.rounded(trace_.tensors[s].size).count);
   }
+  [[nodiscard]] double total() const noexcept { return before_.back(); }
   // Bytes per nanosecond.
   [[nodiscard]] double rate_out() const noexcept { return machine_.rate_out * 1e-9; }
   [[nodiscard]] double rate_in() const noexcept { return machine_.rate_in * 1e-9; }
   /// What can be out at an instant, without any overhead.
   [[nodiscard]] double copied(double before) const noexcept {
-    return std::min(rate_out() * before, rate_in() * (total_ - before));
+    return std::min(rate_out() * before, rate_in() * (total() - before));
   }
 
   const trace& trace_;
@@ -277,7 +278,7 @@ class estimate {
   ids owner_;  // of each tensor's bytes
   std::vector<span_of_life> life_;
   std::vector<instant> instants_;
-  double total_ = 0;  // nanoseconds
+  std::vector<double> before_{0};  // nanoseconds of all operators before each, and of all
 };
 
 }  // namespace

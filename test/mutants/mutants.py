@@ -10,8 +10,8 @@
 libclang finds the places; all mutants that are chosen are compiled into one copy of the repository in
 build/mutants, each behind a guard that the variable DELTA_MUTANT of the environment opens. So a test is
 compiled once, and run once for each mutant that it reaches, fastest first, until one fails; N mutants at a time
-with --jobs N. A test that hangs has found its mutant. What survives is a missing test, or no change: those are in equivalent.txt, with the
-reason. The last line counts, and the status is 1 where a survivor is in no list.
+with --jobs N. A test that hangs has found its mutant. What survives is a missing test, or no change: those are in
+equivalent.txt, with the reason. The status is 1 where a survivor is in no list.
 """
 
 from __future__ import annotations
@@ -376,7 +376,8 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--tests", default="", metavar="REGEX",
                         help="the tests that run, of those that take seconds (all of test/core)")
     parser.add_argument("--list", action="store_true", help="print the chosen mutants, and run nothing")
-    parser.add_argument("--jobs", type=natural, default=2, metavar="N", help="compile N files, and try N mutants, at a time (2)")
+    parser.add_argument("--jobs", type=natural, default=2, metavar="N",
+                        help="compile N files, and try N mutants, at a time (2)")
     return parser.parse_args(words)
 
 
