@@ -85,6 +85,16 @@ void finish_all(Subject& it) {
   CHECK(it.wrong_unseen == 0);
 }
 
+/// A heap of 256 bytes of that memory, and of as many of the host's.
+template <class Memory>
+heap_options small_heap(Memory& memory, Memory& host) {
+  return {.capacity = 256_B,
+          .host_capacity = 256_B,
+          .granularity = 64,
+          .device = memory.source(),
+          .host = host.source()};
+}
+
 }  // namespace
 
 TYPE_TO_STRING(host_heap_subject);
@@ -459,14 +469,9 @@ TEST_CASE("device_heap: bytes of the program's own count, are shown, come and go
   counted device, host;
   patient_host machine;
   {
-    device_heap s{
-        machine,
-        {.capacity = 256_B,
-         .host_capacity = 256_B,
-         .granularity = 64,
-         .device = device.source(),
-         .host = host.source(),
-         .on_owner_changed = [&](tensor_id t, std::byte* at) { told.emplace_back(t, at); }}};
+    heap_options telling = small_heap(device, host);
+    telling.on_owner_changed = [&](tensor_id t, std::byte* at) { told.emplace_back(t, at); };
+    device_heap s{machine, telling};
     const tensor_id t{7}, u{8};
     auto b = s.adopt(mine, 100_B, release);
     REQUIRE(b);
@@ -545,12 +550,7 @@ TEST_CASE("device_heap: a machine that refuses leaves blocks, slabs and bytes as
   refusing machine(1);
   recycled_memory memory(machine.device_memory(1_KiB), 1024),
       host(machine.host_memory(1_KiB), 1024);
-  device_heap s{machine,
-                {.capacity = 256_B,
-                 .host_capacity = 256_B,
-                 .granularity = 64,
-                 .device = memory.source(),
-                 .host = host.source()}};
+  device_heap s{machine, small_heap(memory, host)};
   auto a = s.allocate(128_B, {});
   REQUIRE(a);
   machine.refuses = true;
@@ -575,13 +575,9 @@ TEST_CASE("device_heap: a machine that refuses leaves blocks, slabs and bytes as
   CHECK(host.taken() == 0);
   CHECK(s.used() == 0_B);
   // Within an operator, bytes that a copy has used, for which it can't be made to wait.
-  device_heap own{machine,
-                  {.capacity = 256_B,
-                   .host_capacity = 256_B,
-                   .granularity = 64,
-                   .device = memory.source(),
-                   .host = host.source(),
-                   .shared = false}};
+  heap_options unshared = small_heap(memory, host);
+  unshared.shared = false;
+  device_heap own{machine, unshared};
   block c = *own.allocate(128_B, {});
   auto [d, g] = own.land(std::move(*own.copy_out(c)));
   own.free(std::move(d)), own.free(std::move(g));
@@ -609,12 +605,7 @@ TEST_CASE("device_heap: it asks a machine for a point only after a begin, in ope
   bracketed machine(1);
   recycled_memory memory(machine.device_memory(1_KiB), 1024),
       host(machine.host_memory(1_KiB), 1024);
-  device_heap s{machine,
-                {.capacity = 256_B,
-                 .host_capacity = 256_B,
-                 .granularity = 64,
-                 .device = memory.source(),
-                 .host = host.source()}};
+  device_heap s{machine, small_heap(memory, host)};
   std::byte* const mine = memory.take(64);
   block a = *s.adopt(mine, 64_B, nullptr);
   auto [b, h] = landed(s, s.copy_out(a));  // of what was written unseen

@@ -14,6 +14,18 @@
 using namespace delta;
 using namespace delta::test;
 
+namespace {
+
+/// A result, a variable, and what is computed from that.
+template <class Manager>
+std::array<tensor_id, 3> two_and_a_sum(Manager& m) {
+  const tensor_id x = m.run({.outputs = {unit}}, gives(1));
+  const tensor_id v = variable_of(m, 7);
+  return {x, v, m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 10))};
+}
+
+}  // namespace
+
 TEST_CASE("a constant never leaves, a variable is offloaded and never evicted") {
   for (const action* word : {&says_evict, &says_offload}) {
     machine it(4, 8);
@@ -274,9 +286,7 @@ TEST_CASE("without a host, a dropped variable is given up when all that hangs on
 TEST_CASE("a program that just fits by itself gives up what it dropped, and evicts nothing") {
   machine it(3, 0);
   manager m{obeying(says_evict), it.storage};
-  const tensor_id x = m.run({.outputs = {unit}}, gives(1));
-  const tensor_id v = variable_of(m, 7);
-  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 10));
+  const auto [x, v, y] = two_and_a_sum(m);
   m.drop(v);
   const tensor_id z = m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
   CHECK(m.counts().evictions == 0);
@@ -287,9 +297,7 @@ TEST_CASE("a program that just fits by itself gives up what it dropped, and evic
 TEST_CASE("up to what a program has at most by itself, what it dropped stays for replays") {
   machine it(4, 0);
   manager m{obeying(says_evict), it.storage};
-  const tensor_id x = m.run({.outputs = {unit}}, gives(1));
-  const tensor_id v = variable_of(m, 7);
-  const tensor_id y = m.run({.inputs = {v}, .outputs = {unit}}, sums(1, 10));
+  const auto [x, v, y] = two_and_a_sum(m);
   m.drop(v), m.drop(x);
   m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
   CHECK(it.storage.used() == unit * 3);  // v, too
