@@ -19,7 +19,7 @@
 namespace delta_torch {
 namespace {
 
-// Not asked of every argument: PyTorch's hooks tell what a leaf is.
+// True if it is a leaf that requires its gradient. For few arguments: a virtual call tells.
 bool is_parameter(const at::Tensor& t) {
   return t.requires_grad() && t.is_leaf();
 }

@@ -38,7 +38,7 @@ class candidate_list {
   [[nodiscard]] std::uint64_t ever_retained() const noexcept { return ever_retained_; }
   /// Bytes of what is cached.
   [[nodiscard]] bytes cached_bytes() const noexcept { return cached_bytes_; }
-  /// Whether the answer about a tensor that comes back may be another than before it left.
+  /// True: from now on a tensor that comes back is asked about again, as its answer may be another.
   void ask_again_of_returned(bool yes) noexcept { asks_again_ = yes; }
 
   /// Tensors below `rows` can be listed from now on. Throws std::bad_alloc.

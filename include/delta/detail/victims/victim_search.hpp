@@ -28,8 +28,8 @@ enum class permission : std::uint8_t {
 ///
 ///   scan    each candidate is asked (Algorithm 2, lines 2 to 6): where answers can't be kept, as
 ///           the heuristic does not say what it depends on, or its score reads the staleness
-///   rows    answers are kept by row, asked again when what they depend on changes, and compared
-///           by the word
+///   rows    answers are kept by row, asked again when what they depend on changes, and compared,
+///           64 rows at a time
 ///
 /// docs/results/decisions.md has the figures.
 template <Heuristic H>
