@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -17,11 +18,11 @@ namespace delta::detail {
 class memory_profile {
  public:
   using position = std::int32_t;
-  static constexpr position most_blocks = 128;
+  static constexpr position usual_blocks = 128;
 
   memory_profile(position length, double budget)
       : length_(length),
-        block_(std::max<position>(1, (length + most_blocks - 1) / most_blocks)),
+        block_(block_for(length)),
         budget_(budget),
         above_(static_cast<std::size_t>(length), 0.0) {
     const auto blocks = static_cast<std::size_t>((length + block_ - 1) / block_);
@@ -53,6 +54,8 @@ class memory_profile {
     added_.push_back({from, to, bytes});
     in_step(from, to, [&](position a, position b) { add_within(a, b, bytes); });
   }
+  /// Counts a range as changed, whose bytes stay. O(1).
+  void touch(position from, position to) { added_.push_back({from, to, 0}); }
   /// What is paid more since the change began, in ns. O(blocks).
   [[nodiscard]] double paid_more() const noexcept {
     // Four sums, as a compiler may not reorder one.
@@ -109,6 +112,11 @@ class memory_profile {
 
  private:
   static std::size_t index(position p) noexcept { return static_cast<std::size_t>(p); }
+  // Positions of a block. A change takes O(block + blocks): of a long step both grow as its root.
+  static position block_for(position length) noexcept {
+    const auto root = static_cast<position>(std::sqrt(length));
+    return std::max<position>(1, std::min((length + usual_blocks - 1) / usual_blocks, root));
+  }
 
   template <class F>
   void in_step(position from, position to, const F& f) const {

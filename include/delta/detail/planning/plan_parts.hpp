@@ -231,7 +231,10 @@ class plan_parts {
   void hold(position from, position to, double bytes) {
     if (from >= to || bytes == 0) return;
     memory_.add(from, to, bytes);
-    effort_ += 90.0 + 1.0 * (to - from) * memory_.blocks() / length();
+    count_range(from, to);
+  }
+  void count_range(position from, position to) noexcept {
+    if (from < to) effort_ += 90.0 + 1.0 * (to - from) * memory_.blocks() / length();
   }
   void mark(position p) {
     p = in_step(p);

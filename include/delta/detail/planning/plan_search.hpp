@@ -46,10 +46,11 @@ class plan_search {
       polish();
     }
     const double time = plan_.model().record().time;
+    residency_plan best = plan_;
     for (int i = 0; i < most_waits && plan_.too_late() > long_waits * time; ++i)
-      if (!wait(effort)) break;
+      if (!wait(best, effort)) break;
     const double worth_it = negligible * time;
-    while (plan_.effort() < effort && plan_.recomputing() + plan_.copying() > worth_it) vary();
+    while (plan_.effort() < effort && plan_.recomputing() + plan_.copying() > worth_it) vary(best);
   }
   /// Another one, where that took so much longer at these positions, in ns: there lanes have more
   /// time. It takes about `effort`.
@@ -63,8 +64,8 @@ class plan_search {
 
  private:
   // Looks for a better one: operators wait for copies that find no time. True: it was found.
-  bool wait(double effort) {
-    return keep_if_cheaper([&] {
+  bool wait(residency_plan& best, double effort) {
+    return keep_if_cheaper(best, [&] {
       plan_.stop_passes_at(plan_.effort() + effort);
       plan_.wait_for_copies();
       ramp(unit_ / 20, unit_);
@@ -72,14 +73,14 @@ class plan_search {
     });
   }
   // Looks for a better one: with another budget in a part of the step for a while.
-  void vary() {
+  void vary(residency_plan& best) {
     const position n = plan_.model().length();
     const double width = n * (0.02 + 0.3 * chance() * chance());
     const double middle = n * chance();
     const auto from = static_cast<position>(std::max(0.0, middle - width));
     const auto to = std::min(n, static_cast<position>(middle + width) + 1);
     const double by = chance() < 0.5 ? 1 - 0.3 * chance() : 1 + 0.3 * chance();
-    (void)keep_if_cheaper([&] {
+    (void)keep_if_cheaper(best, [&] {
       plan_.memory().scale_budget(from, to, by);
       plan_.memory().set_penalty(unit_ * std::exp(-6 * chance()));
       (void)plan_.pass(order_, true);
@@ -87,14 +88,14 @@ class plan_search {
       polish();
     });
   }
-  // Changes the plan, and takes that back unless the plan is cheaper then. True: it is.
+  // Changes the plan, which is the best one, and takes that back unless the plan is cheaper then.
+  // True: it is, and the best one.
   template <class Change>
-  bool keep_if_cheaper(const Change& change) {
-    const residency_plan before = plan_;
+  bool keep_if_cheaper(residency_plan& best, const Change& change) {
     change();
-    if (cost(plan_) < cost(before)) return true;
-    plan_.take(before);
-    return false;
+    const bool is_cheaper = cost(plan_) < cost(best);
+    is_cheaper ? void(best = plan_) : plan_.take(best);
+    return is_cheaper;
   }
 
   using position = residency_plan::position;

@@ -160,6 +160,23 @@ class residency_plan : public plan_copies {
     apply(s, k);
     if (copies && !given_up_) pay_anew(s);
   }
+  // True if need `k` is there, and not the end of the step: whether the storage is asked for in
+  // between changes nothing but that position.
+  [[nodiscard]] bool stays_on(std::uint32_t s, std::size_t k) const noexcept {
+    return k < needs_[s].size() && (k > 0 || (*model_)[s].cyclic);
+  }
+  // A storage that stays is asked for at need `k`, too, or no more: the position itself says who is
+  // there. Counted as the ranges on both sides, and both in one.
+  void cut(std::uint32_t s, std::size_t k, double bytes) {
+    const position p = needs_[s][k].at;
+    const auto [from, behind] = between(s, k);
+    const auto [begin, to] = between(s, k + 1);
+    needs_[s][k].asked = needs_[s][k + 1].asked = 0;
+    mark_around(s, k), mark(needs_[s][k + 1].at);
+    memory_.add(p, p + 1, bytes);
+    memory_.touch(from, to);  // recomputations there that read it may cost other than before
+    count_range(from, behind), count_range(begin, to), count_range(from, to);
+  }
   void count_work() {
     effort_ += work_effort;
     if (++work_ > most_work) given_up_ = true;
@@ -209,6 +226,10 @@ class residency_plan : public plan_copies {
     const std::size_t next = k == v.size() ? 0 : k;
     const way next_way = tail ? way::open : v[next].how;
     const position next_at = tail ? 0 : v[next].at;
+    if (next_way == way::kept && stays_on(s, k)) {
+      v.insert(v.begin() + std::ptrdiff_t(k), need{.at = p, .how = way::kept});
+      return cut(s, k, -x.size);
+    }
     if (!tail) clear(s, next), k = find(s, p);
     v.insert(v.begin() + std::ptrdiff_t(k), need{.at = p});
     const double copy = copy_time(s, 1);
@@ -258,6 +279,11 @@ class residency_plan : public plan_copies {
     const std::size_t next = k + 1 < v.size() ? k + 1 : 0;
     const position next_at = tail ? 0 : v[next].at;
     const way next_way = tail ? way::open : v[next].how;
+    const bool was_taken = k > 0 && next_at > x.taken && v[k - 1].at <= x.taken;
+    if (mine == way::kept && next_way == way::kept && stays_on(s, k + 1) && !was_taken) {
+      cut(s, k, x.size);
+      return void(v.erase(v.begin() + std::ptrdiff_t(k)));
+    }
     if (!tail) clear(s, next), k = find(s, p);
     clear(s, k);
     k = find(s, p);
