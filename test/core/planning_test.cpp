@@ -144,7 +144,7 @@ TEST_CASE("planning: bytes by position, as an array has them") {
   }
 }
 
-TEST_CASE("planning: a lane's time is given away once, the earliest or the latest of a window") {
+TEST_CASE("planning: a lane's time is given away once, the earliest of a window") {
   for (std::uint64_t seed = 0; seed < seeds(60); ++seed) {
     CAPTURE(seed);
     dice roll(seed);
@@ -165,20 +165,17 @@ TEST_CASE("planning: a lane's time is given away once, the earliest or the lates
       const auto from = static_cast<std::int64_t>(roll.below(2 * period)) - period;
       const auto to = from + static_cast<std::int64_t>(roll.below(period + 1));
       const auto wanted = static_cast<std::int64_t>(1 + roll.below(40));
-      const bool early = roll.one_in(2);
       // The same on an array, ns by ns.
       std::vector<std::int64_t> expected;
       for (std::int64_t t = from; t < to; ++t) {
-        const std::int64_t at = early ? t : from + to - 1 - t;
-        if (!busy[wrapped(at, period)] && std::int64_t(expected.size()) < wanted)
-          expected.push_back(at);
+        if (!busy[wrapped(t, period)] && std::int64_t(expected.size()) < wanted)
+          expected.push_back(t);
       }
       auto left = wanted;
       auto& pieces = taken.emplace_back();
-      const auto reached =
-          early ? lane.take_early(from, to, left, pieces) : lane.take_late(from, to, left, pieces);
+      const auto reached = lane.take(from, to, left, pieces);
       CHECK(wanted - left == std::int64_t(expected.size()));
-      if (!expected.empty()) CHECK(reached == (early ? expected.back() + 1 : expected.back()));
+      CHECK(reached == (expected.empty() ? from : expected.back() + 1));
       for (const auto& p : pieces)
         for (auto t = p.from; t < p.to; ++t) {
           CHECK(!busy[std::size_t(t)]);

@@ -15,7 +15,8 @@ template <class T>
 }
 
 /// Busy intervals of [0, period), in ns. Windows may begin before 0 or end behind the period: they
-/// are the neighbouring steps'.
+/// are the neighbouring steps'. Of copies that are to run as late as they can, time counts
+/// backwards.
 class copy_lane {
  public:
   using time = std::int64_t;
@@ -25,11 +26,10 @@ class copy_lane {
 
   explicit copy_lane(time period) noexcept : period_(period) {}
 
-  /// Takes up to `need` ns of what is free in [from, to), one period of it at most: the earliest,
-  /// or the latest. Appends what was taken to `taken`, in that order. Gives the end, or the
-  /// beginning, of the last of it, as the window counts. O(busy intervals in the window + those
-  /// behind each that is taken).
-  time take_early(time from, time to, time& need, std::vector<piece>& taken) {
+  /// Takes up to `need` ns of what is free in [from, to), one period of it at most, the earliest.
+  /// Appends what was taken to `taken`, in that order. Gives the end of the last of it, as the
+  /// window counts. O(busy intervals in the window + those behind each that is taken).
+  time take(time from, time to, time& need, std::vector<piece>& taken) {
     const std::size_t first = taken.size();
     to = std::min(to, from + period_);
     time reached = from;
@@ -48,29 +48,6 @@ class copy_lane {
         at = std::max(at, busy_[i].to);
       }
       from = shift + b;
-    }
-    for (std::size_t i = first; i < taken.size(); ++i) take(taken[i]);
-    return reached;
-  }
-  time take_late(time from, time to, time& need, std::vector<piece>& taken) {
-    const std::size_t first = taken.size();
-    from = std::max(from, to - period_);
-    time reached = to;
-    while (from < to && need > 0) {
-      const time shift = period_of(to - 1, period_) * period_;
-      const time a = std::max(from - shift, time{0}), b = to - shift;
-      time at = b;
-      for (std::size_t i = before(b); at > a && need > 0; --i) {
-        const time begin = i > 0 ? std::max(a, busy_[i - 1].to) : a;
-        if (begin < at) {
-          const time n = std::min(need, at - begin);
-          taken.push_back({at - n, at});
-          need -= n, reached = at - n + shift;
-        }
-        if (i == 0) break;
-        at = std::min(at, busy_[i - 1].from);
-      }
-      to = shift + a;
     }
     for (std::size_t i = first; i < taken.size(); ++i) take(taken[i]);
     return reached;
@@ -116,13 +93,9 @@ class copy_lane {
   void clear(time period) noexcept { busy_.clear(), period_ = period; }
 
  private:
-  // The first interval that ends behind `t`; how many begin before it.
+  // The first interval that ends behind `t`.
   [[nodiscard]] std::size_t behind(time t) const noexcept {
     const auto at = std::ranges::upper_bound(busy_, t, {}, &piece::to);
-    return static_cast<std::size_t>(at - busy_.begin());
-  }
-  [[nodiscard]] std::size_t before(time t) const noexcept {
-    const auto at = std::ranges::lower_bound(busy_, t, {}, &piece::from);
     return static_cast<std::size_t>(at - busy_.begin());
   }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -45,9 +46,11 @@ class plan_copies : public plan_parts {
     for (position p = 0; p < length(); ++p) {
       double& wait = waits_[index(p)];
       double used = 0;  // by the busier lane
-      if (wait > 0)
-        for (const copy_lane& l : lanes_)
-          used = std::max(used, static_cast<double>(l.busy(waits_from(p), start_[index(p)])));
+      if (wait > 0) {
+        const copy_lane::time from = waits_from(p), to = start_[index(p)];
+        used = static_cast<double>(
+            std::max(lanes_[0].busy(from, to), lanes_[1].busy(period_ - to, period_ - from)));
+      }
       wait = std::min(wait, used) + std::max(more[0][index(p)], more[1][index(p)]);
     }
     repack(true);
@@ -77,14 +80,16 @@ class plan_copies : public plan_parts {
     };
     std::vector<copy> all;
     begin();
+    const std::array<copy_lane, 2> lanes_before = lanes_;
+    for (copy_lane& l : lanes_) l.clear(period_);
     for (std::uint32_t s = 0; s < needs_.size(); ++s)
       for (std::size_t k = 0; k < needs_[s].size(); ++k)
         if (needs_[s][k].how == way::copied) {
           save(s);
-          take_back(s, k);
+          forget_copy(s, k);
           all.push_back({s, k, unchanged_since(s, k), needs_[s][k].at});
         }
-    if (always) time_lanes();
+    if (always) time_lanes(), pieces_.clear();
     const auto earlier_out = [](const copy& a, const copy& b) {
       return a.out != b.out ? a.out < b.out : a.in != b.in ? a.in < b.in : a.storage < b.storage;
     };
@@ -97,10 +102,10 @@ class plan_copies : public plan_parts {
     std::ranges::sort(all, later_in);
     for (const copy& x : all) place_in(x.storage, x.which);
     const double change = settle();
-    if (!always && change >= 0)
-      roll_back();
-    else
-      commit();
+    if (always || change < 0) return commit();
+    std::erase_if(undo_, [](const undo& u) { return u.what != undo::kind::peak; });
+    roll_back();
+    lanes_ = lanes_before;
   }
 
  protected:
@@ -120,14 +125,19 @@ class plan_copies : public plan_parts {
   [[nodiscard]] double period() const noexcept { return static_cast<double>(period_); }
   void place(std::uint32_t s, std::size_t k) { place_out(s, k), place_in(s, k); }
   void take_back(std::uint32_t s, std::size_t k) {
-    need& n = needs_[s][k];
-    copying_ -= n.cost;
+    const need& n = needs_[s][k];
     for (std::uint8_t lane = 0; lane < 2; ++lane)
       for (std::uint32_t i = 0; i < n.pieces[lane]; ++i) {
         const copy_lane::piece& p = pieces_[n.first_piece[lane] + i];
         lanes_[lane].give(p);
         undo_.push_back({undo::kind::lane_given, lane, 0, 0, p});
       }
+    forget_copy(s, k);
+  }
+  // What its lanes have given away goes back in another way.
+  void forget_copy(std::uint32_t s, std::size_t k) {
+    need& n = needs_[s][k];
+    copying_ -= n.cost;
     n.pieces = {};
     hold(before(s, k) + 1, n.out_until + 1, -(*model_)[s].size);
     hold(n.in_from, n.at, -(*model_)[s].size);
@@ -210,7 +220,7 @@ class plan_copies : public plan_parts {
     } else if (n.copies_out) {
       n.out_from = unchanged_since(s, k);
       const auto end = place_copy(s, n, 0, [&](auto& lane, auto& left) {
-        return lane.take_early(begins(n.out_from + 1), begins(n.at), left, taken_);
+        return lane.take(begins(n.out_from + 1), begins(n.at), left, taken_);
       });
       n.out_until = end.complete ? std::max(from, at(end.reached - 1)) : n.at - 1;
     }
@@ -225,7 +235,7 @@ class plan_copies : public plan_parts {
     } else if (!is_end(s, k)) {
       const auto since = begins(n.out_until + 1);
       const auto begun = place_copy(s, n, 1, [&](auto& lane, auto& left) {
-        return lane.take_late(since, std::max(since, begins(n.at)), left, taken_);
+        return -lane.take(-std::max(since, begins(n.at)), -since, left, taken_);
       });
       n.in_from = std::min(n.at, at_or_waits(begun.reached));
     }

@@ -259,6 +259,7 @@ class plan_parts {
   const step_model* model_;
   planning_machine machine_;
   memory_profile memory_;
+  // Out, and in: there time counts backwards, as a copy in runs as late as it can.
   std::array<copy_lane, 2> lanes_{copy_lane(1), copy_lane(1)};
   std::vector<std::vector<need>> needs_;
   std::vector<std::vector<replay>> replays_;
