@@ -166,6 +166,16 @@ struct signature<R(A...) const> : signature_of<true, R, A...> {};
 #define DELTA_DETAIL_DETECTED_CALL(name, params, returns, note, ...)                               \
   DELTA_DETAIL_FUNCTION(name, name, !names_##name<T>, "'" #name "' is there, but not as ", params, \
                         returns, note, __VA_ARGS__)
+/// Members that are detected one by one, and are of use together only: has_ROW<T> if all are there.
+#define DELTA_DETAIL_TOGETHER(row, names, ...)                                                  \
+  DELTA_DETAIL_ROW(row, none_of(__VA_ARGS__), "one of " names " is there, but not all of them", \
+                   all_of(__VA_ARGS__))
+consteval bool all_of(auto... has) {
+  return (has && ...);
+}
+consteval bool none_of(auto... has) {
+  return !(has || ...);
+}
 /// A constant that is detected, and its value or the default. Types are compared to the letter:
 /// `static bool` or `enum { name }` would be something else.
 #define DELTA_DETAIL_CONSTANT(name, type, type_said, otherwise)  \
@@ -214,5 +224,14 @@ DELTA_DETAIL_DETECTED_CALL(native_stream, (), convertible, "", void*);
 /// `began(stamp)`: when that work began, by `now`'s clock, known when `elapsed` is; for timelines
 /// (default: when it was queued).
 DELTA_DETAIL_DETECTED_CALL(began, (delta::stamp), same, "", std::optional<delta::nanoseconds>);
+/// `move_rate()`: bytes per second within the device (a storage's may be 0: moving takes no time).
+/// What operators of unknown cost are priced by, too (default: one core's).
+DELTA_DETAIL_DETECTED_CALL(move_rate, (), convertible, " (bytes per second)", double);
+/// `burden(direction)`: what kernels lose by copies that way beside them, in ns per ns of copying,
+/// from 0 to 1 (default: 0).
+DELTA_DETAIL_DETECTED_CALL(burden, (delta::direction) const, convertible, "", double);
+/// `alone(stamp)`: what work on the compute lane would have taken without copies beside it, known
+/// when `elapsed` is (default: what that says).
+DELTA_DETAIL_DETECTED_CALL(alone, (delta::stamp), same, "", std::optional<delta::nanoseconds>);
 
 }  // namespace delta::detail

@@ -50,7 +50,7 @@ class machine_lanes {
   [[nodiscard]] double rate(direction d) const { return asked().rate(d); }
   /// The machine's word where it gives one.
   [[nodiscard]] double move_rate() const {
-    if constexpr (has_move_rate<D>) return asked().move_rate();
+    if constexpr (has_move_rate<D>) return machine_->move_rate();
     return assumed_move_rate;
   }
   [[nodiscard]] nanoseconds latency(direction d) const { return asked().latency(d); }
