@@ -126,9 +126,7 @@ class history {
   [[nodiscard]] std::size_t footprint() const noexcept {
     return log_.footprint() + matcher_.footprint() + before_.capacity() * sizeof(tensor_id);
   }
-  /// Times that a step stopped agreeing with what it followed and another record was taken.
-  [[nodiscard]] std::uint64_t switches() const noexcept { return matcher_.switches(); }
-  /// Times that there was none to take.
+  /// Times that a step stopped agreeing with what it followed, and there was no other to take up.
   [[nodiscard]] std::uint64_t divergences() const noexcept { return matcher_.divergences(); }
 
   /// Between steps: calls `visit(t)` for every tensor that the program held when the last one

@@ -71,8 +71,7 @@ class step_matcher {
 
   /// Another number with every record that is taken, and every step.
   [[nodiscard]] std::uint64_t forecasts() const noexcept { return forecasts_; }
-  /// How often a step stopped agreeing and another record was taken, or none.
-  [[nodiscard]] std::uint64_t switches() const noexcept { return switches_; }
+  /// How often a step stopped agreeing, and no other record was taken up.
   [[nodiscard]] std::uint64_t divergences() const noexcept { return divergences_; }
   [[nodiscard]] std::size_t footprint() const noexcept {
     return kept.footprint() +
@@ -237,7 +236,6 @@ class step_matcher {
   // A record that began as this step did, of which `done` operators are over.
   void take_up(const step_record& now, std::uint32_t record, std::uint32_t done) {
     follow(record, done);
-    ++switches_;
     // Numbered alike so far; what the operator at hand touches first follows with its match.
     const auto known_so_far =
         static_cast<std::uint32_t>(std::min(now.storages.size(), followed().storages.size()));
@@ -264,7 +262,7 @@ class step_matcher {
     bool shifted = false;
   } before_it_;
   double time_scale_ = 1, size_scale_ = 1, measured_ = 0, recorded_ = 0;
-  std::uint64_t forecasts_ = 0, switches_ = 0, divergences_ = 0;
+  std::uint64_t forecasts_ = 0, divergences_ = 0;
 };
 
 }  // namespace delta::detail

@@ -96,11 +96,7 @@ class event_sink {
   /// The same of an operator, which made these.
   [[gnu::always_inline]] void work(event_kind what, const char* operation,
                                    std::span<const tensor_id> made, stamp done) {
-    if constexpr (listens) {
-      if (!listening()) return;
-      remember(what, operation, made.empty() ? tensor_id::none : made.front(), done);
-      tell_what_is_known();
-    }
+    copy(what, operation, made.empty() ? tensor_id::none : made.front(), done);
   }
   /// Tells of work whose times are known by now, in the order in which it was queued per lane.
   [[gnu::always_inline]] void flush() {

@@ -135,12 +135,9 @@ class restorer {
   /// `unlisted()`: its other bytes, asked once where no plan fits. Throws budget_exceeded or
   /// thrash; nothing stays locked. Where nothing is missing, as mostly: O(targets + copies under
   /// way).
-  void bring(std::span<const tensor_id> targets, bytes tail, const char* operation) {
-    bring(targets, tail, operation, {}, [] { return bytes{}; });
-  }
-  template <class F>
-  void bring(std::span<const tensor_id> targets, bytes tail, const char* operation, bytes later,
-             const F& unlisted) {
+  template <class F = bytes (*)()>
+  void bring(std::span<const tensor_id> targets, bytes tail, const char* operation,
+             bytes later = {}, const F& unlisted = nothing_more) {
     for (const tensor_id t : targets) means_.table.claim(t);
     if (std::none_of(targets.begin(), targets.end(),
                      [&](tensor_id t) { return means_.missing(t); }))
@@ -163,6 +160,8 @@ class restorer {
   void unlock(std::span<const tensor_id> list) { means_.unlock(list); }
 
  private:
+  static bytes nothing_more() { return {}; }
+
   means means_;
   restore_limits<Reclaimer, means> limits_;
   restore_by_plan<means> by_plan_;

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -46,20 +45,10 @@ class filter {
       keeps_answers && value_of_later_if_dearer<H>() && keeps_costs != closure::none;
 
   /// The candidate that `h`, the same in every call, names as the victim, else the one with the
-  /// lowest score, of those that `may_leave`; none if there is none.
-  /// `may_leave(t)` is asked first, so that nothing is scored in vain. Throws nothing but what
-  /// `may_leave` throws. O(candidates) evaluations.
-  template <class MayLeave>
-  tensor_id select(const H& h, const context& c, std::span<const tensor_id> candidates,
-                   const MayLeave& may_leave) {
-    const tensor_id t = known(h, c, may_leave);
-    return t != tensor_id::none ? t : scan(h, c, candidates, may_leave);
-  }
-
-  /// The same, of a manager's candidates. `c` shows `g` and `now`; `may_leave(t)` is a
-  /// `permission`, and what may not leave as it is is parked. Throws std::bad_alloc, and what
-  /// `may_leave` throws. O(candidates) at worst; docs/results/decisions.md has what it takes as a
-  /// rule.
+  /// lowest score, of those that `may_leave`; none if there is none. `c` shows `g` and `now`;
+  /// `may_leave(t)` is a `permission`, asked first, so that nothing is scored in vain; what may not
+  /// leave as it is is parked. Throws std::bad_alloc, and what `may_leave` throws. O(candidates) at
+  /// worst; docs/results/decisions.md has what it takes as a rule.
   template <class MayLeave>
   tensor_id select(const H& h, const context& c, graph& g, const machine_state& now,
                    candidate_list& list, const MayLeave& may_leave) {
@@ -114,8 +103,9 @@ class filter {
         return t;
     return tensor_id::none;
   }
-  template <class Range, class MayLeave>
-  tensor_id scan(const H& h, const context& c, const Range& candidates, const MayLeave& may_leave) {
+  template <class MayLeave>
+  tensor_id scan(const H& h, const context& c, const id_set& candidates,
+                 const MayLeave& may_leave) {
     lowest_score lowest;
     for (const tensor_id t : candidates) {
       if (!may_leave(t)) continue;
