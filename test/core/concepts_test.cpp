@@ -16,6 +16,7 @@
 #include "delta/engine/manager_of.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
+#include "lifo_prefetch.hpp"
 #include "more_heuristics.hpp"
 #include "random_program.hpp"
 

@@ -22,6 +22,7 @@
 #include "delta/storage/simulated.hpp"
 #include "dice.hpp"
 #include "do_anything.hpp"
+#include "lifo_prefetch.hpp"
 #include "more_heuristics.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"

@@ -14,6 +14,7 @@
 #include "delta/prefetcher.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
+#include "lifo_prefetch.hpp"
 #include "machine.hpp"
 #include "more_heuristics.hpp"
 #include "one_object.hpp"

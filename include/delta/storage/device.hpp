@@ -3,7 +3,6 @@
 // they must obey; who waits for whom is decided in storage_rules.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <optional>
 

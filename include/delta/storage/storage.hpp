@@ -6,7 +6,6 @@
 // lists everything that is missing or wrong in a storage of one's own, in sentences.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
