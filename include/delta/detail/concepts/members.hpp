@@ -28,30 +28,8 @@ struct event;
 
 namespace delta::detail {
 
-/// All names that are asked about: a policy's, an observer's, a storage's or a device's.
-// clang-format off
-#define DELTA_DETAIL_EVERY_NAME(X)                                                        \
-  X(score) X(weight) X(depends_on) X(later_if_dearer) X(victim)                           \
-  X(restore) X(may_keep) X(keeps_dropped) X(on_thrash) X(evicts) X(offloads)              \
-  X(early_release_bytes) X(releases_with_room) X(copy_ahead) X(wasted)                    \
-  X(learns) X(end_of_operator) X(end_of_step)                                             \
-  X(listens) X(checks_replays)                                                            \
-  X(data) X(hold) X(unhold) X(native_stream) X(read_bytes) X(write_bytes) X(began)        \
-  X(knows) X(on_owner_changed) X(may_fragment) X(may_allocate_in_operator)                \
-  X(largest_hole) X(bytes_to_move) X(move_rate) X(walk_blocks) X(burden) X(alone)         \
-  X(synchronous)
-// clang-format on
-
-/// In `beside<T>` a name that T has, too, is ambiguous: so one look says of most members that they
-/// are absent, as most are, and no call has to be tried.
-#define DELTA_DETAIL_INT(name) int name;
-struct every_name {
-  DELTA_DETAIL_EVERY_NAME(DELTA_DETAIL_INT)
-};
-template <class T>
-struct beside : T, every_name {};
-/// Others are looked at closely at once: nobody can derive from them, or not without
-/// overriding something.
+/// Can anything be derived from it, without overriding something? Else its names are looked at
+/// closely at once.
 template <class T>
 concept can_be_derived_from =
     std::is_class_v<T> && !std::is_final_v<T> && !std::is_polymorphic_v<T>;
@@ -69,18 +47,24 @@ concept can_be_called =
     std::invocable<Call, T&, const block&, tensor_id> || std::invocable<Call, T&, bytes> ||
     std::invocable<Call, T&, direction> || std::invocable<Call, T&, stamp>;
 
-// Macros, as a name can't be a template argument. `T::name` finds data and enumerators, the address
-// functions too, the calls overloads and templates, whose address is ambiguous.
+/// `names_NAME<T>`: T has a member of that name. In `beside_NAME<T>` a name that T has, too, is
+/// ambiguous: so one look says of most members that they are absent, as most are, and no call has
+/// to be tried. `T::name` finds data and enumerators, the address functions too, the calls
+/// overloads and templates, whose address is ambiguous.
 #define DELTA_DETAIL_NAMES(name)                                                \
+  struct only_##name {                                                          \
+    int name;                                                                   \
+  };                                                                            \
+  template <class T>                                                            \
+  struct beside_##name : T, only_##name {};                                     \
   struct call_##name {                                                          \
     auto operator()(auto& x, const auto&... a) const -> decltype(x.name(a...)); \
   };                                                                            \
   template <class T>                                                            \
   concept names_##name =                                                        \
-      (!can_be_derived_from<T> || !requires { &beside<T>::name; }) &&           \
+      (!can_be_derived_from<T> || !requires { &beside_##name<T>::name; }) &&    \
       (                                                                         \
           requires { &T::name; } || requires { T::name; } || can_be_called<T, call_##name>);
-DELTA_DETAIL_EVERY_NAME(DELTA_DETAIL_NAMES)
 
 /// A row: `has_ROW<T>`, the expression of T behind the sentence, and `ROW_row` for `rows`.
 /// `missing` says of T whether it may be without.
@@ -161,9 +145,11 @@ struct signature<R(A...) const> : signature_of<true, R, A...> {};
   DELTA_DETAIL_FUNCTION(name, name, false, who, params, returns, note, __VA_ARGS__)
 /// One member that is detected.
 #define DELTA_DETAIL_DETECTED(name, signature, ...)                                       \
+  DELTA_DETAIL_NAMES(name)                                                                \
   DELTA_DETAIL_ROW(name, !names_##name<T>, "'" #name "' is there, but not as " signature, \
                    __VA_ARGS__)
 #define DELTA_DETAIL_DETECTED_CALL(name, params, returns, note, ...)                               \
+  DELTA_DETAIL_NAMES(name)                                                                         \
   DELTA_DETAIL_FUNCTION(name, name, !names_##name<T>, "'" #name "' is there, but not as ", params, \
                         returns, note, __VA_ARGS__)
 /// Members that are detected one by one, and are of use together only: has_ROW<T> if all are there.
