@@ -159,10 +159,7 @@ namespace detail {
 /// True if what is free in it may lie in several pieces.
 template <class S>
 [[nodiscard]] bool may_fragment(const S& storage) {
-  if constexpr (has_may_fragment<S>)
-    return storage.may_fragment();
-  else
-    return true;
+  return answer_or<may_fragment_row>(true, storage);
 }
 /// What moving blocks takes until `n` bytes are free in one piece, in ns; nullopt: what can't move
 /// now prevents that. O(blocks).
@@ -176,10 +173,7 @@ template <class S>
 /// True if blocks may come and go while a kernel runs, as nothing is in flight.
 template <class S>
 [[nodiscard]] bool may_allocate_in_operator(const S& storage) {
-  if constexpr (has_may_allocate_in_operator<S>)
-    return storage.may_allocate_in_operator();
-  else
-    return false;
+  return answer_or<may_allocate_in_operator_row>(false, storage);
 }
 
 }  // namespace detail

@@ -85,18 +85,18 @@ concept can_be_called =
     }
 /// A row of one function: `RESULT name params`, as a function type has it, is both what is looked
 /// for and what the sentence says. What it returns is the `same`, `convertible`, or `anything`.
-#define DELTA_DETAIL_FUNCTION(row, name, missing, sentence, params, returns, note, ...)       \
-  struct row##_call {                                                                         \
-    template <class T, class... A>                                                            \
-    auto operator()(T& x, A&&... a) const -> decltype(x.name(static_cast<A&&>(a)...)) {       \
-      return x.name(static_cast<A&&>(a)...);                                                  \
-    }                                                                                         \
-  };                                                                                          \
-  template <class T>                                                                          \
-  concept has_##row = signature<__VA_ARGS__ params>::template returns<T, row##_call>;         \
-  DELTA_DETAIL_ROW_BEGINS(row, missing, sentence "'" #__VA_ARGS__ " " #name #params "'" note) \
-  using call = row##_call;                                                                    \
-  using type = signature<__VA_ARGS__ params>;                                                 \
+#define DELTA_DETAIL_FUNCTION(row, name, missing, sentence, params, returns, note, ...)           \
+  struct row##_call {                                                                             \
+    template <class T, class... A>                                                                \
+    constexpr auto operator()(T& x, A&&... a) const -> decltype(x.name(static_cast<A&&>(a)...)) { \
+      return x.name(static_cast<A&&>(a)...);                                                      \
+    }                                                                                             \
+  };                                                                                              \
+  template <class T>                                                                              \
+  concept has_##row = signature<__VA_ARGS__ params>::template returns<T, row##_call>;             \
+  DELTA_DETAIL_ROW_BEGINS(row, missing, sentence "'" #__VA_ARGS__ " " #name #params "'" note)     \
+  using call = row##_call;                                                                        \
+  using type = signature<__VA_ARGS__ params>;                                                     \
   }
 template <bool is_const, class R, class... A>
 struct signature_of {
@@ -175,6 +175,15 @@ consteval bool none_of(auto... has) {
     if constexpr (has_##name<T>) return T::name;                 \
     return otherwise;                                            \
   }
+
+/// What the row's function says of `x`, or the default where it has none.
+template <class Row, class R, class T, class... A>
+constexpr R answer_or(R otherwise, T& x, A&&... a) {
+  if constexpr (Row::template has<std::remove_const_t<T>>)
+    return typename Row::call()(x, static_cast<A&&>(a)...);
+  else
+    return otherwise;
+}
 
 /// The rows of a concept.
 template <class... Row>

@@ -31,12 +31,7 @@ class event_sink {
   // A draft when nobody listens: empty, so that nothing of it is left in the code.
   struct nothing {};
   // May be nobody, as is known at run time only.
-  [[nodiscard]] bool listening() const {
-    if constexpr (has_listens<O>)
-      return observer_.listens();
-    else
-      return true;
-  }
+  [[nodiscard]] bool listening() const { return answer_or<listens_row>(true, observer_); }
 
  public:
   /// What is known of a decision before it is carried out.
