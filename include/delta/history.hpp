@@ -46,8 +46,6 @@ class history {
  public:
   /// As many different steps are kept; the least recently used goes first.
   static constexpr std::size_t most_records = detail::kept_steps::most;
-  /// As many operators in a row a step may have more, or less, than the record that it follows.
-  static constexpr std::uint32_t most_differing = detail::step_matcher::most_differing;
 
   // --- what policies ask ------------------------------------------------------------------------
 

@@ -37,15 +37,6 @@ double score_of(const H& heuristic, const context& c, tensor_id t) {
     return valid_score(heuristic.score(c, t));
 }
 
-/// Which closure costs the graph should keep for this heuristic (`graph::cached_closure`).
-template <Heuristic H>
-consteval closure costs_to_keep() {
-  constexpr quantity q = value_of_depends_on<H>();
-  if (q == quantity::everything) return closure::none;
-  if (covers(q, quantity::neighbourhood_cost)) return closure::neighbourhood;
-  return covers(q, quantity::recompute_cost) ? closure::ancestors : closure::none;
-}
-
 /// The lowest score offered so far, of equal ones that with the lower id. A score that is not a
 /// number counts as infinite. In whatever order tensors are offered, the same one wins: the order
 /// of the candidates changes with every lock, and decisions must not depend on it.

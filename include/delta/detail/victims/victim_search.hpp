@@ -33,13 +33,18 @@ enum class permission : std::uint8_t {
 /// docs/results/decisions.md has the figures.
 template <Heuristic H>
 class filter {
+  static constexpr quantity reads = value_of_depends_on<H>();
+
  public:
   /// True if answers are kept, so that the fast searches can be used.
   static constexpr bool keeps_answers =
-      value_of_depends_on<H>() != quantity::everything &&
-      (has_weight<H> || !covers(value_of_depends_on<H>(), quantity::staleness));
+      reads != quantity::everything && (has_weight<H> || !covers(reads, quantity::staleness));
   /// Which closure costs the graph should keep for this heuristic (`graph::cached_closure`).
-  static constexpr closure keeps_costs = costs_to_keep<H>();
+  static constexpr closure keeps_costs =
+      reads == quantity::everything                 ? closure::none
+      : covers(reads, quantity::neighbourhood_cost) ? closure::neighbourhood
+      : covers(reads, quantity::recompute_cost)     ? closure::ancestors
+                                                    : closure::none;
   /// True if lower bounds of costs do for all but the victim.
   static constexpr bool asks_for_bounds =
       keeps_answers && value_of_later_if_dearer<H>() && keeps_costs != closure::none;
@@ -125,14 +130,13 @@ class filter {
   };
   // Of all that the heuristic may have read. What is on the host has a price in closures.
   static prices prices_of(const machine_state& now, bool host) noexcept {
-    constexpr quantity q = value_of_depends_on<H>();
-    constexpr bool exposed = covers(q, quantity::exposed_swap_cost);
-    constexpr bool swap = exposed || covers(q, quantity::swap_cost);
+    constexpr bool exposed = covers(reads, quantity::exposed_swap_cost);
+    constexpr bool swap = exposed || covers(reads, quantity::swap_cost);
     prices p;
-    if (swap || covers(q, quantity::copy_cost)) p.rate = now.rate, p.latency = now.latency;
+    if (swap || covers(reads, quantity::copy_cost)) p.rate = now.rate, p.latency = now.latency;
     if (swap) p.host_free = now.host_free.count;
     if (exposed) p.backlog = now.backlog;
-    if (host && touches(q, quantity::recompute_cost | quantity::neighbourhood_cost)) {
+    if (host && touches(reads, quantity::recompute_cost | quantity::neighbourhood_cost)) {
       constexpr auto in = static_cast<std::size_t>(direction::in);
       p.rate[in] = now.rate[in], p.latency[in] = now.latency[in], p.backlog[in] = now.backlog[in];
     }
@@ -175,8 +179,7 @@ class filter {
     changed.clear();
     // A way out that depends on its own past (a clean copy, a pin) may be another when it is back.
     constexpr bool sees_ways_out =
-        touches(value_of_depends_on<H>(),
-                quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
+        touches(reads, quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
     list.ask_again_of_returned(sees_ways_out || host);
   }
   // The row that comes first: is its value what the heuristic says now, exactly? Else it has
