@@ -8,9 +8,8 @@
 //                (step_matcher.hpp)
 //   forecast     what the followed record says of a tensor: here
 //
-// The manager writes it (detail/history/step_recorder.hpp), policies read it through their
-// context. It is written only where a role declares `learns` (concepts.hpp); else every forecast is
-// unknown.
+// The manager writes it (detail/history/step_recorder.hpp), policies read it through their context.
+// It is written only where a role declares `learns` (concepts.hpp); else every forecast is unknown.
 #pragma once
 
 #include <cstddef>

@@ -109,8 +109,7 @@ DELTA_DETAIL_TOGETHER(holes, "'largest_hole', 'bytes_to_move', 'move_rate', 'wal
 DELTA_DETAIL_TOGETHER(burdens, "'burden', 'alone'", has_burden<T>, has_alone<T>);
 /// `read_bytes(block, from, span)` copies bytes of a block to the host, `write_bytes(block, to,
 /// span)` back; both are over when they return, and false says that the storage keeps no bytes.
-/// Whoever uses the block is done before (default: none; replays can't be checked,
-/// replay_check).
+/// Whoever uses the block is done before (default: none; replays can't be checked, replay_check).
 DELTA_DETAIL_DETECTED_CALL(read_bytes, (const delta::block&, std::uint64_t, std::span<std::byte>),
                            same, "", bool);
 DELTA_DETAIL_DETECTED_CALL(write_bytes,

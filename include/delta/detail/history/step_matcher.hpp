@@ -128,7 +128,9 @@ class step_matcher {
     const auto a = now.outputs(mine), b = e.outputs(theirs);
     for (std::size_t i = 0; i < a.size(); ++i) expect(a[i], b[i]);
     if (mine.exact == theirs.exact && !shifted_) return;
-    if (!inexact_ && !shifted_ && change_record_to_same_sizes(now)) {
+    // A record with the same sizes up to its end, all outputs included.
+    const auto same_sizes = [&](const auto& o) { return o[here].exact == mine.exact; };
+    if (!inexact_ && !shifted_ && change_record(now, same_sizes)) {
       matches_[here] = here;
       done_ = here + 1;
       return;
@@ -160,7 +162,10 @@ class step_matcher {
     const std::uint32_t here = now.length() - 1;
     if (follows() && agrees(now, done_)) return take(now, done_);
     if (!follows() && here > 0) return;
-    if (change_record_to_same_keys(now, prefix)) return take(now, here);
+    const auto same_keys = [&](const auto& o) {
+      return (here == 0 || o[here - 1].prefix == prefix) && o[here].key == now.operations[here].key;
+    };
+    if (change_record(now, same_keys)) return take(now, here);
     if (!follows()) return;
     shifted_ = true;
     for (std::uint32_t i = 1; i <= most_differing; ++i)
@@ -189,20 +194,8 @@ class step_matcher {
     done_ = at + 1;
     extra_ = 0;
   }
-  // Another record that begins as this step does: up to the operator at hand, by what it touches;
-  // or up to its end, with the same sizes, all outputs included.
-  bool change_record_to_same_keys(const step_record& now, std::uint64_t prefix) {
-    const std::uint32_t here = now.length() - 1;
-    return change_record(now, [&](const auto& o) {
-      return (here == 0 || o[here - 1].prefix == prefix) && o[here].key == now.operations[here].key;
-    });
-  }
-  bool change_record_to_same_sizes(const step_record& now) {
-    const std::uint32_t here = now.length() - 1;
-    return change_record(
-        now, [&](const auto& o) { return o[here].exact == now.operations[here].exact; });
-  }
-  // Of several the one with the same sizes so far, then the one used last.
+  // Another record that begins as this step does, by `same(operations)`. Of several the one with
+  // the same sizes so far, then the one used last.
   template <class Same>
   bool change_record(const step_record& now, const Same& same) {
     const std::uint32_t here = now.length() - 1;
