@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "delta/presets.hpp"
+#include "lifo_prefetch.hpp"
 #include "replay/replay_named.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_policy.hpp"

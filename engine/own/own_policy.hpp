@@ -19,7 +19,7 @@ namespace delta::own {
 template <class T>
 inline constexpr bool is_policy = delta::detail::roles_of<T>::composed || delta::Policy<T>;
 
-// Members that every_name (members.hpp) does not list, as each concept requires them.
+// Members that are not detected by name (members.hpp), as each concept requires them.
 struct call_decide {
   auto operator()(auto& x, const auto&... a) const -> decltype(x.decide(a...));
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iostream>
 #include <numeric>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -14,7 +15,7 @@
 #include "data/idx.hpp"
 #include "data/synthetic.hpp"
 #include "delta/learning_report.hpp"
-#include "delta/storage/arena.hpp"
+#include "delta/testing/timed_arena.hpp"
 #include "model/live_bytes.hpp"
 #include "observe/watchers.hpp"
 #include "peers/make_manager.hpp"
@@ -159,7 +160,7 @@ double evaluate(const training_bench& s, session& trainee, listed_batch& batch) 
 }
 
 /// What a recording says of where it was made.
-trace::origin origin_of(const arena<machine>& storage, const training_bench& s) {
+trace::origin origin_of(const timed_arena<machine>& storage, const training_bench& s) {
   const auto whole = [](double rate) { return static_cast<std::uint64_t>(rate); };
   return {.device = (s.options.virtual_clock ? "virtual clock, " : "") + s.on->description(),
           .rate_out = whole(storage.rate(direction::out)),
@@ -171,14 +172,15 @@ trace::origin origin_of(const arena<machine>& storage, const training_bench& s) 
 
 /// What the arena of a run is to be.
 arena_options arena_options_of(const training_bench& s, const run_request& wanted) {
-  arena_options memory{.capacity = wanted.budget,
-                       .host_capacity = wanted.host_budget,
-                       .granularity = s.on->granularity()};
-  if (s.options.virtual_clock) {
-    const double rate = s.options.copy_rate > 0 ? s.options.copy_rate : default_copy_rate;
-    memory.virtual_clock = copy_rates{.out = rate, .in = rate, .move = default_copy_rate};
-  }
-  return memory;
+  return {.capacity = wanted.budget,
+          .host_capacity = wanted.host_budget,
+          .granularity = s.on->granularity()};
+}
+/// Its virtual clock, if it is to have one.
+std::optional<copy_rates> clock_of(const train_options& o) {
+  if (!o.virtual_clock) return std::nullopt;
+  const double rate = o.copy_rate > 0 ? o.copy_rate : default_copy_rate;
+  return copy_rates{.out = rate, .in = rate, .move = default_copy_rate};
 }
 
 /// Says that the next step waits, and waits for a line; goes on where there is no more input.
@@ -191,7 +193,7 @@ void await_turn(std::ostream& progress, std::string_view title) {
 /// What each step took, and what of that was waiting or the manager's own.
 class step_times_taken {
  public:
-  step_times_taken(machine& device, const arena<machine>& storage, std::uint64_t steps)
+  step_times_taken(machine& device, const timed_arena<machine>& storage, std::uint64_t steps)
       : device_(&device), storage_(&storage) {
     for (auto* v : {&walls_, &stalls_, &own_, &waits_}) v->reserve(steps);
   }
@@ -226,7 +228,7 @@ class step_times_taken {
   static double seconds(nanoseconds t) { return double(t.count()) * 1e-9; }
 
   machine* device_;
-  const arena<machine>* storage_;
+  const timed_arena<machine>* storage_;
   std::vector<double> walls_, stalls_, own_, waits_;
   nanoseconds waited_{}, held_{}, began_{}, last_{};
 };
@@ -339,7 +341,7 @@ run_outcome train_once(training_bench& s, const run_request& wanted) {
                        wanted.budget, *s.on);
   const std::unique_ptr<machine> device = s.on->open();
   device->lend(s.pool);
-  arena<machine> storage(*device, arena_options_of(s, wanted));
+  timed_arena<machine> storage(*device, arena_options_of(s, wanted), clock_of(o));
   watchers told(wanted.timeline, wanted.decisions, device.get());
   trace_recorder recorder(o.virtual_clock ? trace_recorder::costs::stated
                                           : trace_recorder::costs::measured);

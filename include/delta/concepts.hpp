@@ -161,10 +161,7 @@ namespace detail {
 /// True if `decider` may answer keep: its word, or the default.
 template <class D>
 [[nodiscard]] constexpr bool may_answer_keep(const D& decider) {
-  if constexpr (has_may_keep<D>)
-    return decider.may_keep();
-  else
-    return true;
+  return answer_or<may_keep_row>(true, decider);
 }
 }  // namespace detail
 

@@ -38,8 +38,20 @@ class error : public std::exception {
     print("%.1f MiB", mib);
     if (exactly) print(" (%llu bytes)", count);
   }
+  // Appends texts, and sizes between them; `exact` ones in both.
+  struct exact {
+    bytes size;
+  };
+  template <class... Parts>
+  void say(const Parts&... parts) noexcept {
+    (put(parts), ...);
+  }
 
  private:
+  void put(const char* text) noexcept { print(text); }
+  void put(bytes n) noexcept { print_size(n); }
+  void put(exact n) noexcept { print_size(n.size, true); }
+
   std::array<char, 1024> text_{};
   std::size_t used_ = 0;
 };
@@ -164,32 +176,18 @@ class budget_exceeded : public error {
   explicit budget_exceeded(const memory_report& r) noexcept : report(r) {
     switch (r.what) {
       case shortage::room:
-        print("operator '%s' needs ", r.operation);
-        print_size(r.requested, true);
-        print(" more, but ");
-        print_size(r.immovable);
-        print(" of the budget of ");
-        print_size(r.capacity, true);
-        print(" can't leave");
+        say("operator '", r.operation, "' needs ", exact{r.requested}, " more, but ", r.immovable,
+            " of the budget of ", exact{r.capacity}, " can't leave");
         break;
       case shortage::one_piece:
-        print("operator '%s' needs ", r.operation);
-        print_size(r.requested, true);
-        print(" in one piece; ");
-        print_size(detail::saturating_sub(r.capacity, r.used));
-        print(" of the budget of ");
-        print_size(r.capacity, true);
-        print(" are free, but in pieces of at most ");
-        print_size(r.largest_hole);
+        say("operator '", r.operation, "' needs ", exact{r.requested}, " in one piece; ",
+            detail::saturating_sub(r.capacity, r.used), " of the budget of ", exact{r.capacity},
+            " are free, but in pieces of at most ", r.largest_hole);
         break;
       case shortage::restoring:
-        print("operator '%s' needs inputs that were evicted; recomputing them takes ", r.operation);
-        print_size(r.requested, true);
-        print(" at once, and no other order fits the budget of ");
-        print_size(r.capacity, true);
-        print(" either, of which ");
-        print_size(r.immovable);
-        print(" can't leave");
+        say("operator '", r.operation, "' needs inputs that were evicted; recomputing them takes ",
+            exact{r.requested}, " at once, and no other order fits the budget of ",
+            exact{r.capacity}, " either, of which ", r.immovable, " can't leave");
         break;
     }
     print_holders();
@@ -215,26 +213,19 @@ class budget_exceeded : public error {
       print(scattered ? ")" : ", %s)", name(h.why));
     }
     if (report.holders > shown) print(" and others");
-    if (report.foreign.count > 0) {
-      print("; blocks of the program's own: ");
-      print_size(report.foreign);
-    }
+    if (report.foreign.count > 0) say("; blocks of the program's own: ", report.foreign);
     if (scattered && report.held > 0)
       print(
           "; addresses that were shown keep blocks in place: call allocate before arguments, or "
           "name outputs in begin, or let go of views");
-    if (!scattered && report.host_capacity.count > 0) {
-      print("; host: ");
-      print_size(report.host_used);
-      print(" of ");
-      print_size(report.host_capacity);
-    }
+    if (!scattered && report.host_capacity.count > 0)
+      say("; host: ", report.host_used, " of ", report.host_capacity);
   }
   void print_budget() noexcept {
     if (report.smallest_budget.count > 0) {
-      print(report.unfinished ? "; no operator has run yet, the budget has to be at least "
-                              : "; smallest budget known to work: ");
-      print_size(report.smallest_budget, true);
+      say(report.unfinished ? "; no operator has run yet, the budget has to be at least "
+                            : "; smallest budget known to work: ",
+          exact{report.smallest_budget});
       if (report.unfinished) return;
       if (report.basis == budget_basis::everything)
         print(", with which nothing has to leave; less may do");
@@ -256,11 +247,7 @@ class thrash : public budget_exceeded {
       : budget_exceeded(r, silent{}), replays(done), cap(most) {
     print("recomputation thrashes: %llu replays did not bring the inputs of operator '%s' together",
           static_cast<unsigned long long>(replays), r.operation);
-    print(" in a budget of ");
-    print_size(r.capacity, true);
-    print(", of which ");
-    print_size(r.immovable);
-    print(" can't leave");
+    say(" in a budget of ", exact{r.capacity}, ", of which ", r.immovable, " can't leave");
     print_holders();
     print_budget();
   }

@@ -8,9 +8,8 @@
 //                (step_matcher.hpp)
 //   forecast     what the followed record says of a tensor: here
 //
-// The manager writes it (detail/history/step_recorder.hpp), policies read it through their
-// context. It is written only where a role declares `learns` (concepts.hpp); else every forecast is
-// unknown.
+// The manager writes it (detail/history/step_recorder.hpp), policies read it through their context.
+// It is written only where a role declares `learns` (concepts.hpp); else every forecast is unknown.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +45,6 @@ class history {
  public:
   /// As many different steps are kept; the least recently used goes first.
   static constexpr std::size_t most_records = detail::kept_steps::most;
-  /// As many operators in a row a step may have more, or less, than the record that it follows.
-  static constexpr std::uint32_t most_differing = detail::step_matcher::most_differing;
 
   // --- what policies ask ------------------------------------------------------------------------
 
@@ -126,9 +123,7 @@ class history {
   [[nodiscard]] std::size_t footprint() const noexcept {
     return log_.footprint() + matcher_.footprint() + before_.capacity() * sizeof(tensor_id);
   }
-  /// Times that a step stopped agreeing with what it followed and another record was taken.
-  [[nodiscard]] std::uint64_t switches() const noexcept { return matcher_.switches(); }
-  /// Times that there was none to take.
+  /// Times that a step stopped agreeing with what it followed, and there was no other to take up.
   [[nodiscard]] std::uint64_t divergences() const noexcept { return matcher_.divergences(); }
 
   /// Between steps: calls `visit(t)` for every tensor that the program held when the last one

@@ -17,8 +17,6 @@ struct no_prefetch {
   tensor_id next(const context&) const noexcept { return tensor_id::none; }
 };
 
-namespace detail {
-
 /// The paper's Algorithm 4: in the backward pass, after every operator, reload from the queue of
 /// offloaded tensors while memory is enough, but at most n of them (P-8 and P-10: AND, and an empty
 /// queue ends it). Memory is enough when the tensor fits under the high watermark and leaves what
@@ -26,15 +24,14 @@ namespace detail {
 /// raised. In the forward pass release starts early, at the watermark (Algorithm 1, line 11; P-4).
 ///
 /// Only a program that calls manager::backward gets its reloads. All members are O(1).
-template <bool NewestFirst>
-struct queued_prefetch {
+struct fifo_prefetch {
   std::uint32_t n = 8;      ///< reloads after one operator, at most
   double watermark = 0.75;  ///< share of the budget
 
   /// The next of the queue, or none: enough for this operator, or no room under the watermark.
   tensor_id next(const context& c) noexcept {
     if (!c.backward() || asked_ >= n || c.offloaded().empty()) return tensor_id::none;
-    const tensor_id t = NewestFirst ? c.offloaded().back() : c.offloaded().front();
+    const tensor_id t = c.offloaded().front();
     if (c.used() + c.bytes(t) + c.coming_need() > high_watermark * c.budget())
       return tensor_id::none;
     ++asked_;
@@ -54,12 +51,7 @@ struct queued_prefetch {
   static constexpr double high_watermark = 0.95;
   std::uint32_t asked_ = 0;
 };
-}  // namespace detail
 
-/// The paper's order, and the order that a backward pass needs things in (repairs P-9).
-using fifo_prefetch = detail::queued_prefetch<false>;
-using lifo_prefetch = detail::queued_prefetch<true>;
-
-static_assert(Prefetcher<no_prefetch> && Prefetcher<fifo_prefetch> && Prefetcher<lifo_prefetch>);
+static_assert(Prefetcher<no_prefetch> && Prefetcher<fifo_prefetch>);
 
 }  // namespace delta

@@ -102,17 +102,6 @@ struct step_record {
     time = 0, peak = 0, peak_at = 0;
   }
 
-  /// Gives back what it has taken in advance; takes as much as another one has. O(record).
-  void fit() {
-    operations.shrink_to_fit(), storages.shrink_to_fit(), lists.shrink_to_fit();
-    uses.shrink_to_fit(), changes.shrink_to_fit();
-  }
-  void reserve_like(const step_record& o) {
-    operations.reserve(o.operations.size()), storages.reserve(o.storages.size());
-    lists.reserve(o.lists.size()), uses.reserve(o.uses.size());
-    changes.reserve(o.changes.size());
-  }
-
   /// Fills in what follows from the operations: starts, uses, peak. O(record).
   void finish() {
     for (storage& s : storages) s.uses = 0;

@@ -24,27 +24,38 @@ static_assert(explain_lanes<right>() && Lanes<right> && !Device<right> &&
 #ifdef WITH_MISSES
 // says: Lanes need 'delta::stamp copy(delta::direction, std::byte* to, const std::byte* from,
 //   delta::bytes, const delta::fence& after)'
-// says: Lanes need 'void begin(const delta::fence& after)' and 'delta::stamp end()'
-// says: Lanes need 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and
-//   'std::optional<delta::nanoseconds> elapsed(delta::stamp)'
-// says: Lanes need 'delta::nanoseconds now() const', 'delta::nanoseconds waited() const', 'double
-//   rate(delta::direction) const', 'delta::nanoseconds latency(delta::direction) const' and
-//   'delta::nanoseconds backlog(delta::direction) const'
-struct lacks_one_of_each : right {
+// says: Lanes need 'void begin(const delta::fence& after)'
+// says: Lanes need 'delta::stamp end()'
+// says: Lanes need 'bool reached(delta::stamp)'
+// says: Lanes need 'void wait(delta::stamp)'
+// says: Lanes need 'std::optional<delta::nanoseconds> elapsed(delta::stamp)'
+// says: Lanes need 'delta::nanoseconds now() const'
+// says: Lanes need 'delta::nanoseconds waited() const'
+// says: Lanes need 'double rate(delta::direction) const'
+// says: Lanes need 'delta::nanoseconds latency(delta::direction) const'
+// says: Lanes need 'delta::nanoseconds backlog(delta::direction) const'
+struct has_none_right : right {
   void copy(direction, std::byte*, const std::byte*, bytes, const fence&);
+  bool begin(const fence&);
   void end();
+  int reached(stamp);
   bool wait(stamp);
+  nanoseconds elapsed(stamp);
   double now() const;
+  nanoseconds waited();
+  float rate(direction) const;
+  double latency(direction) const;
+  nanoseconds backlog() const;
 };
-void deduced(lacks_one_of_each& machine) {
+void deduced(has_none_right& machine) {
   device_heap storage{machine, {.capacity = bytes{1}}};
   static_cast<void>(storage.used());
 }
 // says: 'native_stream' is there, but not as 'void* native_stream()'
-// says: 'move_rate' is there, but not as 'double move_rate() const' (bytes per second)
+// says: 'move_rate' is there, but not as 'double move_rate()' (bytes per second)
 struct says_all_wrongly : right {
   int native_stream();
-  double move_rate();
+  const char* move_rate();
 };
 struct member {
   device_heap<says_all_wrongly> storage;

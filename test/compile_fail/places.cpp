@@ -101,15 +101,14 @@ struct wrong_observer {
 // What a storage needs is in storage.cpp; here one of that, and what is detected.
 // says in 4 places: a Storage needs 'delta::nanoseconds now() const'
 // says in 4 places: 'data' is there, but not as 'std::byte* data(const delta::block&)'
-// says in 4 places: 'hold' or 'unhold' is there, but not both as 'void hold(const delta::block&)'
-//   and 'void unhold(const delta::block&)'
+// says in 4 places: 'hold' is there, but not as 'void hold(const delta::block&)'
 // says in 4 places: 'native_stream' is there, but not as 'void* native_stream()'
+// says in 4 places: one of 'hold', 'unhold' is there, but not all of them
+// says in 4 places: 'move_rate' is there, but not as 'double move_rate()' (bytes per second)
 // says in 4 places: one of 'largest_hole', 'bytes_to_move', 'move_rate', 'walk_blocks' is there,
-//   but not all four as 'delta::bytes largest_hole()', 'std::optional<delta::bytes>
-//   bytes_to_move(delta::bytes)', 'double move_rate()', 'void walk_blocks(f)' calling
-//   'f(std::uint32_t row, delta::bytes, bool used)'
-// says in 4 places: 'burden' or 'alone' is there, but not both as 'double burden(delta::direction)
-//   const' and 'std::optional<delta::nanoseconds> alone(delta::stamp)'
+//   but not all of them
+// says in 4 places: 'burden' is there, but not as 'double burden(delta::direction) const'
+// says in 4 places: one of 'burden', 'alone' is there, but not all of them
 // says in 4 places: 'began' is there, but not as 'std::optional<delta::nanoseconds>
 //   began(delta::stamp)'
 template <int Place>
@@ -118,8 +117,8 @@ struct wrong_storage : simulated {
   int data(const block&);
   void hold(int);
   int native_stream();
-  int move_rate();
-  int burden(direction) const;
+  const char* move_rate();
+  const char* burden(direction) const;
   nanoseconds began(stamp);
 };
 

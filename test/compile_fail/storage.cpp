@@ -150,8 +150,8 @@ struct shows_bytes_to_read : right {
   const std::byte* data(const block&);
 };
 static_assert(explain_storage<shows_bytes_to_read>());
-// says: 'hold' or 'unhold' is there, but not both as 'void hold(const delta::block&)' and 'void
-//   unhold(const delta::block&)'
+// says: 'hold' is there, but not as 'void hold(const delta::block&)'
+// says: one of 'hold', 'unhold' is there, but not all of them
 struct holds_by_row : right {
   void hold(std::uint32_t row);
 };
@@ -161,27 +161,36 @@ struct has_a_numbered_stream : right {
   int native_stream();
 };
 static_assert(explain_storage<has_a_numbered_stream>());
-// says: one of 'largest_hole', 'bytes_to_move', 'move_rate', 'walk_blocks' is there, but not all
-//   four as 'delta::bytes largest_hole()', 'std::optional<delta::bytes>
-//   bytes_to_move(delta::bytes)', 'double move_rate()', 'void walk_blocks(f)' calling
-//   'f(std::uint32_t row, delta::bytes, bool used)'
+// says: one of 'largest_hole', 'bytes_to_move', 'move_rate', 'walk_blocks' is there, but not all of
+//   them
+// says: 'largest_hole' is there, but not as 'delta::bytes largest_hole()'
+// says: 'bytes_to_move' is there, but not as 'std::optional<delta::bytes>
+//   bytes_to_move(delta::bytes)'
+// says: 'walk_blocks' is there, but not as 'void walk_blocks(void (*f)(std::uint32_t row,
+//   delta::bytes, bool used))'
 struct counts_holes : right {
   std::size_t largest_hole();
+  bytes bytes_to_move(bytes);
+  void walk_blocks();
 };
 static_assert(explain_storage<counts_holes>());
-// says: 'burden' or 'alone' is there, but not both as 'double burden(delta::direction) const' and
-//   'std::optional<delta::nanoseconds> alone(delta::stamp)'
-struct tells_whole_burdens : right {
-  int burden(delta::direction) const;
+// says: 'burden' is there, but not as 'double burden(delta::direction) const'
+// says: one of 'burden', 'alone' is there, but not all of them
+struct tells_of_burdens_in_words : right {
+  const char* burden(delta::direction) const;
 };
-static_assert(explain_storage<tells_whole_burdens>());
-// says: 'read_bytes' or 'write_bytes' is there, but not both as 'bool read_bytes(const
-//   delta::block&, std::uint64_t, std::span<std::byte>)' and 'bool write_bytes(const
-//   delta::block&, std::uint64_t, std::span<const std::byte>)'
+static_assert(explain_storage<tells_of_burdens_in_words>());
+// says: 'read_bytes' is there, but not as 'bool read_bytes(const delta::block&, std::uint64_t,
+//   std::span<std::byte>)'
 struct reads_and_says_nothing : right {
   void read_bytes(const block&, std::uint64_t, std::span<std::byte>);
 };
 static_assert(explain_storage<reads_and_says_nothing>());
+// says: one of 'read_bytes', 'write_bytes' is there, but not all of them
+struct writes_alone : right {
+  bool write_bytes(const block&, std::uint64_t, std::span<const std::byte>);
+};
+static_assert(explain_storage<writes_alone>());
 // says: 'began' is there, but not as 'std::optional<delta::nanoseconds> began(delta::stamp)'
 struct always_knows_when : right {
   nanoseconds began(stamp);

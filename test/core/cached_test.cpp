@@ -16,6 +16,7 @@
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
 #include "do_anything.hpp"
+#include "lifo_prefetch.hpp"
 #include "seeds.hpp"
 #include "tested_policy.hpp"
 

@@ -16,6 +16,7 @@
 #include "delta/engine/manager_of.hpp"
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
+#include "lifo_prefetch.hpp"
 #include "more_heuristics.hpp"
 #include "random_program.hpp"
 
@@ -386,14 +387,14 @@ struct tells_a_count_alone : has_all {
   std::int64_t alone(stamp);
 };
 static_assert(!detail::burdens_row::right<tells_one_burden> && !Storage<tells_one_burden>);
-static_assert(!detail::burdens_row::right<tells_a_count_alone> && !Storage<tells_a_count_alone>);
+static_assert(!detail::alone_row::right<tells_a_count_alone> && !Storage<tells_a_count_alone>);
 static_assert(!detail::data_row::right<reads_only> && !Storage<reads_only>);
-static_assert(!detail::hold_row::right<holds_for_ever> && !Storage<holds_for_ever>);
-static_assert(!detail::hold_row::right<unholds_rows> && !Storage<unholds_rows>);
+static_assert(!detail::holds_row::right<holds_for_ever> && !Storage<holds_for_ever>);
+static_assert(!detail::unhold_row::right<unholds_rows> && !Storage<unholds_rows>);
 static_assert(!detail::native_stream_row::right<numbers_its_stream> &&
               !Storage<numbers_its_stream>);
 static_assert(!detail::holes_row::right<shows_one_hole> && !Storage<shows_one_hole>);
-static_assert(!detail::holes_row::right<moves_by_numbers> && !Storage<moves_by_numbers>);
+static_assert(!detail::bytes_to_move_row::right<moves_by_numbers> && !Storage<moves_by_numbers>);
 
 // --- explain_...: of a model nothing but true (the sentences: test/compile_fail)
 // --------------------

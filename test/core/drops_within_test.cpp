@@ -119,10 +119,10 @@ TEST_CASE("drop from within: what stored kernels capture goes with them, chain u
 namespace {
 
 // As a framework's storage: knows whose bytes are where, and calls back when they come and go.
-class watched : public arena<immediate> {
+class watched : public timed_arena<immediate> {
  public:
-  using arena<immediate>::arena;
-  using arena<immediate>::free;
+  using timed_arena<immediate>::timed_arena;
+  using timed_arena<immediate>::free;
   void on_owner_changed(const block& b, tensor_id t) {
     lose(b.index());
     if (t == tensor_id::none) return;
@@ -132,7 +132,7 @@ class watched : public arena<immediate> {
   }
   void free(block&& b) {
     lose(b.index());
-    arena<immediate>::free(std::move(b));
+    timed_arena<immediate>::free(std::move(b));
   }
   std::map<tensor_id, std::byte*> shown;
   std::function<void(tensor_id)> lost = [](tensor_id) {};
@@ -149,7 +149,7 @@ class watched : public arena<immediate> {
   std::map<std::uint32_t, tensor_id> owners_;
 };
 static_assert(detail::has_on_owner_changed<watched> &&
-              !detail::has_on_owner_changed<arena<immediate>>);
+              !detail::has_on_owner_changed<timed_arena<immediate>>);
 
 }  // namespace
 
@@ -157,10 +157,8 @@ TEST_CASE("owners: the storage is told when a tensor's bytes come, and frees the
   for (const action word : {action::evict, action::offload}) {
     immediate device;
     watched storage{device,
-                    {.capacity = unit * 3,
-                     .host_capacity = unit * 8,
-                     .moving = false,
-                     .virtual_clock = copy_rates{.out = 1e6, .in = 1e6}}};
+                    {.capacity = unit * 3, .host_capacity = unit * 8, .moving = false},
+                    copy_rates{.out = 1e6, .in = 1e6}};
     manager m{obeying(word), storage};
     std::map<tensor_id, std::uint64_t> all;
     const tensor_id v = variable_of(m, 1);

@@ -10,6 +10,7 @@
 
 #include "delta/presets.hpp"
 #include "faulty.hpp"
+#include "lifo_prefetch.hpp"
 #include "random_program.hpp"
 #include "storage_check.hpp"
 #include "tested_policy.hpp"

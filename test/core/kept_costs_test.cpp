@@ -22,6 +22,7 @@
 #include "delta/storage/simulated.hpp"
 #include "dice.hpp"
 #include "do_anything.hpp"
+#include "lifo_prefetch.hpp"
 #include "more_heuristics.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"
@@ -243,8 +244,8 @@ auto checked_going(closure kept, ways w) {
 template <class Program>
 void play_all_checked(tally& sum, const simulated_options& on, std::uint64_t seed,
                       const Program& program) {
-  constexpr closure of_dtr = detail::costs_to_keep<dtr>(),
-                    of_joint = detail::costs_to_keep<joint>();
+  constexpr closure of_dtr = detail::filter<dtr>::keeps_costs,
+                    of_joint = detail::filter<joint>::keeps_costs;
   static_assert(of_dtr == closure::neighbourhood && of_joint == closure::ancestors);
   play_checked(sum, on, seed, program, checked_evicting(of_dtr));
   play_checked(sum, on, seed, program, checked_going(of_dtr, ways::cheaper_lifo));

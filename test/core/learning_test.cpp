@@ -329,11 +329,9 @@ struct reckless {
 counters play(std::uint64_t seed, const program& p, const tested_policy& policy, bytes host) {
   immediate device;
   const bytes budget = round_up(bytes{largest_footprint(p, 64).count * (10 + seed % 8) / 10}, 64);
-  arena<immediate> storage(
-      device,
-      {.capacity = budget,
-       .host_capacity = host,
-       .virtual_clock = copy_rates{.out = 2e9, .in = 3e9, .move = 5e8, .latency = nanoseconds{7}}});
+  timed_arena<immediate> storage(
+      device, {.capacity = budget, .host_capacity = host},
+      copy_rates{.out = 2e9, .in = 3e9, .move = 5e8, .latency = nanoseconds{7}});
   const auto m = policy.manage(over(storage));
   const auto left = run_program(*m, p, run_now{}, [&] {
     REQUIRE(storage.used() <= budget);

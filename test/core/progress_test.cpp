@@ -11,6 +11,7 @@
 
 #include "delta/presets.hpp"
 #include "delta/storage/simulated.hpp"
+#include "lifo_prefetch.hpp"
 #include "more_heuristics.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"

@@ -15,6 +15,7 @@
 #include "adversary.hpp"
 #include "delta/engine/manager_of.hpp"
 #include "delta/presets.hpp"
+#include "lifo_prefetch.hpp"
 #include "more_heuristics.hpp"
 #include "random_program.hpp"
 #include "seeds.hpp"

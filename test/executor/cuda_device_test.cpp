@@ -68,21 +68,19 @@ struct setup {
 /// How the arena is told of the device: as itself or behind virtual functions; with copies on
 /// streams of their own or not; in its own time or with a virtual clock.
 template <class D, bool Overlap, bool Virtual = false>
-struct cuda_subject : subject_base<arena<D>, fake_cuda::stream> {
+struct cuda_subject : subject_base<clocked_arena<D, Virtual>, fake_cuda::stream> {
   explicit cuda_subject(subject_sizes o = {}, wait_reason ignored = wait_reason::none)
       : device({.seed = o.seed, .ignored = ignored}),
         gpu(device, new_stream(device),
             timed_by(device, {.overlap = Overlap, .scratch = bytes{96 + o.seed % 3 * 160}})),
-        storage(gpu, {.capacity = o.capacity,
-                      .host_capacity = o.host_capacity,
-                      .virtual_clock = Virtual ? std::optional(test_rates) : std::nullopt}) {}
+        storage(gpu, {.capacity = o.capacity, .host_capacity = o.host_capacity}) {}
   [[nodiscard]] std::vector<std::string> complaints() {
     device.drain();
     return device.violations();
   }
   fake_cuda device;
   cuda_device gpu;
-  arena<D> storage;
+  clocked_arena<D, Virtual> storage;
 };
 using plain_subject = cuda_subject<cuda_device, true>;
 using machine_subject = cuda_subject<machine, true>;

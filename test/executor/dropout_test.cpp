@@ -11,7 +11,7 @@
 
 #include "backend/cpu_backend.hpp"
 #include "delta/engine/engine.hpp"
-#include "delta/storage/arena.hpp"
+#include "delta/testing/timed_arena.hpp"
 #include "device/cpu_machine.hpp"
 #include "interpreter.hpp"
 #include "model/builder.hpp"
@@ -64,10 +64,8 @@ trace run(const graph& g, std::string_view policy, delta::bytes budget) {
   // In virtual time, so that the same operators run again in every run of this test.
   const delta::copy_rates rates{
       .out = default_copy_rate, .in = default_copy_rate, .move = default_copy_rate};
-  delta::arena<machine> storage(device, {.capacity = budget,
-                                         .host_capacity = budget,
-                                         .granularity = cpu_granularity,
-                                         .virtual_clock = rates});
+  delta::timed_arena<machine> storage(
+      device, {.capacity = budget, .host_capacity = budget, .granularity = cpu_granularity}, rates);
   thread_pool pool(g.threads);
   session trainee(g, make_manager(policy, over(storage)), {.device = &device, .pool = &pool});
   trainee.create(1);

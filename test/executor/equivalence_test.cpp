@@ -88,13 +88,12 @@ TEST_CASE("arena and simulator take the same decisions, under every policy that 
       } catch (const budget_exceeded&) {
         ++refused;
       }
-      const arena_options memory{
-          .capacity = s.budget, .host_capacity = 64_KiB, .virtual_clock = rates};
+      const arena_options memory{.capacity = s.budget, .host_capacity = 64_KiB};
       immediate device;
-      arena<immediate> here(device, memory);
+      timed_arena<immediate> here(device, memory, rates);
       const auto at_once = executor::make_any_manager(policy.name, over(here));
       adversary late(seed);
-      arena<adversary> slow(late, memory);
+      timed_arena<adversary> slow(late, memory, rates);
       const auto at_last = executor::make_any_manager(policy.name, over(slow));
       const auto launch = [&](auto&& reads, auto&& writes, auto body) {
         std::vector<range> from, to;

@@ -746,10 +746,8 @@ TEST_CASE("random programs: within the budget, and no byte is lost") {
         CAPTURE(peer.name);
         const bool offloading = !may_fail(peer.name);
         immediate device;
-        arena<immediate> storage(device,
-                                 {.capacity = budget,
-                                  .host_capacity = 64_KiB,
-                                  .virtual_clock = copy_rates{.out = 2e9, .in = 3e9, .move = 5e8}});
+        timed_arena<immediate> storage(device, {.capacity = budget, .host_capacity = 64_KiB},
+                                       copy_rates{.out = 2e9, .in = 3e9, .move = 5e8});
         const auto managed = make_any_manager(peer.name, over(storage));
         manager_interface& m = *managed;
         try {
@@ -769,9 +767,9 @@ TEST_CASE("trainings: parameters, state and running means are what they should b
       CAPTURE(peer.name);
       CAPTURE(budget);
       immediate device;
-      arena<immediate> storage(device, {.capacity = round_up(bytes{budget}, 64),
-                                        .host_capacity = 64_KiB,
-                                        .virtual_clock = copy_rates{.out = 2e9, .in = 2e9}});
+      timed_arena<immediate> storage(
+          device, {.capacity = round_up(bytes{budget}, 64), .host_capacity = 64_KiB},
+          copy_rates{.out = 2e9, .in = 2e9});
       const auto m = make_any_manager(peer.name, over(storage));
       try {
         trainer trained(*m, 4);
@@ -798,9 +796,9 @@ TEST_CASE("repeated programs: the same program again and again, and no byte is l
       CAPTURE(peer.name);
       const bool offloading = !may_fail(peer.name);
       immediate device;
-      arena<immediate> storage(device, {.capacity = round_up(bytes{least.count * 5 / 4}, 64),
-                                        .host_capacity = 64_KiB,
-                                        .virtual_clock = copy_rates{.out = 2e9, .in = 2e9}});
+      timed_arena<immediate> storage(
+          device, {.capacity = round_up(bytes{least.count * 5 / 4}, 64), .host_capacity = 64_KiB},
+          copy_rates{.out = 2e9, .in = 2e9});
       const auto managed = make_any_manager(peer.name, over(storage));
       manager_interface& m = *managed;
       try {

@@ -16,14 +16,12 @@ namespace {
 
 // Copiers: cpu_options::copy_threads.
 template <bool Virtual, int Copiers = 2>
-struct cpu_subject : subject_base<arena<cpu_device>, cpu_device> {
+struct cpu_subject : subject_base<clocked_arena<cpu_device, Virtual>, cpu_device> {
   explicit cpu_subject(subject_sizes o = {})
-      : storage(device, {.capacity = o.capacity,
-                         .host_capacity = o.host_capacity,
-                         .virtual_clock = Virtual ? std::optional(test_rates) : std::nullopt}) {}
+      : storage(device, {.capacity = o.capacity, .host_capacity = o.host_capacity}) {}
   [[nodiscard]] std::vector<std::string> complaints() const { return {}; }
   cpu_device device{{.copy_rate = 0, .latency = {}, .copy_threads = Copiers}};
-  arena<cpu_device> storage;
+  clocked_arena<cpu_device, Virtual> storage;
 };
 
 /// Two memories of `n` bytes and the device they are from.

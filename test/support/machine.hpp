@@ -11,7 +11,7 @@
 #include "delta/heuristic.hpp"
 #include "delta/manager.hpp"
 #include "delta/prefetcher.hpp"
-#include "delta/storage/arena.hpp"
+#include "delta/testing/timed_arena.hpp"
 
 namespace delta::test {
 
@@ -52,11 +52,9 @@ inline constexpr bytes unit{64};  ///< most tensors of these tests; holds one nu
 struct machine {
   machine(std::uint64_t units, std::uint64_t host_units,
           std::optional<copy_rates> clock = std::nullopt)
-      : storage(device, {.capacity = unit * units,
-                         .host_capacity = unit * host_units,
-                         .virtual_clock = clock}) {}
+      : storage(device, {.capacity = unit * units, .host_capacity = unit * host_units}, clock) {}
   immediate device;
-  arena<immediate> storage;
+  timed_arena<immediate> storage;
 };
 
 /// A decider whose next answer the test chooses.

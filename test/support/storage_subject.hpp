@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "adversary.hpp"
-#include "delta/storage/arena.hpp"
 #include "delta/storage/simulated.hpp"
+#include "delta/testing/timed_arena.hpp"
 
 namespace delta::test {
 
@@ -116,21 +116,29 @@ struct simulated_subject : subject_base<simulated, void> {
   simulated storage;
 };
 
-/// The arena over the adversary, in its own time or with a virtual clock.
+/// An arena in its device's own time, or with a virtual clock.
+template <class D, bool Virtual>
+struct clocked_arena : arena<D> {
+  using arena<D>::arena;
+};
+template <class D>
+struct clocked_arena<D, true> : timed_arena<D> {
+  clocked_arena(D& device, const arena_options& o) : timed_arena<D>(device, o, test_rates) {}
+};
+
+/// The arena over the adversary.
 template <bool Virtual>
-struct adversary_subject : subject_base<arena<adversary>, adversary> {
+struct adversary_subject : subject_base<clocked_arena<adversary, Virtual>, adversary> {
   explicit adversary_subject(subject_sizes o = {}, wait_reason ignored = wait_reason::none)
       : device(o.seed, ignored),
-        storage(device, {.capacity = o.capacity,
-                         .host_capacity = o.host_capacity,
-                         .virtual_clock = Virtual ? std::optional(test_rates) : std::nullopt}) {}
+        storage(device, {.capacity = o.capacity, .host_capacity = o.host_capacity}) {}
   /// Runs everything to its end first.
   [[nodiscard]] std::vector<std::string> complaints() {
     device.drain();
     return device.violations();
   }
   adversary device;
-  arena<adversary> storage;
+  clocked_arena<adversary, Virtual> storage;
 };
 
 }  // namespace delta::test

@@ -5,18 +5,14 @@
 // everything done when a function returns), one with threads is the executor's.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <vector>
+#include <utility>
 
 #include "delta/detail/storage/machine_lanes.hpp"
 #include "delta/detail/storage/storage_rules.hpp"
 #include "delta/storage/device.hpp"
-#include "delta/storage/simulated.hpp"
 #include "delta/storage/storage.hpp"
 #include "delta/units.hpp"
 
@@ -28,138 +24,41 @@ struct arena_options {
   bytes host_capacity{};           ///< the host budget, likewise
   std::uint64_t granularity = 64;  ///< sizes are rounded up to it, addresses too; a power of two
   bool moving = true;              ///< off where somebody keeps addresses without holding blocks
-  /// Set: time is modelled, and stamps, clock, rates and waits are the model's, so that decisions
-  /// repeat exactly. The data still moves through the device; where it is late, the host waits.
-  std::optional<copy_rates> virtual_clock{};
 };
 
 namespace detail {
 
-// A device's lanes as storage_rules wants them: offsets instead of addresses and, with a virtual
-// clock, the model's stamps instead of the device's. Work is queued on the device first: if that
-// throws, the model has not gone on.
+// A device's lanes as storage_rules wants them: offsets instead of addresses.
 template <Device D>
-class device_engines {
+class arena_lanes : public machine_lanes<D> {
+  using base = machine_lanes<D>;
+
  public:
   // Takes both memories. Throws what the device throws; then nothing is kept.
-  device_engines(D& device, const arena_options& o)
-      : real_(device),
+  arena_lanes(D& device, const arena_options& o)
+      : base(device),
         device_memory_(device.device_memory(o.capacity)),
-        host_memory_(device.host_memory(o.host_capacity)) {
-    if (o.virtual_clock) model_.emplace(*o.virtual_clock);
-  }
+        host_memory_(device.host_memory(o.host_capacity)) {}
 
   stamp copy(direction d, std::uint64_t device, std::uint64_t host, bytes n, const fence& after) {
-    const stamp real =
-        real_.copy(d, device_memory_ + device, host_memory_ + host, n, real_of(after));
-    return model_ ? note(model_->copy(d, device, host, n, after), real) : real;
+    return base::copy(d, device_memory_ + device, host_memory_ + host, n, after);
   }
-  void begin(const fence& after) {
-    // A kernel must not start early on the device either: the model only says what time it is.
-    real_.begin(real_of(after));
-    if (model_) model_->begin(after);
+  // Of bytes that nobody uses.
+  void copy_now(direction d, std::uint64_t device, std::byte* host, bytes n) {
+    base::copy_now(d, device_memory_ + device, host, n, {});
   }
   void move(std::uint64_t to, std::uint64_t from, std::uint64_t n) {
-    device().move(device_memory_ + to, device_memory_ + from, bytes{n});
+    this->machine().move(device_memory_ + to, device_memory_ + from, bytes{n});
   }
-  stamp end_moves(bytes n) {
-    const stamp real = device().end();
-    return model_ ? note(model_->end_moves(n), real) : real;
-  }
-  stamp end(nanoseconds cost) {
-    const stamp real = device().end();
-    return model_ ? note(model_->end(cost), real) : real;
-  }
-  // By the model where there is one: its yes makes the device's true, so the answer is the same on
-  // every run, however fast the device is.
-  bool reached(stamp s) {
-    if (!model_) return real_.reached(s);
-    if (!model_->reached(s)) return false;
-    real_.wait(real_of(s));
-    return true;
-  }
-  void wait(stamp s) {
-    if (model_) model_->wait(s);
-    real_.wait(model_ ? real_of(s) : s);
-  }
-  std::optional<nanoseconds> elapsed(stamp s) {
-    return model_ ? model_->elapsed(s) : real_.elapsed(s);
-  }
-  std::optional<nanoseconds> began(stamp s) { return model_ ? model_->began(s) : real_.began(s); }
-  std::optional<nanoseconds> alone(stamp s) { return model_ ? model_->alone(s) : real_.alone(s); }
-  [[nodiscard]] double burden(direction d) const {
-    return model_ ? model_->burden(d) : real_.burden(d);
-  }
-  [[nodiscard]] nanoseconds now() const { return model_ ? model_->now() : real_.now(); }
-  [[nodiscard]] nanoseconds waited() const { return model_ ? model_->waited() : real_.waited(); }
-  [[nodiscard]] double rate(direction d) const { return model_ ? model_->rate(d) : real_.rate(d); }
-  [[nodiscard]] double move_rate() const {
-    return model_ ? model_->move_rate() : real_.move_rate();
-  }
-  [[nodiscard]] nanoseconds latency(direction d) const {
-    return model_ ? model_->latency(d) : real_.latency(d);
-  }
-  [[nodiscard]] nanoseconds backlog(direction d) const {
-    return model_ ? model_->backlog(d) : real_.backlog(d);
-  }
+  stamp end_moves(bytes) { return base::end(); }
+  stamp end(nanoseconds) { return base::end(); }
 
-  // Of bytes that nobody uses; the model knows nothing of it.
-  void copy_now(direction d, std::uint64_t device, std::byte* host, bytes n) {
-    real_.copy_now(d, device_memory_ + device, host, n, {});
-  }
-
-  [[nodiscard]] D& device() const noexcept { return real_.machine(); }
   [[nodiscard]] std::byte* device_memory() const noexcept { return device_memory_; }
   [[nodiscard]] std::byte* host_memory() const noexcept { return host_memory_; }
 
  private:
-  // Which work of the device a point of the model stands for.
-  struct pair_of_points {
-    std::uint64_t model, real;
-  };
-  // The pairs of one lane in order, from `first` on; the rest were reached and are cut off now
-  // and then, so no heap is used in the long run. (A deque gives its blocks back and asks again.)
-  struct track {
-    std::vector<pair_of_points> pairs;
-    std::size_t first = 0;
-  };
-
-  // Keeps the pair, and forgets those that the device has reached: waiting for them is no wait.
-  // Amortised O(1).
-  stamp note(stamp model, stamp real) {
-    track& t = tracks_[static_cast<std::size_t>(model.where)];
-    while (t.first < t.pairs.size() && real_.reached({model.where, t.pairs[t.first].real}))
-      ++t.first;
-    if (t.first > t.pairs.size() / 2) {
-      t.pairs.erase(t.pairs.begin(), t.pairs.begin() + static_cast<std::ptrdiff_t>(t.first));
-      t.first = 0;
-    }
-    t.pairs.push_back({model.point, real.point});
-    return model;
-  }
-  // The last work that ends, by the model, no later than `s`. Work of no length shares its point
-  // with the work before it; the later one is taken, which is safe. O(log work under way).
-  [[nodiscard]] stamp real_of(stamp s) const {
-    const track& t = tracks_[static_cast<std::size_t>(s.where)];
-    const auto from = t.pairs.begin() + static_cast<std::ptrdiff_t>(t.first);
-    const auto it = std::upper_bound(
-        from, t.pairs.end(), s.point,
-        [](std::uint64_t point, const pair_of_points& p) { return point < p.model; });
-    return {s.where, it == from ? 0 : std::prev(it)->real};
-  }
-  [[nodiscard]] fence real_of(const fence& f) const {
-    if (!model_) return f;
-    fence real;
-    for (std::size_t e = 0; e < lane_count; ++e)
-      real.join(real_of(stamp{static_cast<lane>(e), f.point[e]}));
-    return real;
-  }
-
-  machine_lanes<D> real_;
   std::byte* device_memory_;
   std::byte* host_memory_;
-  std::optional<virtual_lanes> model_;
-  std::array<track, lane_count> tracks_;
 };
 
 }  // namespace detail
@@ -170,15 +69,13 @@ class device_engines {
 ///   my_device machine;
 ///   delta::arena storage{machine, {.capacity = 512_MiB, .host_capacity = 2_GiB}};
 ///   delta::manager manager{delta::online(), storage};
-template <class D>
-class arena : public detail::storage_rules<detail::device_engines<detail::checked_device<D>>> {
-  using device_engines = detail::device_engines<detail::checked_device<D>>;
-  using base = detail::storage_rules<device_engines>;
+template <class D, class DeviceLanes = detail::arena_lanes<detail::checked_device<D>>>
+class arena : public detail::storage_rules<DeviceLanes> {
+  using base = detail::storage_rules<DeviceLanes>;
 
  public:
   /// Asks the device for both memories, once. Throws what they throw.
-  arena(D& device, const arena_options& o)
-      : base(o.capacity, o.host_capacity, o.granularity, o.moving, device_engines{device, o}) {}
+  arena(D& device, const arena_options& o) : arena(o, DeviceLanes(device, o)) {}
 
   /// Where the block is now: until something is allocated, unless the block is held. On a device
   /// whose compute runs on, the bytes are for its lanes; the host waits for a stamp first. O(1).
@@ -208,8 +105,12 @@ class arena : public detail::storage_rules<detail::device_engines<detail::checke
   [[nodiscard]] void* native_stream() const
     requires detail::has_native_stream<D>
   {
-    return this->lanes().device().native_stream();
+    return this->lanes().machine().native_stream();
   }
+
+ protected:
+  arena(const arena_options& o, DeviceLanes on)
+      : base(o.capacity, o.host_capacity, o.granularity, o.moving, std::move(on)) {}
 };
 
 static_assert(Storage<arena<detail::device_archetype>>);

@@ -3,7 +3,6 @@
 // they must obey; who waits for whom is decided in storage_rules.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <optional>
 
@@ -26,89 +25,54 @@ namespace delta {
 
 namespace detail {
 
-/// `device_memory(bytes)`, `host_memory(bytes)` give the two memories, which the device owns and
-/// keeps. Each is called once, and may throw std::bad_alloc. Both addresses are aligned to the
-/// arena's granularity (64 unless told).
-DELTA_DETAIL_NEEDED(
-    memories,
-    "a Device needs 'std::byte* device_memory(delta::bytes)' and "
-    "'std::byte* host_memory(delta::bytes)'",
-    requires(T& d, bytes n) {
-      { d.device_memory(n) } -> std::same_as<std::byte*>;
-      { d.host_memory(n) } -> std::same_as<std::byte*>;
-    });
+#define DELTA_DETAIL_LANES(name, params, ...) \
+  DELTA_DETAIL_FUNCTION(lanes_##name, name, false, "Lanes need ", params, same, "", __VA_ARGS__)
+
 /// `copy(direction, to, from, size, after)`, with any address on the host's side, queues a copy on
 /// that direction's lane, to start when `after` is reached. A copy of zero bytes still gives a
 /// stamp; its addresses may be null.
-DELTA_DETAIL_NEEDED_CALL(copy, "Lanes need ",
-                         (delta::direction, std::byte* to, const std::byte* from, delta::bytes,
-                          const delta::fence& after),
-                         same, "", delta::stamp);
+DELTA_DETAIL_LANES(copy,
+                   (delta::direction, std::byte* to, const std::byte* from, delta::bytes,
+                    const delta::fence& after),
+                   delta::stamp);
 /// `begin(after)` makes the compute lane wait before what is queued next, `end()` gives the stamp
 /// of all that was queued on it so far, after a `begin`. `begin` may be called again before `end`,
 /// and without one.
-DELTA_DETAIL_NEEDED(
-    brackets,
-    "Lanes need 'void begin(const delta::fence& after)' and 'delta::stamp "
-    "end()'",
-    requires(T& d, const fence& f) {
-      { d.begin(f) } -> std::same_as<void>;
-      { d.end() } -> std::same_as<stamp>;
-    });
-/// `move(to, from, size)`, between the two, moves bytes within the device on the compute lane;
-/// the ranges may overlap, as with memmove.
-DELTA_DETAIL_NEEDED(
-    move,
-    "a Device needs 'void move(std::byte* to, const std::byte* from, "
-    "delta::bytes)'",
-    requires(T& d, std::byte* to, const std::byte* from, bytes n) {
-      { d.move(to, from, n) } -> std::same_as<void>;
-    });
+DELTA_DETAIL_LANES(begin, (const delta::fence& after), void);
+DELTA_DETAIL_LANES(end, (), delta::stamp);
 /// As in Storage: `reached` asks, `wait` makes the host wait, `elapsed` may know what work took. A
 /// device that never knows leaves the manager to guess what is dear to recompute, by bytes.
-DELTA_DETAIL_NEEDED(
-    stamps,
-    "Lanes need 'bool reached(delta::stamp)', 'void wait(delta::stamp)' and "
-    "'std::optional<delta::nanoseconds> elapsed(delta::stamp)'",
-    requires(T& d, stamp s) {
-      { d.reached(s) } -> std::same_as<bool>;
-      { d.wait(s) } -> std::same_as<void>;
-      { d.elapsed(s) } -> std::same_as<std::optional<nanoseconds>>;
-    });
+DELTA_DETAIL_LANES(reached, (delta::stamp), bool);
+DELTA_DETAIL_LANES(wait, (delta::stamp), void);
+DELTA_DETAIL_LANES(elapsed, (delta::stamp), std::optional<delta::nanoseconds>);
 /// As in Storage; `waited` is how long the host and the compute lane waited for copies.
-DELTA_DETAIL_NEEDED(
-    time_and_rates,
-    "Lanes need 'delta::nanoseconds now() const', 'delta::nanoseconds waited() "
-    "const', 'double rate(delta::direction) const', 'delta::nanoseconds "
-    "latency(delta::direction) const' and 'delta::nanoseconds "
-    "backlog(delta::direction) const'",
-    requires(const T& d, direction way) {
-      { d.now() } -> std::same_as<nanoseconds>;
-      { d.waited() } -> std::same_as<nanoseconds>;
-      { d.rate(way) } -> std::same_as<double>;
-      { d.latency(way) } -> std::same_as<nanoseconds>;
-      { d.backlog(way) } -> std::same_as<nanoseconds>;
-    });
+DELTA_DETAIL_LANES(now, () const, delta::nanoseconds);
+DELTA_DETAIL_LANES(waited, () const, delta::nanoseconds);
+DELTA_DETAIL_LANES(rate, (delta::direction) const, double);
+DELTA_DETAIL_LANES(latency, (delta::direction) const, delta::nanoseconds);
+DELTA_DETAIL_LANES(backlog, (delta::direction) const, delta::nanoseconds);
 
-// Detected, with defaults in the storages; and `native_stream` and `began` (concepts/members.hpp).
+/// `device_memory(bytes)`, `host_memory(bytes)` give the two memories, which the device owns and
+/// keeps. Each is called once, and may throw std::bad_alloc. Both addresses are aligned to the
+/// arena's granularity (64 unless told).
+DELTA_DETAIL_NEEDED_CALL(device_memory, "a Device needs ", (delta::bytes), same, "", std::byte*);
+DELTA_DETAIL_NEEDED_CALL(host_memory, "a Device needs ", (delta::bytes), same, "", std::byte*);
+/// `move(to, from, size)`, between `begin` and `end`, moves bytes within the device on the compute
+/// lane; the ranges may overlap, as with memmove.
+DELTA_DETAIL_NEEDED_CALL(move, "a Device needs ", (std::byte*, const std::byte*, delta::bytes),
+                         same, "", void);
 
-/// `move_rate()`: bytes per second within the device (default: one core's). What operators of
-/// unknown cost are priced by, too.
-DELTA_DETAIL_DETECTED_CALL(move_rate, () const, convertible, " (bytes per second)", double);
-/// `burden(direction)`: what kernels lose by copies that way beside them, in ns per ns of copying
-/// (default: 0).
-DELTA_DETAIL_DETECTED_CALL(burden, (delta::direction) const, convertible, "", double);
-/// `alone(stamp)`: what work on the compute lane would have taken without copies beside it, known
-/// when `elapsed` is (default: what that says).
-DELTA_DETAIL_DETECTED_CALL(alone, (delta::stamp), same, "", std::optional<delta::nanoseconds>);
+// Detected, with defaults in the storages: those of concepts/members.hpp that Storage has, too, and
 
 /// `synchronous`: work is over when the call that queues it has returned, so that nothing is ever
 /// ordered (default: false).
 DELTA_DETAIL_CONSTANT(synchronous, bool, "bool", false);
 
-using lanes_rows = rows<copy_row, brackets_row, stamps_row, time_and_rates_row, native_stream_row,
+using lanes_rows = rows<lanes_copy_row, lanes_begin_row, lanes_end_row, lanes_reached_row,
+                        lanes_wait_row, lanes_elapsed_row, lanes_now_row, lanes_waited_row,
+                        lanes_rate_row, lanes_latency_row, lanes_backlog_row, native_stream_row,
                         began_row, move_rate_row, burden_row, alone_row, synchronous_row>;
-using device_rows = rows<memories_row, move_row>;
+using device_rows = rows<device_memory_row, host_memory_row, move_row>;
 
 }  // namespace detail
 
@@ -118,8 +82,8 @@ using device_rows = rows<memories_row, move_row>;
 template <class D>
 concept Lanes = detail::lanes_rows::right<D>;
 
-/// What a machine must have for an arena: 14 functions in five groups. In outline, where everything
-/// is done at once:
+/// What a machine must have for an arena: 14 functions. In outline, where everything is done at
+/// once:
 ///
 ///   struct my_device {
 ///     std::byte* device_memory(delta::bytes n);  // and host_memory: kept by the device
@@ -133,8 +97,8 @@ concept Lanes = detail::lanes_rows::right<D>;
 template <class D>
 concept Device = Lanes<D> && detail::device_rows::right<D>;
 
-/// Of Lanes: a sentence per group of functions that is not there as a whole, and per optional
-/// function that is wrong. A device_heap says them of its machine.
+/// Of Lanes: a sentence per function that is not there, and per optional function that is wrong. A
+/// device_heap says them of its machine.
 template <class D>
 consteval bool explain_lanes() {
   return detail::lanes_rows::tell<D>();

@@ -16,8 +16,8 @@
 
 namespace delta {
 
-/// How fast copies are: what a virtual clock needs to know of a machine. For
-/// arena_options::virtual_clock; simulated_options has the same under longer names.
+/// How fast copies are: what a virtual clock needs to know of a machine. For timed_arena
+/// (testing/timed_arena.hpp); simulated_options has the same under longer names.
 struct copy_rates {
   double out = 12e9;      ///< bytes per second, device to host
   double in = 12e9;       ///< bytes per second, host to device

@@ -6,7 +6,6 @@
 // lists everything that is missing or wrong in a storage of one's own, in sentences.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -92,56 +91,31 @@ DELTA_DETAIL_STORAGE(rounded, rounded, (delta::bytes) const, "", delta::bytes);
 /// `data(const block&)` is the address now (default: none, bytes exist in name only).
 DELTA_DETAIL_DETECTED_CALL(data, (const delta::block&), same, "", std::byte*);
 /// `hold(const block&)`, `unhold(const block&)`: the block may not move in between.
-DELTA_DETAIL_ROW(
-    hold, (!names_hold<T> && !names_unhold<T>),
-    "'hold' or 'unhold' is there, but not both as 'void hold(const delta::block&)' "
-    "and 'void unhold(const delta::block&)'",
-    requires(T& s, const block& b) { s.hold(b), s.unhold(b); });
+DELTA_DETAIL_DETECTED_CALL(hold, (const delta::block&), anything, "", void);
+DELTA_DETAIL_DETECTED_CALL(unhold, (const delta::block&), anything, "", void);
+DELTA_DETAIL_TOGETHER(holds, "'hold', 'unhold'", has_hold<T>, has_unhold<T>);
 /// `largest_hole()`; `bytes_to_move(n)` for `n` bytes in one piece (nullopt: it can't be done now,
-/// or for 0 bytes: blocks never move);
-/// `move_rate()` in bytes per second (0: takes no time); `walk_blocks(f)`: `f(row, size, used)` for
-/// blocks (`row` is the token's index) and holes in address order. Together they let the manager
+/// or for 0 bytes: blocks never move); `walk_blocks(f)`: `f(row, size, used)` for blocks (`row` is
+/// the token's index) and holes in address order. Together with `move_rate` they let the manager
 /// weigh moving blocks against releasing a window of neighbours where free bytes lie scattered
 /// (default: it does not ask).
-DELTA_DETAIL_ROW(
-    holes,
-    (!names_largest_hole<T> && !names_bytes_to_move<T> && !names_move_rate<T> &&
-     !names_walk_blocks<T>),
-    "one of 'largest_hole', 'bytes_to_move', 'move_rate', 'walk_blocks' is there, but "
-    "not all four as 'delta::bytes largest_hole()', "
-    "'std::optional<delta::bytes> bytes_to_move(delta::bytes)', 'double move_rate()', "
-    "'void walk_blocks(f)' calling 'f(std::uint32_t row, delta::bytes, bool used)'",
-    requires(T& s, bytes n, void (*f)(std::uint32_t, bytes, bool)) {
-      { s.largest_hole() } -> std::same_as<bytes>;
-      { s.bytes_to_move(n) } -> std::same_as<std::optional<bytes>>;
-      { s.move_rate() } -> std::same_as<double>;
-      s.walk_blocks(f);
-    });
-/// `burden(direction)`: compute time lost per ns of copying that way at the same time, from 0 to 1
-/// (default: 0); `alone(stamp)`: what an operator would have taken without copies beside it, known
-/// when `elapsed` is (default: that).
-DELTA_DETAIL_ROW(
-    burdens, (!names_burden<T> && !names_alone<T>),
-    "'burden' or 'alone' is there, but not both as 'double burden(delta::direction) "
-    "const' and 'std::optional<delta::nanoseconds> alone(delta::stamp)'",
-    requires(T& s, const T& asked, direction d, stamp p) {
-      { asked.burden(d) } -> std::same_as<double>;
-      { s.alone(p) } -> std::same_as<std::optional<nanoseconds>>;
-    });
+DELTA_DETAIL_DETECTED_CALL(largest_hole, (), same, "", delta::bytes);
+DELTA_DETAIL_DETECTED_CALL(bytes_to_move, (delta::bytes), same, "", std::optional<delta::bytes>);
+DELTA_DETAIL_DETECTED_CALL(walk_blocks, (void (*f)(std::uint32_t row, delta::bytes, bool used)),
+                           anything, "", void);
+DELTA_DETAIL_TOGETHER(holes, "'largest_hole', 'bytes_to_move', 'move_rate', 'walk_blocks'",
+                      has_largest_hole<T>, has_bytes_to_move<T>, has_move_rate<T>,
+                      has_walk_blocks<T>);
+DELTA_DETAIL_TOGETHER(burdens, "'burden', 'alone'", has_burden<T>, has_alone<T>);
 /// `read_bytes(block, from, span)` copies bytes of a block to the host, `write_bytes(block, to,
 /// span)` back; both are over when they return, and false says that the storage keeps no bytes.
-/// Whoever uses the block is done before (default: none; replays can't be checked,
-/// replay_check).
-DELTA_DETAIL_ROW(
-    bytes, (!names_read_bytes<T> && !names_write_bytes<T>),
-    "'read_bytes' or 'write_bytes' is there, but not both as 'bool read_bytes(const "
-    "delta::block&, std::uint64_t, std::span<std::byte>)' and 'bool write_bytes(const "
-    "delta::block&, std::uint64_t, std::span<const std::byte>)'",
-    requires(T& s, const block& b, std::uint64_t at, std::span<std::byte> to,
-             std::span<const std::byte> from) {
-      { s.read_bytes(b, at, to) } -> std::same_as<bool>;
-      { s.write_bytes(b, at, from) } -> std::same_as<bool>;
-    });
+/// Whoever uses the block is done before (default: none; replays can't be checked, replay_check).
+DELTA_DETAIL_DETECTED_CALL(read_bytes, (const delta::block&, std::uint64_t, std::span<std::byte>),
+                           same, "", bool);
+DELTA_DETAIL_DETECTED_CALL(write_bytes,
+                           (const delta::block&, std::uint64_t, std::span<const std::byte>), same,
+                           "", bool);
+DELTA_DETAIL_TOGETHER(bytes, "'read_bytes', 'write_bytes'", has_read_bytes<T>, has_write_bytes<T>);
 /// `knows(block, n)`: is it a block in use here, of rounded(n) bytes? Asked of blocks that the
 /// program hands over (default: the program is taken at its word).
 DELTA_DETAIL_DETECTED_CALL(knows, (const delta::block&, delta::bytes) const, same, "", bool);
@@ -165,9 +139,10 @@ using storage_rows =
     rows<allocate_row, free_block_row, free_slab_row, copy_out_row, copy_in_row, land_row,
          begin_operator_row, end_operator_row, reached_row, wait_row, elapsed_row, now_row,
          rate_row, latency_row, backlog_row, capacity_row, used_row, host_capacity_row,
-         host_used_row, rounded_row, data_row, hold_row, native_stream_row, holes_row, burdens_row,
-         bytes_row, began_row, knows_row, on_owner_changed_row, may_fragment_row,
-         may_allocate_in_operator_row>;
+         host_used_row, rounded_row, data_row, hold_row, unhold_row, holds_row, native_stream_row,
+         largest_hole_row, bytes_to_move_row, move_rate_row, walk_blocks_row, holes_row, burden_row,
+         alone_row, burdens_row, read_bytes_row, write_bytes_row, bytes_row, began_row, knows_row,
+         on_owner_changed_row, may_fragment_row, may_allocate_in_operator_row>;
 
 /// What moves are taken to reach where nobody says, in bytes per second: one core of a current
 /// machine.
@@ -183,10 +158,7 @@ namespace detail {
 /// True if what is free in it may lie in several pieces.
 template <class S>
 [[nodiscard]] bool may_fragment(const S& storage) {
-  if constexpr (has_may_fragment<S>)
-    return storage.may_fragment();
-  else
-    return true;
+  return answer_or<may_fragment_row>(true, storage);
 }
 /// What moving blocks takes until `n` bytes are free in one piece, in ns; nullopt: what can't move
 /// now prevents that. O(blocks).
@@ -200,22 +172,7 @@ template <class S>
 /// True if blocks may come and go while a kernel runs, as nothing is in flight.
 template <class S>
 [[nodiscard]] bool may_allocate_in_operator(const S& storage) {
-  if constexpr (has_may_allocate_in_operator<S>)
-    return storage.may_allocate_in_operator();
-  else
-    return false;
-}
-
-// Never run: compiles the bodies of functions that are there together or not at all.
-template <class S>
-void call_groups(S& s, const block& b, bytes n, stamp p, direction d) {
-  const auto call = [](const auto&...) {};
-  if constexpr (has_hold<S>) s.hold(b), s.unhold(b);
-  if constexpr (has_holes<S>) {
-    call(s.largest_hole(), s.bytes_to_move(n), s.move_rate());
-    s.walk_blocks([](std::uint32_t, bytes, bool) {});
-  }
-  if constexpr (has_burdens<S>) call(std::as_const(s).burden(d), s.alone(p));
+  return answer_or<may_allocate_in_operator_row>(false, storage);
 }
 
 }  // namespace detail
@@ -226,11 +183,7 @@ template <class T>
 consteval bool explain_storage() {
   static_assert(!std::is_const_v<T>, "a Storage changes: it can't be const");
   using S = std::remove_const_t<T>;  // NOLINT(readability-identifier-naming): as in templates
-  static_cast<void>(detail::storage_rows::tell<S>());
-  if constexpr (Storage<S>) {
-    [[maybe_unused]] constexpr auto* bodies = &detail::call_groups<S>;
-  }
-  return true;
+  return detail::storage_rows::tell<S>();
 }
 
 namespace detail {

@@ -28,30 +28,8 @@ struct event;
 
 namespace delta::detail {
 
-/// All names that are asked about: a policy's, an observer's, a storage's or a device's.
-// clang-format off
-#define DELTA_DETAIL_EVERY_NAME(X)                                                        \
-  X(score) X(weight) X(depends_on) X(later_if_dearer) X(victim)                           \
-  X(restore) X(may_keep) X(keeps_dropped) X(on_thrash) X(evicts) X(offloads)              \
-  X(early_release_bytes) X(releases_with_room) X(copy_ahead) X(wasted)                    \
-  X(learns) X(end_of_operator) X(end_of_step)                                             \
-  X(listens) X(checks_replays)                                                            \
-  X(data) X(hold) X(unhold) X(native_stream) X(read_bytes) X(write_bytes) X(began)        \
-  X(knows) X(on_owner_changed) X(may_fragment) X(may_allocate_in_operator)                \
-  X(largest_hole) X(bytes_to_move) X(move_rate) X(walk_blocks) X(burden) X(alone)         \
-  X(synchronous)
-// clang-format on
-
-/// In `beside<T>` a name that T has, too, is ambiguous: so one look says of most members that they
-/// are absent, as most are, and no call has to be tried.
-#define DELTA_DETAIL_INT(name) int name;
-struct every_name {
-  DELTA_DETAIL_EVERY_NAME(DELTA_DETAIL_INT)
-};
-template <class T>
-struct beside : T, every_name {};
-/// Others are looked at closely at once: nobody can derive from them, or not without
-/// overriding something.
+/// Can anything be derived from it, without overriding something? Else its names are looked at
+/// closely at once.
 template <class T>
 concept can_be_derived_from =
     std::is_class_v<T> && !std::is_final_v<T> && !std::is_polymorphic_v<T>;
@@ -69,18 +47,24 @@ concept can_be_called =
     std::invocable<Call, T&, const block&, tensor_id> || std::invocable<Call, T&, bytes> ||
     std::invocable<Call, T&, direction> || std::invocable<Call, T&, stamp>;
 
-// Macros, as a name can't be a template argument. `T::name` finds data and enumerators, the address
-// functions too, the calls overloads and templates, whose address is ambiguous.
+/// `names_NAME<T>`: T has a member of that name. In `beside_NAME<T>` a name that T has, too, is
+/// ambiguous: so one look says of most members that they are absent, as most are, and no call has
+/// to be tried. `T::name` finds data and enumerators, the address functions too, the calls
+/// overloads and templates, whose address is ambiguous.
 #define DELTA_DETAIL_NAMES(name)                                                \
+  struct only_##name {                                                          \
+    int name;                                                                   \
+  };                                                                            \
+  template <class T>                                                            \
+  struct beside_##name : T, only_##name {};                                     \
   struct call_##name {                                                          \
     auto operator()(auto& x, const auto&... a) const -> decltype(x.name(a...)); \
   };                                                                            \
   template <class T>                                                            \
   concept names_##name =                                                        \
-      (!can_be_derived_from<T> || !requires { &beside<T>::name; }) &&           \
+      (!can_be_derived_from<T> || !requires { &beside_##name<T>::name; }) &&    \
       (                                                                         \
           requires { &T::name; } || requires { T::name; } || can_be_called<T, call_##name>);
-DELTA_DETAIL_EVERY_NAME(DELTA_DETAIL_NAMES)
 
 /// A row: `has_ROW<T>`, the expression of T behind the sentence, and `ROW_row` for `rows`.
 /// `missing` says of T whether it may be without.
@@ -101,18 +85,18 @@ DELTA_DETAIL_EVERY_NAME(DELTA_DETAIL_NAMES)
     }
 /// A row of one function: `RESULT name params`, as a function type has it, is both what is looked
 /// for and what the sentence says. What it returns is the `same`, `convertible`, or `anything`.
-#define DELTA_DETAIL_FUNCTION(row, name, missing, sentence, params, returns, note, ...)       \
-  struct row##_call {                                                                         \
-    template <class T, class... A>                                                            \
-    auto operator()(T& x, A&&... a) const -> decltype(x.name(static_cast<A&&>(a)...)) {       \
-      return x.name(static_cast<A&&>(a)...);                                                  \
-    }                                                                                         \
-  };                                                                                          \
-  template <class T>                                                                          \
-  concept has_##row = signature<__VA_ARGS__ params>::template returns<T, row##_call>;         \
-  DELTA_DETAIL_ROW_BEGINS(row, missing, sentence "'" #__VA_ARGS__ " " #name #params "'" note) \
-  using call = row##_call;                                                                    \
-  using type = signature<__VA_ARGS__ params>;                                                 \
+#define DELTA_DETAIL_FUNCTION(row, name, missing, sentence, params, returns, note, ...)           \
+  struct row##_call {                                                                             \
+    template <class T, class... A>                                                                \
+    constexpr auto operator()(T& x, A&&... a) const -> decltype(x.name(static_cast<A&&>(a)...)) { \
+      return x.name(static_cast<A&&>(a)...);                                                      \
+    }                                                                                             \
+  };                                                                                              \
+  template <class T>                                                                              \
+  concept has_##row = signature<__VA_ARGS__ params>::template returns<T, row##_call>;             \
+  DELTA_DETAIL_ROW_BEGINS(row, missing, sentence "'" #__VA_ARGS__ " " #name #params "'" note)     \
+  using call = row##_call;                                                                        \
+  using type = signature<__VA_ARGS__ params>;                                                     \
   }
 template <bool is_const, class R, class... A>
 struct signature_of {
@@ -161,11 +145,23 @@ struct signature<R(A...) const> : signature_of<true, R, A...> {};
   DELTA_DETAIL_FUNCTION(name, name, false, who, params, returns, note, __VA_ARGS__)
 /// One member that is detected.
 #define DELTA_DETAIL_DETECTED(name, signature, ...)                                       \
+  DELTA_DETAIL_NAMES(name)                                                                \
   DELTA_DETAIL_ROW(name, !names_##name<T>, "'" #name "' is there, but not as " signature, \
                    __VA_ARGS__)
 #define DELTA_DETAIL_DETECTED_CALL(name, params, returns, note, ...)                               \
+  DELTA_DETAIL_NAMES(name)                                                                         \
   DELTA_DETAIL_FUNCTION(name, name, !names_##name<T>, "'" #name "' is there, but not as ", params, \
                         returns, note, __VA_ARGS__)
+/// Members that are detected one by one, and are of use together only: has_ROW<T> if all are there.
+#define DELTA_DETAIL_TOGETHER(row, names, ...)                                                  \
+  DELTA_DETAIL_ROW(row, none_of(__VA_ARGS__), "one of " names " is there, but not all of them", \
+                   all_of(__VA_ARGS__))
+consteval bool all_of(auto... has) {
+  return (has && ...);
+}
+consteval bool none_of(auto... has) {
+  return !(has || ...);
+}
 /// A constant that is detected, and its value or the default. Types are compared to the letter:
 /// `static bool` or `enum { name }` would be something else.
 #define DELTA_DETAIL_CONSTANT(name, type, type_said, otherwise)  \
@@ -179,6 +175,15 @@ struct signature<R(A...) const> : signature_of<true, R, A...> {};
     if constexpr (has_##name<T>) return T::name;                 \
     return otherwise;                                            \
   }
+
+/// What the row's function says of `x`, or the default where it has none.
+template <class Row, class R, class T, class... A>
+constexpr R answer_or(R otherwise, T& x, A&&... a) {
+  if constexpr (Row::template has<std::remove_const_t<T>>)
+    return typename Row::call()(x, static_cast<A&&>(a)...);
+  else
+    return otherwise;
+}
 
 /// The rows of a concept.
 template <class... Row>
@@ -214,5 +219,14 @@ DELTA_DETAIL_DETECTED_CALL(native_stream, (), convertible, "", void*);
 /// `began(stamp)`: when that work began, by `now`'s clock, known when `elapsed` is; for timelines
 /// (default: when it was queued).
 DELTA_DETAIL_DETECTED_CALL(began, (delta::stamp), same, "", std::optional<delta::nanoseconds>);
+/// `move_rate()`: bytes per second within the device (a storage's may be 0: moving takes no time).
+/// What operators of unknown cost are priced by, too (default: one core's).
+DELTA_DETAIL_DETECTED_CALL(move_rate, (), convertible, " (bytes per second)", double);
+/// `burden(direction)`: what kernels lose by copies that way beside them, in ns per ns of copying,
+/// from 0 to 1 (default: 0).
+DELTA_DETAIL_DETECTED_CALL(burden, (delta::direction) const, convertible, "", double);
+/// `alone(stamp)`: what work on the compute lane would have taken without copies beside it, known
+/// when `elapsed` is (default: what that says).
+DELTA_DETAIL_DETECTED_CALL(alone, (delta::stamp), same, "", std::optional<delta::nanoseconds>);
 
 }  // namespace delta::detail

@@ -49,7 +49,7 @@ class kept_steps {
   void agreed(std::uint32_t i) noexcept { entries_[i].used = ++agreements_; }
   /// Keeps a step that has ended and has operators; `step` holds the record of that place then, for
   /// its memory: clear it. The place is that of a record just like it, else a new one, else the one
-  /// that was of no use for longest. O(records), and its length where it is the first in its place.
+  /// that was of no use for longest. O(records).
   std::uint32_t keep(step_record& step) {
     const std::uint64_t exact = step.operations.back().exact;
     std::uint32_t place = none;
@@ -66,10 +66,7 @@ class kept_steps {
       oldest->in_a_row = 0;
       place = static_cast<std::uint32_t>(oldest - entries_.begin());
     }
-    step_record& kept = entries_[place].step;
-    const bool grown = kept.operations.empty();
-    std::swap(kept, step);
-    if (grown) kept.fit(), step.reserve_like(kept);
+    std::swap(entries_[place].step, step);
     agreed(place);
     if (place == last_) {
       ++run_;

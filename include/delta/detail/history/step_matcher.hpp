@@ -71,8 +71,7 @@ class step_matcher {
 
   /// Another number with every record that is taken, and every step.
   [[nodiscard]] std::uint64_t forecasts() const noexcept { return forecasts_; }
-  /// How often a step stopped agreeing and another record was taken, or none.
-  [[nodiscard]] std::uint64_t switches() const noexcept { return switches_; }
+  /// How often a step stopped agreeing, and no other record was taken up.
   [[nodiscard]] std::uint64_t divergences() const noexcept { return divergences_; }
   [[nodiscard]] std::size_t footprint() const noexcept {
     return kept.footprint() +
@@ -129,7 +128,9 @@ class step_matcher {
     const auto a = now.outputs(mine), b = e.outputs(theirs);
     for (std::size_t i = 0; i < a.size(); ++i) expect(a[i], b[i]);
     if (mine.exact == theirs.exact && !shifted_) return;
-    if (!inexact_ && !shifted_ && change_record_to_same_sizes(now)) {
+    // A record with the same sizes up to its end, all outputs included.
+    const auto same_sizes = [&](const auto& o) { return o[here].exact == mine.exact; };
+    if (!inexact_ && !shifted_ && change_record(now, same_sizes)) {
       matches_[here] = here;
       done_ = here + 1;
       return;
@@ -161,7 +162,10 @@ class step_matcher {
     const std::uint32_t here = now.length() - 1;
     if (follows() && agrees(now, done_)) return take(now, done_);
     if (!follows() && here > 0) return;
-    if (change_record_to_same_keys(now, prefix)) return take(now, here);
+    const auto same_keys = [&](const auto& o) {
+      return (here == 0 || o[here - 1].prefix == prefix) && o[here].key == now.operations[here].key;
+    };
+    if (change_record(now, same_keys)) return take(now, here);
     if (!follows()) return;
     shifted_ = true;
     for (std::uint32_t i = 1; i <= most_differing; ++i)
@@ -190,20 +194,8 @@ class step_matcher {
     done_ = at + 1;
     extra_ = 0;
   }
-  // Another record that begins as this step does: up to the operator at hand, by what it touches;
-  // or up to its end, with the same sizes, all outputs included.
-  bool change_record_to_same_keys(const step_record& now, std::uint64_t prefix) {
-    const std::uint32_t here = now.length() - 1;
-    return change_record(now, [&](const auto& o) {
-      return (here == 0 || o[here - 1].prefix == prefix) && o[here].key == now.operations[here].key;
-    });
-  }
-  bool change_record_to_same_sizes(const step_record& now) {
-    const std::uint32_t here = now.length() - 1;
-    return change_record(
-        now, [&](const auto& o) { return o[here].exact == now.operations[here].exact; });
-  }
-  // Of several the one with the same sizes so far, then the one used last.
+  // Another record that begins as this step does, by `same(operations)`. Of several the one with
+  // the same sizes so far, then the one used last.
   template <class Same>
   bool change_record(const step_record& now, const Same& same) {
     const std::uint32_t here = now.length() - 1;
@@ -237,7 +229,6 @@ class step_matcher {
   // A record that began as this step did, of which `done` operators are over.
   void take_up(const step_record& now, std::uint32_t record, std::uint32_t done) {
     follow(record, done);
-    ++switches_;
     // Numbered alike so far; what the operator at hand touches first follows with its match.
     const auto known_so_far =
         static_cast<std::uint32_t>(std::min(now.storages.size(), followed().storages.size()));
@@ -264,7 +255,7 @@ class step_matcher {
     bool shifted = false;
   } before_it_;
   double time_scale_ = 1, size_scale_ = 1, measured_ = 0, recorded_ = 0;
-  std::uint64_t forecasts_ = 0, switches_ = 0, divergences_ = 0;
+  std::uint64_t forecasts_ = 0, divergences_ = 0;
 };
 
 }  // namespace delta::detail

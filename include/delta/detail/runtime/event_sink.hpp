@@ -31,12 +31,7 @@ class event_sink {
   // A draft when nobody listens: empty, so that nothing of it is left in the code.
   struct nothing {};
   // May be nobody, as is known at run time only.
-  [[nodiscard]] bool listening() const {
-    if constexpr (has_listens<O>)
-      return observer_.listens();
-    else
-      return true;
-  }
+  [[nodiscard]] bool listening() const { return answer_or<listens_row>(true, observer_); }
 
  public:
   /// What is known of a decision before it is carried out.
@@ -96,11 +91,7 @@ class event_sink {
   /// The same of an operator, which made these.
   [[gnu::always_inline]] void work(event_kind what, const char* operation,
                                    std::span<const tensor_id> made, stamp done) {
-    if constexpr (listens) {
-      if (!listening()) return;
-      remember(what, operation, made.empty() ? tensor_id::none : made.front(), done);
-      tell_what_is_known();
-    }
+    copy(what, operation, made.empty() ? tensor_id::none : made.front(), done);
   }
   /// Tells of work whose times are known by now, in the order in which it was queued per lane.
   [[gnu::always_inline]] void flush() {

@@ -2,6 +2,7 @@
 // prefetcher's reloads, copies ahead (docs/paper.md, repairs P-4, P-10).
 #pragma once
 
+#include "delta/concepts.hpp"
 #include "delta/context.hpp"
 #include "delta/observer.hpp"
 #include "delta/storage/storage.hpp"
@@ -82,14 +83,14 @@ void copy_ahead(Reclaimer& r) {
 /// Never throws for lack of memory.
 template <class Reclaimer>
 void do_idle_work(Reclaimer& r, const ended_operator& o, bool asynchronous) {
-  using policy_roles = typename Reclaimer::policy_roles;
+  using prefetcher = typename Reclaimer::policy_roles::prefetcher_type;
   r.begin_idle(o);
   r.table().harvest();
   r.table().refresh_machine_state();
   if (!asynchronous) {
-    if constexpr (policy_roles::may_release_early) release_early(r);
+    if constexpr (has_early_release_bytes<prefetcher>) release_early(r);
     reload_early(r);
-    if constexpr (policy_roles::may_copy_ahead) copy_ahead(r);
+    if constexpr (has_copy_ahead<prefetcher>) copy_ahead(r);
   }
   r.events().flush();
   r.policy().end_of_operator(r.view());

@@ -144,10 +144,7 @@ class kernel_bracket {
 
   /// Where a block's bytes are now; null where the storage keeps none.
   [[nodiscard]] std::byte* address(const block& b) {
-    if constexpr (has_data<storage_type>)
-      return table_->storage().data(b);
-    else
-      return nullptr;
+    return answer_or<data_row>(static_cast<std::byte*>(nullptr), table_->storage(), b);
   }
 
  private:
@@ -177,8 +174,8 @@ class kernel_bracket {
   // A list of all addresses as a kernel sees it.
   [[nodiscard]] call divided(call::addresses all, const kinds& n, std::uint64_t sequence,
                              bool replaying) {
-    void* stream = nullptr;
-    if constexpr (has_native_stream<storage_type>) stream = table_->storage().native_stream();
+    void* const stream =
+        answer_or<native_stream_row>(static_cast<void*>(nullptr), table_->storage());
     const std::size_t written = n.inputs + n.outputs;
     return {all.first(n.inputs),
             all.subspan(n.inputs, n.outputs),

@@ -19,9 +19,8 @@ namespace delta::detail {
 
 /// The open operator, of which there is at most one. The storage's bracket is closed while memory
 /// is allocated and opened again behind it: nothing is allocated or released within a bracket, but
-/// where the storage says that it may be, and nothing has to leave for it. A
-/// block whose address the caller has seen is held where it is; until then it may be moved like any
-/// other.
+/// where the storage says that it may be, and nothing has to leave for it. A block whose address
+/// the caller has seen is held where it is; until then it may be moved like any other.
 template <class Reclaimer>
 class open_operator {
   using frame_type = operator_context<Reclaimer>;

@@ -42,7 +42,7 @@ class reclaimer {
   reclaimer(table_type& table, P p, O o)
       : table_(&table), roles_(std::move(p)), events_(table, std::move(o)) {
     table.now.may_evict = evicts, table.now.may_offload = offloads;
-    table.tensors.cached_closure = policy_roles::keeps_costs;
+    table.tensors.cached_closure = filter<heuristic_of_type<P>>::keeps_costs;
   }
 
   /// Makes `need` bytes free, in however many pieces. Throws budget_exceeded, and then nothing more
@@ -98,7 +98,7 @@ class reclaimer {
     table_->now.step_over = true, stuck_at_ = 0;
     table_->refresh_machine_state();
     context_parts shown = parts();
-    if constexpr (policy_roles::learn) {
+    if constexpr (recorder::enabled) {
       shown.copies = table_->queued_copies();
       if constexpr (has_holes<S>)
         shown.layout = table_->layout(), shown.move_rate = table_->storage().move_rate();
@@ -341,7 +341,7 @@ class reclaimer {
   std::uint64_t stuck_at_ = 0;  // so many had been retained when none of them could go
   ended_operator ended_;        // while nobody waits
   std::uint64_t reservation_ = 0;
-  budget_bounds bounds_{evicts, policy_roles::may_release_with_room};
+  budget_bounds bounds_{evicts, value_of_releases_with_room<prefetcher_of_type<P>>()};
   bytes foreign_{};  // when the call at hand began: taken, and neither a tensor's nor the call's
   bool unfinished_ = true;  // only variables and constants were made so far
   const char* operation_ = "";

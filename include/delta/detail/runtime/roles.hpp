@@ -40,17 +40,6 @@ class roles {
 
   explicit roles(P p) : policy_(std::move(p)) {}
 
-  static constexpr bool learn = policy_learns<P>();
-  /// False: nothing is released before it is needed.
-  static constexpr bool may_release_early = has_early_release_bytes<prefetcher_type>;
-  /// It may do so where all fits, too: what hangs on those tensors is kept then, and errors name
-  /// larger budgets. A plan lets nothing leave that fits.
-  static constexpr bool may_release_with_room = value_of_releases_with_room<prefetcher_type>();
-  /// False: nothing is copied out without freeing it.
-  static constexpr bool may_copy_ahead = has_copy_ahead<prefetcher_type>;
-  /// Which closure costs the graph should keep for it.
-  static constexpr closure keeps_costs = filter<heuristic_type>::keeps_costs;
-
   [[nodiscard]] const P& policy() const noexcept { return policy_; }
   [[nodiscard]] const heuristic_type& heuristic() const noexcept {
     return where::heuristic_in(policy_);

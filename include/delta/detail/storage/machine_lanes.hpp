@@ -33,14 +33,10 @@ class machine_lanes {
   std::optional<nanoseconds> elapsed(stamp s) { return machine_->elapsed(s); }
   /// A machine need not know.
   std::optional<nanoseconds> began(stamp s) {
-    if constexpr (has_began<D>) return machine_->began(s);
-    return std::nullopt;
+    return answer_or<began_row>(std::optional<nanoseconds>(), *machine_, s);
   }
   /// What a machine does not say is nothing, and that work took what it would have taken alone.
-  [[nodiscard]] double burden(direction d) const {
-    if constexpr (has_burden<D>) return asked().burden(d);
-    return 0;
-  }
+  [[nodiscard]] double burden(direction d) const { return answer_or<burden_row>(0.0, asked(), d); }
   std::optional<nanoseconds> alone(stamp s) {
     if constexpr (has_alone<D>) return machine_->alone(s);
     return machine_->elapsed(s);
@@ -50,8 +46,7 @@ class machine_lanes {
   [[nodiscard]] double rate(direction d) const { return asked().rate(d); }
   /// The machine's word where it gives one.
   [[nodiscard]] double move_rate() const {
-    if constexpr (has_move_rate<D>) return asked().move_rate();
-    return assumed_move_rate;
+    return answer_or<move_rate_row>(assumed_move_rate, *machine_);
   }
   [[nodiscard]] nanoseconds latency(direction d) const { return asked().latency(d); }
   [[nodiscard]] nanoseconds backlog(direction d) const { return asked().backlog(d); }

@@ -21,10 +21,9 @@ namespace delta::detail {
 
 /// The Storage calls, written once: places in two memories (a `region`, or `allocations`), and the
 /// fences between three lanes, whatever these are (virtual ones in simulated.hpp, a device's in
-/// arena.hpp). Every stretch of memory
-/// knows who wrote it last and who reads it since; a call joins the fences of what it touches,
-/// queues its work behind them, and leaves its own stamp. The eight transfer rules are kept here
-/// and nowhere else:
+/// arena.hpp). Every stretch of memory knows who wrote it last and who reads it since; a call joins
+/// the fences of what it touches, queues its work behind them, and leaves its own stamp. The eight
+/// transfer rules are kept here and nowhere else:
 ///
 ///  1 a copy out follows the last writer         5 an operator follows the copy in of what it reads
 ///  2 reuse of a block follows its copy out      6 reuse of a slab follows its copy in

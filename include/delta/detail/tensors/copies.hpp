@@ -15,85 +15,76 @@
 
 namespace delta::detail {
 
-/// Three kinds, each in the order in which they were queued:
+/// In the order in which they were queued, of three kinds:
 ///
-///   claims     out, after which the tensor's device bytes go; or in, before anybody needs it
+///   claims     out, after which the tensor's device bytes go; or in, before anybody needs it:
+///   these
+///              hold the transfer
 ///   copies     out, of a resident tensor whose host end is not valid yet
 ///   detached   those that no tensor waits for any more: they still take the copy lane's time
 ///
 /// And the last copies whose tensors were used before they were over: landings. Few at a time, so
-/// the lists are searched: O(copies) per copy, but where it says otherwise.
+/// the list is searched: O(copies) per copy, but where it says otherwise.
 class copies_under_way {
  public:
-  /// A copy with a claim on its tensor. The transfer holds both ends until it is taken back.
-  struct claim {
-    tensor_id tensor;
-    transfer moving;
+  struct copy {
+    tensor_id tensor;  ///< none: detached
+    bytes size;        ///< rounded
+    stamp done;
+    std::optional<transfer> moving = {};  ///< of a claim: holds both ends until it is taken back
   };
 
-  // --- claims -----------------------------------------------------------------------------------
-
-  [[nodiscard]] std::span<const claim> claims() const noexcept { return claims_; }
-  void add(tensor_id t, transfer&& moving) { claims_.push_back({t, std::move(moving)}); }
+  void add(tensor_id t, bytes size, transfer&& moving) {
+    const stamp done = moving.done();
+    list_.push_back({t, size, done, std::move(moving)});
+  }
+  void add(tensor_id t, bytes size, stamp done) { list_.push_back({t, size, done}); }
   /// Ends the claim on that tensor; nullopt: there is none.
-  std::optional<transfer> take(tensor_id t) {
-    const auto at = std::ranges::find(claims_, t, &claim::tensor);
-    if (at == claims_.end()) return std::nullopt;
+  std::optional<transfer> take_claim(tensor_id t) {
+    const auto at = std::ranges::find_if(
+        list_, [&](const copy& c) { return c.tensor == t && c.moving.has_value(); });
+    if (at == list_.end()) return std::nullopt;
     return take(at).moving;
   }
-  /// Ends those whose copies are over, and hands each to `arrive`.
+  /// When the copy of that resident tensor, which has one, is over; it is not kept here any longer.
+  stamp take_copy(tensor_id t) {
+    return take(std::ranges::find_if(list_,
+                                     [&](const copy& c) { return c.tensor == t && !c.moving; }))
+        .done;
+  }
+  /// Ends those that are over, and hands each to `arrive`, which may add others.
   template <class Reached, class Arrive>
   void take_done(const Reached& reached, const Arrive& arrive) {
-    for (std::size_t i = 0; i < claims_.size();)
-      if (reached(claims_[i].moving.done()))
-        arrive(take(claims_.begin() + static_cast<std::ptrdiff_t>(i)));
+    for (std::size_t i = 0; i < list_.size();)
+      if (reached(list_[i].done))
+        arrive(take(list_.begin() + static_cast<std::ptrdiff_t>(i)));
       else
         ++i;
   }
-  /// Waits for the oldest copy out, or where there is none for the oldest copy in, by `wait(done)`,
-  /// and ends its claim; nullopt: there are none.
+  /// Waits for the oldest claim out, or where there is none for the oldest one in, by `wait(done)`,
+  /// and ends it; nullopt: there are none.
   template <class Wait>
-  std::optional<claim> take_oldest(const Wait& wait) {
-    if (claims_.empty()) return std::nullopt;
+  std::optional<copy> take_oldest(const Wait& wait) {
     auto oldest = std::ranges::find_if(
-        claims_, [](const claim& c) { return c.moving.done().where == lane::copy_out; });
-    if (oldest == claims_.end()) oldest = claims_.begin();
-    wait(oldest->moving.done());
+        list_, [](const copy& c) { return c.moving && c.done.where == lane::copy_out; });
+    if (oldest == list_.end()) oldest = std::ranges::find_if(list_, is_claim);
+    if (oldest == list_.end()) return std::nullopt;
+    wait(oldest->done);
     return take(oldest);
   }
-  /// Whose block that is by the token's index, where a copy has it; else none.
+  [[nodiscard]] bool any_claim() const noexcept { return std::ranges::any_of(list_, is_claim); }
+  /// Bytes of all claims.
+  [[nodiscard]] bytes claimed() const noexcept {
+    bytes sum{};
+    for (const copy& c : list_)
+      if (c.moving) sum += c.size;
+    return sum;
+  }
+  /// Whose block that is by the token's index, where a claim has it; else none.
   [[nodiscard]] tensor_id owner(std::uint32_t row) const noexcept {
-    const auto at =
-        std::ranges::find(claims_, row, [](const claim& c) { return c.moving.device().index(); });
-    return at == claims_.end() ? tensor_id::none : at->tensor;
-  }
-
-  // --- copies of resident tensors ---------------------------------------------------------------
-
-  void add_copy(tensor_id t, stamp done) { copies_.push_back({t, done}); }
-  /// When the copy of that tensor, which has one, is over; it is not kept here any longer.
-  stamp take_copy(tensor_id t) {
-    const auto at = std::ranges::find(copies_, t, &copy::tensor);
-    const stamp done = at->done;
-    copies_.erase(at);
-    return done;
-  }
-  /// Hands the tensors whose copies are over to `done`.
-  template <class Reached, class Done>
-  void take_done_copies(const Reached& reached, const Done& done) {
-    std::erase_if(copies_, [&](const copy& c) {
-      if (!reached(c.done)) return false;
-      done(c.tensor);
-      return true;
-    });
-  }
-
-  // --- those that nobody waits for --------------------------------------------------------------
-
-  void detach(stamp done, bytes size) { detached_.push_back({done, size}); }
-  template <class Reached>
-  void forget_detached(const Reached& reached) {
-    std::erase_if(detached_, [&](const detached& f) { return reached(f.done); });
+    const auto at = std::ranges::find_if(
+        list_, [&](const copy& c) { return c.moving && c.moving->device().index() == row; });
+    return at == list_.end() ? tensor_id::none : at->tensor;
   }
 
   // --- landings ---------------------------------------------------------------------------------
@@ -117,18 +108,14 @@ class copies_under_way {
     return any;
   }
 
-  /// All of them, those out first, each lane's in the order in which they were queued. `size_of`:
-  /// a tensor's rounded bytes. Valid until the next call. O(copies log copies).
-  template <class SizeOf>
-  [[nodiscard]] std::span<const queued_copy> queued(const SizeOf& size_of) {
+  /// All of them, those out first, each lane's in the order in which they were queued. Valid until
+  /// the next call. O(copies log copies).
+  [[nodiscard]] std::span<const queued_copy> queued() {
     sorted_.clear();
-    const auto add = [&](tensor_id t, stamp done, bytes n) {
-      const bool out = done.where == lane::copy_out;
-      sorted_.push_back({done, {t, n, out ? direction::out : direction::in}});
-    };
-    for (const claim& c : claims_) add(c.tensor, c.moving.done(), size_of(c.tensor));
-    for (const copy& c : copies_) add(c.tensor, c.done, size_of(c.tensor));
-    for (const detached& f : detached_) add(tensor_id::none, f.done, f.size);
+    for (const copy& c : list_) {
+      const bool out = c.done.where == lane::copy_out;
+      sorted_.push_back({c.done, {c.tensor, c.size, out ? direction::out : direction::in}});
+    }
     std::ranges::sort(sorted_, {}, [](const auto& c) {
       return std::pair(c.second.way == direction::in, c.first.point);
     });
@@ -138,23 +125,14 @@ class copies_under_way {
   }
 
  private:
-  struct copy {
-    tensor_id tensor;
-    stamp done;
-  };
-  struct detached {
-    stamp done;
-    bytes size;
-  };
-  claim take(std::vector<claim>::iterator at) {
-    claim c = std::move(*at);
-    claims_.erase(at);
+  static bool is_claim(const copy& c) noexcept { return c.moving.has_value(); }
+  copy take(std::vector<copy>::iterator at) {
+    copy c = std::move(*at);
+    list_.erase(at);
     return c;
   }
 
-  std::vector<claim> claims_;
-  std::vector<copy> copies_;
-  std::vector<detached> detached_;
+  std::vector<copy> list_;
   std::array<stamp, 2> landings_{};
   std::vector<std::pair<stamp, queued_copy>> sorted_;  // scratch
   std::vector<queued_copy> queued_;

@@ -50,11 +50,7 @@ class residency_table {
   /// Bytes that will be free when the copies out under way are done.
   [[nodiscard]] bytes leaving() const noexcept { return leaving_; }
   /// Bytes of all copies under way. O(copies).
-  [[nodiscard]] bytes in_flight() const noexcept {
-    bytes sum{};
-    for (const auto& c : copies_.claims()) sum += tensors[c.tensor].footprint;
-    return sum;
-  }
+  [[nodiscard]] bytes in_flight() const noexcept { return copies_.claimed(); }
   /// Bytes of constants: they are part of every operator's need.
   [[nodiscard]] bytes constants() const noexcept { return constants_; }
   /// Bytes of all tensors that the program references, or an operator or a view holds, wherever
@@ -67,7 +63,7 @@ class residency_table {
   /// Of these, bytes of those that have a block: what else is taken is an operator's, or the
   /// program's own.
   [[nodiscard]] bytes here() const noexcept { return here_; }
-  [[nodiscard]] bool copying() const noexcept { return !copies_.claims().empty(); }
+  [[nodiscard]] bool copying() const noexcept { return copies_.any_claim(); }
   /// What a policy may choose from, and what is set aside.
   [[nodiscard]] const candidate_list& candidates() const noexcept { return candidates_; }
   [[nodiscard]] candidate_list& candidates() noexcept { return candidates_; }
@@ -164,7 +160,7 @@ class residency_table {
     if (early) {
       ++counts.prefetches;
       r.prefetched_unused = true;
-      copies_.add(t, std::move(moving));
+      copies_.add(t, r.footprint, std::move(moving));
     } else {
       land(t, std::move(moving));
     }
@@ -214,7 +210,7 @@ class residency_table {
     ++counts.offloads;
     if (!std::exchange(r.copying, false)) counts.bytes_out += r.footprint.count;
     leaving_ += r.footprint;
-    copies_.add(t, std::move(*moving));
+    copies_.add(t, r.footprint, std::move(*moving));
     become(t, residency::offloading);
     return done;
   }
@@ -245,20 +241,13 @@ class residency_table {
   /// Takes note of copies that are done: frees the blocks of those that went out. O(copies under
   /// way).
   void harvest() {
-    const auto reached = [&](stamp done) { return storage_->reached(done); };
-    copies_.take_done(reached, [&](copies_under_way::claim&& c) { arrive(std::move(c)); });
-    copies_.take_done_copies(reached, [&](tensor_id t) {
-      tensors[t].copying = false;
-      tensors.reweigh(t);
-    });
-    copies_.forget_detached(reached);
+    copies_.take_done([&](stamp done) { return storage_->reached(done); },
+                      [&](copies_under_way::copy&& c) { arrive(std::move(c)); });
   }
   /// All copies under way, those out first, each lane's in the order in which they were queued.
   /// Where the steps are learned also those that nobody uses: they take their time. O(copies log
   /// copies).
-  [[nodiscard]] std::span<const queued_copy> queued_copies() {
-    return copies_.queued([&](tensor_id t) { return tensors[t].footprint; });
-  }
+  [[nodiscard]] std::span<const queued_copy> queued_copies() { return copies_.queued(); }
   /// The device's memory in address order, where the storage shows it and has places; else empty.
   /// Valid until the next call. O(blocks + copies).
   [[nodiscard]] std::span<const layout_extent> layout() {
@@ -481,7 +470,7 @@ class residency_table {
   void end_flight(tensor_id t, bool kept = true) {
     const residency where = tensors[t].where;
     if (where != residency::offloading && where != residency::reloading) return;
-    auto moving = copies_.take(t);
+    auto moving = copies_.take_claim(t);
     if (!moving) return;
     if (where == residency::offloading) leaving_ -= tensors[t].footprint;
     land(t, std::move(*moving), kept);
@@ -499,7 +488,7 @@ class residency_table {
     tensors[t].host = std::move(s);
     // Last, as it may throw: the bytes are somebody's by now.
     if (kept && done.where == lane::copy_out && !storage_->reached(done)) {
-      copies_.add_copy(t, done);
+      copies_.add(t, tensors[t].footprint, done);
       tensors[t].copying = true;
     } else {
       detach(done, tensors[t].footprint);
@@ -509,22 +498,28 @@ class residency_table {
   // among the queued ones.
   void detach(stamp done, bytes size) noexcept {
     if constexpr (Recorder::enabled) try {
-        copies_.detach(done, size);
+        copies_.add(tensor_id::none, size, done);
       } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
       }
   }
   // A copy ahead becomes one after which the block goes.
   transfer resume(tensor_id t) {
-    const stamp done = copies_.take_copy(t);
-    return {std::move(tensors[t].device), std::move(tensors[t].host), done};
+    return {std::move(tensors[t].device), std::move(tensors[t].host), copies_.take_copy(t)};
   }
-  // A copy that is over: in, the tensor is here; out, its block goes, and it joins the queue.
-  void arrive(copies_under_way::claim&& c) {
-    if (tensors[c.tensor].where == residency::reloading) return land(c.tensor, std::move(c.moving));
-    auto [b, s] = storage_->land(std::move(c.moving));
-    leaving_ -= tensors[c.tensor].footprint;
+  // A copy that is over. Of a claim in, the tensor is here; of one out, its block goes, and it
+  // joins the queue. Of a copy ahead the host end is valid.
+  void arrive(copies_under_way::copy&& c) {
+    if (c.tensor == tensor_id::none) return;
+    tensor_record& r = tensors[c.tensor];
+    if (!c.moving) {
+      r.copying = false;
+      return tensors.reweigh(c.tensor);
+    }
+    if (r.where == residency::reloading) return land(c.tensor, std::move(*c.moving));
+    auto [b, s] = storage_->land(std::move(*c.moving));
+    leaving_ -= r.footprint;
     storage_->free(std::move(b));
-    tensors[c.tensor].host = std::move(s);
+    r.host = std::move(s);
     become(c.tensor, residency::host);
   }
   /// Frees whatever an unreferenced tensor still has. Never throws, as destructors come here.

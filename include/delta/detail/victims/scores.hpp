@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -36,15 +35,6 @@ double score_of(const H& heuristic, const context& c, tensor_id t) {
     return 1.0 / (valid_weight(heuristic.weight(c, t)) * c.staleness(t));
   else
     return valid_score(heuristic.score(c, t));
-}
-
-/// Which closure costs the graph should keep for this heuristic (`graph::cached_closure`).
-template <Heuristic H>
-consteval closure costs_to_keep() {
-  constexpr quantity q = value_of_depends_on<H>();
-  if (q == quantity::everything) return closure::none;
-  if (covers(q, quantity::neighbourhood_cost)) return closure::neighbourhood;
-  return covers(q, quantity::recompute_cost) ? closure::ancestors : closure::none;
 }
 
 /// The lowest score offered so far, of equal ones that with the lower id. A score that is not a

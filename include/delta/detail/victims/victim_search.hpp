@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -34,32 +33,27 @@ enum class permission : std::uint8_t {
 /// docs/results/decisions.md has the figures.
 template <Heuristic H>
 class filter {
+  static constexpr quantity reads = value_of_depends_on<H>();
+
  public:
   /// True if answers are kept, so that the fast searches can be used.
   static constexpr bool keeps_answers =
-      value_of_depends_on<H>() != quantity::everything &&
-      (has_weight<H> || !covers(value_of_depends_on<H>(), quantity::staleness));
+      reads != quantity::everything && (has_weight<H> || !covers(reads, quantity::staleness));
   /// Which closure costs the graph should keep for this heuristic (`graph::cached_closure`).
-  static constexpr closure keeps_costs = costs_to_keep<H>();
+  static constexpr closure keeps_costs =
+      reads == quantity::everything                 ? closure::none
+      : covers(reads, quantity::neighbourhood_cost) ? closure::neighbourhood
+      : covers(reads, quantity::recompute_cost)     ? closure::ancestors
+                                                    : closure::none;
   /// True if lower bounds of costs do for all but the victim.
   static constexpr bool asks_for_bounds =
       keeps_answers && value_of_later_if_dearer<H>() && keeps_costs != closure::none;
 
   /// The candidate that `h`, the same in every call, names as the victim, else the one with the
-  /// lowest score, of those that `may_leave`; none if there is none.
-  /// `may_leave(t)` is asked first, so that nothing is scored in vain. Throws nothing but what
-  /// `may_leave` throws. O(candidates) evaluations.
-  template <class MayLeave>
-  tensor_id select(const H& h, const context& c, std::span<const tensor_id> candidates,
-                   const MayLeave& may_leave) {
-    const tensor_id t = known(h, c, may_leave);
-    return t != tensor_id::none ? t : scan(h, c, candidates, may_leave);
-  }
-
-  /// The same, of a manager's candidates. `c` shows `g` and `now`; `may_leave(t)` is a
-  /// `permission`, and what may not leave as it is is parked. Throws std::bad_alloc, and what
-  /// `may_leave` throws. O(candidates) at worst; docs/results/decisions.md has what it takes as a
-  /// rule.
+  /// lowest score, of those that `may_leave`; none if there is none. `c` shows `g` and `now`;
+  /// `may_leave(t)` is a `permission`, asked first, so that nothing is scored in vain; what may not
+  /// leave as it is is parked. Throws std::bad_alloc, and what `may_leave` throws. O(candidates) at
+  /// worst; docs/results/decisions.md has what it takes as a rule.
   template <class MayLeave>
   tensor_id select(const H& h, const context& c, graph& g, const machine_state& now,
                    candidate_list& list, const MayLeave& may_leave) {
@@ -114,8 +108,9 @@ class filter {
         return t;
     return tensor_id::none;
   }
-  template <class Range, class MayLeave>
-  tensor_id scan(const H& h, const context& c, const Range& candidates, const MayLeave& may_leave) {
+  template <class MayLeave>
+  tensor_id scan(const H& h, const context& c, const id_set& candidates,
+                 const MayLeave& may_leave) {
     lowest_score lowest;
     for (const tensor_id t : candidates) {
       if (!may_leave(t)) continue;
@@ -135,14 +130,13 @@ class filter {
   };
   // Of all that the heuristic may have read. What is on the host has a price in closures.
   static prices prices_of(const machine_state& now, bool host) noexcept {
-    constexpr quantity q = value_of_depends_on<H>();
-    constexpr bool exposed = covers(q, quantity::exposed_swap_cost);
-    constexpr bool swap = exposed || covers(q, quantity::swap_cost);
+    constexpr bool exposed = covers(reads, quantity::exposed_swap_cost);
+    constexpr bool swap = exposed || covers(reads, quantity::swap_cost);
     prices p;
-    if (swap || covers(q, quantity::copy_cost)) p.rate = now.rate, p.latency = now.latency;
+    if (swap || covers(reads, quantity::copy_cost)) p.rate = now.rate, p.latency = now.latency;
     if (swap) p.host_free = now.host_free.count;
     if (exposed) p.backlog = now.backlog;
-    if (host && touches(q, quantity::recompute_cost | quantity::neighbourhood_cost)) {
+    if (host && touches(reads, quantity::recompute_cost | quantity::neighbourhood_cost)) {
       constexpr auto in = static_cast<std::size_t>(direction::in);
       p.rate[in] = now.rate[in], p.latency[in] = now.latency[in], p.backlog[in] = now.backlog[in];
     }
@@ -185,8 +179,7 @@ class filter {
     changed.clear();
     // A way out that depends on its own past (a clean copy, a pin) may be another when it is back.
     constexpr bool sees_ways_out =
-        touches(value_of_depends_on<H>(),
-                quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
+        touches(reads, quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
     list.ask_again_of_returned(sees_ways_out || host);
   }
   // The row that comes first: is its value what the heuristic says now, exactly? Else it has
