@@ -185,8 +185,9 @@ std::vector<replay_row> done(const replay_job& j, const replay_watch& watch) {
   } else {
     watchers told(watch.timeline, watch.decisions);
     const replay_result result =
-        j.plan != nullptr
-            ? replay_plan(*j.plan, *j.subject, j.machine, told.if_any())
+        j.plan != nullptr ? replay_plan(*j.plan, *j.subject, j.machine, told.if_any())
+        : watch.plan != nullptr
+            ? replay_saving_plan(*watch.plan, *j.subject, j.machine, told.if_any())
             : replay_named(j.policy, *j.subject, j.machine, {.observer = told.if_any()});
     rows = j.step != nullptr ? rows_of(j, result) : std::vector{row_of(j, result)};
   }

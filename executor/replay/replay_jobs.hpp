@@ -31,10 +31,11 @@ struct replay_job {
   const offline_plan* plan = nullptr;  ///< where the policy is plan_policy
 };
 
-/// Who watches a replay: streams that outlive it; null: nobody.
+/// Who watches a replay, and outlives it; null: nobody.
 struct replay_watch {
   std::ostream* timeline = nullptr;   ///< gets what delta::timeline writes
   std::ostream* decisions = nullptr;  ///< gets what decision_log writes
+  offline_plan* plan = nullptr;       ///< gets what `adaptive` followed (replay_saving_plan)
 };
 
 /// The rows of each job, in their order, the same for any number of cores: one, or one for every

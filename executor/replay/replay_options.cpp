@@ -151,6 +151,9 @@ void describe(command_line& given) {
               "chrome://tracing; one trace, one budget and one policy, no simrd:...");
   given.value("--decisions", "FILE",
               "write every decision to FILE, one line of JSON each; likewise");
+  given.value("--plan-out", "FILE",
+              "save the plan that the last step has followed, for --plan; likewise, under\n"
+              "adaptive");
   given.flag("-h,--help", "print this text");
 }
 
@@ -207,7 +210,8 @@ std::string help(const command_line& given) {
       "  delta-replay step.log.gz --policy paper --budget 0.5 --timeline timeline.json\n"
       "  delta-replay step.log.gz --policy dtr,online --find-budget --max-overhead 1.1\n"
       "  delta-replay step.log.gz --policy-file mine.hpp:mine --policy dtr,adaptive\n"
-      "  delta-replay step.log.gz --plan solved.jsonl --policy adaptive --budget 0.4\n"
+      "  delta-replay step.log.gz --budget 0.4 --plan-out plan.jsonl\n"
+      "  delta-replay step.log.gz --plan plan.jsonl --policy adaptive --budget 0.4\n"
       "  delta-replay step.log.gz --iterations 10 --noise 0.1 --real-rate 0.5 --json rows.json\n"
       "  delta-replay step.log.gz --ranks 64 --network 25GB/s --jitter 0.03 --budget 0.4\n"
       "\n"
@@ -222,9 +226,10 @@ void check_outputs(const replay_options& options) {
     std::string flag;
     const std::filesystem::path& file;
   };
-  const std::array<output, 3> outputs{{{"--json", options.json},
+  const std::array<output, 4> outputs{{{"--json", options.json},
                                        {"--timeline", options.timeline},
-                                       {"--decisions", options.decisions}}};
+                                       {"--decisions", options.decisions},
+                                       {"--plan-out", options.plan_out}}};
   const auto same = [](const std::filesystem::path& a, const std::filesystem::path& b) {
     std::error_code none_such;
     return a == b || std::filesystem::equivalent(a, b, none_such);
@@ -257,6 +262,16 @@ void check_watch(const replay_options& options, const std::string& flag) {
     reject(flag, "given with --policy " + options.policies.front(), "with " + names_of(watched));
 }
 
+/// The plan is that of one replay of several steps under `adaptive`.
+void check_plan_out(const replay_options& options) {
+  constexpr std::string_view flag = "--plan-out";
+  check_watch(options, std::string(flag));
+  if (options.policies.front() != "adaptive")
+    reject(flag, "given with --policy " + options.policies.front(), "with --policy adaptive");
+  if (options.iterations < 2)
+    reject(flag, "given with --iterations 1, and the first step has no plan", "2 or more");
+}
+
 /// What is replayed, with what.
 void read_runs(const command_line& given, replay_options& options) {
   const auto& traces = given.values("TRACE");
@@ -282,6 +297,8 @@ void read_runs(const command_line& given, replay_options& options) {
     if (!given.has("--policy")) options.policies.clear();
     options.policies.emplace_back(plan_policy);
   }
+  if (given.has("--plan-out") && !given.has("--policy") && options.plan.empty())
+    options.policies = {"adaptive"};
   if (given.has("--budget")) {
     options.budgets.clear();
     for (const auto part : parts_of(given.text("--budget")))
@@ -355,6 +372,8 @@ void read_outputs(const command_line& given, replay_options& options) {
   options.json = output_of(given, "--json");
   options.timeline = output_of(given, "--timeline");
   options.decisions = output_of(given, "--decisions");
+  options.plan_out = output_of(given, "--plan-out");
+  if (!options.plan_out.empty()) check_plan_out(options);
   check_outputs(options);
 }
 

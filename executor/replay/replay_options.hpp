@@ -61,6 +61,7 @@ struct replay_options {
   bool find_budget = false;         ///< in place of `budgets`, the smallest one that will do
   double max_overhead = 1.2;        ///< with find_budget
   std::filesystem::path plan;       ///< empty: none; else `plan_policy` is among the policies
+  std::filesystem::path plan_out;   ///< empty: none
   std::filesystem::path json;       ///< empty: none
   std::filesystem::path timeline;   ///< empty: none
   std::filesystem::path decisions;  ///< empty: none
@@ -73,7 +74,7 @@ struct replay_command {
 };
 
 /// Reads delta-replay's command line. Throws usage_error. Also checks that the files of --json,
-/// --timeline and --decisions can be written, as parse_options does.
+/// --timeline, --decisions and --plan-out can be written, as parse_options does.
 replay_command parse_replay_options(int argc, const char* const* argv);
 
 }  // namespace delta::executor

@@ -108,14 +108,20 @@ replay_machine machine_for(const trace& t, bytes unmanaged_peak, const replay_op
 
 namespace {
 
-/// Is it a plan for such a step?
-void check_plan(const replay_options& o, const offline_plan& plan, const named_trace& t,
-                const trace& step) {
-  if (plan.operators == step.operations.size()) return;
-  reject("--plan",
-         o.plan.string() + " is for a step of " + std::to_string(plan.operators) +
-             " operators, and " + t.name + " has " + std::to_string(step.operations.size()),
-         "a plan that was made for this trace");
+/// The plan for steps of the trace as they are replayed. What a trace leaves as its results is read
+/// by one more operator, which plans of the trace alone don't know.
+offline_plan plan_for(offline_plan plan, const named_trace& t, const program& p,
+                      const replay_options& o) {
+  const std::size_t alone = (p.step() != nullptr ? *p.step() : p.whole()).operations.size();
+  const std::size_t replayed =
+      p.step() != nullptr ? p.whole().operations.size() / o.iterations : alone;
+  if (plan.operators != alone && plan.operators != replayed)
+    reject("--plan",
+           o.plan.string() + " is for a step of " + std::to_string(plan.operators) +
+               " operators, and " + t.name + " has " + std::to_string(alone),
+           "a plan that was made for this trace");
+  plan.operators = static_cast<std::uint32_t>(replayed);
+  return plan;
 }
 
 }  // namespace
@@ -126,13 +132,15 @@ std::vector<std::vector<replay_row>> replay_all(std::span<const named_trace> tra
   std::vector<program> programs;
   programs.reserve(traces.size());
   std::vector<replay_job> jobs;
-  std::optional<offline_plan> plan;
-  if (!o.plan.empty()) plan = read_plan(o.plan);
+  std::optional<offline_plan> given;
+  if (!o.plan.empty()) given = read_plan(o.plan);
+  std::vector<std::optional<offline_plan>> plans(traces.size());
   for (const named_trace& t : traces) {
     const program& p = programs.emplace_back(t, o);
     const unmanaged_cost cost = unmanaged(p.whole());
     replay_machine machine = machine_for(t.content, cost.peak, o);
-    if (plan) check_plan(o, *plan, t, p.step() != nullptr ? *p.step() : p.whole());
+    std::optional<offline_plan>& plan = plans[programs.size() - 1];
+    if (given) plan = plan_for(*given, t, p, o);
     for (const std::string& policy : o.policies) {
       for (const replay_budget& budget : o.budgets) {
         machine.budget = budget.resolve(cost.peak);

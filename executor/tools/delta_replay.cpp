@@ -6,17 +6,20 @@
 #include <iostream>
 #include <new>
 #include <span>
+#include <stdexcept>
 #include <string_view>
 #include <vector>
 
 #include "cli/output_file.hpp"
 #include "cli/own_policy_file.hpp"
+#include "peers/offline_plan.hpp"
 #include "replay/budget_report.hpp"
 #include "replay/find_budget.hpp"
 #include "replay/replay_jobs.hpp"
 #include "replay/replay_options.hpp"
 #include "replay/replay_report.hpp"
 #include "replay/replay_runs.hpp"
+#include "trace/plan_file.hpp"
 #include "traces/trace.hpp"
 
 namespace {
@@ -34,8 +37,12 @@ int complain(std::string_view line, int code) {
 void replay(std::span<const named_trace> traces, const replay_options& options) {
   live_file timeline("--timeline", options.timeline);
   live_file decisions("--decisions", options.decisions);
-  const auto by_trace =
-      replay_all(traces, options, {.timeline = timeline.stream(), .decisions = decisions.stream()});
+  const bool saves = !options.plan_out.empty();
+  offline_plan plan;
+  const auto by_trace = replay_all(traces, options,
+                                   {.timeline = timeline.stream(),
+                                    .decisions = decisions.stream(),
+                                    .plan = saves ? &plan : nullptr});
   timeline.finish();
   decisions.finish();
   if (!options.json.empty()) {
@@ -47,6 +54,12 @@ void replay(std::span<const named_trace> traces, const replay_options& options) 
     if (&rows != &by_trace.front()) std::cout << '\n';
     print_rows(std::cout, rows, options.iterations);
   }
+  if (!saves) return;
+  if (plan.operators == 0)
+    throw std::runtime_error(
+        "--plan-out: the last step followed no plan: everything fits, or none takes less time than "
+        "deciding for one tensor after another, as the policy online does; nothing is saved");
+  output_file(options.plan_out).commit(text_of(plan));
 }
 
 void search(std::span<const named_trace> traces, const replay_options& options) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "peers/offline_plan.hpp"
@@ -15,5 +16,8 @@ offline_plan read_plan(const std::filesystem::path&);
 
 /// A plan from a file's text. `name` is what a bad_trace calls the file.
 offline_plan parse_plan(std::string_view text, std::string_view name);
+
+/// The text of a file that parse_plan reads as that plan. O(plan).
+std::string text_of(const offline_plan&);
 
 }  // namespace delta::executor

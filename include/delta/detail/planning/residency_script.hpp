@@ -35,11 +35,16 @@ class residency_script {
     position from, to;
   };
 
-  explicit residency_script(const residency_plan& plan) {
+  /// Of absences and stays whose storages are owners (step_model::owner); `held`: bytes by
+  /// position. O(record + absences log absences).
+  residency_script(const step_model& m, std::vector<absence> away, std::vector<stay> stays,
+                   std::vector<double> held)
+      : residency_script(m) {
+    away_ = std::move(away), stays_ = std::move(stays), held_ = std::move(held);
+    index();
+  }
+  explicit residency_script(const residency_plan& plan) : residency_script(plan.model()) {
     const step_model& m = plan.model();
-    shape_ = shape_of(m.record()), keeps_unused_ = keeps_unused(m.record());
-    length_ = m.length();
-    for (std::uint32_t s = 0; s < m.storages().size(); ++s) owner_.push_back(m.owner(s));
     for (std::uint32_t s = 0; s < m.storages().size(); ++s) {
       const auto needs = plan.needs(s);
       using way = residency_plan::way;
@@ -83,6 +88,7 @@ class residency_script {
   /// program that holds what a training step would use on its way back.
   [[nodiscard]] bool keeps_unused() const noexcept { return keeps_unused_; }
   [[nodiscard]] std::span<const absence> absences() const noexcept { return away_; }
+  [[nodiscard]] std::span<const stay> stays() const noexcept { return stays_; }
 
   /// The absence in which a storage is, if any.
   struct state {
@@ -122,6 +128,10 @@ class residency_script {
   [[nodiscard]] std::span<const std::uint32_t> coming() const noexcept { return coming_; }
 
  private:
+  explicit residency_script(const step_model& m)
+      : shape_(shape_of(m.record())), keeps_unused_(keeps_unused(m.record())), length_(m.length()) {
+    for (std::uint32_t s = 0; s < m.storages().size(); ++s) owner_.push_back(m.owner(s));
+  }
   // Of what its operators make, each byte counted as long as it is held: is more than half of that
   // behind the last use? O(record).
   static bool keeps_unused(const step_record& r) noexcept {
@@ -145,9 +155,9 @@ class residency_script {
     return std::ranges::equal_range(list, p, {}, by(which));
   }
   void index() {
-    std::ranges::sort(away_, [](const absence& a, const absence& b) {
-      return a.storage != b.storage ? a.storage < b.storage : a.from < b.from;
-    });
+    const auto place_of = [](const auto& x) { return std::pair(x.storage, x.from); };
+    std::ranges::sort(away_, {}, place_of);
+    std::ranges::sort(stays_, {}, place_of);
     first_.assign(owner_.size() + 1, 0);
     for (std::uint32_t i = 0; i < away_.size(); ++i) {
       const absence& a = away_[i];
