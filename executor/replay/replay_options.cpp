@@ -373,8 +373,8 @@ void read_outputs(const command_line& given, replay_options& options) {
   options.timeline = output_of(given, "--timeline");
   options.decisions = output_of(given, "--decisions");
   options.plan_out = output_of(given, "--plan-out");
-  if (!options.plan_out.empty()) check_plan_out(options);
   check_outputs(options);
+  if (!options.plan_out.empty()) check_plan_out(options);
 }
 
 }  // namespace

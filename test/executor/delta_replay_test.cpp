@@ -510,6 +510,32 @@ TEST_CASE("a plan of the step is a policy; one for another step is refused") {
         "two\n");
 }
 
+TEST_CASE("a plan that was saved is followed to the same time") {
+  const temporary_folder folder;
+  const auto trace = folder / "chain.jsonl", plan = folder / "plan.jsonl";
+  const auto file = folder / "rows.json";
+  write_text(trace, chain() + R"({"drop":16})" + "\n" + R"({"mark":"end_of_step"})" + "\n");
+  const std::string flags =
+      trace.string() + " --bandwidth 10GB/s --latency 0ns --json " + file.string() + " --budget ";
+  const outcome saved = run(flags + "5MB --plan-out " + plan.string());
+  REQUIRE_MESSAGE(saved.code == 0, saved.err);
+  const json expected = rows_of(file).back();
+  const outcome followed = run(flags + "5MB --plan " + plan.string());
+  REQUIRE_MESSAGE(followed.code == 0, followed.err);
+  const json last = rows_of(file).back();
+  for (const char* key : {"time_ns", "recomputes", "offloads", "reloads", "peak_bytes"})
+    CHECK_MESSAGE(last[key] == expected[key], key);
+  CHECK((last["offloads"] != 0 || last["recomputes"] != 0));
+
+  std::filesystem::remove(plan);
+  const outcome none = run(flags + "1GB --plan-out " + plan.string());
+  CHECK(none.code == 1);
+  CHECK(is_one_line(none.err));
+  CHECK(none.err.starts_with("delta-replay: --plan-out: the last step followed no plan: "));
+  CHECK(none.out.find("adaptive") != std::string::npos);  // what was measured is there
+  CHECK_FALSE(std::filesystem::exists(plan));
+}
+
 TEST_CASE("a folder is no trace") {
   const temporary_folder folder;
   const outcome o = run(folder.path().string());

@@ -463,12 +463,13 @@ TEST_CASE("chameleon: as capuchin where copies hide, and never recomputes") {
 }
 
 TEST_CASE("a given plan is carried out, and nothing else moves") {
+  using enum offline_plan::way;
   // a to e are operators 0 to 4, their gradients 9 to 5 in that order. A copy takes an operator.
   const chain what{{"a", "b", "c", "d", "e"}};
   const offline_plan plan{.operators = 10,
-                          .absences = {{.made_by = 0, .from = 1, .to = 9, .offloaded = false},
-                                       {.made_by = 1, .from = 2, .to = 8, .offloaded = true},
-                                       {.made_by = 2, .from = 3, .to = 7, .offloaded = true}}};
+                          .absences = {{.tensor = {0}, .from = 1, .to = 9},
+                                       {.tensor = {1}, .from = 2, .to = 8, .how = offload},
+                                       {.tensor = {2}, .from = 3, .to = 7, .how = offload}}};
   const auto said = follow_plan(plan, what, plenty, 3, 1e8);
   CHECK(said[0].empty());  // nothing is known of the step yet
   for (std::size_t i : {1u, 2u})
@@ -478,23 +479,26 @@ TEST_CASE("a given plan is carried out, and nothing else moves") {
 
 TEST_CASE("a given plan that does not match the step is not followed, and does no harm") {
   const chain what{{"a", "b", "c", "d", "e"}};
-  const offline_plan::absence a{.made_by = 0, .from = 1, .to = 9};
+  const offline_plan::absence a{.tensor = {0}, .from = 1, .to = 9};
   for (const sentences& s : follow_plan({.operators = 9, .absences = {a}}, what, plenty, 3))
     CHECK(s.empty());
   // Outputs and operators that are not there.
   const offline_plan strange{.operators = 10,
-                             .absences = {{.made_by = 0, .output = 7, .from = 1, .to = 9},
-                                          {.made_by = 70, .from = 71, .to = 72},
-                                          {.made_by = 5, .from = 6, .to = 9}}};
+                             .absences = {{.tensor = {0, 7}, .from = 1, .to = 9},
+                                          {.tensor = {70}, .from = 71, .to = 72},
+                                          {.tensor = {0}, .from = -11, .to = 9},
+                                          {.tensor = {0}, .from = 1, .to = 21},
+                                          {.tensor = {5}, .from = 6, .to = 9}}};
   for (const sentences& s : follow_plan(strange, what, plenty, 3)) CHECK(s.empty());
 }
 
 TEST_CASE("what a given plan does not cover leaves as under dtr, or online if it offloads") {
+  using enum offline_plan::way;
   const chain what{std::vector<const char*>(10, "relu")};
   CHECK(follow_plan({.operators = 20}, what, 550_B, 3) == follow("dtr", what, 550_B, 3));
   // Its only absence has gone by before memory is short.
   const offline_plan early{.operators = 20,
-                           .absences = {{.made_by = 0, .from = 0, .to = 1, .offloaded = true}}};
+                           .absences = {{.tensor = {0}, .from = 0, .to = 1, .how = offload}}};
   const auto said = follow_plan(early, what, 550_B, 2), online = follow("online", what, 550_B, 2);
   CHECK(said[0] == online[0]);
 }

@@ -152,8 +152,8 @@ TEST_CASE("help and the list of policies") {
                            "--bandwidth", "--bandwidth-in", "--latency",          "--host-budget",
                            "--memory",    "--thrash-limit", "--operators-faster", "--noise",
                            "--seed",      "--real-rate",    "--find-budget",      "--max-overhead",
-                           "--json",      "--timeline",     "--decisions",        "--help",
-                           "Examples:",   "Exit codes:"})
+                           "--json",      "--timeline",     "--decisions",        "--plan-out",
+                           "--help",      "Examples:",      "Exit codes:"})
     CHECK_MESSAGE(help.find(flag) != std::string::npos, flag);
   std::size_t begin = 0;
   for (auto end = help.find('\n'); end != std::string::npos; end = help.find('\n', begin)) {
@@ -172,7 +172,7 @@ TEST_CASE("refusals, word for word") {
         "--parallel, --unit, --collectives, --network, --network-latency, --one-link, --jitter, "
         "--operators-faster, "
         "--noise, --seed, --real-rate, --find-budget, --max-overhead, --json, --timeline, "
-        "--decisions, --help");
+        "--decisions, --plan-out, --help");
   CHECK(refusal({"--budget"}) ==
         "--budget: needs a value; allowed: the flag followed by its value, see --help");
 
@@ -290,6 +290,25 @@ TEST_CASE("a timeline and a log of decisions are those of one replay of a preset
   CHECK(refusal({"--policy", "dtr", "--budget", "0.5", "--timeline", file, "--decisions",
                  (folder / "./file").string()}) ==
         "--decisions: names the file of --timeline; allowed: another file");
+}
+
+TEST_CASE("a plan is saved of one replay of several steps under adaptive") {
+  const delta::test::temporary_folder folder;
+  const std::string file = (folder / "plan.jsonl").string();
+  const replay_options accepted = options({"--plan-out", file, "--budget", "0.5"});
+  CHECK(accepted.plan_out == file);
+  CHECK(accepted.policies == std::vector<std::string>{"adaptive"});
+  CHECK(refusal({"--plan-out", file}) ==
+        "--plan-out: given with 3 budgets; allowed: one trace, one policy and one budget");
+  CHECK(refusal({"--plan-out", file, "--budget", "0.5", "--policy", "online"}) ==
+        "--plan-out: given with --policy online; allowed: with --policy adaptive");
+  CHECK(refusal({"--plan-out", file, "--budget", "0.5", "--iterations", "1"}) ==
+        "--plan-out: given with --iterations 1, and the first step has no plan; allowed: 2 or "
+        "more");
+  CHECK(refusal({"--plan-out", file, "--budget", "0.5", "--plan", "other"}) ==
+        "--plan-out: given with --policy plan; allowed: with --policy adaptive");
+  CHECK(refusal({"--plan-out", file, "--plan", file, "--budget", "0.5"}) ==
+        "--plan-out: names the plan; allowed: another file");
 }
 
 TEST_CASE("a trace is not written over") {
