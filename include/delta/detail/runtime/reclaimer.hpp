@@ -95,7 +95,7 @@ class reclaimer {
   }
 
   void end_of_step() {
-    table_->now.step_over = true, stuck_at_ = 0;
+    table_->now.step_over = true, stuck_at_ = 0, copies_only_ = false;
     table_->refresh_machine_state();
     context_parts shown = parts();
     if constexpr (recorder::enabled) {
@@ -115,6 +115,19 @@ class reclaimer {
     table_->tensors.forget_replays();
     while (make_host_room()) continue;
     return true;
+  }
+  /// True if there is another way to go on where recomputation thrashes. O(1).
+  [[nodiscard]] bool may_go_on() const noexcept {
+    return roles_.may_decide_otherwise() || may_leave_by_copies();
+  }
+  /// Recomputation thrashes: the policy decides otherwise, or else, for the rest of the step, what
+  /// can leave by a copy does, so that what is made again is not made once more. False: neither is
+  /// open. O(tensors + records).
+  bool go_on() {
+    if (decide_otherwise()) return true;
+    if (!may_leave_by_copies()) return false;
+    table_->tensors.forget_replays();
+    return copies_only_ = true;
   }
   /// True if this tensor on the host is to be reloaded (Decider::restore; default: the cheaper).
   [[nodiscard]] bool reloads(tensor_id t) {
@@ -180,7 +193,10 @@ class reclaimer {
   /// keeps; `all`: that, too. O(1), and of what is kept.
   bool drop_cached(bool all = false) {
     for (const tensor_id t : table_->candidates().cached())
-      if (all || !keeps_dropped(t)) return table_->evict(t), true;
+      if (all || !keeps_dropped(t)) {
+        if (!copies_only_ || !offload_cached(t)) table_->evict(t);
+        return true;
+      }
     return false;
   }
   /// True if the Decider keeps what the program has dropped, or is about to.
@@ -191,7 +207,7 @@ class reclaimer {
   void release(const context& c, tensor_id t, action a) {
     tensor_record& r = table_->tensors[t];
     // Nobody wants it back: it goes whatever the Decider says.
-    if (c.is_released(t)) return left(c, t), table_->evict(t);
+    if (c.is_released(t) && !copies_only_) return left(c, t), table_->evict(t);
     if (a == action::keep) return void(r.skipped_in = reservation_);
     const auto draft = events_.leaving(c, t, roles_.heuristic());
     if (c.is_clean(t) && c.can_offload(t)) {
@@ -207,13 +223,7 @@ class reclaimer {
     if (a == action::evict && !c.can_evict(t)) a = action::offload;
     if (a == action::offload && !under_way && is_not_worth_a_copy(*table_, t, walk_))
       return left(c, t), give_up(t);
-    if (a == action::offload && c.can_offload(t))
-      if (const auto done = table_->offload(t)) {
-        left(c, t);
-        // A copy is told of once, though what it frees may be wanted back and leave again under it.
-        events_.copy(event_kind::copy_out, operation_, t, *done, !under_way);
-        return events_.tell(event_kind::offload, operation_, draft);
-      }
+    if (a == action::offload && c.can_offload(t) && offload(c, t, draft)) return;
     if (c.can_evict(t)) {
       left(c, t);
       table_->evict(t);
@@ -230,6 +240,9 @@ class reclaimer {
   [[nodiscard]] const char* operation() const noexcept { return operation_; }
 
  private:
+  [[nodiscard]] bool may_leave_by_copies() const noexcept {
+    return !copies_only_ && table_->now.may_offload && table_->now.host_free > bytes{};
+  }
   [[nodiscard]] context_parts parts() const {
     return {.past = &table_->steps.past(),
             .ended = &ended_,
@@ -259,6 +272,21 @@ class reclaimer {
         });
   }
 
+  // False: the host has no hole for it.
+  bool offload(const context& c, tensor_id t, const auto& draft) {
+    const bool under_way = table_->tensors[t].copying;
+    const auto done = table_->offload(t);
+    if (!done) return false;
+    left(c, t);
+    // A copy is told of once, though what it frees may be wanted back and leave again under it.
+    events_.copy(event_kind::copy_out, operation_, t, *done, !under_way);
+    events_.tell(event_kind::offload, operation_, draft);
+    return true;
+  }
+  bool offload_cached(tensor_id t) {
+    const context c = view();
+    return c.can_offload(t) && offload(c, t, events_.leaving(c, t, roles_.heuristic()));
+  }
   // Takes note of a release: one in the backward pass, or of what was brought back for nothing.
   void left(const context& c, tensor_id t) {
     tensor_record& r = table_->tensors[t];
@@ -281,8 +309,8 @@ class reclaimer {
     action a = asked ? roles_.decider().decide(c, t) : action::evict;
     if (at_once && (a == action::keep || (a == action::offload && !c.is_clean(t)))) return false;
     // What a restore waits for goes to the host where it can: recomputing it could go in circles.
-    if (a == action::evict && table_->tensors[t].restore_references > 0 && c.can_offload(t))
-      a = action::offload;
+    const bool to_host = copies_only_ || table_->tensors[t].restore_references > 0;
+    if (a == action::evict && to_host && c.can_offload(t)) a = action::offload;
     release(c, t, a);
     return true;
   }
@@ -338,6 +366,7 @@ class reclaimer {
   [[no_unique_address]] event_sink<table_type, O> events_;
   window_search windows_;
   std::vector<operator_id> walk_;
+  bool copies_only_ = false;    // in this step: recomputation has thrashed
   std::uint64_t stuck_at_ = 0;  // so many had been retained when none of them could go
   ended_operator ended_;        // while nobody waits
   std::uint64_t reservation_ = 0;

@@ -208,7 +208,7 @@ class restorer {
         return means_.lock(targets);
       } catch (const thrash&) {
         // What was brought stays where it is, and nothing is locked.
-        if (!means_.reclaimer.decide_otherwise()) throw;
+        if (!means_.reclaimer.go_on()) throw;
       }
     }
   }

@@ -27,10 +27,9 @@ class restore_on_demand {
     // The operator that asked is at the bottom: it has no record yet, so none stands for it.
     frames_.assign(1, operator_id::none);
     replays_ = 0;
-    // Ten times the replays of a restore that makes everything once; less where the policy may
-    // decide otherwise.
-    cap_ = (means_->reclaimer.policy().may_decide_otherwise() ? 2u : 10u) *
-           (means_->table.tensors.live_records() + 1);
+    // Ten times the replays of a restore that makes everything once; less where there is another
+    // way to go on.
+    cap_ = (means_->reclaimer.may_go_on() ? 2u : 10u) * (means_->table.tensors.live_records() + 1);
     want(operator_id::none);
     try {
       while (advance(operation)) {
