@@ -438,8 +438,7 @@ recomputed paper_page(trace_folder&) {
   trace_folder traces(folder, ".jsonl.gz");
   const test::temporary_folder unpacked;
   recomputed r;
-  for (const char* model :
-       {"ResNet-50", "ResNet-101", "ResNeXt-50", "EfficientNet-B0", "BERT-base"}) {
+  for (const char* model : {"ResNet-50", "ResNeXt-50", "EfficientNet-B0", "BERT-base"}) {
     const auto rows =
         replays(traces[model], {"vdnn", "dtr", "paper", "online", "adaptive"}, parts, r.exact, o);
     for (const auto& [key, row] : rows) {
