@@ -117,8 +117,12 @@ TEST_CASE("planning: bytes by position, as an array has them") {
   for (std::uint64_t seed = 0; seed < seeds(40); ++seed) {
     CAPTURE(seed);
     dice roll(seed);
-    const auto n = static_cast<std::int32_t>(1 + roll.below(700));
+    // Beyond 16,384 positions blocks are as long as there are many.
+    const bool is_long = roll.one_in(8);
+    const auto n = static_cast<std::int32_t>(1 + roll.below(700) + (is_long ? 20'000 : 0));
     memory_profile profile(n, 5000);
+    const std::int32_t blocks = profile.blocks();
+    CHECK((is_long ? blocks * blocks > n / 2 && blocks * blocks < 2 * n : blocks <= 128));
     profile.set_penalty(2);
     std::vector<double> plain(static_cast<std::size_t>(n), 0.0);
     for (int i = 0; i < 60; ++i) {
