@@ -1,6 +1,7 @@
 // Plans that are written down: what `adaptive` followed is read again as it was, and whoever
 // follows it takes as long as `adaptive` did, on steps that are recorded from PyTorch and by DTR's
 // authors.
+// ctest-labels: long_sanitized
 #include <doctest/doctest.h>
 
 #include <filesystem>
