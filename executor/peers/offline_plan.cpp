@@ -1,5 +1,6 @@
 #include "peers/offline_plan.hpp"
 
+#include <cstddef>
 #include <span>
 
 namespace delta::executor {
@@ -55,6 +56,7 @@ std::vector<double> held_beside(const step_model& m, const auto& away) {
   const detail::residency_plan all(m, {});
   const position n = m.length();
   std::vector<double> held;
+  held.reserve(static_cast<std::size_t>(n));
   for (position p = 0; p < n; ++p) held.push_back(all.memory().at(p));
   for (const residency_script::absence& a : away)
     for (position p = a.from + 1; p < a.in_from; ++p)
@@ -115,6 +117,7 @@ residency_script script_of(const offline_plan& plan, const step_record& step, do
                     .for_good = !model[s].cyclic && (uses.empty() || uses.back() <= from)});
   }
   std::vector<residency_script::absence*> copied;
+  copied.reserve(untimed.size());
   for (const std::size_t i : untimed) copied.push_back(&away[i]);
   time_copies(step, rate, latency, copied);
   std::vector<double> held(plan.held.begin(), plan.held.end());
