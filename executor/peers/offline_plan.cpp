@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <span>
 
+#include "delta/detail/planning/residency_plan.hpp"
+#include "delta/detail/planning/step_model.hpp"
+
 namespace delta::executor {
 namespace {
 
@@ -32,22 +35,23 @@ std::uint32_t storage_of(const step_record& step, const offline_plan::name& n) {
   return n.index < list.size() ? list[n.index] : step_record::none;
 }
 
-/// Copies in begin so late that, one behind the other, all of them are in time.
+/// Copies in of those absences begin so late that, one behind the other, all of them are in time.
 void time_copies(const step_record& step, double rate, double latency,
-                 std::vector<residency_script::absence*>& copied) {
-  std::ranges::sort(copied, [](const auto* a, const auto* b) {
-    return a->to != b->to ? a->to > b->to : a->storage > b->storage;
+                 std::span<residency_script::absence> all, std::vector<std::size_t> copied) {
+  std::ranges::sort(copied, [&](std::size_t i, std::size_t k) {
+    return all[i].to != all[k].to ? all[i].to > all[k].to : all[i].storage > all[k].storage;
   });
   double limit = step.time;
-  for (residency_script::absence* const a : copied) {
-    if (a->to >= static_cast<position>(step.length())) continue;
-    const double bytes = static_cast<double>(step.storages[a->storage].size.count);
-    const double needed = a->to < 0 ? 0 : step.operations[static_cast<std::size_t>(a->to)].start;
+  for (const std::size_t i : copied) {
+    residency_script::absence& a = all[i];
+    if (a.to >= static_cast<position>(step.length())) continue;
+    const double bytes = static_cast<double>(step.storages[a.storage].size.count);
+    const double needed = a.to < 0 ? 0 : step.operations[static_cast<std::size_t>(a.to)].start;
     limit = std::min(limit, needed) - latency - 1e9 * bytes / rate;
     const auto behind =
         std::ranges::upper_bound(step.operations, limit, {}, &step_record::operation::start);
     const auto begun = static_cast<position>(behind - step.operations.begin());
-    a->in_from = std::clamp(begun - 1, a->from + 1, a->to);
+    a.in_from = std::clamp(begun - 1, a.from + 1, a.to);
   }
 }
 
@@ -88,6 +92,7 @@ offline_plan plan_of(const residency_script& script, const step_record& step) {
 residency_script script_of(const offline_plan& plan, const step_record& step, double rate,
                            double latency) {
   const step_model model(step);
+  const position n = model.length();
   std::vector<residency_script::absence> away;
   std::vector<residency_script::stay> stays;
   std::vector<std::size_t> untimed;
@@ -95,7 +100,6 @@ residency_script script_of(const offline_plan& plan, const step_record& step, do
     const std::uint32_t named = storage_of(step, a.tensor);
     if (named == step_record::none) continue;
     const std::uint32_t s = model.owner(named);
-    const auto n = model.length();
     const bool is_near = -n <= a.from && a.from < a.to && a.to <= 2 * n;
     if (!model[s].movable || !is_near) continue;
     const position behind = named == s ? 0 : n;
@@ -116,10 +120,7 @@ residency_script script_of(const offline_plan& plan, const step_record& step, do
                     .copies_out = copied,
                     .for_good = !model[s].cyclic && (uses.empty() || uses.back() <= from)});
   }
-  std::vector<residency_script::absence*> copied;
-  copied.reserve(untimed.size());
-  for (const std::size_t i : untimed) copied.push_back(&away[i]);
-  time_copies(step, rate, latency, copied);
+  time_copies(step, rate, latency, away, std::move(untimed));
   std::vector<double> held(plan.held.begin(), plan.held.end());
   if (held.size() != step.length()) held = held_beside(model, away);
   return {model, std::move(away), std::move(stays), std::move(held)};

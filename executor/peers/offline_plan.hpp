@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,13 +12,9 @@
 
 #include "delta/concepts.hpp"
 #include "delta/context.hpp"
-#include "delta/decider.hpp"
-#include "delta/detail/planning/residency_plan.hpp"
 #include "delta/detail/planning/residency_script.hpp"
 #include "delta/detail/planning/script_follower.hpp"
-#include "delta/detail/planning/step_model.hpp"
 #include "delta/heuristic.hpp"
-#include "delta/manager.hpp"
 #include "delta/step.hpp"
 
 namespace delta::executor {
@@ -108,7 +103,7 @@ class followed_plan : public detail::script_follower {
 
  private:
   std::shared_ptr<const offline_plan> plan_;
-  bool copies_ = true;
+  bool copies_;  // it offloads something
 };
 /// The policy that carries `plan` out.
 inline followed_plan follow(offline_plan plan) {
