@@ -207,8 +207,9 @@ class reclaimer {
   void release(const context& c, tensor_id t, action a) {
     tensor_record& r = table_->tensors[t];
     // Nobody wants it back: it goes whatever the Decider says.
-    if (c.is_released(t) && !copies_only_) return left(c, t), table_->evict(t);
-    if (a == action::keep) return void(r.skipped_in = reservation_);
+    const bool released = c.is_released(t);
+    if (released && !copies_only_) return left(c, t), table_->evict(t);
+    if (a == action::keep && !released) return void(r.skipped_in = reservation_);
     const auto draft = events_.leaving(c, t, roles_.heuristic());
     if (c.is_clean(t) && c.can_offload(t)) {
       left(c, t);
