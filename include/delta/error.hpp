@@ -154,6 +154,10 @@ struct memory_report {
   /// failed then would run now.
   bytes smallest_budget{};
   budget_basis basis = budget_basis::nothing;
+  /// Less than that, and enough in the same sense, where the host has `enough_host` bytes; by a
+  /// policy that never `copies`, for `online` in its place. 0: nothing less is known.
+  bytes budget_with_host{}, enough_host{};
+  bool copies = true;               ///< the policy copies tensors to the host
   bool unfinished = false;          ///< no operator has run yet: variables are still made
   const char* operation = "";       ///< the operator that asked
   std::array<holder, 6> biggest{};  ///< the biggest that stayed; one_piece: that can't move

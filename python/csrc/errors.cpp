@@ -27,6 +27,21 @@ void replace_behind(std::string& text, const std::string& mark, const std::strin
   if (at != std::string::npos && at < end) text.replace(at, old.size(), anew);
 }
 
+// What the host's memory would do, as far as that is known; "": nothing.
+std::string with_a_host(const delta::memory_report& r) {
+  if (r.enough_host.count == 0 || r.unfinished) return "";
+  const auto size = [](delta::bytes n) {
+    const bool small = n.count < 1u << 20u;
+    const std::uint64_t unit = small ? 1u << 10u : 1u << 20u;
+    return std::to_string((n.count + unit - 1) / unit) + (small ? "KiB" : "MiB");
+  };
+  const bool this_one = r.budget_with_host <= r.capacity;
+  return std::string("; ") + (r.copies ? "" : "policy=\"online\" with ") + "host=\"" +
+         size(r.enough_host) + "\" would make " +
+         (this_one ? "this budget" : "a budget of " + size(r.budget_with_host)) + " enough" +
+         (managed_device().is_cpu() ? ", though on a CPU copies take the same RAM" : "");
+}
+
 // What a view that is a collective's is called.
 constexpr const char* in_a_collective = "in a collective";
 
@@ -99,9 +114,14 @@ std::string record_failure(session& s, const delta::budget_exceeded& e, const ch
     else
       replace(text, called, holder.tensor.name + " (" + holder.tensor.role + ", ");
   }
-  if (r.smallest_budget.count > 0 && !r.unfinished && s.past().own.steps == 0)
+  const std::string hosted = with_a_host(r);
+  text += hosted;
+  if (for_the_host && hosted.empty())
+    text += "; to copy tensors out pass host=, such as host=\"16GiB\"";
+  if (r.smallest_budget.count > 0 && !r.unfinished && s.past().own.steps == 0) {
     text += "; no step has ended yet, so later operators may need more";
-  if (for_the_host) text += "; to copy tensors out pass host=, such as host=\"16GiB\"";
+    if (!hosted.empty()) text += ", and what copies take is not known";
+  }
   // They are cut into pieces, but make lists of temporaries, each for all weights.
   if (std::string_view(r.operation).find("aten::_foreach_") != std::string_view::npos)
     text += "; an optimizer with foreach=False makes temporaries for one weight at a time";

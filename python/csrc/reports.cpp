@@ -113,6 +113,7 @@ py::object last_error() {
   put("immovable", r.immovable), put("foreign", r.foreign);
   put("host_capacity", r.host_capacity), put("host_used", r.host_used);
   put("smallest_budget", r.smallest_budget);
+  put("budget_with_host", r.budget_with_host), put("enough_host", r.enough_host);
   d["basis"] = name_of(r.basis);
   py::list holders;
   for (std::size_t i = 0; i < r.holders; ++i) {

@@ -283,7 +283,7 @@ class performance {
 
 /// How often what was seen.
 struct tally {
-  std::uint64_t failures = 0, named = 0;
+  std::uint64_t failures = 0, named = 0, hosted = 0;
   std::map<budget_basis, std::uint64_t> by_basis;
   std::map<shortage, std::uint64_t> by_shortage;
 };
@@ -327,6 +327,19 @@ bool follow(const program& p, const preset& policy, simulated_options machine, t
     // What was known of the storage's rules was kept: there is a reason where no budget is named.
     CHECK(r.basis != budget_basis::nothing);
     CHECK((r.basis != budget_basis::no_moving || !machine.moving));
+    if (r.enough_host.count > 0) {
+      ++seen.hosted;
+      CHECK(r.budget_with_host < r.smallest_budget);
+      simulated_options larger = machine;
+      larger.capacity = r.budget_with_host, larger.host_capacity = r.enough_host;
+      simulated other(larger);
+      const auto copying = make_any_manager(r.copies ? policy.name : "online", over(other));
+      const auto again = performance(*copying, p).play();
+      CAPTURE(again ? again->text : "");
+      CHECK_MESSAGE((!again || again->at > failed->at),
+                    "with a host: named for call " << failed->at << " in " << larger.capacity.count
+                                                   << " and " << larger.host_capacity.count);
+    }
     if (r.smallest_budget.count == 0) return true;
     ++seen.named;
     CHECK(r.smallest_budget > machine.capacity);
@@ -415,4 +428,5 @@ TEST_CASE("with the budget that an error names the program comes past what faile
   CHECK(of(seen.by_basis, budget_basis::largest_need) > wanted / 20);
   CHECK(of(seen.by_basis, budget_basis::everything) > wanted / 20);
   CHECK(of(seen.by_shortage, shortage::one_piece) > wanted / 100);
+  CHECK(seen.hosted > wanted / 20);
 }

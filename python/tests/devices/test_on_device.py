@@ -139,6 +139,19 @@ def test_too_small_a_budget(sim) -> None:
         assert torch.ones(16, device=DEVICE).sum().item() == 16
 
 
+@pytest.mark.parametrize("policy", ["online", "dtr"])
+def test_what_the_hosts_memory_would_do(sim, policy: str) -> None:
+    values = [torch.full((1 << 18,), float(i)) for i in range(8)]
+    with budget("3MiB", policy=policy, host=0) as run:
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            kept = [value.to(DEVICE) for value in values]
+    other = 'policy="online" with ' if policy == "dtr" else ""
+    assert f'; {other}host="3MiB" would make this budget enough; no step' in str(caught.value)
+    with budget("3MiB", policy="online", host="8MiB"):
+        kept = [value.to(DEVICE) for value in values]
+        assert all(torch.equal(a.cpu(), b) for a, b in zip(kept, values, strict=True))
+
+
 def test_host_memory_where_nobody_says_how_much() -> None:
     with delta_torch.budget("64MiB") as run:
         pass

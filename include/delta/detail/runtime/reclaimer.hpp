@@ -153,7 +153,7 @@ class reclaimer {
     table_->refresh_machine_state();
     const bool all_go = roles_.lets_all_go();
     memory_report r = shortage_of(*table_, view(), reservation_, need, operation, what, all_go);
-    r.foreign = foreign_, r.unfinished = unfinished_;
+    r.foreign = foreign_, r.unfinished = unfinished_, r.copies = offloads;
     name_budget(r, table_->storage(), bounds_, all_go);
     return r;
   }

@@ -91,12 +91,13 @@ class budget_bounds {
   /// `moves`: neighbours may leave.
   [[nodiscard]] bytes all(bool moves) const noexcept { return early_ || moves ? all_ : own_; }
   [[nodiscard]] std::uint64_t holds() const noexcept { return holds_; }
-  /// Has a host of that size always a slab for everything? Slabs don't move: of n slabs there are
-  /// at most n + 1 holes between, each too small only if it is smaller than what leaves. Where the
-  /// storage doesn't scatter there are none.
-  [[nodiscard]] bool all_can_leave(bytes host_capacity, bool may_fragment) const noexcept {
-    const bytes holes = may_fragment ? times(largest_, tensors_ + 1) : bytes{};
-    return !stays_ && host_capacity >= kept_ + holes;
+  [[nodiscard]] bool replays() const noexcept { return replays_; }
+  /// The least host that always has a slab for everything; none: not everything may go there. Slabs
+  /// don't move: of n slabs there are at most n + 1 holes between, each too small only if it is
+  /// smaller than what leaves. Where the storage doesn't scatter there are none.
+  [[nodiscard]] std::optional<bytes> enough_host(bool may_fragment) const noexcept {
+    if (stays_) return std::nullopt;
+    return kept_ + (may_fragment ? times(largest_, tensors_ + 1) : bytes{});
   }
 
  private:
@@ -226,9 +227,13 @@ void name_budget(memory_report& r, S& storage, const budget_bounds& known, bool 
     r.smallest_budget = budget;
     r.basis = basis;
   };
-  if (lets_all_go && known.all_can_leave(r.host_capacity, may_fragment(storage)))
+  const auto host = known.enough_host(may_fragment(storage));
+  if (lets_all_go && host && r.host_capacity >= *host)
     name(known.least(), budget_basis::largest_need);
   name(known.all(where == placement::moving), budget_basis::everything);
+  const bytes least = storage.rounded(known.least());
+  if (host && (r.copies ? lets_all_go : known.replays()) && least < r.smallest_budget)
+    r.budget_with_host = least, r.enough_host = *host;
 }
 
 }  // namespace delta::detail
