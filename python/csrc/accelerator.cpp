@@ -5,6 +5,7 @@
 #include <c10/core/Event.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -122,7 +123,7 @@ class accelerator final : public target {
     return part_.own().allocate(size);
   } catch (const c10::OutOfMemoryError&) {
     const auto before = limit_;
-    if (before.has_value()) unlimit();
+    if (before.has_value()) limit(delta::bytes{no_limit}, {});
     at::DataPtr made(nullptr, device_);
     try {
       made = part_.own().allocate(size);
@@ -248,8 +249,10 @@ class accelerator final : public target {
   given_memory given_;
   std::optional<pinned_chunks> pinned_;    // of the run that is on
   std::optional<device_streams> streams_;  // of the run that is on, or was last
-  std::optional<c10::Stream> elsewhere_;   // the program's, while its kernel is queued
-  bool in_kernel_ = false;                 // of an operator
+  // For copies, of all runs: PyTorch gives few in turns, so new ones would soon be the program's.
+  std::optional<std::array<c10::Stream, 2>> sides_;
+  std::optional<c10::Stream> elsewhere_;  // the program's, while its kernel is queued
+  bool in_kernel_ = false;                // of an operator
   std::optional<c10::Event> order_;
   std::optional<delta::bytes> limit_;
   std::exception_ptr failed_;
@@ -293,7 +296,9 @@ void* accelerator::allocate(std::size_t size) noexcept try {
 std::unique_ptr<managed_memory> accelerator::open(const memory_options& o) {
   own_deleter_ = part_.own().allocate(1).get_deleter();
   const auto known = streams_.has_value() ? std::optional(streams_->copies()) : std::nullopt;
-  streams_.emplace(device_, part_);
+  if (!sides_)
+    sides_.emplace(std::array{guard_.getNewStream(device_), guard_.getNewStream(device_)});
+  streams_.emplace(device_, part_, *sides_);
   // Once: a later run has less memory to spare, and knows what the one before has measured.
   if (known.has_value())
     streams_->begin_with(*known);

@@ -13,6 +13,9 @@
 
 namespace delta_torch {
 
+/// A budget that is none, for a run that is only measured: more than any machine has.
+inline constexpr std::size_t no_limit = std::size_t{1} << 46;
+
 /// The ways that bytes are copied.
 enum class copied : unsigned char { to_host, to_device, within };
 
@@ -50,7 +53,7 @@ class device_part {
       c10::impl::VirtualGuardImpl(s.device_type()).recordDataPtrOnStream(data, s);
   }
   /// What a run of so many bytes needs of the allocator: that it holds little more than these, of
-  /// which `counted` are taken. And that the run's limit holds no longer.
+  /// which `counted` are taken. And that the run is over.
   virtual void limit(c10::Device, std::size_t bytes, std::size_t counted) = 0;
   virtual void unlimit(c10::Device) noexcept = 0;
   /// This thread is about to queue kernels on this stream, its current one: what libraries keep for

@@ -295,7 +295,7 @@ bool session::lift_limit(const delta::budget_exceeded& e) {
   record_failure(*this, e, "");
   share_ = 0;
   memory_->set_capacity(delta::bytes{no_limit});
-  device_->unlimit();
+  device_->limit(delta::bytes{no_limit}, {});
   return true;
 }
 

@@ -32,9 +32,6 @@ namespace delta_torch {
 
 class memory_log;
 
-/// A budget that is none, for a run that is only measured: more than any machine has.
-inline constexpr std::size_t no_limit = std::size_t{1} << 46;
-
 /// What a run is started with.
 struct run_options {
   std::string policy = "adaptive";

@@ -42,11 +42,11 @@ bool device_streams::left_out(std::size_t waiter, std::size_t awaited) noexcept 
   return not_made[waiter][awaited];
 }
 
-device_streams::device_streams(c10::Device device, device_part& part)
+device_streams::device_streams(c10::Device device, device_part& part,
+                               const std::array<c10::Stream, 2>& sides)
     : guard_(device.type()),
       part_(part),
-      queues_{queue(guard_.getStream(device)), queue(guard_.getNewStream(device)),
-              queue(guard_.getNewStream(device))} {
+      queues_{queue(guard_.getStream(device)), queue(sides[0]), queue(sides[1])} {
   guard_.synchronizeDevice(device.index());
   for (queue& l : queues_) l.copies = assumed;
 }

@@ -57,10 +57,10 @@ class device_streams {
     delta::nanoseconds latency{};
   };
 
-  /// On the current stream of the device. Waits until all of that is idle: what is adopted may be
-  /// in use on any stream, and is freed by whom the program does not know. Throws c10::Error where
-  /// the device has no streams or events.
-  device_streams(c10::Device, device_part&);
+  /// On the current stream of the device, copies on `sides`. Waits until all of that is idle: what
+  /// is adopted may be in use on any stream, and is freed by whom the program does not know. Throws
+  /// c10::Error where the device has no streams or events.
+  device_streams(c10::Device, device_part&, const std::array<c10::Stream, 2>& sides);
   /// Measures copies both ways, by buffers of so many bytes, 8 MiB at most, which are given back:
   /// before anything is copied. Where there is no memory for them nothing is measured.
   void calibrate(std::size_t most);

@@ -48,8 +48,8 @@ class target {
   /// PyTorch's allocations of this device's memory go through `ours` until `remove`.
   virtual void install(run_allocator& ours) = 0;
   virtual void remove() = 0;
-  /// PyTorch's allocator is to hold little more than `bytes`, of which `counted` are taken; and no
-  /// such limit any more.
+  /// PyTorch's allocator is to hold little more than `bytes`, of which `counted` are taken; and the
+  /// run is over.
   virtual void limit(delta::bytes bytes, delta::bytes counted) = 0;
   virtual void unlimit() = 0;
 

@@ -114,6 +114,16 @@ def test_a_run_on_the_cpu_leaves_the_accelerator_alone(sim) -> None:
     assert run.report().evictions == 0
 
 
+def test_runs_share_two_streams(sim) -> None:
+    for _ in range(3):
+        with budget("1MiB"):
+            pass
+        taken = torch.Stream(device=DEVICE).stream_id
+    with budget("1MiB"):
+        pass
+    assert torch.Stream(device=DEVICE).stream_id == taken + 1
+
+
 def test_the_accelerator_is_the_default(sim) -> None:
     assert delta_torch.budget("1MiB").device == torch.device(DEVICE)
 

@@ -81,7 +81,7 @@ with delta_torch.budget("128KiB", policy="dtr", host=0, device="simulated", step
         assert "the system has none for 1048576 bytes" in str(error), error
     sim.set_capacity(4 << 30)
     limits = [line.split()[0] for line in part.told() if "limit" in line]
-    assert limits == ["unlimit", "limit"], limits
+    assert limits == ["limit", "limit"], limits
     assert float(y.sum()) == 4096
 print("told as it should be")
 """
