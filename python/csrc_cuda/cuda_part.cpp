@@ -11,7 +11,6 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAContextLight.h>
-#include <c10/core/AllocatorConfig.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -20,15 +19,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "gate.hpp"
+#include "segments.hpp"
 
 namespace delta_torch {
 
@@ -57,31 +55,6 @@ constexpr cudaMemcpyKind kind_of(copied way) noexcept {
                                     : cudaMemcpyDeviceToDevice;
 }
 
-// Tensors that leave and come back have odd sizes: in segments of a fixed size they leave holes
-// that nobody else fits into. What the user has set is left alone.
-void want_expandable_segments(CUDAAllocator& own) {
-  // Not by CUDAAllocatorConfig, which says in PyTorch 2.11 to all but itself that there are none.
-  using c10::CachingAllocator::AcceleratorAllocatorConfig;
-  if (AcceleratorAllocatorConfig::use_expandable_segments()) return;
-  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"})
-    if (const char* set = std::getenv(name); set != nullptr && *set != '\0') return;
-  if (!c10::CachingAllocator::getAllocatorSettings().empty()) return;  // set while it ran
-  std::string why;
-  if (own.name() != "native") {
-    why = "its allocator is '" + own.name() + "'";
-  } else {
-    try {
-      c10::CachingAllocator::setAllocatorSettings("expandable_segments:True");
-      if (AcceleratorAllocatorConfig::use_expandable_segments()) return;
-      why = "this platform has none";
-    } catch (const std::exception& e) {
-      why = e.what();
-    }
-  }
-  TORCH_WARN("delta: PyTorch's expandable segments could not be turned on, as ", why,
-             ". Memory may fall into pieces");
-}
-
 class part_of_cuda final : public device_part {
  public:
   [[nodiscard]] c10::Allocator& own() override { return gate_.own(); }
@@ -105,15 +78,9 @@ class part_of_cuda final : public device_part {
   void prepare(c10::Stream) override;
 
  private:
-  // What PyTorch holds beyond the bytes that count: blocks are cut from segments of 2 and 20 MiB,
-  // for each stream, and whole ones stay; and what is not counted is allocated there as well, as
-  // cuBLAS's workspaces are in some versions, 32 MiB for each thread and stream.
-  [[nodiscard]] static constexpr std::size_t slack(std::size_t bytes) noexcept {
-    return (std::size_t{256} << 20u) + bytes / 16;
-  }
-
   cuda_itself cuda_;
   gate gate_{cuda_};
+  expandable_segments segments_;
   std::mutex lock_;
   std::unordered_map<c10::DeviceIndex, double> shares_;  // what they were before a run
 };
@@ -128,7 +95,7 @@ void part_of_cuda::limit(c10::Device device, std::size_t bytes, std::size_t coun
   const auto [before, first] = shares_.try_emplace(index, 1.0);
   if (first) {
     before->second = own.getMemoryFraction(index);
-    want_expandable_segments(own);
+    segments_.turn_on(own);
     // What is cached is in segments of before, which would count, and be cut up.
     own.emptyCache({0, 0});
   }
@@ -137,9 +104,7 @@ void part_of_cuda::limit(c10::Device device, std::size_t bytes, std::size_t coun
   // [0] is the sum over its pools.
   const auto taken = static_cast<std::size_t>(own.getDeviceStats(index).allocated_bytes[0].current);
   const std::size_t others = taken - std::min(taken, counted);
-  const double wanted =
-      static_cast<double>(bytes) + static_cast<double>(slack(bytes)) + static_cast<double>(others);
-  own.setMemoryFraction(std::min(before->second, wanted / static_cast<double>(total)), index);
+  own.setMemoryFraction(share_in_a_run(bytes, others, total, before->second), index);
 }
 
 void part_of_cuda::unlimit(c10::Device device) noexcept {
@@ -152,6 +117,7 @@ void part_of_cuda::unlimit(c10::Device device) noexcept {
   try {
     const c10::OptionalDeviceGuard there(device);
     gate_.own().setMemoryFraction(share, device.index());
+    if (shares_.empty()) segments_.turn_off(gate_.own());
   } catch (const std::exception& e) {
     TORCH_WARN("delta: PyTorch's limit of memory is still the run's: ", e.what());
   }

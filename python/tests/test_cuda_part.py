@@ -74,7 +74,7 @@ def compiled_fake() -> ModuleType:
     """Compiles the gate and the fakes, once for these sources and this PyTorch."""
     from torch.utils import cpp_extension
 
-    files = [*sorted(GATE.glob("gate.*")), GATE / "forwarding.hpp", GATE / "versions.hpp", FAKE]
+    files = [*sorted(GATE.glob("gate.*")), *GATE.glob("*.hpp"), FAKE]
     text = hashlib.sha256(f"{torch.__version__} {sys.version} {FLAGS}".encode())
     for path in files:
         text.update(path.read_bytes())
@@ -211,7 +211,7 @@ def test_private_pools_pass_the_gate(fake: ModuleType) -> None:
 
 def test_everything_else_is_the_native_ones(fake: ModuleType) -> None:
     fake.install(0)
-    assert fake.others() == "fake"
+    assert fake.others() == "native"
     assert fake.raw_deleter_is_none()
     asked = ("native.emptyCache", "native.setMemoryFraction", "native.recordStream")
     assert fake.calls() == dict.fromkeys(asked, 1)
@@ -230,6 +230,35 @@ def test_streams_are_recorded_where_the_bytes_are_from(fake: ModuleType) -> None
     fake.record_stream(during)  # its own, as any allocator's
     assert fake.calls()["native.recordStream"] == 4
     fake.free(before), fake.free(during)
+
+
+def test_expandable_segments_are_a_runs(
+    fake: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    settings = torch._C._accelerator_getAllocatorSettings
+    for runs in (1, 2):
+        fake.segments(True)
+        assert settings() == "expandable_segments:True"
+        fake.segments(False)
+        assert settings() == "expandable_segments:False"
+        assert fake.calls()["native.emptyCache"] == runs
+    torch._C._accelerator_setAllocatorSettings("expandable_segments:True,max_split_size_mb:64")
+    fake.segments(True)
+    fake.segments(False)  # the program's own
+    assert settings().endswith(":64") and fake.calls()["native.emptyCache"] == 2
+
+
+def test_what_pytorch_may_hold_in_a_run(fake: ModuleType) -> None:
+    gib = 1 << 30
+    share = functools.partial(fake.share_in_a_run, total=80 * gib, before=0.99)
+    assert share(16 * gib, 0) * 80 == 16 + 0.25 + 1
+    assert share(16 * gib, gib) * 80 == 18.25
+    for budget in (78, 79, 80, 200):
+        assert share(budget * gib, 0) * 80 == pytest.approx(78.5)  # launches need the rest
+    assert share(1 << 46, 0) == 0.99  # there is no budget
+    assert fake.share_in_a_run(80 * gib, 0, 80 * gib, 0.5) == 0.5
 
 
 def test_no_memory_is_pytorchs_error(fake: ModuleType) -> None:

@@ -8,7 +8,9 @@
 #include <optional>
 #include <string>
 
+#include "cuda_part.hpp"
 #include "gate.hpp"
+#include "segments.hpp"
 
 namespace py = pybind11;
 
@@ -76,7 +78,7 @@ struct fake final : delta_torch::forwarding {
     ++calls["native.begin"];
   }
   void endAllocateToPool(c10::DeviceIndex, c10::MempoolId_t) override { ++calls["native.end"]; }
-  std::string name() override { return "fake"; }
+  std::string name() override { return "native"; }
 };
 
 /// Its DataPtrs are owned by something else than their bytes, as delta's are.
@@ -155,6 +157,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("calls", [] { return calls; });
   m.def("install", [](c10::DeviceIndex device) { tested.install(ours, device); });
   m.def("remove", [] { tested.remove(); });
+  m.def("share_in_a_run", delta_torch::share_in_a_run, py::arg("bytes"), py::arg("others"),
+        py::arg("total"), py::arg("before"));
+  static delta_torch::expandable_segments segments;
+  m.def("segments", [](bool on) { on ? segments.turn_on(native) : segments.turn_off(native); });
   m.def("own_is_native", [] { return &tested.own() == &native; });
   m.def("set_device", [](c10::DeviceIndex d) { here.current = d; });
   m.def("set_stream", [](std::uintptr_t s) { here.queue = s; });
