@@ -129,6 +129,23 @@ def test_first_contact(tmp_path: Path) -> None:
     assert found["llama, predicted"]["peak_bytes"] == pytest.approx(peak, rel=0.05)
 
 
+def test_first_contact_links_what_a_toolkit_lacks(tmp_path: Path) -> None:
+    """A toolkit that has nvcc alone, beside PyTorch's packages; and one that has all."""
+    sys.path.insert(0, str(GPU))
+    from torch_contact import toolkit
+
+    given, package = tmp_path / "cuda", tmp_path / "nvidia/cu13"
+    theirs = ("include/cublasLt.h", "include/cusolverDn.h", "lib/libcudart.so.13")
+    for file in (given / "bin/nvcc", *(package / name for name in theirs)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    for _ in range(2):
+        home = toolkit(tmp_path, given, [package])
+        found = {str(file.relative_to(home)) for file in home.glob("*/*")}
+        assert found >= {"bin/nvcc", *theirs[:2], "lib64/libcudart.so"}
+    assert toolkit(tmp_path, home, [package]) == home
+
+
 def test_first_contact_has_all_trainings() -> None:
     for node in ast.parse((GPU / "torch_contact.py").read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CASES":
