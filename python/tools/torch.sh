@@ -127,8 +127,10 @@ run_wheel() {
   torch_python python/setup.py -q sdist --dist-dir "$PWD/build/wheels"
   wheel=$(basename "$(ls "$made"/*.whl)" | sed 's/-[^-]*\.whl$//')
   wheel=$(ls -t build/wheels/"$wheel"-*.whl | head -n 1)
+  torch_pip -q --no-deps --target "$made/imported" "$wheel"  # by the tests themselves
   say "testing $wheel in an environment of its own, without a compiler"
-  DELTA_WHEEL="$PWD/$wheel" torch_python -m pytest -q -p no:cacheprovider python/tests/test_wheel.py
+  PYTHONPATH="$PWD/$made/imported" DELTA_WHEEL="$PWD/$wheel" \
+    torch_python -m pytest -q -p no:cacheprovider python/tests/test_wheel.py
   ls -sh build/wheels/*.*
 }
 
