@@ -178,10 +178,18 @@ class plan_parts {
     std::uint32_t which;
     std::size_t first, count;
   };
+  // One need of a list that is not saved: what is about to happen to it, and how the list was.
+  enum class event : std::uint8_t { comes, goes, read };
+  struct single {
+    event what;
+    std::uint32_t storage, next_asked;
+    std::size_t which;
+    need was;
+  };
 
   void begin() {
     memory_.begin();
-    undo_.clear(), saved_needs_.clear(), saved_replays_.clear();
+    undo_.clear(), singles_.clear(), saved_needs_.clear(), saved_replays_.clear();
     kept_needs_.clear(), kept_replays_.clear();
     was_recomputing_ = recomputing_, was_copying_ = copying_, was_on_host_ = on_host_;
     pieces_before_ = pieces_.size();
@@ -192,6 +200,13 @@ class plan_parts {
     if (std::exchange(need_saved_[s], transaction_) == transaction_) return;
     saved_needs_.push_back({s, kept_needs_.size(), needs_[s].size()});
     kept_needs_.insert(kept_needs_.end(), needs_[s].begin(), needs_[s].end());
+  }
+  // For recomputations that read what stays: a weight's list has thousands of needs.
+  void save_single(std::uint32_t s, std::size_t k, event what) {
+    if (need_saved_[s] == transaction_) return;
+    const auto& v = needs_[s];
+    const std::size_t next = what == event::goes ? k + 1 : k;
+    singles_.push_back({what, s, v[next].asked, k, v[k]});
   }
   void save_replays(position p) {
     if (std::exchange(replay_saved_[index(p)], transaction_) == transaction_) return;
@@ -220,6 +235,15 @@ class plan_parts {
     for (const saved& x : saved_needs_)
       needs_[x.which].assign(kept_needs_.begin() + std::ptrdiff_t(x.first),
                              kept_needs_.begin() + std::ptrdiff_t(x.first + x.count));
+    while (!singles_.empty()) {
+      const single& x = singles_.back();
+      auto& v = needs_[x.storage];
+      const auto at = v.begin() + std::ptrdiff_t(x.which);
+      if (x.what == event::comes) v.erase(at)->asked = x.next_asked;
+      if (x.what == event::goes) (v.insert(at, x.was) + 1)->asked = x.next_asked;
+      if (x.what == event::read) *at = x.was;
+      singles_.pop_back();
+    }
     for (const saved& x : saved_replays_)
       replays_[x.which].assign(kept_replays_.begin() + std::ptrdiff_t(x.first),
                                kept_replays_.begin() + std::ptrdiff_t(x.first + x.count));
@@ -326,6 +350,7 @@ class plan_parts {
 
   std::vector<double> peak_;  // by position: what peak_of gave
   // Of the change under way.
+  std::vector<single> singles_;  // each before its list was saved
   std::vector<saved> saved_needs_, saved_replays_;
   std::vector<need> kept_needs_;
   std::vector<replay> kept_replays_;

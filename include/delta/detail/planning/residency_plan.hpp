@@ -218,18 +218,20 @@ class residency_plan : public plan_copies {
     if (!x.movable || given_up_) return;
     if (part != s) p += length();
     count_work();
-    save(s), mark(p);
+    mark(p);
     auto& v = needs_[s];
     std::size_t k = find(s, p);
-    if (needed_at(s, k, p)) return void(++v[k].readers);
+    if (needed_at(s, k, p)) return save_single(s, k, event::read), void(++v[k].readers);
     const bool tail = k == v.size() && !x.cyclic;
     const std::size_t next = k == v.size() ? 0 : k;
     const way next_way = tail ? way::open : v[next].how;
     const position next_at = tail ? 0 : v[next].at;
     if (next_way == way::kept && stays_on(s, k)) {
+      save_single(s, k, event::comes);
       v.insert(v.begin() + std::ptrdiff_t(k), need{.at = p, .how = way::kept});
       return cut(s, k, -x.size);
     }
+    save(s);
     if (!tail) clear(s, next), k = find(s, p);
     v.insert(v.begin() + std::ptrdiff_t(k), need{.at = p});
     const double copy = copy_time(s, 1);
@@ -269,11 +271,11 @@ class residency_plan : public plan_copies {
     const step_model::storage& x = (*model_)[s];
     if (!x.movable || given_up_) return;
     if (part != s) p += length();
-    save(s), mark(p);
+    mark(p);
     auto& v = needs_[s];
     std::size_t k = find(s, p);
-    if (!needed_at(s, k, p) || --v[k].readers > 0) return;
-    if (v[k].own) return;
+    if (!needed_at(s, k, p)) return;
+    if (v[k].readers > 1 || v[k].own) return save_single(s, k, event::read), void(--v[k].readers);
     const way mine = v[k].how;
     const bool tail = k + 1 == v.size() && !x.cyclic;
     const std::size_t next = k + 1 < v.size() ? k + 1 : 0;
@@ -281,9 +283,11 @@ class residency_plan : public plan_copies {
     const way next_way = tail ? way::open : v[next].how;
     const bool was_taken = k > 0 && next_at > x.taken && v[k - 1].at <= x.taken;
     if (mine == way::kept && next_way == way::kept && stays_on(s, k + 1) && !was_taken) {
+      save_single(s, k, event::goes);
       cut(s, k, x.size);
       return void(v.erase(v.begin() + std::ptrdiff_t(k)));
     }
+    save(s);
     if (!tail) clear(s, next), k = find(s, p);
     clear(s, k);
     k = find(s, p);
