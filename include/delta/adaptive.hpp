@@ -25,20 +25,20 @@ namespace delta {
 /// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
 /// an operator touches. The first plan of a kind may cost what `worth` such steps lose without one,
 /// by a rehearsal; that of an n-th kind an n-th of it, as each of many kinds comes back less often.
-/// Its search takes at most `share` of the step's time, or an eighth of what one such step loses,
-/// and an eighth of what the plan may cost where none fits before.
-/// Where even the shortest costs far more, and for further plans, `invested` of all that steps took
-/// beyond their operators has to cover it; each search is twice as long as the one before. So
-/// planning never takes much of what it may save. Costs are counted, not measured: the same program
-/// gives the same plans on every machine. Where steps never repeat, one of `steps_per_plan` is
-/// planned.
+/// Its search takes at most `share` of the step's time, and an eighth of what the plan may cost
+/// where none fits before. Where even the shortest costs far more, and for further plans,
+/// `invested` of all that steps took beyond their operators has to cover it; each search is twice
+/// as long as the one before. So planning never takes much of what it may save. Costs are counted,
+/// not measured: the same program gives the same plans on every machine. Where steps never repeat,
+/// one of `steps_per_plan` is planned.
 ///
 /// A plan is used where a rehearsal of the step says that it saves `least_gain` of what the step
 /// takes beyond its operators without one: for less, what is measured step by step by a policy that
 /// adapts is safer than what was foreseen once. It is left
 ///
-///   within the step   where that has taken `regress` times what it should by then, or
-///                     recomputation thrashes: the rest is decided without it, and the next steps
+///   within the step   where that has taken `regress` times what it should by then, or what a step
+///                     without a plan would, if that is more, or recomputation thrashes: the rest
+///                     is decided without it, and the next steps
 ///   behind a step     that is the second in a row to take longer than the last one without a plan:
 ///                     as measured, else as rehearsed
 ///   by others         where steps of other kinds, which begin alike, have lost more by it than it
@@ -100,10 +100,9 @@ class adaptive : public detail::script_follower {
   static constexpr double steps_per_plan = 16;  // that earn one
   static constexpr double first_part = 0.125;   // of `least`, for the first search
   static constexpr double most_effort = 4;      // times that of a search: no other one begins
-  static constexpr double dearest = 8;  // times what a first plan may cost: not made at once
-  static constexpr double searched =
-      0.125;                            // of what a first plan may cost, or of what a step loses
-  static constexpr double trial = 4e3;  // ns an operator, for each plan that is tried
+  static constexpr double dearest = 8;        // times what a first plan may cost: not made at once
+  static constexpr double searched = 0.125;   // of what a first plan may cost
+  static constexpr double trial = 4e3;        // ns an operator, for each plan that is tried
   static constexpr double most_trials = 4;    // beside that effort
   static constexpr int most_rounds = 6;       // of planning for the waits that were rehearsed
   static constexpr double unplanned = 0.002;  // of a step's time: not worth another round
@@ -131,7 +130,9 @@ class adaptive : public detail::script_follower {
     const std::vector<double>& ended_at = under_->ended_at;
     const double all = ended_at.back();
     const double should = ended_at[std::min<std::size_t>(past.position(), ended_at.size() - 1)];
-    const double slower = (past.followed().time + under_->promised) / all;
+    // A plan that does not keep its promise is left where a step without one takes less.
+    const double without = under_->without < never ? under_->without : 0;
+    const double slower = (past.followed().time + std::max(under_->promised, without)) / all;
     return c.clock() - past.began() > slower * (regress * should + slack * all);
   }
   // What the step that has ended took. If it is late under its plan, and the first, copies may be
@@ -245,8 +246,8 @@ class adaptive : public detail::script_follower {
           std::ranges::count_if(kinds(), [&](const kind& k) { return k.effort > 0 || &k == &m; });
       const double lost = std::max(0.0, took - step.time);
       most = worth * lost / static_cast<double>(planned);
-      effort = std::clamp(searched * most, std::min(effort, first_part * least * step.length()),
-                          std::max(effort, searched * lost));
+      effort =
+          std::clamp(searched * most, std::min(effort, first_part * least * step.length()), effort);
       to_fit = is_first ? searched * most : 0;
       const double once = spent + effort + 2 * rehearsal;
       is_due = once <= dearest * most;
