@@ -254,9 +254,10 @@ TEST_CASE("errors: the budget that is named has room for what was given up, as i
   detail::budget_bounds b(true, false);
   b.note({.made = 30_B, .replayed = true}, {}, {}, 40_B, 40_B, 4);
   CHECK(b.all(true) == 70_B);
-  b.give_up(1, 20_B);
+  b.give_up(1, 20_B, 7_B);
   b.note({.need = 5_B, .restores = true}, {}, {}, 40_B, 40_B, 3);
   CHECK(b.all(true) == 90_B);  // beside what is kept, what an operator makes that runs again
+  CHECK(b.least() == 37_B);    // beside it, a constant that would be kept
 }
 
 TEST_CASE("errors: sizes are in MiB and in bytes, holders' in MiB") {

@@ -406,7 +406,11 @@ TEST_CASE("with the budget that an error names the program comes past what faile
   const std::uint64_t wanted = asked != nullptr ? std::strtoull(asked, nullptr, 10) : seeds(10'000);
   tally seen;
   std::uint64_t wrong = 0;
-  for (std::uint64_t seed = 1; seen.failures < wanted && wrong < 5; ++seed) {
+  // Few programs give up a dropped constant in one budget that has to stay in the next: these do.
+  std::vector<std::uint64_t> first{947, 4121, 4958};
+  for (std::uint64_t next = 1; seen.failures < wanted && wrong < 5;) {
+    const std::uint64_t seed = first.empty() ? next++ : first.back();
+    if (!first.empty()) first.pop_back();
     CAPTURE(seed);
     std::mt19937_64 rng(seed);
     const program p = author(seed).write(20 + static_cast<int>(seed % 60));

@@ -345,10 +345,11 @@ class reclaimer {
     return give_up(t), true;
   }
   void give_up(tensor_id t) {
-    const bytes before = table_->existing();
+    const bytes before = table_->existing(), constants = table_->constants();
     const std::size_t tensors = table_->tensors.live_tensors();
     table_->forget_records_around(t);
-    bounds_.give_up(tensors - table_->tensors.live_tensors(), before - table_->existing());
+    bounds_.give_up(tensors - table_->tensors.live_tensors(), before - table_->existing(),
+                    constants - table_->constants());
   }
   /// As long as the program would fit by itself, it takes no more than it would: what is kept for
   /// replays alone goes, rather than that the peak rises above the program's own. Under a budget

@@ -64,7 +64,8 @@ class budget_bounds {
     const bytes pieces = times(d.restores ? largest_ : d.largest, holds_);
     // Any operator of the step may have to run again for what is missing.
     const bytes operation = d.restores ? std::max(own, widest_) : own;
-    least_ = std::max(least_, constants + foreign + viewed_ + operation + pieces);
+    const bytes pinned = constants + constants_gone_;
+    least_ = std::max(least_, pinned + foreign + viewed_ + operation + pieces);
     const bytes beside = d.restores ? std::max(d.need, most_made_) : d.need;
     const bytes kept = existing + given_up_;
     all_ = std::max(all_, kept + foreign + d.made + beside + pieces);
@@ -73,10 +74,14 @@ class budget_bounds {
     tensors_ = std::max(tensors_, tensors + gone_);
   }
   /// All records go: none of these operators runs again.
-  void end_of_step() noexcept { widest_ = most_made_ = given_up_ = {}, gone_ = 0; }
+  void end_of_step() noexcept {
+    widest_ = most_made_ = given_up_ = constants_gone_ = {}, gone_ = 0;
+  }
   /// So many tensors, of so many bytes, were given up for good as room was short: with more room
-  /// they exist.
-  void give_up(std::size_t tensors, bytes n) noexcept { gone_ += tensors, given_up_ += n; }
+  /// they exist, the constants among them on the device.
+  void give_up(std::size_t tensors, bytes n, bytes constants) noexcept {
+    gone_ += tensors, given_up_ += n, constants_gone_ += constants;
+  }
 
   /// A block may not move from now on; and may again. O(1).
   void hold() noexcept { ++holds_; }
@@ -112,7 +117,7 @@ class budget_bounds {
   std::size_t tensors_ = 0, gone_ = 0;
   bytes largest_{};               // block
   bytes widest_{}, most_made_{};  // of the step's operators: all that one uses, what one allocates
-  bytes given_up_{}, viewed_{};
+  bytes given_up_{}, constants_gone_{}, viewed_{};
   std::uint64_t holds_ = 0;
   bool replays_, early_, stays_ = false;
 };
