@@ -178,7 +178,7 @@ class plan_parts {
     std::uint32_t which;
     std::size_t first, count;
   };
-  // One need of a list that is not saved: what is about to happen to it, and how the list was.
+  // A need that a change adds, removes or reads, where the rest of its storage's list stays.
   enum class event : std::uint8_t { comes, goes, read };
   struct single {
     event what;
@@ -201,7 +201,7 @@ class plan_parts {
     saved_needs_.push_back({s, kept_needs_.size(), needs_[s].size()});
     kept_needs_.insert(kept_needs_.end(), needs_[s].begin(), needs_[s].end());
   }
-  // For recomputations that read what stays: a weight's list has thousands of needs.
+  // Saves one need in place of its list: that of a weight, which recomputations read, is long.
   void save_single(std::uint32_t s, std::size_t k, event what) {
     if (need_saved_[s] == transaction_) return;
     const auto& v = needs_[s];
