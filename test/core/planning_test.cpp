@@ -103,9 +103,10 @@ std::vector<double> counted(const residency_plan& plan) {
       };
       if (needs[k].how == way::kept) hold(before + 1, needs[k].at + (end ? 1 : 0));
       if (needs[k].how != way::copied) continue;
-      CHECK(needs[k].out_until >= before);
-      CHECK(needs[k].in_from > needs[k].out_until);
-      hold(before + 1, needs[k].out_until + 1), hold(needs[k].in_from, needs[k].at);
+      const residency_plan::copy& copies = plan.copy_of(needs[k]);
+      CHECK(copies.out_until >= before);
+      CHECK(copies.in_from > copies.out_until);
+      hold(before + 1, copies.out_until + 1), hold(copies.in_from, needs[k].at);
     }
   }
   return held;

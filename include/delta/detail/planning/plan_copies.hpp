@@ -39,8 +39,8 @@ class plan_copies : public plan_parts {
       for (std::size_t k = 0; k < needs_[s].size(); ++k) {
         need& n = needs_[s][k];
         if (n.how != way::copied) continue;
-        more[0][index(in_step(before(s, k) + 1))] += n.waits[0];
-        more[1][index(in_step(n.at))] += n.waits[1];
+        more[0][index(in_step(before(s, k) + 1))] += copy_of(n).waits[0];
+        more[1][index(in_step(n.at))] += copy_of(n).waits[1];
         n.exposed = {};
       }
     for (position p = 0; p < length(); ++p) {
@@ -61,7 +61,7 @@ class plan_copies : public plan_parts {
     if (machine_.burden[0] >= 1 || machine_.burden[1] >= 1) return sum;
     for (const auto& all : needs_)
       for (const need& n : all)
-        if (n.how == way::copied) sum += n.waits[0] + n.waits[1];
+        if (n.how == way::copied) sum += copy_of(n).waits[0] + copy_of(n).waits[1];
     return sum;
   }
   /// ns of these waits. O(positions).
@@ -73,34 +73,33 @@ class plan_copies : public plan_parts {
   /// order in which they can leave, in in the order in which they are needed. Unless that is
   /// dearer.
   void repack(bool always = false) {
-    struct copy {
+    struct trip {
       std::uint32_t storage;
       std::size_t which;
       position out, in;
     };
-    std::vector<copy> all;
+    std::vector<trip> all;
     begin();
     const std::array<copy_lane, 2> lanes_before = lanes_;
     for (copy_lane& l : lanes_) l.clear(period_);
     for (std::uint32_t s = 0; s < needs_.size(); ++s)
       for (std::size_t k = 0; k < needs_[s].size(); ++k)
         if (needs_[s][k].how == way::copied) {
-          save(s);
           forget_copy(s, k);
           all.push_back({s, k, unchanged_since(s, k), needs_[s][k].at});
         }
-    if (always) time_lanes(), pieces_.clear();
-    const auto earlier_out = [](const copy& a, const copy& b) {
+    if (always) time_lanes(), pieces_.clear(), copies_.clear();
+    const auto earlier_out = [](const trip& a, const trip& b) {
       return a.out != b.out ? a.out < b.out : a.in != b.in ? a.in < b.in : a.storage < b.storage;
     };
-    const auto later_in = [](const copy& a, const copy& b) {
+    const auto later_in = [](const trip& a, const trip& b) {
       return a.in != b.in ? a.in > b.in : a.storage < b.storage;
     };
     effort_ += 10.0 * static_cast<double>(needs_.size()) + 1000.0 * static_cast<double>(all.size());
     std::ranges::sort(all, earlier_out);
-    for (const copy& x : all) place_out(x.storage, x.which);
+    for (const trip& x : all) place_out(x.storage, x.which);
     std::ranges::sort(all, later_in);
-    for (const copy& x : all) place_in(x.storage, x.which);
+    for (const trip& x : all) place_in(x.storage, x.which);
     const double change = settle();
     if (always || change < 0) return commit();
     std::erase_if(undo_, [](const undo& u) { return u.what != undo::kind::peak; });
@@ -125,10 +124,10 @@ class plan_copies : public plan_parts {
   [[nodiscard]] double period() const noexcept { return static_cast<double>(period_); }
   void place(std::uint32_t s, std::size_t k) { place_out(s, k), place_in(s, k); }
   void take_back(std::uint32_t s, std::size_t k) {
-    const need& n = needs_[s][k];
+    const copy& c = copy_of(needs_[s][k]);
     for (std::uint8_t lane = 0; lane < 2; ++lane)
-      for (std::uint32_t i = 0; i < n.pieces[lane]; ++i) {
-        const copy_lane::piece& p = pieces_[n.first_piece[lane] + i];
+      for (std::uint32_t i = 0; i < c.pieces[lane]; ++i) {
+        const copy_lane::piece& p = pieces_[c.first_piece[lane] + i];
         lanes_[lane].give(p);
         undo_.push_back({undo::kind::lane_given, lane, 0, 0, p});
       }
@@ -136,17 +135,16 @@ class plan_copies : public plan_parts {
   }
   // What its lanes have given away goes back in another way.
   void forget_copy(std::uint32_t s, std::size_t k) {
-    need& n = needs_[s][k];
-    copying_ -= n.cost;
-    n.pieces = {};
-    hold(before(s, k) + 1, n.out_until + 1, -(*model_)[s].size);
-    hold(n.in_from, n.at, -(*model_)[s].size);
-    if (copies_of(s) == 1) on_host_ -= (*model_)[s].size;
+    const copy& c = copy_of(needs_[s][k]);
+    copying_ -= c.cost;
+    hold(before(s, k) + 1, c.out_until + 1, -(*model_)[s].size);
+    hold(c.in_from, needs_[s][k].at, -(*model_)[s].size);
+    if (copied_[s] == 1) on_host_ -= (*model_)[s].size;
   }
   // A copy on the host may have gone with an absence: whose copy is it now?
   void pay_anew(std::uint32_t s) {
     for (std::size_t k = 0; k < needs_[s].size(); ++k)
-      if (needs_[s][k].how == way::copied && needs_[s][k].copies_out != needs_copy_out(s, k))
+      if (needs_[s][k].how == way::copied && copy_of(needs_[s][k]).out != needs_copy_out(s, k))
         take_back(s, k), place(s, k);
   }
 
@@ -210,46 +208,47 @@ class plan_copies : public plan_parts {
     return since;
   }
   void place_out(std::uint32_t s, std::size_t k) {
-    need& n = needs_[s][k];
+    need& n = change(s, k);
+    n.copy = static_cast<std::uint32_t>(copies_.size());
     const position from = before(s, k);
-    n.copies_out = needs_copy_out(s, k);
-    n.out_from = n.out_until = from;
-    n.pieces = {}, n.cost = 0, n.waits = {};
-    if (n.copies_out && is_exposed(n, 0)) {
-      expose(n, 0, copy_time(s, 0));
-    } else if (n.copies_out) {
-      n.out_from = unchanged_since(s, k);
-      const auto end = place_copy(s, n, 0, [&](auto& lane, auto& left) {
-        return lane.take(begins(n.out_from + 1), begins(n.at), left, taken_);
+    copy& c = copies_.emplace_back(
+        copy{.out_from = from, .out_until = from, .out = needs_copy_out(s, k)});
+    if (c.out && is_exposed(n, 0)) {
+      expose(c, 0, copy_time(s, 0));
+    } else if (c.out) {
+      c.out_from = unchanged_since(s, k);
+      const auto end = place_copy(s, c, 0, [&](auto& lane, auto& left) {
+        return lane.take(begins(c.out_from + 1), begins(n.at), left, taken_);
       });
-      n.out_until = end.complete ? std::max(from, at(end.reached - 1)) : n.at - 1;
+      c.out_until = end.complete ? std::max(from, at(end.reached - 1)) : n.at - 1;
     }
-    hold(from + 1, n.out_until + 1, (*model_)[s].size);
-    if (copies_of(s) == 1) on_host_ += (*model_)[s].size;
+    hold(from + 1, c.out_until + 1, (*model_)[s].size);
+    if (copied_[s] == 1) on_host_ += (*model_)[s].size;
   }
   void place_in(std::uint32_t s, std::size_t k) {
-    need& n = needs_[s][k];
-    n.in_from = n.at;
+    const need& n = needs_[s][k];
+    copy& c = copies_[n.copy];
+    c.in_from = n.at;
     if (!is_end(s, k) && is_exposed(n, 1)) {
-      expose(n, 1, copy_time(s, 1));
+      expose(c, 1, copy_time(s, 1));
     } else if (!is_end(s, k)) {
-      const auto since = begins(n.out_until + 1);
-      const auto begun = place_copy(s, n, 1, [&](auto& lane, auto& left) {
+      const auto since = begins(c.out_until + 1);
+      const auto begun = place_copy(s, c, 1, [&](auto& lane, auto& left) {
         return -lane.take(-std::max(since, begins(n.at)), -since, left, taken_);
       });
-      n.in_from = std::min(n.at, at_or_waits(begun.reached));
+      c.in_from = std::min(n.at, at_or_waits(begun.reached));
     }
-    hold(n.in_from, n.at, (*model_)[s].size);
+    hold(c.in_from, n.at, (*model_)[s].size);
   }
   // By choice, or as no kernel hides a copy there.
   [[nodiscard]] bool is_exposed(const need& n, std::size_t d) const noexcept {
     return n.exposed[d] || machine_.burden[d] >= 1;
   }
   // A copy that is waited for takes no lane's time from others.
-  void expose(need& n, std::size_t lane, double took) {
-    charge(n, machine_.copy_price * took + (n.waits[lane] = took));
+  void expose(copy& c, std::size_t lane, double took) {
+    charge(c, machine_.copy_price * took + (c.waits[lane] = took));
   }
-  void charge(need& n, double cost) noexcept { n.cost += cost, copying_ += cost; }
+  void charge(copy& c, double cost) noexcept { c.cost += cost, copying_ += cost; }
   // Takes a lane's time for a copy, and notes what it costs. Until when, or since when; and whether
   // there was enough.
   struct placed {
@@ -257,15 +256,15 @@ class plan_copies : public plan_parts {
     bool complete;
   };
   template <class Take>
-  placed place_copy(std::uint32_t s, need& n, std::size_t lane, const Take& take) {
+  placed place_copy(std::uint32_t s, copy& c, std::size_t lane, const Take& take) {
     auto left = static_cast<copy_lane::time>(copy_time(s, lane));
     taken_.clear();
     const copy_lane::time reached = take(lanes_[lane], left);
-    charge(n, hidden_cost(s, lane) + static_cast<double>(left));
+    charge(c, hidden_cost(s, lane) + static_cast<double>(left));
     // A copy out that finds no time leaves its bytes where they are: nobody waits for it.
-    if (lane == 1) n.waits[lane] = static_cast<double>(left);
-    n.first_piece[lane] = static_cast<std::uint32_t>(pieces_.size());
-    n.pieces[lane] = static_cast<std::uint32_t>(taken_.size());
+    if (lane == 1) c.waits[lane] = static_cast<double>(left);
+    c.first_piece[lane] = static_cast<std::uint32_t>(pieces_.size());
+    c.pieces[lane] = static_cast<std::uint32_t>(taken_.size());
     for (const copy_lane::piece& p : taken_) {
       undo_.push_back({undo::kind::lane_taken, static_cast<std::uint8_t>(lane), 0, 0, p});
       pieces_.push_back(p);

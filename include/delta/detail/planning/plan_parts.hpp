@@ -43,19 +43,22 @@ class plan_parts {
   struct need {
     position at = 0;
     std::uint32_t readers = 1;  ///< operators of that position that read it
+    std::uint32_t asked = 0;    ///< when its ways were compared last
+    std::uint32_t copy = 0;     ///< if copied: its copies' number
     way how = way::open;
-    bool own = false;         ///< the program's use
-    bool copies_out = false;  ///< if copied: no copy is on the host from an earlier absence
-    // If copied, by direction: the copy is waited for, as memory has no room for it beside an
-    // operator.
+    bool own = false;  ///< the program's use
+    /// If copied, by direction: the copy is waited for, as memory has no room for it beside an
+    /// operator.
     std::array<bool, 2> exposed{};
-    // If copied: the copy out begins behind `out_from`, the bytes are free behind `out_until`, and
-    // taken again from `in_from` on.
+  };
+  /// The copies of a storage that is away before a need. They begin behind `out_from`, the bytes
+  /// are free behind `out_until`, and taken again from `in_from` on.
+  struct copy {
     position out_from = 0, out_until = 0, in_from = 0;
+    bool out = false;                                      ///< false: the host has one already
     std::array<std::uint32_t, 2> pieces{}, first_piece{};  // of each lane
-    double cost = 0;                                       // ns of a copy that nothing hides
-    std::array<double, 2> waits{};  // ns, by direction, for what finds no time on its lane
-    std::uint32_t asked = 0;        // when its ways were compared last
+    double cost = 0;                                       ///< ns that nothing hides
+    std::array<double, 2> waits{};  ///< ns, by direction, for what finds no time on its lane
   };
   /// An operator that runs again at a position, for so many needs.
   struct replay {
@@ -66,6 +69,8 @@ class plan_parts {
   [[nodiscard]] memory_profile& memory() noexcept { return memory_; }
   [[nodiscard]] const memory_profile& memory() const noexcept { return memory_; }
   [[nodiscard]] std::span<const need> needs(std::uint32_t s) const noexcept { return needs_[s]; }
+  /// The copies of a need that is copied.
+  [[nodiscard]] const copy& copy_of(const need& n) const noexcept { return copies_[n.copy]; }
   [[nodiscard]] std::span<const replay> replays(position p) const noexcept {
     return replays_[index(p)];
   }
@@ -83,7 +88,7 @@ class plan_parts {
       : model_(&m), machine_(on), memory_(m.length(), on.budget) {
     const auto n = static_cast<std::size_t>(m.length()), storages = m.storages().size();
     needs_.resize(storages), replays_.resize(n), peak_.assign(n, 0.0), dirty_.assign(n, false);
-    need_saved_.assign(storages, 0), replay_saved_.assign(n, 0);
+    copied_.assign(storages, 0), replay_saved_.assign(n, 0);
     item_of_.assign(storages, {0, 0});
     for (std::uint32_t s = 0; s < storages; ++s) {
       const step_model::storage& x = m[s];
@@ -139,7 +144,7 @@ class plan_parts {
     if (across_taking(s, k)) return false;
     if (h == way::copied)
       return machine_.host > 0 && (k > 0 || (*model_)[s].cyclic) && !across_drop(s, k) &&
-             (copies_of(s) > 0 || on_host_ + (*model_)[s].size <= machine_.host);
+             (copied_[s] > 0 || on_host_ + (*model_)[s].size <= machine_.host);
     return true;
   }
   // What the program drops keeps no copy on the host, if it can be made again.
@@ -157,9 +162,6 @@ class plan_parts {
   [[nodiscard]] bool can_recompute(std::uint32_t s, position p) const noexcept {
     return model_->recomputable(s, p);
   }
-  [[nodiscard]] std::size_t copies_of(std::uint32_t s) const noexcept {
-    return static_cast<std::size_t>(std::ranges::count(needs_[s], way::copied, &need::how));
-  }
   [[nodiscard]] double cost_of(std::uint32_t operation) const noexcept {
     return model_->operation(static_cast<position>(operation)).cost;
   }
@@ -175,43 +177,46 @@ class plan_parts {
     copy_lane::piece piece;
   };
   struct saved {
-    std::uint32_t which;
+    position at;
     std::size_t first, count;
   };
-  // A need that a change adds, removes or reads, where the rest of its storage's list stays.
-  enum class event : std::uint8_t { comes, goes, read };
-  struct single {
-    event what;
-    std::uint32_t storage, next_asked;
+  // A need as it was before a change did that.
+  struct need_event {
+    enum class kind : std::uint8_t { changed, added, removed } what;
+    std::uint32_t storage;
     std::size_t which;
     need was;
   };
 
   void begin() {
     memory_.begin();
-    undo_.clear(), singles_.clear(), saved_needs_.clear(), saved_replays_.clear();
-    kept_needs_.clear(), kept_replays_.clear();
+    undo_.clear(), need_events_.clear(), saved_replays_.clear(), kept_replays_.clear();
     was_recomputing_ = recomputing_, was_copying_ = copying_, was_on_host_ = on_host_;
-    pieces_before_ = pieces_.size();
+    copies_before_ = copies_.size(), pieces_before_ = pieces_.size();
     work_ = 0, given_up_ = false;
     ++transaction_;
   }
-  void save(std::uint32_t s) {
-    if (std::exchange(need_saved_[s], transaction_) == transaction_) return;
-    saved_needs_.push_back({s, kept_needs_.size(), needs_[s].size()});
-    kept_needs_.insert(kept_needs_.end(), needs_[s].begin(), needs_[s].end());
+  // All changes of needs are made by these three, or hold whatever becomes of the change.
+  need& change(std::uint32_t s, std::size_t k) {
+    need_events_.push_back({need_event::kind::changed, s, k, needs_[s][k]});
+    return needs_[s][k];
   }
-  // Saves one need in place of its list: that of a weight, which recomputations read, is long.
-  void save_single(std::uint32_t s, std::size_t k, event what) {
-    if (need_saved_[s] == transaction_) return;
-    const auto& v = needs_[s];
-    const std::size_t next = what == event::goes ? k + 1 : k;
-    singles_.push_back({what, s, v[next].asked, k, v[k]});
+  void add(std::uint32_t s, std::size_t k, const need& n) {
+    need_events_.push_back({need_event::kind::added, s, k, {}});
+    needs_[s].insert(needs_[s].begin() + std::ptrdiff_t(k), n);
+  }
+  void remove(std::uint32_t s, std::size_t k) {
+    need_events_.push_back({need_event::kind::removed, s, k, needs_[s][k]});
+    needs_[s].erase(needs_[s].begin() + std::ptrdiff_t(k));
+  }
+  // Notes that a need is copied from now on, or no more.
+  void count_copied(std::uint32_t s, way before, way now) noexcept {
+    copied_[s] += (now == way::copied ? 1u : 0u) - (before == way::copied ? 1u : 0u);
   }
   void save_replays(position p) {
     if (std::exchange(replay_saved_[index(p)], transaction_) == transaction_) return;
     const auto& list = replays_[index(p)];
-    saved_replays_.push_back({static_cast<std::uint32_t>(p), kept_replays_.size(), list.size()});
+    saved_replays_.push_back({p, kept_replays_.size(), list.size()});
     kept_replays_.insert(kept_replays_.end(), list.begin(), list.end());
   }
   void roll_back() {
@@ -232,23 +237,28 @@ class plan_parts {
           break;
       }
     }
-    for (const saved& x : saved_needs_)
-      needs_[x.which].assign(kept_needs_.begin() + std::ptrdiff_t(x.first),
-                             kept_needs_.begin() + std::ptrdiff_t(x.first + x.count));
-    while (!singles_.empty()) {
-      const single& x = singles_.back();
+    for (; !need_events_.empty(); need_events_.pop_back()) {
+      const need_event& x = need_events_.back();
       auto& v = needs_[x.storage];
       const auto at = v.begin() + std::ptrdiff_t(x.which);
-      if (x.what == event::comes) v.erase(at)->asked = x.next_asked;
-      if (x.what == event::goes) (v.insert(at, x.was) + 1)->asked = x.next_asked;
-      if (x.what == event::read) *at = x.was;
-      singles_.pop_back();
+      switch (x.what) {
+        case need_event::kind::changed:
+          count_copied(x.storage, at->how, x.was.how);
+          *at = x.was;
+          break;
+        case need_event::kind::added:
+          v.erase(at);
+          break;
+        case need_event::kind::removed:
+          v.insert(at, x.was);
+          break;
+      }
     }
     for (const saved& x : saved_replays_)
-      replays_[x.which].assign(kept_replays_.begin() + std::ptrdiff_t(x.first),
-                               kept_replays_.begin() + std::ptrdiff_t(x.first + x.count));
+      replays_[index(x.at)].assign(kept_replays_.begin() + std::ptrdiff_t(x.first),
+                                   kept_replays_.begin() + std::ptrdiff_t(x.first + x.count));
     recomputing_ = was_recomputing_, copying_ = was_copying_, on_host_ = was_on_host_;
-    pieces_.resize(pieces_before_);
+    copies_.resize(copies_before_), pieces_.resize(pieces_before_);
   }
   // Other needs may be at other places now: what was found out about them holds no more.
   void commit() { memory_.commit(); }
@@ -287,6 +297,8 @@ class plan_parts {
   std::array<copy_lane, 2> lanes_{copy_lane(1), copy_lane(1)};
   std::vector<std::vector<need>> needs_;
   std::vector<std::vector<replay>> replays_;
+  std::vector<std::uint32_t> copied_;  // by storage: its needs that are
+  std::vector<copy> copies_;           // of needs, now or before
   std::vector<copy_lane::piece> pieces_;
   double recomputing_ = 0, copying_ = 0, on_host_ = 0, effort_ = 0;
   std::vector<undo> undo_;  // of the change under way
@@ -350,14 +362,13 @@ class plan_parts {
 
   std::vector<double> peak_;  // by position: what peak_of gave
   // Of the change under way.
-  std::vector<single> singles_;  // each before its list was saved
-  std::vector<saved> saved_needs_, saved_replays_;
-  std::vector<need> kept_needs_;
+  std::vector<need_event> need_events_;
+  std::vector<saved> saved_replays_;
   std::vector<replay> kept_replays_;
-  std::vector<std::uint32_t> need_saved_, replay_saved_;  // by storage, position: the last change
+  std::vector<std::uint32_t> replay_saved_;  // by position: the last change
   std::uint32_t transaction_ = 0;
   double was_recomputing_ = 0, was_copying_ = 0, was_on_host_ = 0;
-  std::size_t pieces_before_ = 0;
+  std::size_t copies_before_ = 0, pieces_before_ = 0;
   std::vector<bool> dirty_;
   std::vector<position> dirty_list_;
   // Of peak_of.

@@ -109,34 +109,43 @@ class residency_plan : public plan_copies {
   [[nodiscard]] double most_saved(std::uint32_t s, std::size_t k, way to) {
     const need& n = needs_[s][k];
     if (n.how == way::recomputed || n.how == to) return 1e300;
-    if (to == way::kept) return n.cost;
+    const double copies = n.how == way::copied ? copy_of(n).cost : 0;
+    if (to == way::kept) return copies;
     const auto [from, until] = around(s, k);
     effort_ += bound_effort;
-    return (n.how == way::copied ? n.cost : 0) - memory_.price(from, until, -(*model_)[s].size);
+    return copies - memory_.price(from, until, -(*model_)[s].size);
   }
   [[nodiscard]] double least_cost(std::uint32_t s, std::size_t k, way to) {
     const need& n = needs_[s][k];
     if (to == way::recomputed) return cost_of((*model_)[s].producer);
     if (to == way::copied) return is_end(s, k) ? 0 : hidden_cost(s, 1);
     effort_ += bound_effort;
-    return n.how == way::copied ? memory_.price(n.out_until + 1, n.in_from, (*model_)[s].size) : 0;
+    if (n.how != way::copied) return 0;
+    const copy& c = copy_of(n);
+    return memory_.price(c.out_until + 1, c.in_from, (*model_)[s].size);
   }
   void mark_around(std::uint32_t s, std::size_t k) {
     mark(needs_[s][k].at);
     if (k > 0 || (*model_)[s].cyclic) mark(before(s, k));
   }
-  void apply(std::uint32_t s, std::size_t k) {
-    need& n = needs_[s][k];
-    n.asked = 0;
+  // Gets a need there in a way, that was open.
+  void apply(std::uint32_t s, std::size_t k, const choice& c) {
+    need& n = change(s, k);
+    n.asked = 0, n.how = c.how, n.exposed = c.exposed;
+    count_copied(s, way::open, c.how);
     mark_around(s, k);
-    if (n.how == way::kept) {
+    if (c.how == way::kept) {
       const auto [a, b] = between(s, k);
       hold(a, b, (*model_)[s].size);
-    } else if (n.how == way::copied) {
+    } else if (c.how == way::copied) {
       place(s, k);
-    } else if (n.how == way::recomputed) {
+    } else if (c.how == way::recomputed) {
       add_replay((*model_)[s].producer, n.at);
     }
+  }
+  // The same, with the copies that wait as it had them before.
+  void apply_as(std::uint32_t s, std::size_t k, way how) {
+    apply(s, k, {how, needs_[s][k].exposed});
   }
   void clear(std::uint32_t s, std::size_t k) {
     const need n = needs_[s][k];
@@ -147,17 +156,15 @@ class residency_plan : public plan_copies {
     } else if (n.how == way::copied) {
       take_back(s, k);
     }
-    needs_[s][k].how = way::open;
+    change(s, k).how = way::open;
+    count_copied(s, n.how, way::open);
     if (n.how == way::recomputed) drop_replay((*model_)[s].producer, n.at);
   }
   void set(std::uint32_t s, std::size_t k, const choice& c) {
-    save(s);
     const position p = needs_[s][k].at;
     const bool copies = needs_[s][k].how == way::copied || c.how == way::copied;
     clear(s, k);
-    k = find(s, p);
-    needs_[s][k].how = c.how, needs_[s][k].exposed = c.exposed;
-    apply(s, k);
+    apply(s, find(s, p), c);
     if (copies && !given_up_) pay_anew(s);
   }
   // True if need `k` is there, and not the end of the step: whether the storage is asked for in
@@ -171,7 +178,7 @@ class residency_plan : public plan_copies {
     const position p = needs_[s][k].at;
     const auto [from, behind] = between(s, k);
     const auto [begin, to] = between(s, k + 1);
-    needs_[s][k].asked = needs_[s][k + 1].asked = 0;
+    change(s, k).asked = change(s, k + 1).asked = 0;
     mark_around(s, k), mark(needs_[s][k + 1].at);
     memory_.add(p, p + 1, bytes);
     memory_.touch(from, to);  // recomputations there that read it may cost other than before
@@ -221,19 +228,17 @@ class residency_plan : public plan_copies {
     mark(p);
     auto& v = needs_[s];
     std::size_t k = find(s, p);
-    if (needed_at(s, k, p)) return save_single(s, k, event::read), void(++v[k].readers);
+    if (needed_at(s, k, p)) return void(++change(s, k).readers);
     const bool tail = k == v.size() && !x.cyclic;
     const std::size_t next = k == v.size() ? 0 : k;
     const way next_way = tail ? way::open : v[next].how;
     const position next_at = tail ? 0 : v[next].at;
     if (next_way == way::kept && stays_on(s, k)) {
-      save_single(s, k, event::comes);
-      v.insert(v.begin() + std::ptrdiff_t(k), need{.at = p, .how = way::kept});
+      add(s, k, {.at = p, .how = way::kept});
       return cut(s, k, -x.size);
     }
-    save(s);
     if (!tail) clear(s, next), k = find(s, p);
-    v.insert(v.begin() + std::ptrdiff_t(k), need{.at = p});
+    add(s, k, {.at = p});
     const double copy = copy_time(s, 1);
     way how = way::kept, then = next_way;
     if (next_way != way::kept) {
@@ -256,14 +261,8 @@ class residency_plan : public plan_copies {
         how = keep < copy || !may_copy ? way::kept : way::copied;
       if (!tail && how != way::kept && hold_on < later) then = way::kept;
     }
-    k = find(s, p);
-    v[k].how = how;
-    apply(s, k);
-    if (!tail) {
-      const std::size_t n = find(s, next_at);
-      v[n].how = then;
-      apply(s, n);
-    }
+    apply(s, find(s, p), {how, {}});
+    if (!tail) apply_as(s, find(s, next_at), then);
     if ((next_way == way::copied || how == way::copied) && !given_up_) pay_anew(s);
   }
   void remove_need(std::uint32_t part, position p) {
@@ -275,7 +274,7 @@ class residency_plan : public plan_copies {
     auto& v = needs_[s];
     std::size_t k = find(s, p);
     if (!needed_at(s, k, p)) return;
-    if (v[k].readers > 1 || v[k].own) return save_single(s, k, event::read), void(--v[k].readers);
+    if (v[k].readers > 1 || v[k].own) return void(--change(s, k).readers);
     const way mine = v[k].how;
     const bool tail = k + 1 == v.size() && !x.cyclic;
     const std::size_t next = k + 1 < v.size() ? k + 1 : 0;
@@ -283,15 +282,12 @@ class residency_plan : public plan_copies {
     const way next_way = tail ? way::open : v[next].how;
     const bool was_taken = k > 0 && next_at > x.taken && v[k - 1].at <= x.taken;
     if (mine == way::kept && next_way == way::kept && stays_on(s, k + 1) && !was_taken) {
-      save_single(s, k, event::goes);
       cut(s, k, x.size);
-      return void(v.erase(v.begin() + std::ptrdiff_t(k)));
+      return remove(s, k);
     }
-    save(s);
     if (!tail) clear(s, next), k = find(s, p);
     clear(s, k);
-    k = find(s, p);
-    v.erase(v.begin() + std::ptrdiff_t(k));
+    remove(s, find(s, p));
     if (!tail) {
       const std::size_t n = find(s, next_at);
       way h = next_way != way::kept ? next_way : mine;
@@ -299,8 +295,7 @@ class residency_plan : public plan_copies {
       if (h == way::copied && across_drop(s, n)) h = way::kept;
       if (h != way::recomputed && across_taking(s, n) && can_recompute(s, next_at))
         h = way::recomputed;
-      v[n].how = h;
-      apply(s, n);
+      apply_as(s, n, h);
     } else if (k > 0) {
       mark(v[k - 1].at);
     }

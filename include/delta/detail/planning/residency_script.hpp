@@ -52,9 +52,10 @@ class residency_script {
         const residency_plan::need& n = needs[k];
         const position before = k > 0 ? needs[k - 1].at : needs.back().at - length_;
         const bool dropped = n.at > m[s].dropped;
-        if (n.how == way::copied)
-          away_.push_back({s, before, n.at, n.out_from, n.in_from, true, n.copies_out});
-        else if (n.how == way::recomputed && before < n.at && !dropped)
+        if (n.how == way::copied) {
+          const residency_plan::copy& c = plan.copy_of(n);
+          away_.push_back({s, before, n.at, c.out_from, c.in_from, true, c.out});
+        } else if (n.how == way::recomputed && before < n.at && !dropped)
           away_.push_back({s, before, n.at, before, n.at, false, false});
         else if (n.how == way::kept && dropped)
           stays_.push_back({s, before, n.at});
