@@ -49,10 +49,10 @@ namespace delta {
 class adaptive : public detail::script_follower {
  public:
   adaptive() = default;
-  double share = 0.25;      ///< of a step's time, for a search; or, if that is more,
-  double least = 6e4;       ///< ns for each of its operators, at first an eighth of that
-  double worth = 16;        ///< steps: a first plan may cost what these lose without one
-  double invested = 0.1;    ///< of what steps take beyond their operators, in more planning
+  double share = 0.15;      ///< of a step's time, for a search; or, if that is more,
+  double least = 3.6e4;     ///< ns for each of its operators, at first an eighth of that
+  double worth = 9.6;       ///< steps: a first plan may cost what these lose without one
+  double invested = 0.06;   ///< of what steps take beyond their operators, in more planning
   double least_gain = 0.1;  ///< of what a step takes beyond its operators, that a plan has to save
   double drift = 0.1;       ///< of the operators' time: by so much it may change under a plan
   double regress = 1.5;     ///< times what a step under a plan should have taken
@@ -102,7 +102,7 @@ class adaptive : public detail::script_follower {
   static constexpr double most_effort = 4;      // times that of a search: no other one begins
   static constexpr double dearest = 8;        // times what a first plan may cost: not made at once
   static constexpr double searched = 0.125;   // of what a first plan may cost
-  static constexpr double trial = 4e3;        // ns an operator, for each plan that is tried
+  static constexpr double trial = 2.4e3;      // ns an operator, for each plan that is tried
   static constexpr double most_trials = 4;    // beside that effort
   static constexpr int most_rounds = 6;       // of planning for the waits that were rehearsed
   static constexpr double unplanned = 0.002;  // of a step's time: not worth another round

@@ -95,7 +95,7 @@ class plan_copies : public plan_parts {
     const auto later_in = [](const trip& a, const trip& b) {
       return a.in != b.in ? a.in > b.in : a.storage < b.storage;
     };
-    effort_ += 10.0 * static_cast<double>(needs_.size()) + 1000.0 * static_cast<double>(all.size());
+    effort_ += 6.0 * static_cast<double>(needs_.size()) + 600.0 * static_cast<double>(all.size());
     std::ranges::sort(all, earlier_out);
     for (const trip& x : all) place_out(x.storage, x.which);
     std::ranges::sort(all, later_in);

@@ -268,7 +268,7 @@ class plan_parts {
     count_range(from, to);
   }
   void count_range(position from, position to) noexcept {
-    if (from < to) effort_ += 90.0 + 1.0 * (to - from) * memory_.blocks() / length();
+    if (from < to) effort_ += 54.0 + 0.6 * (to - from) * memory_.blocks() / length();
   }
   void mark(position p) {
     p = in_step(p);
@@ -336,7 +336,7 @@ class plan_parts {
     };
     for (std::size_t i = 0; i < steps; ++i) see_all(again[i].operation, i);
     see_all(static_cast<std::uint32_t>(p), steps);
-    effort_ += 60.0 * static_cast<double>(items_.size());
+    effort_ += 36.0 * static_cast<double>(items_.size());
     more_.assign(steps + 2, 0.0);
     for (const item& x : items_) {
       std::size_t to = x.to;

@@ -27,7 +27,7 @@ class residency_plan : public plan_copies {
 
   /// Becomes another plan of the same model; the effort stays.
   void take(const residency_plan& other) {
-    const double effort = effort_ + 400.0 * static_cast<double>(needs_.size());
+    const double effort = effort_ + 240.0 * static_cast<double>(needs_.size());
     *this = other;
     effort_ = effort;
   }
@@ -76,7 +76,7 @@ class residency_plan : public plan_copies {
       memory_.tick();
       memory_.note_change(0, model_->length());
     }
-    effort_ += 40.0 * static_cast<double>(order.size());
+    effort_ += 24.0 * static_cast<double>(order.size());
     std::size_t changed = 0;
     for (const std::uint32_t s : order) {
       if (is_over()) break;
@@ -100,8 +100,8 @@ class residency_plan : public plan_copies {
                                                   {way::copied, {true, true}}}};
   static constexpr std::uint32_t most_work = 4000;  // of one change: closures that are too large
   static constexpr double least_gain = 1e-6;        // of the mean operator's time
-  static constexpr double bound_effort = 80;        // of a price that is read, in ns
-  static constexpr double work_effort = 150;        // of a part of a closure
+  static constexpr double bound_effort = 48;        // of a price that is read, in ns
+  static constexpr double work_effort = 90;         // of a part of a closure
 
   // What another way to that need saves at most of what the present one takes, in ns, and what it
   // costs at least: most ways are out of the question by these two, without being tried. Not quite
