@@ -62,8 +62,8 @@ class adaptive : public detail::script_follower {
     if (!rehearses() && !left() && is_late(c)) leave_plan(c);
   }
   bool on_thrash(const context& c) {
-    if (rehearses()) return false;
-    if (!left()) leave_plan(c);
+    if (rehearses() || followed(c) == nullptr) return false;
+    leave_plan(c);
     return true;
   }
   /// A step has ended: plans it, and the one that is expected, where that is due. Throws

@@ -183,6 +183,17 @@ class script_follower {
     return tensor_id::none;
   }
 
+ protected:
+  // None where it was left, and where the step turns out to have other sizes than the record.
+  [[nodiscard]] const residency_script* followed(const context& c) const noexcept {
+    const history& past = c.past();
+    if (left_) return nullptr;
+    if (std::exchange(found_under_, past.forecasts()) != past.forecasts())
+      found_ = past.follows() ? script_for(past.followed()) : nullptr;
+    const double scale = past.size_scale();
+    return scale < smallest || scale > largest ? nullptr : found_;
+  }
+
  private:
   using at = residency_script::position;
 
@@ -218,15 +229,6 @@ class script_follower {
   [[nodiscard]] const residency_script* script_for(const step_record& step) const noexcept {
     const kind* const k = known(step);
     return k != nullptr && k->follows() ? k->plan.get() : nullptr;
-  }
-  // None where it was left, and where the step turns out to have other sizes than the record.
-  [[nodiscard]] const residency_script* followed(const context& c) const noexcept {
-    const history& past = c.past();
-    if (left_) return nullptr;
-    if (std::exchange(found_under_, past.forecasts()) != past.forecasts())
-      found_ = past.follows() ? script_for(past.followed()) : nullptr;
-    const double scale = past.size_scale();
-    return scale < smallest || scale > largest ? nullptr : found_;
   }
   // The absence in which it is to be now; null: none, or it is to come back.
   [[nodiscard]] const residency_script::absence* due(const context& c, tensor_id t) const noexcept {

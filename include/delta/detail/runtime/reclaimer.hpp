@@ -116,16 +116,12 @@ class reclaimer {
     while (make_host_room()) continue;
     return true;
   }
-  /// True if there is another way to go on where recomputation thrashes. O(1).
-  [[nodiscard]] bool may_go_on() const noexcept {
-    return roles_.may_decide_otherwise() || may_leave_by_copies();
-  }
   /// Recomputation thrashes: the policy decides otherwise, or else, for the rest of the step, what
   /// can leave by a copy does, so that what is made again is not made once more. False: neither is
   /// open. O(tensors + records).
   bool go_on() {
     if (decide_otherwise()) return true;
-    if (!may_leave_by_copies()) return false;
+    if (copies_only_ || !table_->now.may_offload || table_->now.host_free == bytes{}) return false;
     table_->tensors.forget_replays();
     return copies_only_ = true;
   }
@@ -241,9 +237,6 @@ class reclaimer {
   [[nodiscard]] const char* operation() const noexcept { return operation_; }
 
  private:
-  [[nodiscard]] bool may_leave_by_copies() const noexcept {
-    return !copies_only_ && table_->now.may_offload && table_->now.host_free > bytes{};
-  }
   [[nodiscard]] context_parts parts() const {
     return {.past = &table_->steps.past(),
             .ended = &ended_,

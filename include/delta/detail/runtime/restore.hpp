@@ -206,9 +206,8 @@ class restorer {
       try {
         on_demand_.run(targets, operation);
         return means_.lock(targets);
-      } catch (const thrash&) {
+      } catch (restore_anew) {
         // What was brought stays where it is, and nothing is locked.
-        if (!means_.reclaimer.go_on()) throw;
       }
     }
   }

@@ -11,25 +11,29 @@
 
 namespace delta::detail {
 
+/// Thrown where a restore recomputes far too much, and who leaves, or how, is another from now on:
+/// nothing is locked, and it is to be tried anew.
+struct restore_anew {};
+
 /// Depth first with an explicit stack. An input that waits for its siblings is not locked: it is
 /// released when nothing else can be (to the host where possible), so that a chain never locks more
 /// than one operator's inputs. A cap on replays bounds it: in a budget too small two siblings can
-/// take each other away for ever (P-26). `Means` is a restore_context.
+/// take each other away for ever (P-26). At a part of that it is asked once whether there is
+/// another way to go on; where there is none, the restore does not lose what it has. `Means` is a
+/// restore_context.
 template <class Means>
 class restore_on_demand {
  public:
   explicit restore_on_demand(Means& m) : means_(&m) {}
 
-  /// Makes all of `targets` resident; nothing stays locked at its end. Throws thrash,
+  /// Makes all of `targets` resident; nothing stays locked at its end. Throws restore_anew, thrash,
   /// budget_exceeded.
   void run(std::span<const tensor_id> targets, const char* operation) {
     targets_ = targets;
     // The operator that asked is at the bottom: it has no record yet, so none stands for it.
     frames_.assign(1, operator_id::none);
     replays_ = 0;
-    // Ten times the replays of a restore that makes everything once; less where there is another
-    // way to go on.
-    cap_ = (means_->reclaimer.may_go_on() ? 2u : 10u) * (means_->table.tensors.live_records() + 1);
+    once_ = means_->table.tensors.live_records() + 1;
     want(operator_id::none);
     try {
       while (advance(operation)) {
@@ -48,6 +52,9 @@ class restore_on_demand {
   }
 
  private:
+  // Times the replays of a restore that makes everything once.
+  static constexpr std::uint64_t enough = 2, most = 10;
+
   // One step for the operator on top of the stack: down to what makes a missing input, or, where
   // all inputs can be had, its replay and up. False: the asker's inputs are here.
   bool advance(const char* operation) {
@@ -72,7 +79,9 @@ class restore_on_demand {
     for (const tensor_id t : ins)
       if (means_->missing(t)) means_->reload(t, operation), gather(t);
     if (o == operator_id::none) return let_go(), false;
-    if (++replays_ > cap_) throw thrash(means_->report(operation), replays_, cap_);
+    ++replays_;
+    if (replays_ == enough * once_ + 1 && means_->reclaimer.go_on()) throw restore_anew{};
+    if (replays_ > most * once_) throw thrash(means_->report(operation), replays_, most * once_);
     means_->kernels.replay(o);
     // Unlocked first: `unwant` lets go of what nobody needs any more, and passes over what is
     // locked.
@@ -113,8 +122,8 @@ class restore_on_demand {
 
   Means* means_;
   std::span<const tensor_id> targets_;
-  std::vector<operator_id> frames_;  // who waits for whom, the asker first
-  std::uint64_t replays_ = 0, cap_ = 0;
+  std::vector<operator_id> frames_;           // who waits for whom, the asker first
+  std::uint64_t replays_ = 0, once_ = 0;      // the latter: that a restore takes at most by a plan
   std::vector<tensor_id> wanted_, gathered_;  // of one step each, kept for their memory
 };
 

@@ -81,19 +81,19 @@ class roles {
   }
   /// The step has ended; in the next one, the policy may decide otherwise once more.
   void end_of_step(const context& c) {
-    asked_ = false;
+    otherwise_ = false;
     for_each_role(policy_, [&](auto& role) {
       if constexpr (has_end_of_step<std::remove_reference_t<decltype(role)>>) role.end_of_step(c);
     });
   }
-  /// True if it was not asked yet in this step to decide otherwise.
+  /// True if it does not decide otherwise yet in this step.
   [[nodiscard]] bool may_decide_otherwise() const noexcept {
-    return has_on_thrash<decider_type> && !asked_;
+    return has_on_thrash<decider_type> && !otherwise_;
   }
   /// Recomputation thrashes, or room runs out: true if the policy decides otherwise from now on.
   bool decide_otherwise(const context& c) {
     if constexpr (has_on_thrash<decider_type>)
-      return !std::exchange(asked_, true) && decider().on_thrash(c);
+      return !otherwise_ && (otherwise_ = decider().on_thrash(c));
     else
       return false;
   }
@@ -101,7 +101,7 @@ class roles {
  private:
   [[no_unique_address]] P policy_;
   filter<heuristic_type> filter_;
-  bool asked_ = false;  // in this step, to decide otherwise
+  bool otherwise_ = false;  // it decides so in this step
 };
 
 }  // namespace delta::detail
