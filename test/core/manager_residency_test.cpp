@@ -199,6 +199,24 @@ TEST_CASE("what comes back early moves others out of its way, where that costs l
   }
 }
 
+TEST_CASE("host copies of what is on the device make room in one piece for what has none") {
+  simulated storage({.capacity = unit * 6, .host_capacity = unit * 4});
+  manager m{lru{}, offload_only{}, no_prefetch{}, storage};
+  tensor_id four[4];
+  for (tensor_id& t : four) t = m.variable(unit);
+  m.make_room(unit * 6);
+  const auto [a, x, b, y] = four;
+  for (const tensor_id t : {x, y}) static_cast<void>(m.acquire(t, access::write)), m.drop(t);
+  for (const tensor_id t : {a, b}) static_cast<void>(m.acquire(t));
+  // Copies of a and b lie on the host with one unit free behind each of them.
+  REQUIRE(storage.host_used() == unit * 2);
+  const tensor_id large = m.variable(unit * 2);
+  m.run({.inputs = {a, b}, .outputs = {unit * 4}}, [](call&) {});
+  CHECK(m.where(large) == residency::host);
+  CHECK(storage.host_used() == unit * 2);
+  CHECK(check_invariants(storage) == "");
+}
+
 TEST_CASE("what was set aside serves the next tensor, leaves first, and is not a decision") {
   machine it(4, 0);
   manager m{obeying(says_evict), it.storage};

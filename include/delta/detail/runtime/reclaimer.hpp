@@ -323,12 +323,14 @@ class reclaimer {
     if (drop_cached() || release_one(tier::idle) || drop_cached(true)) return true;
     if (table_->copying()) return wait(), true;
     return release_one(tier::fresh) || make_host_room() || release_one(tier::wanted) ||
-           reclaim_host(*table_) || give_up_source(true) || decide_otherwise();
+           ask_again(reclaim_host(*table_)) || give_up_source(true) || decide_otherwise();
   }
   // What can only be offloaded should not be stuck for what could be computed again.
-  bool make_host_room() {
-    if (!give_up_on_host(*table_, view(), reservation_)) return false;
-    ++reservation_;  // who found no room may find it now
+  bool make_host_room() { return ask_again(give_up_on_host(*table_, view(), reservation_)); }
+  // True if the host has more room, where who found none before may find it.
+  bool ask_again(bool more_room) {
+    if (!more_room) return false;
+    ++reservation_;
     table_->refresh_machine_state();
     return true;
   }
