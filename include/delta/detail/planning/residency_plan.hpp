@@ -239,7 +239,7 @@ class residency_plan : public plan_copies {
     }
     if (!tail) clear(s, next), k = find(s, p);
     add(s, k, {.at = p});
-    const double copy = copy_time(s, 1);
+    const double reload = copy_time(s, 1);
     way how = way::kept, then = next_way;
     if (next_way != way::kept) {
       const double keep = across_taking(s, k) ? 1e300 : price_of_keeping(s, k);
@@ -247,18 +247,18 @@ class residency_plan : public plan_copies {
       const bool again = can_recompute(s, p);
       const double recompute = again ? cost_of(x.producer) : 1e300;
       const double hold_on = tail ? 0 : price_of_keeping(s, n);
-      const double later = next_way == way::copied          ? 0.5 * copy
+      const double later = next_way == way::copied          ? 0.5 * reload
                            : x.producer != step_model::none ? cost_of(x.producer)
                                                             : 1e300;
       const bool may_copy = possible(s, k, way::copied);
       if (!tail && next_way == way::copied && may_copy && hold_on < later)
         how = way::copied;
-      else if (keep < recompute && (keep < copy || !may_copy))
+      else if (keep < recompute && (keep < reload || !may_copy))
         how = way::kept;
       else if (again)
         how = way::recomputed;
       else
-        how = keep < copy || !may_copy ? way::kept : way::copied;
+        how = keep < reload || !may_copy ? way::kept : way::copied;
       if (!tail && how != way::kept && hold_on < later) then = way::kept;
     }
     apply(s, find(s, p), {how, {}});
