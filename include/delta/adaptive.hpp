@@ -61,6 +61,7 @@ class adaptive : public detail::script_follower {
   void end_of_operator(const context& c) {
     if (!rehearses() && !left() && is_late(c)) leave_plan(c);
   }
+  /// False where no plan is followed: there is none to leave. O(record + kinds).
   bool on_thrash(const context& c) {
     if (rehearses() || followed(c) == nullptr) return false;
     leave_plan(c);

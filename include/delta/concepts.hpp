@@ -126,9 +126,10 @@ consteval bool explain_heuristic() {
 //    stay for a recomputation, until room can't be made otherwise? (Default: no.)
 //  * `on_thrash(context)` -> bool: a restore has replayed twice what would make everything once, or
 //    nothing more can leave. True: the policy decides otherwise from now on, and what failed is
-//    tried again; it is not asked any more in this step. False: what leaves goes to the host for
-//    the rest of the step; where that is not open, a restore may replay ten times as much, and
-//    fails. (Default: no.)
+//    tried again; it is not asked any more in this step. False: it may be asked again. A restore
+//    goes on, and what leaves goes to the host for the rest of the step; where that is not open,
+//    it fails at ten times what would make everything once. Where nothing more can leave, the
+//    operator fails. (Default: no.)
 // ---------------------------------------------------------------------------------------------
 
 namespace detail {

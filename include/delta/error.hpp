@@ -255,7 +255,7 @@ class thrash : public budget_exceeded {
     print_holders();
     print_budget();
   }
-  std::uint64_t replays;  ///< done for the operator at hand
+  std::uint64_t replays;  ///< done for the operator at hand, in the last try
   std::uint64_t cap;      ///< of replays, that ended it
 };
 

@@ -260,8 +260,11 @@ class plan_parts {
     recomputing_ = was_recomputing_, copying_ = was_copying_, on_host_ = was_on_host_;
     copies_.resize(copies_before_), pieces_.resize(pieces_before_);
   }
-  // Other needs may be at other places now: what was found out about them holds no more.
-  void commit() { memory_.commit(); }
+  // The change holds: what was found out about ways across it holds no more.
+  void commit() {
+    memory_.commit();
+    undo_.clear(), need_events_.clear();
+  }
   void hold(position from, position to, double bytes) {
     if (from >= to || bytes == 0) return;
     memory_.add(from, to, bytes);
@@ -297,8 +300,8 @@ class plan_parts {
   std::array<copy_lane, 2> lanes_{copy_lane(1), copy_lane(1)};
   std::vector<std::vector<need>> needs_;
   std::vector<std::vector<replay>> replays_;
-  std::vector<std::uint32_t> copied_;  // by storage: its needs that are
-  std::vector<copy> copies_;           // of needs, now or before
+  std::vector<std::uint32_t> copied_;  // by storage: how many of its needs are
+  std::vector<copy> copies_;           // of needs, now or since all were placed
   std::vector<copy_lane::piece> pieces_;
   double recomputing_ = 0, copying_ = 0, on_host_ = 0, effort_ = 0;
   std::vector<undo> undo_;  // of the change under way

@@ -128,7 +128,7 @@ class residency_plan : public plan_copies {
     mark(needs_[s][k].at);
     if (k > 0 || (*model_)[s].cyclic) mark(before(s, k));
   }
-  // Gets a need there in a way, that was open.
+  // Decides how an open need gets there.
   void apply(std::uint32_t s, std::size_t k, const choice& c) {
     need& n = change(s, k);
     n.asked = 0, n.how = c.how, n.exposed = c.exposed;

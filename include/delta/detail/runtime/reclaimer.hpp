@@ -25,7 +25,8 @@
 namespace delta::detail {
 
 /// Releases tensors until a reservation fits. Every step of a reservation frees bytes, starts the
-/// copy of a candidate, passes one over, or ends one of finitely many copies, so it ends.
+/// copy of a candidate, passes one over, ends one of finitely many copies, or gives up one of
+/// finitely many on the host, so it ends.
 /// Impossible answers of a policy are corrected here, so that no Decider can lose bytes (P-3).
 template <Policy P, Storage S, Observer O>
 class reclaimer {
@@ -105,25 +106,22 @@ class reclaimer {
     }
     roles_.end_of_step({table_->tensors, table_->now, shown});
   }
-  /// Recomputation thrashes, or nothing more can leave: true if the policy decides otherwise from
-  /// now on (Decider::on_thrash). It may recompute each operator as often as before. O(tensors +
-  /// records).
-  bool decide_otherwise() {
-    if (!roles_.may_decide_otherwise()) return false;
-    table_->refresh_machine_state();
-    if (!roles_.decide_otherwise(view())) return false;
-    table_->tensors.forget_replays();
-    while (make_host_room()) continue;
-    return true;
-  }
   /// Recomputation thrashes: the policy decides otherwise, or else, for the rest of the step, what
   /// can leave by a copy does, so that what is made again is not made once more. False: neither is
-  /// open. O(tensors + records).
+  /// open. Then it is to be asked for room on the host (`clear_host`), behind the restore.
+  /// O(tensors
+  /// + records).
   bool go_on() {
     if (decide_otherwise()) return true;
+    table_->refresh_machine_state();
     if (copies_only_ || !table_->now.may_offload || table_->now.host_free == bytes{}) return false;
     table_->tensors.forget_replays();
     return copies_only_ = true;
+  }
+  /// What can only be copied out finds room on the host, where what is there can be computed again.
+  /// O(tensors on the host x what make_host_room takes).
+  void clear_host() {
+    while (make_host_room()) continue;
   }
   /// True if this tensor on the host is to be reloaded (Decider::restore; default: the cheaper).
   [[nodiscard]] bool reloads(tensor_id t) {
@@ -323,13 +321,24 @@ class reclaimer {
     if (drop_cached() || release_one(tier::idle) || drop_cached(true)) return true;
     if (table_->copying()) return wait(), true;
     return release_one(tier::fresh) || make_host_room() || release_one(tier::wanted) ||
-           ask_again(reclaim_host(*table_)) || give_up_source(true) || decide_otherwise();
+           more_host_room(reclaim_host(*table_)) || give_up_source(true) ||
+           (decide_otherwise() && (clear_host(), true));
+  }
+  // Recomputation thrashes, or nothing more can leave: true if the policy decides otherwise from
+  // now on (Decider::on_thrash). It may recompute each operator as often as before. O(tensors +
+  // records).
+  bool decide_otherwise() {
+    if (!roles_.may_decide_otherwise()) return false;
+    table_->refresh_machine_state();
+    if (!roles_.decide_otherwise(view())) return false;
+    table_->tensors.forget_replays();
+    return true;
   }
   // What can only be offloaded should not be stuck for what could be computed again.
-  bool make_host_room() { return ask_again(give_up_on_host(*table_, view(), reservation_)); }
-  // True if the host has more room, where who found none before may find it.
-  bool ask_again(bool more_room) {
-    if (!more_room) return false;
+  bool make_host_room() { return more_host_room(give_up_on_host(*table_, view(), reservation_)); }
+  // Who found no room there may find it now. True if there is more.
+  bool more_host_room(bool more) {
+    if (!more) return false;
     ++reservation_;
     table_->refresh_machine_state();
     return true;

@@ -208,6 +208,7 @@ class restorer {
         return means_.lock(targets);
       } catch (restore_anew) {
         // What was brought stays where it is, and nothing is locked.
+        means_.reclaimer.clear_host();
       }
     }
   }

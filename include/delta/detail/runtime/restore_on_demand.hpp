@@ -18,8 +18,8 @@ struct restore_anew {};
 /// Depth first with an explicit stack. An input that waits for its siblings is not locked: it is
 /// released when nothing else can be (to the host where possible), so that a chain never locks more
 /// than one operator's inputs. A cap on replays bounds it: in a budget too small two siblings can
-/// take each other away for ever (P-26). At a part of that it is asked once whether there is
-/// another way to go on; where there is none, the restore does not lose what it has. `Means` is a
+/// take each other away for ever (P-26). At a fifth of it, and there, the reclaimer is asked for
+/// another way to go on; where there is none, the restore keeps what it has. `Means` is a
 /// restore_context.
 template <class Means>
 class restore_on_demand {
@@ -80,8 +80,9 @@ class restore_on_demand {
       if (means_->missing(t)) means_->reload(t, operation), gather(t);
     if (o == operator_id::none) return let_go(), false;
     ++replays_;
-    if (replays_ == enough * once_ + 1 && means_->reclaimer.go_on()) throw restore_anew{};
-    if (replays_ > most * once_) throw thrash(means_->report(operation), replays_, most * once_);
+    const bool over = replays_ > most * once_, asks = over || replays_ == enough * once_ + 1;
+    if (asks && means_->reclaimer.go_on()) throw restore_anew{};
+    if (over) throw thrash(means_->report(operation), replays_, most * once_);
     means_->kernels.replay(o);
     // Unlocked first: `unwant` lets go of what nobody needs any more, and passes over what is
     // locked.

@@ -90,10 +90,11 @@ class roles {
   [[nodiscard]] bool may_decide_otherwise() const noexcept {
     return has_on_thrash<decider_type> && !otherwise_;
   }
-  /// Recomputation thrashes, or room runs out: true if the policy decides otherwise from now on.
+  /// Recomputation thrashes, or room runs out: true if the policy, which may, decides otherwise
+  /// from now on.
   bool decide_otherwise(const context& c) {
     if constexpr (has_on_thrash<decider_type>)
-      return !otherwise_ && (otherwise_ = decider().on_thrash(c));
+      return otherwise_ = decider().on_thrash(c);
     else
       return false;
   }
