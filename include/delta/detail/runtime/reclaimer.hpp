@@ -328,9 +328,8 @@ class reclaimer {
   // now on (Decider::on_thrash). It may recompute each operator as often as before. O(tensors +
   // records).
   bool decide_otherwise() {
-    if (!roles_.may_decide_otherwise()) return false;
-    table_->refresh_machine_state();
-    if (!roles_.decide_otherwise(view())) return false;
+    const auto as_of_now = [&] { return table_->refresh_machine_state(), view(); };
+    if (!roles_.decide_otherwise(as_of_now)) return false;
     table_->tensors.forget_replays();
     return true;
   }

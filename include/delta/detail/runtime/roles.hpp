@@ -86,17 +86,13 @@ class roles {
       if constexpr (has_end_of_step<std::remove_reference_t<decltype(role)>>) role.end_of_step(c);
     });
   }
-  /// True if it does not decide otherwise yet in this step.
-  [[nodiscard]] bool may_decide_otherwise() const noexcept {
-    return has_on_thrash<decider_type> && !otherwise_;
-  }
-  /// Recomputation thrashes, or room runs out: true if the policy, which may, decides otherwise
-  /// from now on.
-  bool decide_otherwise(const context& c) {
+  /// Recomputation thrashes, or room runs out: true if the policy decides otherwise from now on.
+  /// `view()` is asked only if needed.
+  template <class View>
+  bool decide_otherwise(const View& view) {
     if constexpr (has_on_thrash<decider_type>)
-      return otherwise_ = decider().on_thrash(c);
-    else
-      return false;
+      return !otherwise_ && (otherwise_ = decider().on_thrash(view()));
+    return false;
   }
 
  private:
