@@ -1,6 +1,8 @@
 // delta_torch: a run's memory over time.
 #include "memory_log.hpp"
 
+#include <c10/core/Allocator.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -23,16 +25,18 @@ void memory_log::add(const block& what, bool taken) {
   ++count_;
 }
 
-void memory_log::take(std::uint32_t number, const block& what) {
+void memory_log::take(std::uint32_t number, const block& what, bool adopted) {
   if (closed_ || what.bytes == 0) return;
   if (number >= rows_.size()) rows_.resize(number + 1u + number / 2u);
-  rows_[number] = {what, count_};
+  rows_[number] = {what, count_, adopted};
   add(what, true);
 }
 
-void memory_log::give(std::uint32_t number) {
-  if (closed_ || number >= rows_.size() || rows_[number].what.bytes == 0) return;
-  add(std::exchange(rows_[number], {}).what, false);
+std::uint64_t memory_log::give(std::uint32_t number) {
+  if (closed_ || number >= rows_.size() || rows_[number].what.bytes == 0) return 0;
+  const row given = std::exchange(rows_[number], {});
+  add(given.what, false);
+  return given.adopted ? 0 : given.what.bytes;
 }
 
 void memory_log::name(std::uint32_t number, const char* maker) {
@@ -64,12 +68,21 @@ std::optional<delta::block> logged_storage::allocate(delta::bytes n, delta::life
   log_->take(b->index(), {.address = reinterpret_cast<std::uintptr_t>(data(*b)),
                           .bytes = rounded(n).count,
                           .needed_by = operation});
+  tell_profiler(data(*b), static_cast<std::int64_t>(rounded(n).count));
   return b;
 }
 
 void logged_storage::free(delta::block&& b) {
-  log_->give(b.index());
+  void* const at = data(b);
+  const std::uint64_t gone = log_->give(b.index());
   forwarding_storage::free(std::move(b));
+  if (gone > 0) tell_profiler(at, -static_cast<std::int64_t>(gone));
+}
+
+void logged_storage::tell_profiler(void* at, std::int64_t change) const {
+  const c10::Device device = managed_device();
+  if (device.is_cpu())
+    c10::reportMemoryUsageToProfiler(at, change, used().count, /*total_reserved=*/0, device);
 }
 
 void logged_storage::on_owner_changed(const delta::block& b, delta::tensor_id t) {

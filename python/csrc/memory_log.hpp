@@ -36,9 +36,12 @@ class memory_log {
     std::int64_t time = 0;  ///< ns since 1970, of one of the last sixteen changes
   };
 
-  /// The block of that number is in use; `needed_by`: by an operator; empty: by none. O(1).
-  void take(std::uint32_t number, const block&);
-  void give(std::uint32_t number);
+  /// The block of that number is in use; `needed_by`: by an operator; empty: by none. `adopted`:
+  /// its bytes were there before. O(1).
+  void take(std::uint32_t number, const block&, bool adopted = false);
+  /// It is not any more. The bytes that go; 0: they were adopted, or the log doesn't know the
+  /// block.
+  std::uint64_t give(std::uint32_t number);
   /// Its bytes are those of a tensor that this operator has made. O(1).
   void name(std::uint32_t number, const char* maker);
   /// The same text, for as long as the log lives.
@@ -56,6 +59,7 @@ class memory_log {
   struct row {
     block what;
     std::uint64_t taken_at = 0;  ///< the change that took it
+    bool adopted = false;
   };
   void add(const block&, bool taken);
 
@@ -67,7 +71,8 @@ class memory_log {
   bool closed_ = false;
 };
 
-/// Hands everything on, and writes the log.
+/// Hands everything on, writes the log, and tells PyTorch's profiler what the CPU's memory gives
+/// and takes back; an accelerator's comes from PyTorch's allocator, which tells it itself.
 class logged_storage final : public delta::forwarding_storage {
  public:
   logged_storage(std::unique_ptr<any_storage> over, std::shared_ptr<memory_log> log)
@@ -79,6 +84,8 @@ class logged_storage final : public delta::forwarding_storage {
   void on_owner_changed(const delta::block&, delta::tensor_id) override;
 
  private:
+  void tell_profiler(void* at, std::int64_t change) const;
+
   std::shared_ptr<memory_log> log_;
 };
 

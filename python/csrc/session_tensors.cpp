@@ -79,7 +79,8 @@ entry* session::adopt(c10::StorageImpl* storage, const char* label) {
     log_->take(block.index(),
                {.address = reinterpret_cast<std::uintptr_t>(at),
                 .bytes = memory_->rounded(size).count,
-                .maker = known.name.empty() ? label : log_->keep(known.name + " " + known.role)});
+                .maker = known.name.empty() ? label : log_->keep(known.name + " " + known.role)},
+               /*adopted=*/true);
   }
   // From here on only a program that is wrong, or the heap, could fail: needs no room.
   const auto id = from == origin::heap ? manager_->variable(size, label, std::move(block))

@@ -5,6 +5,10 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -224,13 +228,18 @@ def test_a_budget_that_is_advised_is_enough() -> None:
     assert enough.report().evictions == 0
 
 
-def test_the_profiler_has_a_range_for_what_runs_again() -> None:
-    """Together they take what the report says, and each names its operator."""
+def perceptron() -> tuple[torch.nn.Module, torch.Tensor]:
+    """A chain of activations, and its input."""
     torch.manual_seed(SEED)
     net = torch.nn.Sequential(
         *[m for _ in range(6) for m in (torch.nn.Linear(256, 256), torch.nn.Tanh())]
     )
-    x = torch.randn(2048, 256)
+    return net, torch.randn(2048, 256)
+
+
+def test_the_profiler_has_a_range_for_what_runs_again() -> None:
+    """Together they take what the report says, and each names its operator."""
+    net, x = perceptron()
     with delta_torch.budget("14MiB", policy="dtr", host=0, steps="manual") as run:
         for _ in range(2):  # the second one is profiled
             before = run.report()
@@ -243,3 +252,38 @@ def test_the_profiler_has_a_range_for_what_runs_again() -> None:
     assert sum(e.count for e in again) == after.recomputes - before.recomputes > 0
     took = sum(e.cpu_time_total for e in again) * 1e3  # ns
     assert took == pytest.approx(after.recompute_ns - before.recompute_ns, rel=0.05)
+
+
+@pytest.mark.parametrize("policy", ["dtr", "adaptive"])
+def test_the_profiler_sees_the_memory(policy: str, tmp_path: Path) -> None:
+    """To the byte, as the report: the peak, and by operator what each has taken and given."""
+    net, x = perceptron()
+    before = [x, *net.parameters()]
+    with delta_torch.budget("14MiB", policy=policy, host=0) as run:
+        with torch.profiler.profile(profile_memory=True) as profile:
+            for _ in range(2):
+                net(x).square().mean().backward()
+        report = run.report()
+    assert report.recomputes > 0
+    profile.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    total = [e["args"]["Total Allocated"] for e in events if e["name"] == "[memory]"]
+    assert max(total) == report.peak_bytes
+    taken = sum(e.self_cpu_memory_usage for e in profile.key_averages())
+    assert taken == report.used_bytes - sum(t.nbytes for t in before)  # these are whole blocks
+
+
+def test_the_profiler_says_nothing_more_than_without_a_run() -> None:
+    """PyTorch's own profiler has lines on stderr where there is no GPU: as many as without delta."""
+    text = """
+        import contextlib, sys, torch, delta_torch
+        run = delta_torch.budget("1MiB") if sys.argv[1:] else contextlib.nullcontext()
+        with run, torch.profiler.profile(profile_memory=True):
+            torch.ones(1000, requires_grad=True).exp().sum().backward()
+    """
+    lines = []
+    for words in ([], ["managed"]):
+        command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(text), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        lines.append(len(done.stderr.splitlines()))
+    assert lines[0] == lines[1], done.stderr
