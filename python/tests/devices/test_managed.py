@@ -74,6 +74,21 @@ def test_same_bits(sim, case: str, policy: str, share: float | None) -> None:
         assert report.evictions + report.offloads > 0
 
 
+def test_the_profiler_has_a_range_for_each_copy(sim) -> None:
+    """Named by its direction, and as many as the report counts."""
+    case, (_, peak, stays) = on_device("transformer"), without_a_budget("transformer")
+    with delta_torch.budget(
+        int(stays + (peak - stays) * 0.4), policy="swap_lru", host="4GiB", device=DEVICE
+    ) as run:
+        training = case()
+        with torch.profiler.profile() as profile:
+            training.step(0)
+        report = run.report()
+    ranges = {e.key: e.count for e in profile.key_averages() if e.key.startswith("delta::copy_")}
+    assert ranges["delta::copy_in"] == report.reloads + report.prefetches > 0
+    assert ranges["delta::copy_out"] >= report.offloads > 0
+
+
 # --- schedules ------------------------------------------------------------------------------------
 
 
