@@ -30,8 +30,8 @@ struct operator_rule {
 // By PyTorch's sources. cuDNN's recurrent networks draw their dropout from a state that each call
 // advances, and use up the reserve space in their backward pass, as derivatives.yaml knows, which
 // clones it for a graph that is kept. Of sums in any order those are here whose order PyTorch's
-// deterministic algorithms fix or complain of, and that are part of a forward pass: of backward
-// ones no two runs of a program are the same bits.
+// deterministic algorithms fix or complain of, with the scans that share cumsum's kernels, and that
+// are part of a forward pass: of backward ones no two runs of a program are the same bits.
 constexpr std::array statistics{std::string_view("running_mean"), std::string_view("running_var")};
 constexpr auto in_statistics = [](std::string_view name, std::string_view when) {
   return operator_rule{name, operator_rule::statistics, {}, statistics, {when}};
@@ -70,6 +70,9 @@ constexpr std::array rules{operator_rule{"aten::resize_", operator_rule::resizes
                            in_a_state("aten::miopen_rnn"),
                            in_a_state_and_reserve("aten::miopen_rnn_backward"),
                            operator_rule{"aten::bincount", operator_rule::any_order},
+                           operator_rule{"aten::_logcumsumexp", operator_rule::any_order},
+                           operator_rule{"aten::cumprod", operator_rule::any_order},
+                           operator_rule{"aten::cumprod_", operator_rule::any_order},
                            operator_rule{"aten::cumsum", operator_rule::any_order},
                            operator_rule{"aten::cumsum_", operator_rule::any_order},
                            operator_rule{"aten::histc", operator_rule::any_order},
