@@ -119,8 +119,9 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         "--model",
         required=True,
         metavar="MODEL",
-        help="torchvision:NAME, transformers:TYPE, or module:function that is called with the "
-        "batch size, builds the model and returns the step",
+        help="torchvision:NAME, transformers:TYPE, transformers:FILE (a Hugging Face model's "
+        "config.json, or its folder), or module:function that is called with the batch size, builds "
+        "the model and returns the step",
     )
     command.add_argument("--device", default="a100-80", help=", ".join(machines()))
     command.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
@@ -142,6 +143,13 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         help="of transformers' configuration; an unknown key is refused, with those that there are",
     )
     command.add_argument(
+        "--lora",
+        type=int,
+        default=0,
+        metavar="RANK",
+        help="train peft's LoRA adapters of that rank in a transformers model, whose own weights stay",
+    )
+    command.add_argument(
         "--nonzero", type=float, metavar="SHARE", help="of masks, where shapes depend on them"
     )
 
@@ -150,6 +158,8 @@ def _training(flags: argparse.Namespace, checkpoint: bool = False) -> Training:
     for name, value in (("--size", flags.size), ("--tokens", flags.tokens)):
         if value < 1:
             raise ValueError(f"{name} is above 0, not {value}")
+    if flags.lora < 0:
+        raise ValueError(f"--lora is a rank above 0, not {flags.lora}")
     return Training(
         optimizer=flags.optimizer,
         foreach=flags.foreach,
@@ -158,6 +168,7 @@ def _training(flags: argparse.Namespace, checkpoint: bool = False) -> Training:
         tokens=flags.tokens,
         checkpoint=checkpoint,
         config=dict(_setting(text) for text in flags.config),
+        lora=flags.lora,
     )
 
 

@@ -289,6 +289,8 @@ def test_command_line(tmp_path: Path, monkeypatch, capsys) -> None:
         (["--model", "json:loads", "--batch", "0"], "a batch size is a whole number above 0"),
         (["--model", "json:loads", "--config", "layers"], "--config is KEY=N"),
         (["--model", "json:loads", "--config", "layers=2"], "--config is for transformers' models"),
+        (["--model", "json:loads", "--lora", "-1"], "--lora is a rank above 0, not -1"),
+        (["--model", "json:loads", "--lora", "8"], "--lora is for transformers' models"),
         (["--model", "json:loads", "--size", "0"], "--size is above 0, not 0"),
         (["--model", "json:loads", "--checkpoint"], "--checkpoint is for models of torchvision"),
     ],
@@ -317,6 +319,58 @@ def test_configurations_have_no_other_keys(monkeypatch, capsys) -> None:
         "delta_torch: --config: tiny has no 'num_hidden_layer'; there are "
         "n_layer, num_hidden_layers"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "is no configuration in JSON: Expecting property name"),
+        ("[]", "is no model's configuration: it has no model_type"),
+        ('{"hidden_size": 8}', "is no model's configuration: it has no model_type"),
+        ('{"model_type": "huge"}', "transformers has no model of the type 'huge'"),
+    ],
+)
+def test_files_of_configurations_that_are_none(
+    text: str, sentence: str, monkeypatch, capsys, tmp_path: Path
+) -> None:
+    library = types.ModuleType("transformers")
+    library.models = library.auto = library.configuration_auto = library
+    library.CONFIG_MAPPING = {}
+    monkeypatch.setitem(sys.modules, "transformers", library)
+    file = tmp_path / "config.json"
+    file.write_text(text)
+    for path in (file, tmp_path):
+        assert main(["plan", "--model", f"transformers:{path}"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("delta_torch: ") and sentence in line and str(tmp_path) in line
+
+
+@pytest.mark.long
+def test_a_model_by_its_file_and_its_adapters(tmp_path: Path) -> None:
+    """As the file says, with changes; its own weights are frozen, and are parameters nevertheless."""
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("peft")
+    config = transformers.LlamaConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        vocab_size=500,
+    )
+    config.save_pretrained(tmp_path)
+    weights = sum(p.numel() for p in transformers.LlamaForCausalLM(config).parameters()) * 4
+
+    def roles(*words: str) -> dict[str, int]:
+        flags = ["--batch", "2", "--tokens", "32", "--quiet", "--json", str(tmp_path / "p.json")]
+        assert main(["plan", "--model", f"transformers:{tmp_path}", *words, *flags]) == 0
+        return json.loads((tmp_path / "p.json").read_text())["batches"][0]["at_peak"]
+
+    whole, adapted = roles(), roles("--lora", "4")
+    assert whole["parameters"] == pytest.approx(weights, rel=0.01)
+    assert weights < adapted["parameters"] < 1.2 * weights
+    assert adapted["optimizer state"] < 0.2 * whole["optimizer state"]
+    assert roles("--config", "num_hidden_layers=1")["parameters"] < 0.8 * weights
 
 
 @pytest.mark.long

@@ -86,9 +86,9 @@ install_models() {
   torch_pip -q pillow transformers
 }
 
-# The training libraries of test_recipes.py and test_integrations.py. Their requirement torch is there.
+# The training libraries of test_recipes.py, test_integrations.py and test_plan.py. Their requirement torch is there.
 install_recipes() {
-  torch_pip -q --no-deps accelerate pytorch-lightning lightning-utilities torchmetrics timm trl
+  torch_pip -q --no-deps accelerate peft pytorch-lightning lightning-utilities torchmetrics timm trl
   torch_pip -q psutil datasets
 }
 

@@ -1,4 +1,5 @@
-"""Makers of training steps by a name: torchvision:NAME, transformers:NAME, module:function.
+"""Makers of training steps by a name: torchvision:NAME, transformers:TYPE, transformers:FILE of a
+configuration, module:function.
 
 Models of torchvision and transformers get random weights, and nothing is downloaded. torch and
 these libraries are imported only where they are asked for.
@@ -7,6 +8,7 @@ these libraries are imported only where they are asked for.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -36,6 +38,7 @@ class Training:
     tokens: int = 512  # of a text
     checkpoint: bool = False  # torch.utils.checkpoint round each block
     config: dict[str, Any] = field(default_factory=dict)  # of transformers' configuration
+    lora: int = 0  # the rank of peft's adapters, beside weights that are frozen; 0: none
 
 
 def maker_of(name: str, training: Training) -> Maker:
@@ -47,6 +50,8 @@ def maker_of(name: str, training: Training) -> Maker:
         )
     if training.config and library != "transformers":
         raise ValueError(f"--config is for transformers' models, and {name} is none")
+    if training.lora and library != "transformers":
+        raise ValueError(f"--lora is for transformers' models, and {name} is none")
     if library == "torchvision":
         return _torchvision(rest, training)
     if library == "transformers":
@@ -96,15 +101,24 @@ def _no_backbone(name: str) -> dict[str, Any]:
 def _transformers(name: str, training: Training) -> Maker:
     transformers = _library("transformers")
     kinds = transformers.models.auto.configuration_auto.CONFIG_MAPPING
-    known = name if name in kinds else name.removesuffix("Config").lower()
-    if known not in kinds:
-        raise ValueError(
-            f"transformers has no model {name!r}: a model's type is wanted, such as bert or llama"
-        )
+    given: dict[str, Any] = {}
+    if os.path.exists(name):
+        known, given = _read_config(name)
+        if known not in kinds:
+            raise ValueError(
+                f"transformers has no model of the type {known!r}, which {name} asks for"
+            )
+    else:
+        known = name if name in kinds else name.removesuffix("Config").lower()
+        if known not in kinds:
+            raise ValueError(
+                f"transformers has no model {name!r}: a model's type is wanted, such as bert or "
+                "llama, or the path of a config.json"
+            )
     _check_config(kinds[known], training.config)
 
     def make(batch: int = 1) -> Step:
-        config = transformers.AutoConfig.for_model(known, **training.config)
+        config = kinds[known].from_dict({**given, **training.config})
         config.use_cache = False  # of no use in training
         if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
             config.decoder_start_token_id = 0
@@ -113,6 +127,21 @@ def _transformers(name: str, training: Training) -> Maker:
         return _step(model, lambda: model(**inputs).loss, training)
 
     return make
+
+
+def _read_config(path: str) -> tuple[str, dict[str, Any]]:
+    """A model's type and the rest of its config.json, as Hugging Face's models have one."""
+    file = os.path.join(path, "config.json") if os.path.isdir(path) else path
+    try:
+        with open(file, encoding="utf-8") as text:
+            found = json.load(text)
+    except OSError as error:
+        raise ValueError(f"{file} can't be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{file} is no configuration in JSON: {error}") from None
+    if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
+        raise ValueError(f"{file} is no model's configuration: it has no model_type")
+    return found.pop("model_type"), found
 
 
 def _check_config(kind: Any, config: dict[str, Any]) -> None:
@@ -177,6 +206,8 @@ def _library(name: str) -> Any:
 
 def _step(model: torch.nn.Module, loss_of: Step, training: Training) -> Step:
     model.to(getattr(torch, training.dtype))
+    if training.lora:
+        _add_adapters(model, training.lora)
     model.train()
     if training.checkpoint:
         # Fake tensors have no state of a generator to preserve.
@@ -192,9 +223,8 @@ def _step(model: torch.nn.Module, loss_of: Step, training: Training) -> Step:
                     f"{type(model).__name__} has no blocks to checkpoint: none of its modules is a "
                     "list of others that have modules of their own"
                 )
-    optimizer = OPTIMIZERS[training.optimizer](
-        model.parameters(), lr=1e-3, foreach=training.foreach
-    )
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = OPTIMIZERS[training.optimizer](trained, lr=1e-3, foreach=training.foreach)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -202,6 +232,14 @@ def _step(model: torch.nn.Module, loss_of: Step, training: Training) -> Step:
         optimizer.step()
 
     return step
+
+
+def _add_adapters(model: torch.nn.Module, rank: int) -> None:
+    # In place; where peft has no layers by the model's type, in all linear ones but the last.
+    peft = _library("peft")
+    known = peft.utils.TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+    layers = known.get(model.config.model_type, "all-linear")
+    peft.get_peft_model(model, peft.LoraConfig(r=rank, target_modules=layers))
 
 
 def checkpoint_blocks(model: torch.nn.Module, **how: Any) -> int:

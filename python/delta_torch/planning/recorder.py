@@ -177,8 +177,10 @@ class Recorder(TorchDispatchMode):
 
     # A storage from outside: a parameter or data.
     def _meet(self, tensor: torch.Tensor, key: int) -> _Storage | None:
-        leaf = tensor.requires_grad and tensor.is_leaf
-        made = self._add(tensor, key, "parameters" if leaf else "buffers and data")
+        whole = tensor if tensor._base is None else tensor._base
+        leaf = whole.requires_grad and whole.is_leaf
+        parameter = leaf or isinstance(whole, torch.nn.Parameter)  # one that is frozen
+        made = self._add(tensor, key, "parameters" if parameter else "buffers and data")
         if made is not None and self._recording is not None:
             self._appear(made)
         return made
