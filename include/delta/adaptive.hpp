@@ -72,7 +72,6 @@ class adaptive : public detail::script_follower {
   void end_of_step(const context& c) {
     const history& past = c.past();
     const bool was_left = take_scripts_up();
-    under_for_ = 0, under_ = nullptr;
     if (rehearses() || past.steps() == 0) return;
     plans_left_ = std::min(plans_left_ + 1.0 / steps_per_plan, most_plans);
     compare(c, was_left);
@@ -122,18 +121,16 @@ class adaptive : public detail::script_follower {
   // True if the step has taken far more than it should by now.
   [[nodiscard]] bool is_late(const context& c) {
     const history& past = c.past();
-    if (!past.follows()) return false;
-    if (std::exchange(under_for_, past.forecasts()) != past.forecasts())
-      under_ = known(past.followed());
-    if (under_ == nullptr || !under_->follows() || under_->ended_at.empty()) return false;
+    const kind* const under = kind_under_way(past);
+    if (under == nullptr || under->ended_at.empty()) return false;
     // Of another size than the step that is followed it is not known what it should take.
     if (std::abs(past.size_scale() - 1) > drift) return false;
-    const std::vector<double>& ended_at = under_->ended_at;
+    const std::vector<double>& ended_at = under->ended_at;
     const double all = ended_at.back();
     const double should = ended_at[std::min<std::size_t>(past.position(), ended_at.size() - 1)];
     // A plan that does not keep its promise is left where a step without one takes less.
-    const double without = under_->without < never ? under_->without : 0;
-    const double slower = (past.followed().time + std::max(under_->promised, without)) / all;
+    const double without = under->without < never ? under->without : 0;
+    const double slower = (past.followed().time + std::max(under->promised, without)) / all;
     return c.clock() - past.began() > slower * (regress * should + slack * all);
   }
   // What the step that has ended took. If it is late under its plan, and the first, copies may be
@@ -319,9 +316,7 @@ class adaptive : public detail::script_follower {
   double planning_ = 0;  // ns, of all plans
   std::vector<learning_report::outcome> outcomes_;
   // Of the step under way.
-  std::uint64_t left_ = 0;       // the kind whose plan was left in it
-  std::uint64_t under_for_ = 0;  // the forecasts for which `under_` is its kind
-  const kind* under_ = nullptr;
+  std::uint64_t left_ = 0;  // the kind whose plan was left in it
 };
 
 static_assert(Policy<adaptive>);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -27,6 +28,7 @@ constexpr double staleness(double now, double last_use) noexcept {
   const double s = now - last_use;
   return s > 1.0 ? s : 1.0;
 }
+class next_step;
 /// What a context shows beside the tensors and the machine's state; the lists outlive it.
 struct context_parts {
   static inline const history nothing_known{};
@@ -36,6 +38,9 @@ struct context_parts {
   const ended_operator* ended = &nothing_ended;
   const id_set* candidates = &nobody;
   std::span<const tensor_id> offloaded{};
+  // At the end of a step, where a policy learns: the copies under way, of each direction in the
+  // order in which they were queued; the device's memory in address order, empty where the storage
+  // does not show it or has no places, and bytes per second that move in it (0: in no time).
   std::span<const queued_copy> copies{};
   std::span<const layout_extent> layout{};
   double move_rate = 0;
@@ -85,8 +90,7 @@ class context {
   }
   /// One copy of it, in ns, without waiting for the queue: latency + m / rate (repairs P-14).
   [[nodiscard]] double copy_cost(tensor_id t, direction d) const noexcept {
-    const auto i = static_cast<std::size_t>(d);
-    return pricing_.now->latency[i] + 1e9 * bytes(t) / pricing_.now->rate[i];
+    return latency(d) + 1e9 * bytes(t) / rate(d);
   }
   /// c_s, in ns: out and in again; out is 0 when a clean host copy exists. Infinite where it can't
   /// be offloaded (repairs P-14, P-16).
@@ -113,22 +117,14 @@ class context {
   }
 
   /// How long a copy queued now would wait before it starts, in ns.
-  [[nodiscard]] double backlog(direction d) const noexcept {
-    return pricing_.now->backlog[static_cast<std::size_t>(d)];
-  }
+  [[nodiscard]] double backlog(direction d) const noexcept { return of(pricing_.now->backlog, d); }
   /// Bytes per second in that direction, as the storage measures or assumes it; without latency.
-  [[nodiscard]] double rate(direction d) const noexcept {
-    return pricing_.now->rate[static_cast<std::size_t>(d)];
-  }
+  [[nodiscard]] double rate(direction d) const noexcept { return of(pricing_.now->rate, d); }
   /// ns of every copy in that direction, before its first byte.
-  [[nodiscard]] double latency(direction d) const noexcept {
-    return pricing_.now->latency[static_cast<std::size_t>(d)];
-  }
+  [[nodiscard]] double latency(direction d) const noexcept { return of(pricing_.now->latency, d); }
   /// What kernels lose by copies that way beside them, in ns per ns of copying, as the storage
   /// measures it; 0: nothing, or it is not known. 1: as if compute did the copying.
-  [[nodiscard]] double burden(direction d) const noexcept {
-    return pricing_.now->burden[static_cast<std::size_t>(d)];
-  }
+  [[nodiscard]] double burden(direction d) const noexcept { return of(pricing_.now->burden, d); }
   /// Bytes of the host budget that are not taken.
   [[nodiscard]] double host_free() const noexcept { return count(pricing_.now->host_free); }
 
@@ -176,16 +172,6 @@ class context {
   [[nodiscard]] bool is_held(tensor_id t) const noexcept { return at(t).locks > 0; }
   /// Where its bytes are now.
   [[nodiscard]] residency where(tensor_id t) const noexcept { return at(t).where; }
-  /// Which ways out are forbidden to it.
-  [[nodiscard]] pin pins(tensor_id t) const noexcept { return at(t).pinned; }
-  /// True if it came back early, and was not used yet.
-  [[nodiscard]] bool is_unused_prefetch(tensor_id t) const noexcept {
-    return at(t).prefetched_unused;
-  }
-  /// When an operator touched it, by `clock`.
-  [[nodiscard]] double last_use(tensor_id t) const noexcept {
-    return pricing_.tensors->last_use(t);
-  }
 
   /// The tick.
   [[nodiscard]] tick now() const noexcept { return pricing_.now->now; }
@@ -195,19 +181,10 @@ class context {
   [[nodiscard]] double clock() const noexcept {
     return static_cast<double>(pricing_.now->clock.count());
   }
-  /// ns by which that clock is ahead of the storage's: operators that took no time.
-  [[nodiscard]] double ahead() const noexcept {
-    return static_cast<double>(pricing_.now->ahead.count());
-  }
   /// Bytes of the budget.
   [[nodiscard]] double budget() const noexcept { return count(pricing_.now->budget); }
   /// Bytes taken of it, copies under way included, but not what is cached.
   [[nodiscard]] double used() const noexcept { return count(pricing_.now->used); }
-  /// The most bytes that the program has had at once so far, what it has asked for included: what
-  /// it would take without a budget.
-  [[nodiscard]] double unmanaged_peak() const noexcept {
-    return count(pricing_.now->unmanaged_peak);
-  }
   /// Bytes that will be free when the copies out under way are done.
   [[nodiscard]] double leaving() const noexcept { return count(pricing_.now->leaving); }
   /// Bytes that the coming operator is likely to ask for.
@@ -215,14 +192,6 @@ class context {
   /// Tensors on the host alone, in the order in which they were offloaded: the paper's queue
   /// (Algorithm 4). The list changes when the manager goes on.
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return shown_.offloaded; }
-  /// At the end of a step, for policies that learn: the copies under way, of each direction in the
-  /// order in which they were queued. Else empty.
-  [[nodiscard]] std::span<const queued_copy> copies() const noexcept { return shown_.copies; }
-  /// Also filled at the end of a step only: the device's memory in address order. Empty where the
-  /// storage does not show it, or has no places.
-  [[nodiscard]] std::span<const layout_extent> layout() const noexcept { return shown_.layout; }
-  /// Likewise, how many bytes per second move within it (0: moving takes no time).
-  [[nodiscard]] double move_rate() const noexcept { return shown_.move_rate; }
   /// The steps that were seen. Empty where no role declares `learns`.
   [[nodiscard]] const history& past() const noexcept { return *shown_.past; }
   /// When a tensor will be used next, by that.
@@ -234,6 +203,10 @@ class context {
   [[nodiscard]] const detail::id_set& candidates() const noexcept { return *shown_.candidates; }
 
  private:
+  friend class detail::next_step;  // it looks at all of it
+  static double of(const std::array<double, 2>& by_direction, direction d) noexcept {
+    return by_direction[static_cast<std::size_t>(d)];
+  }
   static double count(delta::bytes b) noexcept { return static_cast<double>(b.count); }
   const detail::tensor_record& at(tensor_id t) const noexcept { return (*pricing_.tensors)[t]; }
 

@@ -114,14 +114,11 @@ class history {
   [[nodiscard]] double began() const noexcept { return static_cast<double>(began_.count()); }
   /// What that step took, in ns by the storage's clock: operators, replays and waits.
   [[nodiscard]] double last_took() const noexcept { return took_; }
-  /// The key of the step that is expected next: of its last operator,
-  /// `step_record::operation::prefix`.
-  [[nodiscard]] std::uint64_t coming() const noexcept { return coming_; }
   /// Steps that are kept.
   [[nodiscard]] std::size_t records() const noexcept { return matcher_.kept.size(); }
   /// The memory of all that is here, in bytes. O(records).
   [[nodiscard]] std::size_t footprint() const noexcept {
-    return log_.footprint() + matcher_.footprint() + before_.capacity() * sizeof(tensor_id);
+    return log_.footprint() + matcher_.footprint();
   }
   /// Times that a step stopped agreeing with what it followed, and there was no other to take up.
   [[nodiscard]] std::uint64_t divergences() const noexcept { return matcher_.divergences(); }
@@ -130,9 +127,8 @@ class history {
   /// ended, and holds still, in the order of that step. O(its storages).
   template <class Visit>
   void for_each_held(const Visit& visit) const {
-    for (std::uint32_t l = 0; l < before_.size(); ++l)
-      if (const row& r = log_.of(before_[l]); r.before_step == log_.step() && r.before == l)
-        visit(before_[l]);
+    for (std::uint32_t l = 0; last_ != none && l < last().storages.size(); ++l)
+      if (const tensor_id t = last().storages[l].tensor; was_before(t, l)) visit(t);
   }
   /// The step that is expected next; and the one expected behind a step. Of a history that follows.
   [[nodiscard]] const step_record& behind() const noexcept { return matcher_.behind(); }
@@ -147,13 +143,16 @@ class history {
     return r.again_step == log_.step() && r.again != none && r.again >= position() &&
            followed().structure() == coming_;
   }
+  // The tensor was that storage of the step before, and the program holds it still.
+  [[nodiscard]] bool was_before(tensor_id t, std::uint32_t storage) const noexcept {
+    return log_.knows(t) && log_.of(t).before_step == log_.step() && log_.of(t).before == storage;
+  }
   [[nodiscard]] forecast known(std::uint32_t position) const noexcept {
     return {forecast::kind::known, position, matcher_.time_until(position)};
   }
 
   detail::step_log log_;
   detail::step_matcher matcher_;
-  std::vector<tensor_id> before_;  // by storage of the step before
   std::uint64_t live_ = 0;
   std::uint64_t coming_ = 0;  // the key of the step for which `row::again` holds
   std::uint32_t last_ = none;

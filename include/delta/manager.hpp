@@ -287,7 +287,9 @@ class manager {
   [[nodiscard]] const counters& counts() const noexcept { return table_.counts; }
   /// Answers of the Heuristic asked for by the Filter since then: what decisions took, as a count
   /// that repeats exactly.
-  [[nodiscard]] std::uint64_t evaluations() const noexcept { return reclaimer_.evaluations(); }
+  [[nodiscard]] std::uint64_t evaluations() const noexcept {
+    return reclaimer_.policy().victims.evaluations();
+  }
   /// Likewise, records visited for the costs of closures, whoever asked.
   [[nodiscard]] std::uint64_t walked() const noexcept { return table_.tensors.walked(); }
   /// Tensors that are kept, dropped ones that something hangs on included. Of a program that ends

@@ -242,6 +242,34 @@ TEST_CASE("errors: what is kept for replays alone is no part of the budget that 
   go();
 }
 
+namespace {
+
+/// What the bounds of a budget ask of a table: as many bytes as are said.
+struct figures {
+  struct memory {
+    static bytes used() { return {}; }
+    static bytes capacity() { return 1_KiB; }
+  };
+  struct numbers {
+    std::size_t live = 4;
+    [[nodiscard]] std::size_t live_tensors() const { return live; }
+  };
+  bytes kept = 40_B, pinned{};
+  numbers tensors;
+  counters counts;
+  detail::machine_state now;
+
+  static memory storage() { return {}; }
+  static bytes here() { return {}; }
+  static bytes dropped_constants() { return {}; }
+  [[nodiscard]] bytes in_use() const { return kept; }
+  [[nodiscard]] bytes existing() const { return kept; }
+  [[nodiscard]] bytes constants() const { return pinned; }
+  void forget_records_around(tensor_id) { kept = 40_B, pinned = {}, tensors.live = 3; }
+};
+
+}  // namespace
+
 TEST_CASE("errors: the budget that is named has room for what was given up, as it would be kept") {
   machine it(3, 0);
   manager m{obeying(says_evict), it.storage};
@@ -252,10 +280,12 @@ TEST_CASE("errors: the budget that is named has room for what was given up, as i
   (void)m.run({.inputs = {y}, .outputs = {unit}}, sums(1, 100));
   CHECK(report_of([&] { (void)m.variable(unit * 3); }).smallest_budget == unit * 7);
   detail::budget_bounds b(true, false);
-  b.note({.made = 30_B, .replayed = true}, {}, {}, 40_B, 40_B, 4);
+  figures t;
+  b.note({.made = 30_B, .replayed = true}, t);
   CHECK(b.all(true) == 70_B);
-  b.give_up(1, 20_B, 7_B);
-  b.note({.need = 5_B, .restores = true}, {}, {}, 40_B, 40_B, 3);
+  t.kept = 60_B, t.pinned = 7_B;
+  b.give_up(t, tensor_id{});
+  b.note({.need = 5_B, .restores = true}, t);
   CHECK(b.all(true) == 90_B);  // beside what is kept, what an operator makes that runs again
   CHECK(b.least() == 37_B);    // beside it, a constant that would be kept
 }

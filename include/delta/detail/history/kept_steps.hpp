@@ -52,21 +52,17 @@ class kept_steps {
   /// that was of no use for longest. O(records).
   std::uint32_t keep(step_record& step) {
     const std::uint64_t exact = step.operations.back().exact;
-    std::uint32_t place = none;
-    for (std::uint32_t i = 0; i < size() && place == none; ++i) {
-      const auto& o = entries_[i].step.operations;
-      if (o.size() == step.operations.size() && o.back().exact == exact) place = i;
+    auto at = std::ranges::find_if(entries_, [&](const entry& e) {
+      const auto& o = e.step.operations;
+      return o.size() == step.operations.size() && o.back().exact == exact;
+    });
+    if (at == entries_.end() && entries_.size() < most) at = entries_.emplace(at);
+    if (at == entries_.end()) {
+      at = std::ranges::min_element(entries_, {}, &entry::used);
+      at->in_a_row = 0;
     }
-    if (place == none && entries_.size() < most) {
-      place = size();
-      entries_.emplace_back();
-    }
-    if (place == none) {
-      const auto oldest = std::ranges::min_element(entries_, {}, &entry::used);
-      oldest->in_a_row = 0;
-      place = static_cast<std::uint32_t>(oldest - entries_.begin());
-    }
-    std::swap(entries_[place].step, step);
+    std::swap(at->step, step);
+    const auto place = static_cast<std::uint32_t>(at - entries_.begin());
     agreed(place);
     if (place == last_) {
       ++run_;

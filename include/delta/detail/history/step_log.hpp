@@ -43,7 +43,6 @@ class step_log {
   [[nodiscard]] step_record& record() noexcept { return record_; }
   /// The step's number.
   [[nodiscard]] std::uint32_t step() const noexcept { return step_; }
-  [[nodiscard]] std::size_t tensors() const noexcept { return rows_.size(); }
   [[nodiscard]] bool knows(tensor_id t) const noexcept { return index(t) < rows_.size(); }
   [[nodiscard]] row& of(tensor_id t) noexcept { return rows_[index(t)]; }
   [[nodiscard]] const row& of(tensor_id t) const noexcept { return rows_[index(t)]; }
@@ -53,8 +52,7 @@ class step_log {
   [[nodiscard]] std::uint64_t prefix() const noexcept { return prefix_; }
   [[nodiscard]] std::size_t footprint() const noexcept {
     return record_.footprint() + rows_.capacity() * sizeof(row) +
-           sizeof(none) * (ids_.capacity() + numbers_.capacity()) +
-           quiet_.capacity() * sizeof(quiet);
+           sizeof(none) * numbers_.capacity() + quiet_.capacity() * sizeof(quiet);
   }
 
   /// A tensor appears: there are rows for it. Amortised O(1).
@@ -94,7 +92,7 @@ class step_log {
     o.first = static_cast<std::uint32_t>(record_.lists.size());
     o.inputs = static_cast<std::uint32_t>(inputs);
     o.updates = static_cast<std::uint32_t>(touched.size() - inputs);
-    storages_before_ = static_cast<std::uint32_t>(ids_.size());
+    storages_before_ = static_cast<std::uint32_t>(record_.storages.size());
     for (const tensor_id t : touched) {
       if (!this->touched(t)) {
         entering(t);
@@ -118,17 +116,16 @@ class step_log {
       c.at = here;
       if (c.storage >= unnumbered || c.storage < storages_before_) continue;
       const step_record::storage& s = record_.storages[c.storage];
-      quiet_.push_back({ids_[c.storage], s.size, s.pinned});
+      quiet_.push_back({s.tensor, s.size, s.pinned});
       c.storage = static_cast<std::uint32_t>(quiet_.size() - 1) | unnumbered;
     }
-    while (ids_.size() > storages_before_) {
-      row& r = of(ids_.back());
-      if (r.step == step_ && r.local == ids_.size() - 1) {
-        r.step = 0;
-        if (r.quiet_step == step_) quiet_[r.quiet].local = none;
-        left(ids_.back());
-      }
-      record_.storages.pop_back(), ids_.pop_back();
+    for (; record_.storages.size() > storages_before_; record_.storages.pop_back()) {
+      const tensor_id t = record_.storages.back().tensor;
+      row& r = of(t);
+      if (r.step != step_ || r.local != record_.storages.size() - 1) continue;
+      r.step = 0;
+      if (r.quiet_step == step_) quiet_[r.quiet].local = none;
+      left(t);
     }
     for (step_record::storage& s : record_.storages)
       if (s.died == here) s.died = here - 1;
@@ -207,14 +204,6 @@ class step_log {
   }
   /// The step's number goes on; its tensors are still those of the one that has ended.
   void count_step() noexcept { ++step_; }
-  /// A new step begins: `left` receives the tensors of the old one, by storage.
-  void clear(std::vector<tensor_id>& left) noexcept {
-    clear();
-    std::swap(left, ids_);
-    ids_.clear();
-  }
-  /// By storage of the step.
-  [[nodiscard]] std::span<const tensor_id> ids() const noexcept { return ids_; }
 
   /// A step of another history in place of the one under way, which has not begun: its operators
   /// are nameless.
@@ -239,7 +228,7 @@ class step_log {
       chain(o, sizes);
     }
   }
-  /// The record is empty; the numbers of its storages are as they were.
+  /// The record is empty.
   void clear() noexcept {
     record_.clear(), quiet_.clear();
     prefix_ = exact_ = 0;
@@ -281,12 +270,10 @@ class step_log {
     step_record::storage s;
     s.size = size, s.born = born, s.pinned = pinned, s.tensor = t;
     record_.storages.push_back(s);
-    ids_.push_back(t);
   }
 
   step_record record_;
-  std::vector<row> rows_;       // by tensor
-  std::vector<tensor_id> ids_;  // by storage
+  std::vector<row> rows_;  // by tensor
   std::vector<quiet> quiet_;
   std::vector<std::uint32_t> numbers_;  // scratch, by tensor
   std::uint32_t step_ = 1;

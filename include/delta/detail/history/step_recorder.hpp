@@ -86,7 +86,7 @@ class step_recorder : public history {
   /// A tensor appears, of that many rounded bytes: a source, or what an operator has made.
   /// Amortised O(1).
   void created(tensor_id t, bytes size, bool source, bool pinned) {
-    if (!log_.knows(t)) log_.cover(t);
+    log_.cover(t);
     live_ += size.count;
     if (source)
       log_.changed(step_record::change::kind::created, t, size, pinned);
@@ -210,11 +210,11 @@ class step_recorder : public history {
     if (now.operations.empty()) return void(began_ = clock);
     took_ = static_cast<double>((clock - std::exchange(began_, clock)).count());
     // What lives and was not used in this step is not expected in the next one like it.
-    for (std::uint32_t l = 0; l < before_.size(); ++l) {
-      const row& r = log_.of(before_[l]);
-      if (r.before_step == log_.step() && r.before == l && !log_.touched(before_[l]))
-        matcher_.kept[last_].step.storages[l].again = none;
-    }
+    if (last_ != none)
+      for (std::uint32_t l = 0; l < last().storages.size(); ++l) {
+        step_record::storage& s = matcher_.kept[last_].step.storages[l];
+        if (was_before(s.tensor, l) && !log_.touched(s.tensor)) s.again = none;
+      }
     // What is known of the step behind one like this.
     for (std::uint32_t l = 0; follows() && l < now.storages.size(); ++l)
       if (const std::uint32_t twin = matcher_.twin(l); twin != none)
@@ -230,7 +230,7 @@ class step_recorder : public history {
     if (follows() && followed().structure() == structure) log_.note_origins(followed());
     now.finish();
     keep_step(structure);
-    log_.clear(before_);
+    log_.clear();
     matcher_.end_of_step();
     matcher_.follow(matcher_.kept.next(), 0);
   }
@@ -277,13 +277,13 @@ class step_recorder : public history {
     const step_record& next = kept[kept.next()].step;
     coming_ = next.structure();
     log_.count_step();
-    const auto ids = log_.ids();
-    for (std::uint32_t l = 0; l < ids.size(); ++l) {
-      row& r = log_.of(ids[l]);
+    const auto& made = last().storages;
+    for (std::uint32_t l = 0; l < made.size(); ++l) {
+      row& r = log_.of(made[l].tensor);
       // Dropped ones are left out; the id may be another's by now.
       if (r.step != log_.step() - 1 || r.local != l) continue;
       r.before = l;
-      r.again = last().storages[l].again, r.again_as = none;
+      r.again = made[l].again, r.again_as = none;
       r.before_step = r.again_step = log_.step();
     }
     // What the step that is expected used itself, it will use there again.
@@ -291,21 +291,18 @@ class step_recorder : public history {
       const step_record::storage& x = next.storages[s];
       if (!next.was_there(s)) continue;
       // What the last step has made and left is what it left to this one.
-      if (x.was < ids.size() && coming_ == last().structure())
-        if (row& left = log_.of(ids[x.was]);
-            left.before_step == log_.step() && left.before == x.was)
-          left.again_as = s;
+      if (x.was < made.size() && coming_ == last().structure())
+        if (const tensor_id t = made[x.was].tensor; was_before(t, x.was)) log_.of(t).again_as = s;
       if (!log_.knows(x.tensor)) continue;
       row& r = log_.of(x.tensor);
       if (r.before_step != log_.step()) continue;
-      const step_record::storage& mine = last().storages[r.before];
+      const step_record::storage& mine = made[r.before];
       if (mine.size == x.size && mine.pinned == x.pinned)
         r.again = x.uses > 0 ? next.uses[x.first_use] : none, r.again_as = s;
     }
   }
   // Keeps a step of another history, all of whose operators are nameless.
   void learn(const step_record& step) {
-    before_.clear();
     log_.copy(step);
     last_ = matcher_.kept.keep(log_.record());
     log_.clear();

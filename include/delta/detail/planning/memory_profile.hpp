@@ -86,28 +86,16 @@ class memory_profile {
   }
   /// True if a byte more or less in [from, to) would change what is paid.
   [[nodiscard]] bool is_paid_for(position from, position to) const {
-    bool any = false;
-    in_step(from, to, [&](position a, position b) {
-      for (position k = a / block_; k <= (b - 1) / block_ && !any; ++k)
-        any = most_[index(k)] > budgets_[index(k)];
-    });
-    return any;
+    return any_block(from, to, [&](std::size_t k) { return most_[k] > budgets_[k]; });
   }
   /// Marks what was changed since: `changed_since(from, to, when)` of an earlier `now()`.
   [[nodiscard]] std::uint32_t now() const noexcept { return now_; }
   void tick() noexcept { ++now_; }
   [[nodiscard]] bool changed_since(position from, position to, std::uint32_t when) const {
-    bool any = false;
-    in_step(from, to, [&](position a, position b) {
-      for (position k = a / block_; k <= (b - 1) / block_ && !any; ++k)
-        any = changed_[index(k)] > when;
-    });
-    return any;
+    return any_block(from, to, [&](std::size_t k) { return changed_[k] > when; });
   }
   void note_change(position from, position to) {
-    in_step(from, to, [&](position a, position b) {
-      for (position k = a / block_; k <= (b - 1) / block_; ++k) changed_[index(k)] = now_;
-    });
+    (void)any_block(from, to, [&](std::size_t k) { return changed_[k] = now_, false; });
   }
 
  private:
@@ -126,6 +114,15 @@ class memory_profile {
       f(begin, begin + n);
       from += n;
     }
+  }
+  // True if `is(block)` is of any of these, in order.
+  template <class Is>
+  bool any_block(position from, position to, const Is& is) const {
+    bool any = false;
+    in_step(from, to, [&](position a, position b) {
+      for (position k = a / block_; k <= (b - 1) / block_ && !any; ++k) any = is(index(k));
+    });
+    return any;
   }
   // A block's fullest position, above its base, if [first, last) had so many bytes more. O(last -
   // first); O(block) only where the fullest one gets less.

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "delta/detail/planning/copy_lane.hpp"
@@ -89,20 +91,14 @@ class plan_copies : public plan_parts {
           all.push_back({s, k, unchanged_since(s, k), needs_[s][k].at});
         }
     if (always) time_lanes(), pieces_.clear(), copies_.clear();
-    const auto earlier_out = [](const trip& a, const trip& b) {
-      return a.out != b.out ? a.out < b.out : a.in != b.in ? a.in < b.in : a.storage < b.storage;
-    };
-    const auto later_in = [](const trip& a, const trip& b) {
-      return a.in != b.in ? a.in > b.in : a.storage < b.storage;
-    };
     effort_ += 6.0 * static_cast<double>(needs_.size()) + 600.0 * static_cast<double>(all.size());
-    std::ranges::sort(all, earlier_out);
+    std::ranges::sort(all, {}, [](const trip& x) { return std::tuple(x.out, x.in, x.storage); });
     for (const trip& x : all) place_out(x.storage, x.which);
-    std::ranges::sort(all, later_in);
+    std::ranges::sort(all, {}, [](const trip& x) { return std::pair(-x.in, x.storage); });
     for (const trip& x : all) place_in(x.storage, x.which);
     const double change = settle();
-    if (always || change < 0) return commit();
-    std::erase_if(undo_, [](const undo& u) { return u.what != undo::kind::peak; });
+    if (always || change < 0) return memory_.commit();
+    lane_events_.clear();
     roll_back();
     lanes_ = lanes_before;
   }
@@ -125,11 +121,11 @@ class plan_copies : public plan_parts {
   void place(std::uint32_t s, std::size_t k) { place_out(s, k), place_in(s, k); }
   void take_back(std::uint32_t s, std::size_t k) {
     const copy& c = copy_of(needs_[s][k]);
-    for (std::uint8_t lane = 0; lane < 2; ++lane)
+    for (std::size_t lane = 0; lane < 2; ++lane)
       for (std::uint32_t i = 0; i < c.pieces[lane]; ++i) {
         const copy_lane::piece& p = pieces_[c.first_piece[lane] + i];
         lanes_[lane].give(p);
-        undo_.push_back({undo::kind::lane_given, lane, 0, 0, p});
+        lane_events_.push_back({false, lane, p});
       }
     forget_copy(s, k);
   }
@@ -266,7 +262,7 @@ class plan_copies : public plan_parts {
     c.first_piece[lane] = static_cast<std::uint32_t>(pieces_.size());
     c.pieces[lane] = static_cast<std::uint32_t>(taken_.size());
     for (const copy_lane::piece& p : taken_) {
-      undo_.push_back({undo::kind::lane_taken, static_cast<std::uint8_t>(lane), 0, 0, p});
+      lane_events_.push_back({true, lane, p});
       pieces_.push_back(p);
     }
     return {reached, left == 0};

@@ -16,16 +16,6 @@
 
 namespace delta::detail {
 
-/// What a plan is made for.
-struct planning_machine {
-  double budget = 0;                     ///< bytes
-  double host = 0;                       ///< bytes
-  std::array<double, 2> rate{1e9, 1e9};  ///< bytes per second, by direction
-  std::array<double, 2> latency{};       ///< ns, of a copy
-  std::array<double, 2> burden{};        ///< of kernels, ns per ns of copying
-  double copy_price = 0.02;              ///< what a copy costs besides, as part of its time
-};
-
 /// Which storages are needed where, and how each gets there; who holds how many bytes. A *need* is
 /// a position at which a storage must be there: a use by the program, or a recomputation that reads
 /// it.
@@ -87,9 +77,8 @@ class plan_parts {
   plan_parts(const step_model& m, const planning_machine& on)
       : model_(&m), machine_(on), memory_(m.length(), on.budget) {
     const auto n = static_cast<std::size_t>(m.length()), storages = m.storages().size();
-    needs_.resize(storages), replays_.resize(n), peak_.assign(n, 0.0), dirty_.assign(n, false);
-    copied_.assign(storages, 0), replay_saved_.assign(n, 0);
-    item_of_.assign(storages, {0, 0});
+    needs_.resize(storages), replays_.resize(n), peak_.assign(n, 0.0), dirty_.assign(n, 0);
+    copied_.assign(storages, 0), replay_saved_.assign(n, 0), item_of_.assign(storages, unseen);
     for (std::uint32_t s = 0; s < storages; ++s) {
       const step_model::storage& x = m[s];
       if (!x.movable) continue;
@@ -140,7 +129,7 @@ class plan_parts {
     return k < needs_[s].size() && needs_[s][k].at == p;
   }
   [[nodiscard]] bool possible(std::uint32_t s, std::size_t k, way h) const noexcept {
-    if (h == way::recomputed) return can_recompute(s, needs_[s][k].at);
+    if (h == way::recomputed) return model_->recomputable(s, needs_[s][k].at);
     if (across_taking(s, k)) return false;
     if (h == way::copied)
       return machine_.host > 0 && (k > 0 || (*model_)[s].cyclic) && !across_drop(s, k) &&
@@ -159,26 +148,17 @@ class plan_parts {
     const position taken = (*model_)[s].taken;
     return needs_[s][k].at > taken && k > 0 && needs_[s][k - 1].at <= taken;
   }
-  [[nodiscard]] bool can_recompute(std::uint32_t s, position p) const noexcept {
-    return model_->recomputable(s, p);
-  }
   [[nodiscard]] double cost_of(std::uint32_t operation) const noexcept {
     return model_->operation(static_cast<position>(operation)).cost;
   }
 
-  // --- transactions
-  // ---------------------------------------------------------------------------------
+  // --- transactions -----------------------------------------------------------------------------
 
-  struct undo {
-    enum class kind : std::uint8_t { lane_taken, lane_given, peak } what;
-    std::uint8_t lane;
-    position at;
-    double value;
+  // A piece that a lane has given away, or got back.
+  struct lane_event {
+    bool taken;
+    std::size_t lane;
     copy_lane::piece piece;
-  };
-  struct saved {
-    position at;
-    std::size_t first, count;
   };
   // A need as it was before a change did that.
   struct need_event {
@@ -190,7 +170,7 @@ class plan_parts {
 
   void begin() {
     memory_.begin();
-    undo_.clear(), need_events_.clear(), saved_replays_.clear(), kept_replays_.clear();
+    lane_events_.clear(), old_peaks_.clear(), need_events_.clear(), old_replays_.clear();
     was_recomputing_ = recomputing_, was_copying_ = copying_, was_on_host_ = on_host_;
     copies_before_ = copies_.size(), pieces_before_ = pieces_.size();
     work_ = 0, given_up_ = false;
@@ -214,29 +194,16 @@ class plan_parts {
     copied_[s] += (now == way::copied ? 1u : 0u) - (before == way::copied ? 1u : 0u);
   }
   void save_replays(position p) {
-    if (std::exchange(replay_saved_[index(p)], transaction_) == transaction_) return;
-    const auto& list = replays_[index(p)];
-    saved_replays_.push_back({p, kept_replays_.size(), list.size()});
-    kept_replays_.insert(kept_replays_.end(), list.begin(), list.end());
+    if (std::exchange(replay_saved_[index(p)], transaction_) != transaction_)
+      old_replays_.emplace_back(p, replays_[index(p)]);
   }
   void roll_back() {
     memory_.roll_back();
-    for (const position p : dirty_list_) dirty_[index(p)] = false;
-    dirty_list_.clear();
-    for (std::size_t i = undo_.size(); i-- > 0;) {
-      const undo& u = undo_[i];
-      switch (u.what) {
-        case undo::kind::lane_taken:
-          lanes_[u.lane].give(u.piece);
-          break;
-        case undo::kind::lane_given:
-          lanes_[u.lane].take(u.piece);
-          break;
-        case undo::kind::peak:
-          peak_[index(u.at)] = u.value;
-          break;
-      }
+    for (; !lane_events_.empty(); lane_events_.pop_back()) {
+      const lane_event& x = lane_events_.back();
+      x.taken ? lanes_[x.lane].give(x.piece) : lanes_[x.lane].take(x.piece);
     }
+    for (const auto& [p, peak] : old_peaks_) peak_[index(p)] = peak;
     for (; !need_events_.empty(); need_events_.pop_back()) {
       const need_event& x = need_events_.back();
       auto& v = needs_[x.storage];
@@ -254,16 +221,9 @@ class plan_parts {
           break;
       }
     }
-    for (const saved& x : saved_replays_)
-      replays_[index(x.at)].assign(kept_replays_.begin() + std::ptrdiff_t(x.first),
-                                   kept_replays_.begin() + std::ptrdiff_t(x.first + x.count));
+    for (auto& [p, list] : old_replays_) replays_[index(p)] = std::move(list);
     recomputing_ = was_recomputing_, copying_ = was_copying_, on_host_ = was_on_host_;
     copies_.resize(copies_before_), pieces_.resize(pieces_before_);
-  }
-  // The change holds: what was found out about ways across it holds no more.
-  void commit() {
-    memory_.commit();
-    undo_.clear(), need_events_.clear();
   }
   void hold(position from, position to, double bytes) {
     if (from >= to || bytes == 0) return;
@@ -275,18 +235,14 @@ class plan_parts {
   }
   void mark(position p) {
     p = in_step(p);
-    if (dirty_[index(p)]) return;
-    dirty_[index(p)] = true;
-    dirty_list_.push_back(p);
+    if (std::exchange(dirty_[index(p)], transaction_) != transaction_) dirty_list_.push_back(p);
   }
   // The peaks of the positions that a change has touched. Gives what it costs, in ns.
   double settle() {
     for (const position p : dirty_list_) {
-      dirty_[index(p)] = false;
       const double now = peak_of(p), more = now - peak_[index(p)];
       if (more == 0) continue;
-      undo_.push_back({undo::kind::peak, 0, p, peak_[index(p)], {}});
-      peak_[index(p)] = now;
+      old_peaks_.emplace_back(p, std::exchange(peak_[index(p)], now));
       hold(p, p + 1, more);
     }
     dirty_list_.clear();
@@ -304,7 +260,7 @@ class plan_parts {
   std::vector<copy> copies_;           // of needs, now or since all were placed
   std::vector<copy_lane::piece> pieces_;
   double recomputing_ = 0, copying_ = 0, on_host_ = 0, effort_ = 0;
-  std::vector<undo> undo_;  // of the change under way
+  std::vector<lane_event> lane_events_;  // of the change under way
   std::uint32_t work_ = 0;
   bool given_up_ = false;
 
@@ -314,21 +270,20 @@ class plan_parts {
   double peak_of(position p) {
     const auto& again = replays_[index(p)];
     const std::size_t steps = again.size();
-    ++item_round_;
     items_.clear();
     const step_record& r = model_->record();
     const auto see = [&](std::uint32_t part, std::size_t step, bool made) {
       const std::uint32_t s = model_->owner(part);
       if (!(*model_)[s].movable) return;
-      auto& [round, which] = item_of_[part];
-      if (std::exchange(round, item_round_) != item_round_) {
+      std::size_t& which = item_of_[part];
+      if (which == unseen) {
         which = items_.size();
         const position at = part == s ? p : p + length();
         const std::size_t k = find(s, at);
         const bool here = needed_at(s, k, at);
         const bool from_start =
             !made && here && needs_[s][k].how != way::recomputed && needs_[s][k].how != way::born;
-        items_.push_back({s, k, here, from_start ? 0 : step, step});
+        items_.push_back({part, s, k, here, from_start ? 0 : step, step});
       }
       items_[which].to = std::max(items_[which].to, step);
     };
@@ -342,6 +297,7 @@ class plan_parts {
     effort_ += 36.0 * static_cast<double>(items_.size());
     more_.assign(steps + 2, 0.0);
     for (const item& x : items_) {
+      item_of_[x.part] = unseen;
       std::size_t to = x.to;
       if (x.here) {
         const auto& v = needs_[x.storage];
@@ -366,29 +322,24 @@ class plan_parts {
   std::vector<double> peak_;  // by position: what peak_of gave
   // Of the change under way.
   std::vector<need_event> need_events_;
-  std::vector<saved> saved_replays_;
-  std::vector<replay> kept_replays_;
-  std::vector<std::uint32_t> replay_saved_;  // by position: the last change
+  std::vector<std::pair<position, double>> old_peaks_;
+  std::vector<std::pair<position, std::vector<replay>>> old_replays_;
+  std::vector<std::uint32_t> replay_saved_, dirty_;  // by position: the last change
   std::uint32_t transaction_ = 0;
   double was_recomputing_ = 0, was_copying_ = 0, was_on_host_ = 0;
   std::size_t copies_before_ = 0, pieces_before_ = 0;
-  std::vector<bool> dirty_;
   std::vector<position> dirty_list_;
   // Of peak_of.
   struct item {
-    std::uint32_t storage;
+    std::uint32_t part, storage;
     std::size_t which;
     bool here;
     std::size_t from, to;
   };
-  struct seen {
-    std::uint64_t round;
-    std::size_t which;
-  };
-  std::vector<seen> item_of_;
+  static constexpr std::size_t unseen = ~std::size_t{0};
+  std::vector<std::size_t> item_of_;
   std::vector<item> items_;
   std::vector<double> more_;
-  std::uint64_t item_round_ = 0;
 };
 
 }  // namespace delta::detail

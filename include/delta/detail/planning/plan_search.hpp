@@ -23,9 +23,7 @@ class plan_search {
   plan_search(const step_model& m, const planning_machine& on) : plan_(m, on) {
     for (std::uint32_t s = 0; s < m.storages().size(); ++s)
       if (m[s].movable) order_.push_back(s);
-    std::ranges::sort(order_, [&](std::uint32_t a, std::uint32_t b) {
-      return m[a].size != m[b].size ? m[a].size > m[b].size : a < b;
-    });
+    std::ranges::sort(order_, {}, [&](std::uint32_t s) { return std::pair(-m[s].size, s); });
     unit_ = eagerness * std::max(m.record().time, 1.0) /
             std::max(static_cast<double>(m.record().peak), 1.0);
   }

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -43,15 +42,15 @@ class next_step {
                 .rate_out = rates.out,
                 .rate_in = rates.in,
                 .latency = rates.latency,
-                .rate_move = c.move_rate(),
+                .rate_move = c.shown_.move_rate,
                 .real_rate = reached,
-                .places = !c.layout().empty(),
+                .places = !c.shown_.layout.empty(),
                 .burden_out = c.burden(direction::out),
                 .burden_in = c.burden(direction::in)};
-    begin_.ahead = time(c.ahead());
-    begin_.unmanaged_peak = whole(c.unmanaged_peak());
-    begin_.copies.assign(c.copies().begin(), c.copies().end());
-    begin_.layout.assign(c.layout().begin(), c.layout().end());
+    begin_.ahead = c.pricing_.now->ahead;
+    begin_.unmanaged_peak = c.pricing_.now->unmanaged_peak;
+    begin_.copies.assign(c.shown_.copies.begin(), c.shown_.copies.end());
+    begin_.layout.assign(c.shown_.layout.begin(), c.shown_.layout.end());
     for (const queued_copy& q : begin_.copies)
       begin_.over[static_cast<std::size_t>(q.way)] += rates.cost(q.way, q.size);
     for (const direction d : {direction::out, direction::in}) {
@@ -61,12 +60,12 @@ class next_step {
     const auto add = [&](tensor_id t) {
       const residency where = c.where(t);
       begin_.tensors.push_back({.tensor = t,
-                                .size = whole(c.bytes(t)),
-                                .pinned = c.pins(t),
+                                .size = c.at(t).footprint,
+                                .pinned = c.at(t).pinned,
                                 .where = where,
                                 .clean = c.is_clean(t) && where == residency::resident,
-                                .prefetched_unused = c.is_unused_prefetch(t),
-                                .used = c.clock() - c.last_use(t)});
+                                .prefetched_unused = c.at(t).prefetched_unused,
+                                .used = c.clock() - c.pricing_.tensors->last_use(t)});
       const bool on_host = where != residency::resident || c.is_clean(t) || c.is_copying(t);
       if (on_host) machine_.host_capacity += begin_.tensors.back().size;
     };
@@ -179,8 +178,9 @@ struct step_course {
   std::vector<double> ended_at;  ///< when so many operators had ended, in the latest of them
 };
 
-/// Runs steps on a manager in virtual time, as their records say.
+/// A step takes longer than it may.
 struct too_long {};
+/// Runs steps on a manager in virtual time, as their records say.
 template <class Manager>
 class step_rehearsal {
  public:

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "delta/detail/planning/plan_copies.hpp"
 #include "delta/detail/planning/step_model.hpp"
@@ -61,7 +60,7 @@ class residency_plan : public plan_copies {
     begin();
     set(s, k, best);
     (void)settle();
-    commit();
+    memory_.commit();
     memory_.note_change(from, to);
     return true;
   }
@@ -134,28 +133,23 @@ class residency_plan : public plan_copies {
     n.asked = 0, n.how = c.how, n.exposed = c.exposed;
     count_copied(s, way::open, c.how);
     mark_around(s, k);
-    if (c.how == way::kept) {
-      const auto [a, b] = between(s, k);
-      hold(a, b, (*model_)[s].size);
-    } else if (c.how == way::copied) {
-      place(s, k);
-    } else if (c.how == way::recomputed) {
-      add_replay((*model_)[s].producer, n.at);
-    }
+    if (c.how == way::kept) keep(s, k, (*model_)[s].size);
+    if (c.how == way::copied) place(s, k);
+    if (c.how == way::recomputed) add_replay((*model_)[s].producer, n.at);
   }
   // The same, with the copies that wait as it had them before.
   void apply_as(std::uint32_t s, std::size_t k, way how) {
     apply(s, k, {how, needs_[s][k].exposed});
   }
+  void keep(std::uint32_t s, std::size_t k, double bytes) {
+    const auto [a, b] = between(s, k);
+    hold(a, b, bytes);
+  }
   void clear(std::uint32_t s, std::size_t k) {
     const need n = needs_[s][k];
     mark_around(s, k);
-    if (n.how == way::kept) {
-      const auto [a, b] = between(s, k);
-      hold(a, b, -(*model_)[s].size);
-    } else if (n.how == way::copied) {
-      take_back(s, k);
-    }
+    if (n.how == way::kept) keep(s, k, -(*model_)[s].size);
+    if (n.how == way::copied) take_back(s, k);
     change(s, k).how = way::open;
     count_copied(s, n.how, way::open);
     if (n.how == way::recomputed) drop_replay((*model_)[s].producer, n.at);
@@ -244,7 +238,7 @@ class residency_plan : public plan_copies {
     if (next_way != way::kept) {
       const double keep = across_taking(s, k) ? 1e300 : price_of_keeping(s, k);
       const std::size_t n = tail ? 0 : find(s, next_at);
-      const bool again = can_recompute(s, p);
+      const bool again = model_->recomputable(s, p);
       const double recompute = again ? cost_of(x.producer) : 1e300;
       const double hold_on = tail ? 0 : price_of_keeping(s, n);
       const double later = next_way == way::copied          ? 0.5 * reload
@@ -291,9 +285,9 @@ class residency_plan : public plan_copies {
     if (!tail) {
       const std::size_t n = find(s, next_at);
       way h = next_way != way::kept ? next_way : mine;
-      if (h == way::recomputed && !can_recompute(s, next_at)) h = way::kept;
+      if (h == way::recomputed && !model_->recomputable(s, next_at)) h = way::kept;
       if (h == way::copied && across_drop(s, n)) h = way::kept;
-      if (h != way::recomputed && across_taking(s, n) && can_recompute(s, next_at))
+      if (h != way::recomputed && across_taking(s, n) && model_->recomputable(s, next_at))
         h = way::recomputed;
       apply_as(s, n, h);
     } else if (k > 0) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -146,14 +147,11 @@ class residency_script {
     }
     return unused > held / 2;
   }
-  // Of an absence, by its place in the list: the step's own position that one of its own is.
-  [[nodiscard]] auto by(position absence::*which) const noexcept {
-    return [this, which](std::uint32_t i) { return in_step(away_[i].*which); };
-  }
   [[nodiscard]] std::span<const std::uint32_t> of(const std::vector<std::uint32_t>& list,
                                                   position p,
                                                   position absence::*which) const noexcept {
-    return std::ranges::equal_range(list, p, {}, by(which));
+    const auto place = [&](std::uint32_t i) { return in_step(away_[i].*which); };
+    return std::ranges::equal_range(list, p, {}, place);
   }
   void index() {
     const auto place_of = [](const auto& x) { return std::pair(x.storage, x.from); };
@@ -174,10 +172,8 @@ class residency_script {
     };
     std::ranges::sort(leaving_, {}, in_order(&absence::from));
     std::ranges::sort(out_, {}, in_order(&absence::out_from));
-    std::ranges::sort(coming_, [&](std::uint32_t a, std::uint32_t b) {
-      const position x = in_step(away_[a].in_from), y = in_step(away_[b].in_from);
-      const position e = in_step(away_[a].to), f = in_step(away_[b].to);
-      return x != y ? x < y : e != f ? e < f : a < b;
+    std::ranges::sort(coming_, {}, [&](std::uint32_t i) {
+      return std::tuple(in_step(away_[i].in_from), in_step(away_[i].to), i);
     });
   }
 

@@ -187,11 +187,16 @@ class script_follower {
   // None where it was left, and where the step turns out to have other sizes than the record.
   [[nodiscard]] const residency_script* followed(const context& c) const noexcept {
     const history& past = c.past();
-    if (left_) return nullptr;
-    if (std::exchange(found_under_, past.forecasts()) != past.forecasts())
-      found_ = past.follows() ? script_for(past.followed()) : nullptr;
     const double scale = past.size_scale();
-    return scale < smallest || scale > largest ? nullptr : found_;
+    if (left_ || scale < smallest || scale > largest) return nullptr;
+    const kind* const k = kind_under_way(past);
+    return k == nullptr ? nullptr : k->plan.get();
+  }
+  // The kind of step that is followed, if it has a script; null: it has none.
+  [[nodiscard]] const kind* kind_under_way(const history& past) const noexcept {
+    if (std::exchange(found_under_, past.forecasts()) != past.forecasts())
+      found_ = past.follows() ? known(past.followed()) : nullptr;
+    return found_ != nullptr && found_->follows() ? found_ : nullptr;
   }
 
  private:
@@ -226,10 +231,6 @@ class script_follower {
   // True if kernels hide no copy: each waits for the other.
   static bool hides_nothing(const context& c, direction d) noexcept { return c.burden(d) >= 1; }
   static at position(const context& c) noexcept { return static_cast<at>(c.past().position()); }
-  [[nodiscard]] const residency_script* script_for(const step_record& step) const noexcept {
-    const kind* const k = known(step);
-    return k != nullptr && k->follows() ? k->plan.get() : nullptr;
-  }
   // The absence in which it is to be now; null: none, or it is to come back.
   [[nodiscard]] const residency_script::absence* due(const context& c, tensor_id t) const noexcept {
     const residency_script* const s = followed(c);
@@ -304,8 +305,8 @@ class script_follower {
   };
 
   // Of the step under way.
-  mutable std::uint64_t found_under_ = 0;  // the forecasts for which `found_` is the script
-  mutable const residency_script* found_ = nullptr;
+  mutable std::uint64_t found_under_ = 0;  // the forecasts for which `found_` is the kind
+  mutable const kind* found_ = nullptr;
   std::uint64_t under_ = 0;                   // the forecasts that hold
   const residency_script* script_ = nullptr;  // that is followed
   const residency_script* led_by_ = nullptr;  // that was followed last, in the step that has ended

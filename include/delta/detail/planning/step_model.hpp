@@ -3,16 +3,28 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "delta/kernel.hpp"
 #include "delta/step.hpp"
 
 namespace delta::detail {
+
+/// What a plan is made for.
+struct planning_machine {
+  double budget = 0;                     ///< bytes
+  double host = 0;                       ///< bytes
+  std::array<double, 2> rate{1e9, 1e9};  ///< bytes per second, by direction
+  std::array<double, 2> latency{};       ///< ns, of a copy
+  std::array<double, 2> burden{};        ///< of kernels, ns per ns of copying
+  double copy_price = 0.02;              ///< what a copy costs besides, as part of its time
+};
 
 /// A step in steady state, which repeats for ever. A position is an operator of the record; one
 /// that is not below `length` is the next step's. Storages are numbered as in the record. About as
@@ -154,9 +166,7 @@ class step_model {
       all.push_back({c.storage, p, role::use});
       if (c.what == kind::written) all.push_back({c.storage, p, role::write});
     }
-    std::ranges::sort(all, [](const entry& a, const entry& b) {
-      return a.storage != b.storage ? a.storage < b.storage : a.at < b.at;
-    });
+    std::ranges::sort(all, {}, [](const entry& e) { return std::pair(e.storage, e.at); });
     const std::vector<position> wanted = last_wanted();
     std::size_t k = 0;
     std::vector<std::size_t> first(storages_.size() + 1, 0);

@@ -132,22 +132,18 @@ class event_sink {
   // it was queued and no length. Kept in order, so each lane's events come in theirs. O(untold).
   void tell_what_is_known() {
     auto& storage = table_->storage();
-    std::size_t kept = 0;
-    for (untold& u : untold_) {
+    std::erase_if(untold_, [&](const untold& u) {
       const auto took = storage.elapsed(u.done);
-      if (!took && !storage.reached(u.done)) {
-        // Kept in place: the rest move up behind what was told.
-        untold_[kept++] = u;
-        continue;
-      }
+      if (!took && !storage.reached(u.done)) return false;
+      event said = u.said;
       // A storage that knows when work began says so; others' work begins where it was queued.
-      if (took) u.said.took = *took;
+      if (took) said.took = *took;
       if constexpr (has_began<typename Table::storage_type>)
-        if (const auto began = storage.began(u.done)) u.said.began = *began;
-      u.said.use = use();
-      observer_.on(u.said);
-    }
-    untold_.resize(kept);
+        if (const auto began = storage.began(u.done)) said.began = *began;
+      said.use = use();
+      observer_.on(said);
+      return true;
+    });
   }
   // When told, not when it happened: the counters of a timeline are as of the event's telling.
   [[nodiscard]] memory_use use() const {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include "delta/detail/tensors/records.hpp"
 #include "delta/observer.hpp"
@@ -25,12 +24,9 @@ template <class Table>
 [[nodiscard]] nanoseconds guess_cost(Table& table, std::span<const tensor_id> inputs,
                                      std::span<const tensor_id> updates,
                                      std::span<const tensor_id> made, bytes workspace) {
-  bytes touched = table.storage().rounded(workspace);
-  const std::uint32_t mark = table.tensors.next_mark();
-  for (const auto list : {inputs, updates, made})
-    for (const tensor_id t : list)
-      if (const tensor_record& r = table.tensors[t]; std::exchange(r.mark, mark) != mark)
-        touched += r.footprint;
+  const auto all = [](const tensor_record&) { return true; };
+  const bytes touched =
+      table.storage().rounded(workspace) + table.tensors.footprint({inputs, updates, made}, all);
   double rate = assumed_move_rate;
   if constexpr (has_holes<typename Table::storage_type>)
     if (const double told = table.storage().move_rate(); told > 0) rate = told;

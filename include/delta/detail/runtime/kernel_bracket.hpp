@@ -31,8 +31,6 @@ struct workload {
 /// no heap is used, which matters where operators take microseconds.
 template <class Table>
 class kernel_bracket {
-  using storage_type = typename Table::storage_type;
-
  public:
   explicit kernel_bracket(Table& table) : table_(&table) {}
 

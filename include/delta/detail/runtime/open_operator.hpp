@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -57,14 +58,22 @@ class open_operator {
     expect(need, {});
     pausing([&] { frame_->reclaimer.make(need, open_ ? frame_->name() : operation); });
   }
-  /// So many are about to be asked for, in one piece.
-  void expect_block(bytes size) { expect(rounded(size), rounded(size)); }
-  /// Room for them.
-  void make_room_at_once(bytes size, lifetime expected) {
-    pausing([&] {
-      frame_->reclaimer.make(rounded(size), open_ ? frame_->name() : "take_block");
-      frame_->table.storage().free(frame_->reclaimer.obtain(size, expected));
-    });
+  /// A block that is none of its own, within it or outside.
+  block take_block(bytes n, lifetime expected) {
+    auto& storage = frame_->table.storage();
+    auto& reclaimer = frame_->reclaimer;
+    const char* const who = open_ ? frame_->name() : "take_block";
+    const bytes size = rounded(n);
+    expect(size, size);
+    std::optional<block> b;
+    if (!reclaimer.rises_above_own_peak(size)) b = storage.allocate(n, expected);
+    if (b) return std::move(*b);
+    // Room in one piece, which is there then without moving anything.
+    pausing([&] { reclaimer.make(size, who), storage.free(reclaimer.obtain(n, expected)); });
+    b = storage.allocate(n, expected);
+    // Of a memory that others take from, too, it may be gone again.
+    if (!b) throw budget_exceeded(reclaimer.report(size, who, shortage::one_piece));
+    return std::move(*b);
   }
   /// One more output; its place in the order of the outputs.
   std::size_t add_output(bytes size) {

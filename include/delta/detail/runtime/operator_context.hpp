@@ -156,13 +156,8 @@ class operator_context {
   /// Bytes of what the operator touches, each tensor once, but for constants, which are part of
   /// every operator's need. O(inputs + updates).
   [[nodiscard]] bytes footprint() const {
-    const std::uint32_t mark = table.tensors.next_mark();
-    bytes all{};
-    for (const tensor_id t : touched_) {
-      const tensor_record& r = table.tensors[t];
-      if (std::exchange(r.mark, mark) != mark && r.pinned != pin::both) all += r.footprint;
-    }
-    return all;
+    return table.tensors.footprint({touched_},
+                                   [](const tensor_record& r) { return r.pinned != pin::both; });
   }
 
   /// The operator was given up: its number goes to the next one.
@@ -196,18 +191,15 @@ class operator_context {
     do_idle_work(reclaimer, {name_, reads(), updates(), made_}, asynchronous_);
   }
 
-  /// The step ends, with the times that are known by now.
-  void end_recording() {
-    table.steps.forget_times([&](stamp s) { return table.cost_of(s); });
-    table.steps.end_of_step(table.now.clock, table.tensors);
-  }
-  /// The next step begins: the time that a selector has spent on rehearsing it does not count as
-  /// the step's.
-  void begin_timing() {
+  /// The step ends, with the times that are known by now, and the next one begins: what the policy
+  /// does in between does not count as its time.
+  void end_step() {
     if constexpr (recorder::enabled) {
-      table.follow_clock();
-      table.steps.resume(table.now.clock);
+      table.steps.forget_times([&](stamp s) { return table.cost_of(s); });
+      table.steps.end_of_step(table.now.clock, table.tensors);
     }
+    reclaimer.end_of_step();
+    if constexpr (recorder::enabled) table.follow_clock(), table.steps.resume(table.now.clock);
   }
 
  private:
@@ -236,11 +228,7 @@ class operator_context {
   // A policy that learns is told of the operator; and of the end of a step that nobody has marked.
   void record_beginning(const char* name) {
     if constexpr (recorder::enabled) {
-      if (table.steps.begins_step(name, touched_, table.tensors)) {
-        end_recording();
-        reclaimer.end_of_step();
-        begin_timing();
-      }
+      if (table.steps.begins_step(name, touched_, table.tensors)) end_step();
       table.steps.begin(name, touched_, inputs_, began_, table.tensors);
     }
   }

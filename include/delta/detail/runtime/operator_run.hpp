@@ -13,13 +13,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <utility>
 
 #include "delta/detail/runtime/open_operator.hpp"
 #include "delta/detail/runtime/operator_context.hpp"
-#include "delta/error.hpp"
 #include "delta/kernel.hpp"
 
 namespace delta::detail {
@@ -42,23 +40,9 @@ class operator_run {
   /// A block for the program's own use, held in place. While an operator is open it is allocated in
   /// that one's bracket, behind which the storage orders it.
   block take_block(bytes n, lifetime expected) {
-    auto& storage = frame_.table.storage();
-    open_.expect_block(n);
-    std::optional<block> b;
-    if (!frame_.reclaimer.rises_above_own_peak(storage.rounded(n)))
-      b = storage.allocate(n, expected);
-    if (!b) {
-      // Room in one piece, which is there then without moving anything.
-      open_.make_room_at_once(n, expected);
-      b = storage.allocate(n, expected);
-    }
-    // Of a memory that others take from, too, it may be gone again.
-    if (!b) {
-      const char* const who = open_.is_open() ? frame_.name() : "take_block";
-      throw budget_exceeded(frame_.reclaimer.report(storage.rounded(n), who, shortage::one_piece));
-    }
-    frame_.taken.add(*b);
-    return std::move(*b);
+    block b = open_.take_block(n, expected);
+    frame_.taken.add(b);
+    return b;
   }
   /// Those that it has.
   [[nodiscard]] auto& taken() noexcept { return frame_.taken; }
@@ -155,14 +139,9 @@ class operator_run {
     table.close_step();
     frame_.reclaimer.bounds().end_of_step();
     frame_.kernels.forget_costs();
-    if constexpr (Reclaimer::recorder::enabled) {
-      table.steps.mark();
-      table.follow_clock();
-      frame_.end_recording();
-    }
+    if constexpr (Reclaimer::recorder::enabled) table.steps.mark(), table.follow_clock();
     table.now.backward = false;
-    frame_.reclaimer.end_of_step();
-    frame_.begin_timing();
+    frame_.end_step();
     frame_.reclaimer.events().flush();
   }
 

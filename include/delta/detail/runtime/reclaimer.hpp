@@ -1,7 +1,5 @@
 // delta: makes room: the loop of Algorithm 1 (lines 11 to 19; docs/paper.md, as are the repairs
-// P-n) around Filter and Decider, with an exit that the paper's lacks (P-4); the report of who
-// holds the memory where none is left. Operators and restores need bytes: `make`, then `obtain` for
-// each block. While nobody waits, idle_work.hpp asks it to let more go.
+// P-n) around Filter and Decider, with an exit that the paper's lacks (P-4).
 #pragma once
 
 #include <algorithm>
@@ -24,10 +22,8 @@
 
 namespace delta::detail {
 
-/// Releases tensors until a reservation fits. Every step of a reservation frees bytes, starts the
-/// copy of a candidate, passes one over, ends one of finitely many copies, or gives up one of
-/// finitely many on the host, so it ends.
-/// Impossible answers of a policy are corrected here, so that no Decider can lose bytes (P-3).
+/// Releases tensors until a reservation fits; docs/architecture.md says why that ends. Impossible
+/// answers of a policy are corrected here, so that no Decider can lose bytes (P-3).
 template <Policy P, Storage S, Observer O>
 class reclaimer {
  public:
@@ -65,8 +61,7 @@ class reclaimer {
     const bytes unmanaged_peak = table_->now.unmanaged_peak;
     if (unmanaged_peak > budget || after <= unmanaged_peak) return false;
     const candidate_list& kept = table_->candidates();
-    // Who could not go then can't go now, most likely: asked again when there is another one, or
-    // somebody else would have to leave.
+    // Who could not go then is asked again when there is another one, or others have to leave.
     const bool stuck = after <= budget && stuck_at_ == kept.ever_retained();
     return !kept.cached().empty() || (!kept.retained().empty() && !stuck);
   }
@@ -131,8 +126,6 @@ class reclaimer {
 
   /// What a policy sees now.
   [[nodiscard]] context view() const { return {table_->tensors, table_->now, parts()}; }
-  /// For the manager's figures, and for those who tell.
-  [[nodiscard]] std::uint64_t evaluations() const noexcept { return roles_.evaluations(); }
   [[nodiscard]] auto& events() noexcept { return events_; }
   /// Starts the copy in of a tensor on the host: because it is needed, or early.
   void bring_back(tensor_id t, block&& b, event_kind why) {
@@ -147,26 +140,13 @@ class reclaimer {
     table_->refresh_machine_state();
     const bool all_go = roles_.lets_all_go();
     memory_report r = shortage_of(*table_, view(), reservation_, need, operation, what, all_go);
-    r.foreign = foreign_, r.unfinished = unfinished_, r.copies = offloads;
+    r.copies = offloads;
     name_budget(r, table_->storage(), bounds_, all_go);
     return r;
   }
   /// What a call asks for, before anything is done for it: errors name budgets by that. O(1).
-  void expect(const demand& d) {
-    foreign_ = saturating_sub(table_->storage().used(), table_->here() + d.made);
-    unfinished_ = !d.replayed && table_->counts.operators == 0;
-    // What asks for more than there is fails, and says nothing about the program.
-    if (d.made + d.need <= table_->storage().capacity())
-      table_->now.unmanaged_peak =
-          std::max(table_->now.unmanaged_peak, table_->in_use() + foreign_ + d.made + d.need);
-    // Those wait for the first step's end (`stay_within_own_peak`).
-    const bytes waiting = table_->now.step_over ? bytes{} : table_->dropped_constants();
-    bounds_.note(d, table_->constants(), foreign_, table_->in_use() + waiting, table_->existing(),
-                 table_->tensors.live_tensors());
-  }
+  void expect(const demand& d) { bounds_.note(d, *table_); }
   [[nodiscard]] budget_bounds& bounds() noexcept { return bounds_; }
-  /// Bytes that are taken, and neither a tensor's nor the call's at hand.
-  [[nodiscard]] bytes foreign() const noexcept { return foreign_; }
 
   // --- for idle work and for releasing neighbours -----------------------------------------------
 
@@ -217,7 +197,7 @@ class reclaimer {
     // in spite of enough bytes, which only the storage knows.
     if (a == action::evict && !c.can_evict(t)) a = action::offload;
     if (a == action::offload && !under_way && is_not_worth_a_copy(*table_, t, walk_))
-      return left(c, t), give_up(t);
+      return left(c, t), bounds_.give_up(*table_, t);
     if (a == action::offload && c.can_offload(t) && offload(c, t, draft)) return;
     if (c.can_evict(t)) {
       left(c, t);
@@ -250,8 +230,9 @@ class reclaimer {
 
   // The Filter's choice among those that may be asked now.
   [[nodiscard]] tensor_id choose(const context& c, tier up_to) {
-    return roles_.select_victim(
-        c, table_->tensors, table_->now, table_->candidates(), [&](tensor_id t) {
+    return roles_.victims.select(
+        roles_.heuristic(), c, table_->tensors, table_->now, table_->candidates(),
+        [&](tensor_id t) {
           const tensor_record& r = table_->tensors[t];
           const bool asked_now =
               r.skipped_in != reservation_ && (!r.prefetched_unused || up_to >= tier::fresh) &&
@@ -324,9 +305,8 @@ class reclaimer {
            more_host_room(reclaim_host(*table_)) || give_up_source(true) ||
            (decide_otherwise() && (clear_host(), true));
   }
-  // Recomputation thrashes, or nothing more can leave: true if the policy decides otherwise from
-  // now on (Decider::on_thrash). It may recompute each operator as often as before. O(tensors +
-  // records).
+  // True if the policy decides otherwise from now on (Decider::on_thrash); it may recompute each
+  // operator as often as before. O(tensors + records).
   bool decide_otherwise() {
     const auto as_of_now = [&] { return table_->refresh_machine_state(), view(); };
     if (!roles_.decide_otherwise(as_of_now)) return false;
@@ -337,30 +317,17 @@ class reclaimer {
   bool make_host_room() { return more_host_room(give_up_on_host(*table_, view(), reservation_)); }
   // Who found no room there may find it now. True if there is more.
   bool more_host_room(bool more) {
-    if (!more) return false;
-    ++reservation_;
-    table_->refresh_machine_state();
-    return true;
+    if (more) ++reservation_, table_->refresh_machine_state();
+    return more;
   }
   bool give_up_source(bool constants) {
     const tensor_id t = source_to_give_up(*table_, walk_, constants);
     if (t == tensor_id::none) return false;
-    return give_up(t), true;
+    return bounds_.give_up(*table_, t), true;
   }
-  void give_up(tensor_id t) {
-    const bytes before = table_->existing(), constants = table_->constants();
-    const std::size_t tensors = table_->tensors.live_tensors();
-    table_->forget_records_around(t);
-    bounds_.give_up(tensors - table_->tensors.live_tensors(), before - table_->existing(),
-                    constants - table_->constants());
-  }
-  /// As long as the program would fit by itself, it takes no more than it would: what is kept for
-  /// replays alone goes, rather than that the peak rises above the program's own. Under a budget
-  /// that the program has exceeded, all of it stays. O(1) where there is nothing of the kind.
-  ///
-  /// Constants that were dropped wait for the first step's end: until then nobody knows whether the
-  /// program will fit, and where it does not, their holes among what stays would cost more than the
-  /// bytes are worth.
+  /// What is kept for replays alone goes, rather than that the peak rises above the program's own.
+  /// Constants that were dropped wait for the first step's end: nobody knows whether the program
+  /// will fit, and where it does not, their holes among what stays cost more than they are worth.
   void stay_within_own_peak(bytes need) {
     while (rises_above_own_peak(need))
       if (!drop_cached(true) && !give_up_source(table_->now.step_over))
@@ -376,8 +343,6 @@ class reclaimer {
   ended_operator ended_;        // while nobody waits
   std::uint64_t reservation_ = 0;
   budget_bounds bounds_{evicts, value_of_releases_with_room<prefetcher_of_type<P>>()};
-  bytes foreign_{};  // when the call at hand began: taken, and neither a tensor's nor the call's
-  bool unfinished_ = true;  // only variables and constants were made so far
   const char* operation_ = "";
 };
 

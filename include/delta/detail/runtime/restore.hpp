@@ -128,19 +128,14 @@ class restore_limits {
   }
   void find_stuck() {
     const graph& g = means_->table.tensors;
-    stuck_ = means_->reclaimer.foreign();
+    stuck_ = means_->reclaimer.bounds().foreign();
     for (std::uint32_t i = 0; i < g.tensor_slots(); ++i)
       if (const tensor_record& r = g[static_cast<tensor_id>(i)]; stays(r)) stuck_ += r.footprint;
   }
   // Of lists together, each tensor once, and without what is stuck.
   [[nodiscard]] bytes footprint(std::initializer_list<std::span<const tensor_id>> lists) const {
-    graph& g = means_->table.tensors;
-    const std::uint32_t mark = g.next_mark();
-    bytes all{};
-    for (const auto list : lists)
-      for (const tensor_id t : list)
-        if (std::exchange(g[t].mark, mark) != mark && !stays(g[t])) all += g[t].footprint;
-    return all;
+    return means_->table.tensors.footprint(lists,
+                                           [&](const tensor_record& r) { return !stays(r); });
   }
   [[nodiscard]] bool fits(bytes need) const {
     return stuck_ + need <= means_->table.storage().capacity();

@@ -47,14 +47,6 @@ class roles {
   [[nodiscard]] decider_type& decider() noexcept { return where::decider_in(policy_); }
   [[nodiscard]] const decider_type& decider() const noexcept { return where::decider_in(policy_); }
   [[nodiscard]] prefetcher_type& prefetcher() noexcept { return where::prefetcher_in(policy_); }
-  /// The Filter's choice of those that `may_leave` (victim_search.hpp).
-  template <class MayLeave>
-  [[nodiscard]] tensor_id select_victim(const context& c, graph& g, const machine_state& now,
-                                        candidate_list& list, const MayLeave& may_leave) {
-    return filter_.select(heuristic(), c, g, now, list, may_leave);
-  }
-  /// Answers that the Filter has asked for.
-  [[nodiscard]] std::uint64_t evaluations() const noexcept { return filter_.evaluations(); }
 
   /// True if everything may go to the host that can, by the decider's word.
   [[nodiscard]] bool lets_all_go() const {
@@ -95,9 +87,10 @@ class roles {
     return false;
   }
 
+  filter<heuristic_type> victims;  ///< who leaves next, by the heuristic
+
  private:
   [[no_unique_address]] P policy_;
-  filter<heuristic_type> filter_;
   bool otherwise_ = false;  // it decides so in this step
 };
 

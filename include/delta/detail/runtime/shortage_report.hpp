@@ -50,37 +50,49 @@ class budget_bounds {
   /// `replays`: operators may run again. `early`: tensors may leave though there is room.
   budget_bounds(bool replays, bool early) noexcept : replays_(replays), early_(early) {}
 
-  /// A call begins. `own_tensors`: bytes that the program has in tensors; `existing`: of all
-  /// tensors that are kept, wherever they are, dropped ones with a record included; `tensors`: how
-  /// many these are; `foreign`: bytes that are taken, and neither a tensor's nor the call's. O(1).
-  void note(const demand& d, bytes constants, bytes foreign, bytes own_tensors, bytes existing,
-            std::size_t tensors) noexcept {
+  /// A call begins: what it asks for, before anything is done for it. O(1).
+  template <class Table>
+  void note(const demand& d, Table& table) {
+    const bytes call = d.made + d.need;
+    foreign_ = saturating_sub(table.storage().used(), table.here() + d.made);
+    unfinished_ = !d.replayed && table.counts.operators == 0;
+    // What asks for more than there is fails, and says nothing about the program.
+    bytes& unmanaged = table.now.unmanaged_peak;
+    if (call <= table.storage().capacity())
+      unmanaged = std::max(unmanaged, table.in_use() + foreign_ + call);
+    // Those wait for the first step's end (`reclaimer::stay_within_own_peak`).
+    const bytes waiting = table.now.step_over ? bytes{} : table.dropped_constants();
     largest_ = std::max({largest_, d.largest, d.largest_again});
-    const bytes own = d.touched + d.made + d.need;
+    const bytes own = d.touched + call;
     if (replays_ && d.replayed) {
       widest_ = std::max(widest_, own + d.again);
-      most_made_ = std::max(most_made_, d.made + d.need + d.again);
+      most_made_ = std::max(most_made_, call + d.again);
     }
     const bytes pieces = times(d.restores ? largest_ : d.largest, holds_);
     // Any operator of the step may have to run again for what is missing.
     const bytes operation = d.restores ? std::max(own, widest_) : own;
-    const bytes pinned = constants + constants_gone_;
-    least_ = std::max(least_, pinned + foreign + viewed_ + operation + pieces);
+    const bytes pinned = table.constants() + constants_gone_;
+    least_ = std::max(least_, pinned + foreign_ + viewed_ + operation + pieces);
     const bytes beside = d.restores ? std::max(d.need, most_made_) : d.need;
-    const bytes kept = existing + given_up_;
-    all_ = std::max(all_, kept + foreign + d.made + beside + pieces);
-    own_ = std::max(own_, own_tensors + foreign + d.made + d.need + times(d.largest, holds_));
+    const bytes kept = table.existing() + given_up_;
+    all_ = std::max(all_, kept + foreign_ + d.made + beside + pieces);
+    own_ = std::max(own_, table.in_use() + waiting + foreign_ + call + times(d.largest, holds_));
     kept_ = std::max(kept_, kept);
-    tensors_ = std::max(tensors_, tensors + gone_);
+    tensors_ = std::max(tensors_, table.tensors.live_tensors() + gone_);
   }
   /// All records go: none of these operators runs again.
   void end_of_step() noexcept {
     widest_ = most_made_ = given_up_ = constants_gone_ = {}, gone_ = 0;
   }
-  /// So many tensors, of so many bytes, were given up for good as room was short: with more room
-  /// they exist, the constants among them on the device.
-  void give_up(std::size_t tensors, bytes n, bytes constants) noexcept {
-    gone_ += tensors, given_up_ += n, constants_gone_ += constants;
+  /// Gives up `t` and all that only it is kept for, as room is short: with more room they exist,
+  /// the constants among them on the device.
+  template <class Table>
+  void give_up(Table& table, tensor_id t) {
+    const bytes kept = table.existing(), constants = table.constants();
+    const std::size_t tensors = table.tensors.live_tensors();
+    table.forget_records_around(t);
+    gone_ += tensors - table.tensors.live_tensors(), given_up_ += kept - table.existing();
+    constants_gone_ += constants - table.constants();
   }
 
   /// A block may not move from now on; and may again. O(1).
@@ -92,6 +104,10 @@ class budget_bounds {
   /// A tensor may not go to the host: `least` is not enough.
   void note_stay() noexcept { stays_ = true; }
 
+  /// Bytes that are taken, and neither a tensor's nor the call's at hand; true if only variables
+  /// and constants were made so far.
+  [[nodiscard]] bytes foreign() const noexcept { return foreign_; }
+  [[nodiscard]] bool unfinished() const noexcept { return unfinished_; }
   [[nodiscard]] bytes least() const noexcept { return least_; }
   /// `moves`: neighbours may leave.
   [[nodiscard]] bytes all(bool moves) const noexcept { return early_ || moves ? all_ : own_; }
@@ -119,7 +135,8 @@ class budget_bounds {
   bytes widest_{}, most_made_{};  // of the step's operators: all that one uses, what one allocates
   bytes given_up_{}, constants_gone_{}, viewed_{};
   std::uint64_t holds_ = 0;
-  bool replays_, early_, stays_ = false;
+  bytes foreign_{};
+  bool replays_, early_, stays_ = false, unfinished_ = true;
 };
 
 /// True if it has a way out. Dropped tensors leave whatever their pins say: nothing is lost. A
@@ -217,7 +234,7 @@ template <class S>
 /// `lets_all_go`: the policy keeps nothing that can go to the host. O(blocks).
 template <class S>
 void name_budget(memory_report& r, S& storage, const budget_bounds& known, bool lets_all_go) {
-  r.held = known.holds();
+  r.held = known.holds(), r.foreign = known.foreign(), r.unfinished = known.unfinished();
   const placement where = placement_of(storage);
   // Where holes come to lie depends on all that was placed before, and that on the budget.
   if (where == placement::fixed || (where == placement::unknown && r.what == shortage::one_piece)) {

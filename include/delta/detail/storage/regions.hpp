@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <compare>
 #include <cstdint>
 #include <iterator>
 #include <limits>
@@ -87,7 +88,7 @@ class region {
     }
     // The smallest size that will do; of equal holes the lowest for what stays, the highest for
     // what goes soon.
-    auto hole = holes_.lower_bound({n, 0, none});
+    auto hole = holes_.lower_bound({n, 0, 0});
     if (hole == holes_.end()) return std::nullopt;
     const bool high = life == lifetime::transient;
     if (high)
@@ -244,13 +245,11 @@ class region {
  private:
   friend struct storage_check;
   // By size, so that the smallest that fits is found, then by address, so that placing repeats
-  // exactly. The row is no part of the order: no two stretches share an address.
+  // exactly. No two stretches share an address.
   struct hole_key {
     std::uint64_t size, offset;
     std::uint32_t row;
-    bool operator<(const hole_key& o) const noexcept {
-      return size != o.size ? size < o.size : offset < o.offset;
-    }
+    auto operator<=>(const hole_key&) const = default;
   };
   using index_type = std::set<hole_key>;
 

@@ -21,9 +21,7 @@ namespace delta::detail {
 /// What leaves the device makes these costs rise, so what is kept of them is a lower bound from
 /// then on; all else forgets them. A walk stops at a record that no kept cost includes: it was
 /// never read, or not since an earlier walk (`swept_down`, `swept_up`; of exact costs `grown_down`,
-/// `grown_up`). So walks cost no more than the questions that they make necessary, and nothing
-/// where there are none. Where nobody keeps costs (`graph::cached_closure`), nothing is done
-/// either.
+/// `grown_up`): so walks cost no more than the questions that they make necessary.
 class closure_watch {
  public:
   /// The bytes of `t` have gone from the device (`left`); or have come, or are missing where they
@@ -65,18 +63,14 @@ class closure_watch {
   }
   void go_down(graph& g, operator_id o) {
     operator_record& r = g[o];
-    const bool seen = rising_ ? r.grown_down : r.swept_down;
-    if (seen) return;
-    r.grown_down = true;
-    if (!rising_) r.swept_down = true;
+    if (rising_ ? r.grown_down : r.swept_down) return;
+    r.grown_down = true, r.swept_down = r.swept_down || !rising_;
     down_.push_back(o);
   }
   void go_up(graph& g, operator_id o) {
     operator_record& r = g[o];
-    const bool seen = rising_ ? r.grown_up : r.swept_up;
-    if (seen) return;
-    r.grown_up = true;
-    if (!rising_) r.swept_up = true;
+    if (rising_ ? r.grown_up : r.swept_up) return;
+    r.grown_up = true, r.swept_up = r.swept_up || !rising_;
     up_.push_back(o);
   }
   void look_up(graph& g, operator_id o) {

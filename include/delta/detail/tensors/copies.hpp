@@ -18,8 +18,7 @@ namespace delta::detail {
 /// In the order in which they were queued, of three kinds:
 ///
 ///   claims     out, after which the tensor's device bytes go; or in, before anybody needs it:
-///   these
-///              hold the transfer
+///              these hold the transfer
 ///   copies     out, of a resident tensor whose host end is not valid yet
 ///   detached   those that no tensor waits for any more: they still take the copy lane's time
 ///
@@ -41,16 +40,12 @@ class copies_under_way {
   void add(tensor_id t, bytes size, stamp done) { list_.push_back({t, size, done}); }
   /// Ends the claim on that tensor; nullopt: there is none.
   std::optional<transfer> take_claim(tensor_id t) {
-    const auto at = std::ranges::find_if(
-        list_, [&](const copy& c) { return c.tensor == t && c.moving.has_value(); });
-    if (at == list_.end()) return std::nullopt;
-    return take(at).moving;
+    const auto at = find([&](const copy& c) { return c.tensor == t && c.moving; });
+    return at == list_.end() ? std::nullopt : take(at).moving;
   }
   /// When the copy of that resident tensor, which has one, is over; it is not kept here any longer.
   stamp take_copy(tensor_id t) {
-    return take(std::ranges::find_if(list_,
-                                     [&](const copy& c) { return c.tensor == t && !c.moving; }))
-        .done;
+    return take(find([&](const copy& c) { return c.tensor == t && !c.moving; })).done;
   }
   /// Ends those that are over, and hands each to `arrive`, which may add others.
   template <class Reached, class Arrive>
@@ -65,9 +60,8 @@ class copies_under_way {
   /// and ends it; nullopt: there are none.
   template <class Wait>
   std::optional<copy> take_oldest(const Wait& wait) {
-    auto oldest = std::ranges::find_if(
-        list_, [](const copy& c) { return c.moving && c.done.where == lane::copy_out; });
-    if (oldest == list_.end()) oldest = std::ranges::find_if(list_, is_claim);
+    auto oldest = find([](const copy& c) { return c.moving && c.done.where == lane::copy_out; });
+    if (oldest == list_.end()) oldest = find(is_claim);
     if (oldest == list_.end()) return std::nullopt;
     wait(oldest->done);
     return take(oldest);
@@ -126,6 +120,7 @@ class copies_under_way {
 
  private:
   static bool is_claim(const copy& c) noexcept { return c.moving.has_value(); }
+  std::vector<copy>::iterator find(const auto& is) { return std::ranges::find_if(list_, is); }
   copy take(std::vector<copy>::iterator at) {
     copy c = std::move(*at);
     list_.erase(at);

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <utility>
 #include <vector>
@@ -267,6 +268,19 @@ class graph {
         else
           go_on(out);
     }
+  }
+
+  /// Bytes of all tensors in these lists that `counts(record)`, each once. O(tensors in the lists).
+  template <class Counts>
+  [[nodiscard]] bytes footprint(std::initializer_list<std::span<const tensor_id>> lists,
+                                const Counts& counts) const noexcept {
+    const std::uint32_t mark = next_mark();
+    bytes all{};
+    for (const auto list : lists)
+      for (const tensor_id t : list)
+        if (const tensor_record& r = (*this)[t]; std::exchange(r.mark, mark) != mark && counts(r))
+          all += r.footprint;
+    return all;
   }
 
   /// A number that no earlier walk has used; marks tell visited records without clearing them

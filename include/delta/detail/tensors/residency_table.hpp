@@ -100,9 +100,8 @@ class residency_table {
   }
   /// Refreshes what policies see: some calls of the storage. O(1).
   void refresh_machine_state() {
-    const nanoseconds time = storage_->now();
-    now.clock = std::max(now.clock, time);
-    now.ahead = now.clock - time;
+    follow_clock();
+    now.ahead = now.clock - storage_->now();
     now.budget = storage_->capacity();
     now.used = storage_->used() - candidates_.cached_bytes();
     now.leaving = leaving_;
@@ -127,15 +126,11 @@ class residency_table {
     existing_ += r.footprint;
     in_use_ += r.footprint;
     steps.created(t, r.footprint, persistent, pinned == pin::both);
-    own(t, std::move(b));
-    tell_owner(r.device, t);
     r.label = label;
     r.persistent = persistent;
     r.pinned = pinned;
-    follow_clock();
-    tensors.set_last_use(t, now.clock);
     if (pinned == pin::both) constants_ += r.footprint;
-    become(t, residency::resident);
+    recomputed(t, std::move(b));
     return t;
   }
   /// The bytes of a replayed output. A host copy, if there is one, stays valid: a replay gives the
@@ -193,7 +188,7 @@ class residency_table {
   /// it is dead, whoever refers to it.
   block hand_over(tensor_id t) {
     tensor_record& r = tensors[t];
-    if (std::exchange(r.copying, false)) detach(copies_.take_copy(t), r.footprint);
+    end_copy(t);
     tell_owner(r.device, tensor_id::none);
     const bool can_be_made = r.references > 0 && r.recomputable();
     become(t, r.host ? residency::host : can_be_made ? residency::evicted : residency::dead);
@@ -230,8 +225,7 @@ class residency_table {
   /// Gives up a host copy: stale after an update, or host room is needed.
   void forget_host_copy(tensor_id t) {
     if (!tensors[t].host) return;
-    if (std::exchange(tensors[t].copying, false))
-      detach(copies_.take_copy(t), tensors[t].footprint);
+    end_copy(t);
     storage_->free(std::move(tensors[t].host));
     tensors.reweigh(t);
   }
@@ -378,11 +372,6 @@ class residency_table {
       drop(t);
     }
   }
-  /// Takes a record away (its outputs can't be computed any more) and whatever that makes useless.
-  void forget_record(operator_id o) {
-    disconnect(o);
-    sweep();
-  }
   /// What an operator was found to take. O(what depends on it), where that is news.
   void set_cost(operator_id o, nanoseconds cost) {
     if (std::exchange(tensors[o].cost, cost) != cost) closures_.operator_changed(tensors, o);
@@ -399,13 +388,13 @@ class residency_table {
       for (const tensor_id out : tensors.outputs(o))
         if (tensors[out].references == 0 && tensors[out].locks == 0)
           for (const operator_id reader : tensors.readers(out)) broken_.push_back(reader);
-      forget_record(o);
+      disconnect(o), sweep();
     }
   }
   /// Takes all records away and frees what nobody references.
   void close_step() {
     for (std::uint32_t i = 0; i < tensors.record_slots(); ++i)
-      if (const auto o = static_cast<operator_id>(i); tensors[o].in_use) forget_record(o);
+      if (const auto o = static_cast<operator_id>(i); tensors[o].in_use) disconnect(o), sweep();
     tensors.sort_free_ids();
   }
   /// Gives every block and slab back to the storage, also to one that fails at every call.
@@ -493,6 +482,11 @@ class residency_table {
     } else {
       detach(done, tensors[t].footprint);
     }
+  }
+  // The host end of a resident tensor's copy is nobody's.
+  void end_copy(tensor_id t) {
+    if (std::exchange(tensors[t].copying, false))
+      detach(copies_.take_copy(t), tensors[t].footprint);
   }
   // Nobody waits for that copy any more. Destructors come here: without memory it is not counted
   // among the queued ones.
