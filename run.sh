@@ -34,8 +34,10 @@ usage: ./run.sh COMMAND
   torch-ddp [FLAG...] the same with ResNet-18 on four processes, by DistributedDataParallel over gloo, on
                      MNIST's images where DELTA_DATA names a folder with data/mnist; flags go to
                      python/examples/ddp.py
-  torch-test [--all] build delta_torch in the same way and run its tests (--all: those that take
-                     long, too, and those on models of torchvision and transformers)
+  torch-test [--all] [FILE...]
+                     build delta_torch in the same way and run its tests, or those of these files in
+                     python/tests (--all: those that take long, too, and those on models and trainers of
+                     torchvision, transformers and other packages)
   wheel              make a wheel of delta_torch for this Python and PyTorch, and a source
                      distribution, in build/wheels, and try the wheel where there is no compiler
   paper [FLAG...]    make docs/results/paper.md: the DELTA paper's tables and figures, as published,

@@ -39,8 +39,15 @@ def everything(request: pytest.FixtureRequest) -> bool:
     return request.config.getoption("--all")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def imported() -> None:
+    """What imports have made, a million objects, stays: collections need not look through it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
-def reproducible():
+def reproducible(imported: None):
     """The same bits every time: one thread, a seed. A run that a test leaves on is an error."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -62,8 +62,11 @@ def test_transformers(share: str, tmp_path: Path) -> None:
     assert callback.run.report().steps == 2, "of the one that resumed"
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, torch.OutOfMemoryError])
-def test_transformers_after_an_exception(error: type[BaseException], tmp_path: Path) -> None:
+def test_transformers_after_an_exception(
+    error: type[BaseException], share: str, tmp_path: Path
+) -> None:
     """No run is left on, and the same trainer and callback train again."""
     module = integration("transformers")
     transformers = importlib.import_module("transformers")
@@ -93,9 +96,9 @@ def test_transformers_after_an_exception(error: type[BaseException], tmp_path: P
         assert bool(first) == bool(callbacks), "they are there for all that log"
         return given
 
-    callback = module.BudgetCallback("60%", host=HOST)
+    callback = module.BudgetCallback(share, host=HOST)
     check_same(recipe, tmp_path, callbacks=[callback])
-    check_managed(callback.run, "60%")
+    check_managed(callback.run, share)
 
 
 def test_transformers_finds_a_batch_size(tmp_path: Path) -> None:
@@ -166,46 +169,56 @@ def test_lightning(recipe: Callable[..., Any], share: str, tmp_path: Path) -> No
     assert callback.run.report().steps == steps
 
 
-def test_lightning_logs_and_after_an_exception(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", SHARES)
+def test_lightning_logs_and_after_an_exception(share: str, tmp_path: Path) -> None:
     module = integration("lightning", "pytorch_lightning")
     lightning = importlib.import_module("pytorch_lightning")
-    callback = module.BudgetCallback("60%", host=HOST)
+    callback = module.BudgetCallback(share, host=HOST)
 
     class Fails(lightning.Callback):
         def on_train_batch_start(self, trainer: Any, *_args: Any) -> None:
-            assert callback.run.on
+            assert callback.run.on == (callback in trainer.callbacks)
             if trainer.global_step == 3:
                 raise ValueError
 
-    with pytest.raises(ValueError):
-        recipes.lightning_automatic(tmp_path / "fails", callbacks=[callback, Fails()])
-    assert delta_torch.stop() is None and not callback.run.on
+    def recipe(folder: Path, callbacks: Sequence[Any] = ()) -> Any:
+        with pytest.raises(ValueError):
+            recipes.lightning_automatic(folder / "fails", callbacks=[*callbacks, Fails()])
+        assert delta_torch.stop() is None and not (callbacks and callback.run.on)
+        return recipes.lightning_automatic(folder / "again", callbacks=callbacks)
+
+    check_same(recipe, tmp_path, callbacks=[callback])
+    check_managed(callback.run, share)
     logger = lightning.loggers.CSVLogger(tmp_path / "logs")
-    recipes.lightning_automatic(tmp_path / "again", callbacks=[callback], logger=logger)
+    recipes.lightning_automatic(tmp_path / "logged", callbacks=[callback], logger=logger)
     (metrics,) = (tmp_path / "logs").rglob("metrics.csv")
     assert set(logged(callback.run)) <= set(metrics.read_text().splitlines()[0].split(","))
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_accelerate(share: str, tmp_path: Path) -> None:
-    """Accumulated gradients, clipping, a saved state that is loaded again, and a tracker."""
+@pytest.mark.parametrize("fails_at", [None, 5])
+def test_accelerate(share: str, fails_at: int | None, tmp_path: Path) -> None:
+    """Accumulated gradients, clipping, a saved state that is loaded again, and a tracker; and a loop
+    that ends with an exception, before one that does not."""
     module = integration("accelerate")
     accelerate = importlib.import_module("accelerate")
 
     class Tracker(accelerate.tracking.GeneralTracker):
         name, requires_logging_directory, tracker = "memory", False, None
 
-        def __init__(self) -> None:
+        def __init__(self, fails_at: int | None = None) -> None:
             super().__init__()
             self.rows: list[dict[str, Any]] = []
+            self.fails_at = fails_at
 
         def store_init_configuration(self, values: Any) -> None:
             pass
 
         def log(self, values: dict[str, Any], step: int | None = None, **_options: Any) -> None:
             self.rows.append(values)
+            if len(self.rows) == self.fails_at:
+                raise ValueError
 
-    tracker = Tracker()
     runs: list[delta_torch.Run] = []
 
     @contextlib.contextmanager
@@ -214,7 +227,17 @@ def test_accelerate(share: str, tmp_path: Path) -> None:
             runs.append(run)
             yield
 
-    check_same(recipes.accelerated, tmp_path, around=around, trackers=[tracker])
-    check_managed(runs[0], share)
-    assert all("loss" in row and "delta/peak_bytes" in row for row in tracker.rows)
-    assert len(tracker.rows) == 12
+    def recipe(folder: Path, around: Any = None) -> Any:
+        if fails_at is not None:
+            with pytest.raises(ValueError):
+                recipes.accelerated(folder / "fails", around, [Tracker(fails_at)])
+            assert delta_torch.stop() is None
+        tracker = Tracker()
+        given = recipes.accelerated(folder, around, [tracker])
+        assert len(tracker.rows) == 12
+        assert all("loss" in row for row in tracker.rows)
+        assert all(("delta/peak_bytes" in row) == (around is not None) for row in tracker.rows)
+        return given
+
+    check_same(recipe, tmp_path, around=around)
+    check_managed(runs[-1], share)

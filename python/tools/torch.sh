@@ -135,17 +135,26 @@ run_wheel() {
 }
 
 run_torch_tests() {
-  local flags=()
-  case "${1:-}" in
-    "") ;;
-    --all) flags=(--all) ;;
-    *) die "torch-test: unknown flag '$1'; allowed: --all" ;;
-  esac
+  local flags=() files=() word
+  for word in "$@"; do
+    case "$word" in
+      --all) flags=(--all) ;;
+      -*) die "torch-test: unknown flag '$word'; allowed: --all" ;;
+      *)
+        [ -e "python/tests/$word" ] || die "torch-test: there is no file python/tests/$word"
+        files+=("python/tests/$word")
+        ;;
+    esac
+  done
   install_delta_torch
   torch_pip -q pytest expecttest hypothesis  # the last two: PyTorch's own databases of operators
   if [ "${#flags[@]}" -gt 0 ]; then
     install_models
     install_recipes
+  fi
+  if [ "${#files[@]}" -gt 0 ]; then
+    torch_python -m pytest -q -p no:cacheprovider "${files[@]}" "${flags[@]}"
+    return
   fi
   # The simulated accelerator becomes PyTorch's, so its tests need a process of their own. Two run at a
   # time, as either computes with one thread for the most part.
