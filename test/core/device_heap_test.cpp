@@ -16,6 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "delta/adaptive.hpp"
+#include "delta/manager.hpp"
+#include "delta/storage/arena.hpp"
 #include "delta/storage/host_device.hpp"
 #include "device_heap_subject.hpp"
 #include "random_program.hpp"
@@ -377,6 +380,26 @@ TEST_CASE("device_heap: bytes that came and went within an operator are behind i
       finish_all(it);
     }
   }
+}
+
+TEST_CASE("device_heap: plans are made for memory without places, as it is; an arena's have them") {
+  struct looking : adaptive {
+    std::optional<bool> places;
+    void end_of_step(const context& c) {
+      places = detail::next_step(c, c.past().last()).machine().places;
+      adaptive::end_of_step(c);
+    }
+  };
+  const auto places_of = [](auto storage) {
+    manager m{looking(), storage};
+    const tensor_id x = m.variable(256_B, "input");
+    m.drop(m.run({.inputs = {x}, .outputs = {256_B}, .cost = nanoseconds{1000}}, [](call&) {}));
+    m.end_of_step();
+    return m.policy().places;
+  };
+  patient_host machine;
+  CHECK(places_of(device_heap(machine, {.capacity = 4_KiB, .host_capacity = 4_KiB})) == false);
+  CHECK(places_of(arena(machine, {.capacity = 4_KiB, .host_capacity = 4_KiB})) == true);
 }
 
 TEST_CASE("device_heap: without one of the orders of unseen work some seed fails") {

@@ -103,8 +103,7 @@ class reclaimer {
   }
   /// Recomputation thrashes: the policy decides otherwise, or else, for the rest of the step, what
   /// can leave by a copy does, so that what is made again is not made once more. False: neither is
-  /// open. Then it is to be asked for room on the host (`clear_host`), behind the restore.
-  /// O(tensors
+  /// open. Then it is to be asked for room on the host (`clear_host`), behind the restore. O(tensors
   /// + records).
   bool go_on() {
     if (decide_otherwise()) return true;

@@ -246,14 +246,14 @@ class residency_table {
   /// Valid until the next call. O(blocks + copies).
   [[nodiscard]] std::span<const layout_extent> layout() {
     layout_.clear();
-    if constexpr (has_holes<Storage>) {
-      storage_->walk_blocks([&](std::uint32_t row, bytes stretch, bool used) {
-        tensor_id t = used ? owner(row) : tensor_id::none;
-        // Who is on its way has left its block to the copy.
-        if (used && t == tensor_id::none) t = copies_.owner(row);
-        layout_.push_back({t, stretch});
-      });
-    }
+    if constexpr (has_holes<Storage>)
+      if (may_fragment(*storage_))
+        storage_->walk_blocks([&](std::uint32_t row, bytes stretch, bool used) {
+          tensor_id t = used ? owner(row) : tensor_id::none;
+          // Who is on its way has left its block to the copy.
+          if (used && t == tensor_id::none) t = copies_.owner(row);
+          layout_.push_back({t, stretch});
+        });
     return layout_;
   }
   /// Waits for the oldest copy out under way, or with none for the oldest copy in. False: none.
