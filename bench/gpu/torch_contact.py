@@ -25,10 +25,11 @@ from fast import pytorch
 
 ROW = pathlib.Path(__file__).with_name("torch_row.py")
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "python"
-# As in matrix_cases.py and torch_models.py, which need PyTorch.
+# As in matrix_cases.py, torch_models.py and torch_cases.py, which need PyTorch.
 CASES = ("resnet_sgd", "resnet_sgd_foreach", "resnet_adamw", "resnet_adam_foreach",
          "resnet_accumulated", "resnet_autocast", "resnet_channels_last", "transformer",
-         "transformer_checkpointed", "lstm", "double_backward", "llama")
+         "transformer_checkpointed", "lstm", "double_backward", "llama", "attention_flash",
+         "attention_efficient", "attention_cudnn", "float16_scaled", "forked_loader")
 MODELS = ("resnet50", "gpt2", "llama")
 RIVALS = ("checkpoint", "save_on_cpu")
 SHARES = {"delta, 40 %": 0.4, "delta, ample": 2}  # budgets, of the unmanaged peak

@@ -11,7 +11,10 @@ import argparse
 import gc
 import importlib.util
 import json
+import os
 import random
+import re
+import resource
 import sys
 import time
 import warnings
@@ -30,6 +33,7 @@ from torch_models import PYTHON, subjects  # noqa: I001 - puts python/tests on t
 
 import matrix_cases
 import on_streams
+import torch_cases
 from against_pytorch import Way, measured, timed
 from training import check_same, managed, unmanaged
 from training import measured as report_of
@@ -67,6 +71,12 @@ def machine(o: argparse.Namespace) -> Found:
         )
         found["CUDA"] = str(torch.version.cuda)
         found["cuDNN"] = str(torch.backends.cudnn.version())
+    # What copies may take of the host, and of that what may be pinned.
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    found["free host memory"] = f"{free / 2**30:.0f} GiB"
+    if locked != resource.RLIM_INFINITY:
+        found["that may be locked"] = f"{locked / 2**20:.0f} MiB"
     return {"line": ", ".join(f"{name} {value}" for name, value in found.items())}
 
 
@@ -144,13 +154,19 @@ def bits(o: argparse.Namespace) -> Found:
     """A training at 60 and 40 % of what can leave, compared bit for bit."""
 
     def make() -> Any:
-        if o.case in matrix_cases.CASES:
-            return matrix_cases.CASES[o.case](o.device)
+        for cases in (matrix_cases.CASES, torch_cases.CASES):
+            if o.case in cases:
+                return cases[o.case](o.device)
         return subjects(False, 32, 4, o.device)[o.case].training(None)[0]
 
     torch.use_deterministic_algorithms(True, warn_only=True)
     warnings.simplefilter("ignore")  # of operators that have no deterministic kernel
-    expected = unmanaged(make, STEPS)
+    try:
+        expected = unmanaged(make, STEPS)
+    except RuntimeError as error:
+        if not re.search("No (available kernel|viable backend)", str(error)):
+            raise
+        return {"skipped": f"PyTorch has no such kernel for {o.device}"}
     if unmanaged(make, STEPS) != expected:
         return {"skipped": "two runs without a budget differ: nothing to compare with"}
     plain = report_of(make, STEPS, device=o.device)
@@ -269,6 +285,7 @@ def way(o: argparse.Namespace) -> Found:
     if tried.error:
         return {"small": tried.error.partition("\n")[0]}
     found: Found = {"step_seconds": tried.wall[0], "same": tried.same_losses}
+    found["host_peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if o.cuda:
         stats = torch.cuda.memory_stats(o.device)
         counts = ("num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_free")

@@ -117,7 +117,7 @@ def first_contact(out: Path, device: str, rows: str) -> dict[str, dict]:
 
 
 def test_first_contact(tmp_path: Path) -> None:
-    rows = "^(machine|contact|copies|streams|llama, (copied|unmanaged|check|delta, 40|predicted))"
+    rows = "^(machine|contact|copies|streams|forked_loader|llama, (copied|unmanaged|check|delta, 40|predicted))"
     found = first_contact(tmp_path, "cpu", rows)
     assert found.pop("streams")["status"] == "skipped"
     assert {row["status"] for row in found.values()} == {"done"}
@@ -147,8 +147,15 @@ def test_first_contact_links_what_a_toolkit_lacks(tmp_path: Path) -> None:
 
 
 def test_first_contact_has_all_trainings() -> None:
+    sys.path.insert(0, str(GPU))
+    import torch_cases
+
     for node in ast.parse((GPU / "torch_contact.py").read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CASES":
-            assert ast.literal_eval(node.value) == (*matrix_cases.CASES, "llama")
+            assert ast.literal_eval(node.value) == (
+                *matrix_cases.CASES,
+                "llama",
+                *torch_cases.CASES,
+            )
             return
     pytest.fail("there are no CASES")
