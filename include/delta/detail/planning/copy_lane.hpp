@@ -14,9 +14,8 @@ template <class T>
   return x >= 0 ? x / period : -((period - 1 - x) / period);
 }
 
-/// Busy intervals of [0, period), in ns. Windows may begin before 0 or end behind the period: they
-/// are the neighbouring steps'. Of copies that are to run as late as they can, time counts
-/// backwards.
+/// Busy intervals of [0, period), in ns. Windows may begin before 0 or end behind the period, in
+/// the neighbouring steps. For copies that run as late as they can, time counts backwards.
 class copy_lane {
  public:
   using time = std::int64_t;

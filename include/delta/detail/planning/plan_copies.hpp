@@ -71,9 +71,8 @@ class plan_copies : public plan_parts {
     return std::accumulate(waits_.begin(), waits_.end(), 0.0);
   }
 
-  /// Places all copies anew, as lanes carry them out, which take one behind the other: out in the
-  /// order in which they can leave, in in the order in which they are needed. Unless that is
-  /// dearer.
+  /// Places all copies anew, one behind the other on each lane: out in the order in which they can
+  /// leave, in in the order in which they are needed. Unless that is dearer.
   void repack(bool always = false) {
     struct trip {
       std::uint32_t storage;
@@ -245,8 +244,7 @@ class plan_copies : public plan_parts {
     charge(c, machine_.copy_price * took + (c.waits[lane] = took));
   }
   void charge(copy& c, double cost) noexcept { c.cost += cost, copying_ += cost; }
-  // Takes a lane's time for a copy, and notes what it costs. Until when, or since when; and whether
-  // there was enough.
+  // Takes a lane's time for a copy, and notes the cost: until or since when, and if it was enough.
   struct placed {
     copy_lane::time reached;
     bool complete;

@@ -16,9 +16,8 @@
 
 namespace delta::detail {
 
-/// Which storages are needed where, and how each gets there; who holds how many bytes. A *need* is
-/// a position at which a storage must be there: a use by the program, or a recomputation that reads
-/// it.
+/// Which storages are needed where, how each gets there, and who holds how many bytes. A *need* is
+/// a position at which a storage must be there, for the program or for a recomputation.
 class plan_parts {
  public:
   using position = step_model::position;
@@ -37,8 +36,7 @@ class plan_parts {
     std::uint32_t copy = 0;     ///< if copied: its copies' number
     way how = way::open;
     bool own = false;  ///< the program's use
-    /// If copied, by direction: the copy is waited for, as memory has no room for it beside an
-    /// operator.
+    /// If copied, by direction: the copy is waited for, as there is no room beside an operator.
     std::array<bool, 2> exposed{};
   };
   /// The copies of a storage that is away before a need. They begin behind `out_from`, the bytes
@@ -265,8 +263,7 @@ class plan_parts {
   bool given_up_ = false;
 
  private:
-  // The most bytes at once while a position's recomputations and then its operator run, of what is
-  // needed there.
+  // The most bytes of what a position needs while its recomputations, then its operator run.
   double peak_of(position p) {
     const auto& again = replays_[index(p)];
     const std::size_t steps = again.size();

@@ -15,9 +15,8 @@
 
 namespace delta::detail {
 
-/// Local search from the plan in which everything is kept. A byte over the budget is cheap at first
-/// and then ever dearer, so that first what costs nothing leaves, then what costs little. The same
-/// step and machine give the same plan.
+/// Local search from the plan in which everything is kept. A byte over the budget gets ever dearer,
+/// so that what costs nothing leaves first. The same step and machine give the same plan.
 class plan_search {
  public:
   plan_search(const step_model& m, const planning_machine& on) : plan_(m, on) {
@@ -50,8 +49,7 @@ class plan_search {
     const double worth_it = negligible * time;
     while (plan_.effort() < effort && plan_.recomputing() + plan_.copying() > worth_it) vary(best);
   }
-  /// Another one, where that took so much longer at these positions, in ns: there lanes have more
-  /// time. It takes about `effort`.
+  /// Another plan: at these positions lanes have so many ns more. Takes about `effort` ns.
   void run_again(std::span<const double> longer, double effort) {
     plan_.stop_passes_at(plan_.effort() + effort);
     plan_.lengthen(longer);
@@ -86,8 +84,7 @@ class plan_search {
       polish();
     });
   }
-  // Changes the plan, which is the best one, and takes that back unless the plan is cheaper then.
-  // True: it is, and the best one.
+  // Changes the best plan, and undoes that unless it is cheaper then. True: it is the best one.
   template <class Change>
   bool keep_if_cheaper(residency_plan& best, const Change& change) {
     change();

@@ -20,11 +20,9 @@
 namespace delta::detail {
 
 /// The step to come, as far as it is known when one has ended: what the program will do, by a
-/// record, and where everything is when it begins. What `rehearse` plays.
-///
-/// What comes of it is exact in virtual time where the step repeats its record: the same operators
-/// take the same times, and what was there before is there again, with ids or at least sizes as
-/// then, and on the device in its place.
+/// record, and where everything is when it begins. `rehearse` plays it, exactly in virtual time
+/// where the step repeats its record: same operators, same times, and the same tensors (by id or
+/// size) in the same places on the device.
 class next_step {
  public:
   /// `step` as it would be now, at the end of another one. It must live as long as this. Copies
@@ -91,8 +89,7 @@ class next_step {
   [[nodiscard]] const simulated_options& machine() const noexcept { return machine_; }
   /// Where everything is when it begins.
   [[nodiscard]] const residency_snapshot& begin() const noexcept { return begin_; }
-  /// By storage of the record: the tensor that plays it, of those that are there; and where
-  /// policies expect it, too.
+  /// By storage of the record: the tensor that plays it, if any; the one that policies expect to.
   [[nodiscard]] const std::vector<tensor_id>& played() const noexcept { return played_; }
   [[nodiscard]] const std::vector<tensor_id>& expected() const noexcept { return expected_; }
   /// Storages that should be there, and nobody plays: the step begins by making them.
@@ -284,11 +281,10 @@ class step_rehearsal {
   std::size_t changed_ = 0;
 };
 
-/// What that step would take, in ns, and the one behind it: runs them under a policy that knows
-/// them already, in virtual time. Where a step repeats itself and gets faster by that, it is run
-/// again, `most` times in all; the last one counts then. Infinite where they do not come to their
-/// end, or not within `limit` ns each. As dear as the decisions of these steps: milliseconds.
-/// `course`: as of step_rehearsal::run, of those that came to their ends. Throws std::bad_alloc.
+/// What that step and the one behind it would take, in ns, in virtual time, under a policy that
+/// knows them already. A step that repeats itself and gets faster is run again, `most` times in
+/// all; the last counts. Infinite where they do not end, or not within `limit` ns each. Takes
+/// milliseconds, as their decisions. `course`: as of step_rehearsal::run. Throws std::bad_alloc.
 template <class P>
 [[nodiscard]] std::array<double, 2> rehearse_both(const next_step& what, P p, double limit = never,
                                                   int most = most_rehearsed,
@@ -323,8 +319,7 @@ template <class P>
   return rehearse_both(what, std::move(p), limit, 1)[0];
 }
 
-/// What steps take in the mean, the first few of them: a change has to pay off within these. By
-/// what `rehearse_both` gave, of steps that repeat.
+/// Mean of the first few of repeating steps, by `rehearse_both`: a change must pay off in these.
 [[nodiscard]] inline double mean_of_few(const std::array<double, 2>& took) noexcept {
   constexpr double few = 8;
   return took[1] < never ? took[1] + (took[0] - took[1]) / few : never;

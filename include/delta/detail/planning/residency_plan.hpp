@@ -13,11 +13,10 @@
 
 namespace delta::detail {
 
-/// The plan. Recomputing adds needs to the inputs of its operator, which get there in turn by the
-/// cheapest way: so the closure of a recomputation is priced as it is, and what it makes may stay
-/// for the next one.
-///
-/// Its cost, in ns: recomputations; copies that find no time on their lane, and what they cost
+/// The plan. Recomputing adds needs to its operator's inputs, which get there in turn by the
+/// cheapest way: so a recomputation's closure is priced, and what it makes may stay for the next
+/// one. Its cost, in ns: recomputations; copies that find no time on their lane, and what copies
+/// cost kernels; and what the memory's profile charges.
 /// kernels; and what the memory's profile charges.
 class residency_plan : public plan_copies {
  public:
@@ -30,8 +29,7 @@ class residency_plan : public plan_copies {
     *this = other;
     effort_ = effort;
   }
-  /// From now on copies may be exposed (need::exposed). For plans that do not fit otherwise: where
-  /// one fits, a search without them finds better plans in the same time.
+  /// From now on copies may be exposed (need::exposed): for plans that do not fit otherwise.
   void expose_copies() noexcept { exposes_ = true; }
   /// Compares the ways to one need, and takes the cheapest. True: another one than before.
   bool improve(std::uint32_t s, std::size_t k) {
@@ -68,8 +66,7 @@ class residency_plan : public plan_copies {
   void stop_passes_at(double most) noexcept { most_ = most; }
   /// True if it is.
   [[nodiscard]] bool is_over() const noexcept { return effort_ > most_; }
-  /// Asks every need of those storages, in that order. How many changed. Other prices than before:
-  /// all of them are asked anew.
+  /// Asks every need of those storages, in order. How many changed. `anew`: prices have changed.
   std::size_t pass(std::span<const std::uint32_t> order, bool anew) {
     if (anew) {
       memory_.tick();
@@ -102,9 +99,8 @@ class residency_plan : public plan_copies {
   static constexpr double bound_effort = 48;        // of a price that is read, in ns
   static constexpr double work_effort = 90;         // of a part of a closure
 
-  // What another way to that need saves at most of what the present one takes, in ns, and what it
-  // costs at least: most ways are out of the question by these two, without being tried. Not quite
-  // bounds, as a recomputation may do for other needs, too; of 300,000 ways 1 in 10,000 was better.
+  // What another way to that need saves at most of the present one's ns, and costs at least: these
+  // rule out most ways untried. Not quite bounds: of 300,000 ways 1 in 10,000 was better.
   [[nodiscard]] double most_saved(std::uint32_t s, std::size_t k, way to) {
     const need& n = needs_[s][k];
     if (n.how == way::recomputed || n.how == to) return 1e300;
@@ -211,8 +207,7 @@ class residency_plan : public plan_copies {
     const auto [a, b] = between(s, k);
     return memory_.price(a, b, (*model_)[s].size);
   }
-  // A recomputation at `p` reads it: by the cheapest way, and perhaps it stays until it is needed
-  // next.
+  // A recomputation at `p` reads it: it gets there the cheapest way, and may stay for later.
   void add_need(std::uint32_t part, position p) {
     const std::uint32_t s = model_->owner(part);
     const step_model::storage& x = (*model_)[s];

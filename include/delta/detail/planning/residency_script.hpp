@@ -61,8 +61,7 @@ class residency_script {
         else if (n.how == way::kept && dropped)
           stays_.push_back({s, before, n.at});
       }
-      // Held, and not used again: what can be made again is let go. What the step leaves behind is
-      // not: who knows when it is used.
+      // Held and not used again: goes if it can be made again, unless the step leaves it behind.
       const bool goes = m[s].dropped < length_ && !m[s].cyclic && !m[s].ends_held;
       if (needs.empty() || !m[s].movable || !goes) continue;
       if (const position last = needs.back().at; m[s].dropped > last)
@@ -77,8 +76,7 @@ class residency_script {
   [[nodiscard]] position in_step(position p) const noexcept {
     return p < 0 ? p + length_ : p >= length_ ? p - length_ : p;
   }
-  /// What tells a record from others, whatever its operators' names (rehearsals know none): what
-  /// they touch, and its sizes. O(record).
+  /// Identifies a record by storages touched and sizes, as rehearsals know no names. O(record).
   [[nodiscard]] static std::uint64_t shape_of(const step_record& r) noexcept {
     std::uint64_t h = r.length();
     const auto mix = [&](std::uint64_t x) { h = (h ^ x) * 0x100000001b3u; };

@@ -1,5 +1,4 @@
-// delta: a policy that follows scripts of residency: who leaves when, which way, and who comes
-// back.
+// delta: a policy that follows scripts of residency: who leaves when, which way, who comes back.
 #pragma once
 
 #include <algorithm>
@@ -17,10 +16,9 @@
 
 namespace delta::detail {
 
-/// Follows scripts, as a policy: all three roles. What a script wants away leaves when the operator
-/// that used it last has ended; what it wants back begins to come back when the script says. Both
-/// are soft: where the step goes another way than its record, what should be away leaves first when
-/// memory is short, then what `online` would choose.
+/// Follows scripts, as a policy. What a script wants away leaves behind the operator that used it
+/// last; what it wants back starts back when the script says. Both are soft: where a step departs
+/// from its record, what should be away leaves first when memory is short, then `online`'s choice.
 class script_follower {
  public:
   static constexpr bool learns = true;
@@ -53,8 +51,7 @@ class script_follower {
   [[nodiscard]] const kind* known(const step_record& step) const noexcept {
     return of_shape(residency_script::shape_of(step));
   }
-  /// The same, and if nothing is, the kind is new; of too many the oldest is forgotten. O(record +
-  /// kinds).
+  /// The same, or a new kind; of too many the oldest is forgotten. O(record + kinds).
   kind& met(const step_record& step) {
     const std::uint64_t shape = residency_script::shape_of(step);
     if (const kind* const k = of_shape(shape))
@@ -93,8 +90,7 @@ class script_follower {
     script_ = nullptr;
     return std::exchange(left_, false);
   }
-  /// Whose script the step that has ended followed last, if only in a part of it; null: nobody's.
-  /// O(kinds).
+  /// Whose script the ended step followed last, if only in part; null: nobody's. O(kinds).
   [[nodiscard]] kind* led_by() noexcept { return kind_of(std::exchange(led_by_, nullptr)); }
 
   // --- Heuristic ---
@@ -296,8 +292,7 @@ class script_follower {
   static constexpr std::uint32_t none = step_record::none;
   static constexpr std::uint32_t enough_ends = 3;
   static constexpr at far = 256;  // how long before its time a copy in may begin
-  // Times the sizes of a record: what is larger has no room in its plan, what is far smaller needs
-  // none.
+  // Times a record's sizes: what is larger has no room in its plan, what is far smaller needs none.
   static constexpr double smallest = 0.9, largest = 1.01;
   struct copied_early {
     at begins;    // by the script

@@ -69,8 +69,7 @@ class step_model {
   [[nodiscard]] std::span<const position> uses(std::uint32_t s) const noexcept {
     return std::span(uses_).subspan(storages_[s].first_use, storages_[s].uses);
   }
-  /// Bytes that are there at that position whatever is planned, the operator's workspace not
-  /// counted: constants, and what nobody moves.
+  /// Bytes that are there whatever is planned, without workspace: constants, and what nobody moves.
   [[nodiscard]] double base(position p) const noexcept {
     return base_[static_cast<std::size_t>(p)];
   }
@@ -225,9 +224,8 @@ class step_model {
     }
     return spoilt;
   }
-  // By storage: the last position at which it, or anything that is made from it, is held. What
-  // can't be made again stays until then, though the program drops it: replays of the others read
-  // it.
+  // By storage: the last position at which it, or anything made from it, is held. What can't be
+  // made again stays until then, though the program drops it: replays of the others read it.
   [[nodiscard]] std::vector<position> last_wanted() const {
     const step_record& r = *record_;
     std::vector<position> wanted;
