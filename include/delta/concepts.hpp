@@ -1,12 +1,8 @@
-// delta: the concepts of a policy and of its three roles (Heuristic, Decider, Prefetcher), each
-// role's as the rows of its members. The fourth concept, Storage, is in storage/storage.hpp, which
-// this header includes.
+// delta: the concepts of a policy and of its roles (Heuristic, Decider, Prefetcher), each role's as
+// the rows of its members. storage/storage.hpp, included here, has the fourth concept, Storage.
 //
-// A member that has a default may be absent; if it is there, it must have the right signature. Of a
-// type of one's own,
-//   static_assert(delta::explain_heuristic<my_heuristic>());
-// lists everything that is missing or wrong, in sentences, and compiles the bodies of its members
-// too, which a concept does not; so do explain_decider, explain_prefetcher and explain_storage.
+// Optional members have defaults; if you declare one, its signature must match exactly.
+// `explain_heuristic` and its like say in sentences what is missing or wrong in a type.
 #pragma once
 
 #include <concepts>
@@ -25,8 +21,7 @@ namespace detail {
 /// when the prefetcher has been asked; and `end_of_step(context)`, when a step has ended.
 DELTA_DETAIL_DETECTED_CALL(end_of_operator, (const delta::context&), anything, "", void);
 DELTA_DETAIL_DETECTED_CALL(end_of_step, (const delta::context&), anything, "", void);
-/// `learns`: steps are recorded, so that `context::past` and `next_use` know something (default:
-/// no).
+/// `learns`: steps are recorded, for `context::past` and `next_use` (default: no).
 DELTA_DETAIL_CONSTANT(learns, bool, "bool", false)
 
 using policy_rows = rows<end_of_operator_row, end_of_step_row, learns_row>;
@@ -38,21 +33,17 @@ using policy_rows = rows<end_of_operator_row, end_of_step_row, learns_row>;
 //
 // Semantic rules:
 //  * Lower scores leave first; equal scores are broken by the lower id.
-//  * Neither form throws; both depend on nothing but the context, and allocate nothing of their
-//  own.
-//  * `weight(context, t)` stands for the score 1 / (weight x staleness). It does not depend on the
-//    time, so a tensor's rank among equals changes only when it is touched or its weight
-//    changes. A weight is not negative; weight 0 leaves last.
-//  * A tensor that the program has dropped, and that can be made again, leaves before all others,
-//    unasked.
+//  * Neither form throws or allocates; both depend on nothing but the context.
+//  * `weight(context, t)` stands for the score 1 / (weight x staleness), and does not depend on the
+//    time. A weight is not negative; weight 0 leaves last.
+//  * A tensor that is dropped and can be made again leaves before all others, unasked.
 //  * While the quantities that it depends on stay as they are for a tensor, its answer stays.
 //    verify_heuristic (testing/verify_heuristic.hpp) tries to catch a false word.
 //
 // Detected, with a default:
-//  * `depends_on`: static constexpr quantity (default: everything). `bytes | recompute_cost` says
-//    that nothing else is read, which spares asking again when something else changes. Where the
-//    answer is kept, the next victim is found without asking: all weights are, and scores that
-//    don't depend on `staleness`; not where everything may be read.
+//  * `depends_on`: static constexpr quantity (default: everything): nothing else is read. Kept
+//    answers find the next victim without asking: all weights, and scores that don't depend on
+//    `staleness`, unless everything may be read.
 // ---------------------------------------------------------------------------------------------
 
 namespace detail {
@@ -76,12 +67,11 @@ DELTA_DETAIL_NEEDED(one_form,
                     "first",
                     !(has_score<T> && has_weight<T>));
 DELTA_DETAIL_CONSTANT(depends_on, quantity, "delta::quantity", quantity::everything)
-/// `later_if_dearer`: the more the closure costs, the later a tensor leaves, or as late; so a lower
-/// bound of the cost will do for all but the victim (default: no).
+/// `later_if_dearer`: a higher recompute cost never makes a tensor leave earlier; delta may then
+/// use lower bounds of that cost for all but the victim (default: no).
 DELTA_DETAIL_CONSTANT(later_if_dearer, bool, "bool", false)
-/// `victim(context, may_leave)` -> tensor_id: who leaves next, of `context.candidates()`, where
-/// that is known without a search; `may_leave(t)` is true if `t` may leave now. None, or one that
-/// may not: the lowest score decides (default).
+/// `victim(context, may_leave)` -> tensor_id: which of `context.candidates()` leaves next, where no
+/// search is needed. None, or one for which `may_leave(t)` is false: the lowest score (default).
 DELTA_DETAIL_DETECTED(
     victim, "'delta::tensor_id victim(const delta::context&, const auto& may_leave) const'",
     requires(const T& h, const context& c, bool (&may_leave)(tensor_id)) {
@@ -97,11 +87,9 @@ using heuristic_rows = rows<score_or_weight_row, one_form_row, score_row, weight
 template <class H>
 concept Heuristic = detail::heuristic_rows::right<H> && detail::policy_rows::right<H>;
 
-/// True, or errors that say in a sentence per member what is missing or wrong; and the errors in
-/// the bodies of those that are right. For static_assert beside a type of one's own; the manager's
-/// deduction guides ask them too. The other three alike. Costs compile time only.
-///
-///   static_assert(delta::explain_heuristic<my_heuristic>());
+/// For `static_assert(delta::explain_heuristic<my_heuristic>());`: true, or an error for each
+/// member that is missing or wrong, and the errors in the bodies of the others, which a concept
+/// does not compile. The other explain_... alike. Costs compile time only.
 template <class H>
 consteval bool explain_heuristic() {
   return detail::heuristic_rows::tell<H>() && detail::policy_rows::tell<H>();
@@ -120,16 +108,15 @@ consteval bool explain_heuristic() {
 //  * `restore(context, t)` -> restoration: of a tensor on the host (default: the cheaper);
 //  * `evicts`, `offloads`: static constexpr bool (default true): false promises that it never
 //    answers so, and spares the manager the records;
-//  * `may_keep()` -> bool: may it ever answer keep? (Default: yes.) Where it can't, errors can name
-//    the largest operator's need as a budget that will do;
+//  * `may_keep()` -> bool: may it answer keep? (Default: yes.) If not, errors can name a budget;
 //  * `keeps_dropped(context, t)` -> bool: the program drops t, or has, and records read it: does it
 //    stay for a recomputation, until room can't be made otherwise? (Default: no.)
 //  * `on_thrash(context)` -> bool: a restore has replayed twice what would make everything once, or
-//    nothing more can leave. True: the policy decides otherwise from now on, and what failed is
-//    tried again; it is not asked any more in this step. False: it may be asked again. A restore
-//    goes on, and what leaves goes to the host for the rest of the step; where that is not open,
-//    it fails at ten times what would make everything once. Where nothing more can leave, the
-//    operator fails. (Default: no.)
+//    nothing more can leave. True: the policy decides otherwise from now on, what failed is tried
+//    again, and it is not asked again in this step. False (default): it may be asked again. A
+//    restore goes on, and what leaves goes to the host for the rest of the step; where that is not
+//    open, it fails at ten times what would make everything once. Where nothing more can leave, the
+//    operator fails.
 // ---------------------------------------------------------------------------------------------
 
 namespace detail {
@@ -177,9 +164,8 @@ template <class D>
 // Detected, default nothing:
 //  * `early_release_bytes(context)` -> double: bytes to release early (the Filter says which);
 //    soft: it never waits, and stops without candidates;
-//  * `releases_with_room`: static constexpr bool (default: true of one that releases early): false
-//    promises that it releases nothing where all fits, as a plan does, so that errors may name
-//    smaller budgets;
+//  * `releases_with_room`: static constexpr bool (default: true if it releases early): false
+//    promises to release nothing where all fits, so that errors may name smaller budgets;
 //  * `copy_ahead(context)` -> tensor_id: a resident tensor, of `context.candidates()` and not held,
 //    to copy out without freeing it, or none; asked until it answers none;
 //  * `wasted(context, t)`: a tensor brought back early left again unused.
@@ -210,9 +196,8 @@ consteval bool explain_prefetcher() {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Policy: the three roles together. Either `policy{heuristic, decider, prefetcher}` (policy.hpp),
-// or one object that has the members of all three, and so one state for them: its ends of operators
-// and steps are told once.
+// Policy: the three roles together: `policy{heuristic, decider, prefetcher}` (policy.hpp), or one
+// object with the members of all three, whose ends of operators and steps are told once.
 // ---------------------------------------------------------------------------------------------
 
 template <class H, class D, class P>
@@ -254,8 +239,7 @@ concept Policy = Heuristic<detail::heuristic_of_type<P>> && Decider<detail::deci
                  Prefetcher<detail::prefetcher_of_type<P>>;
 
 namespace detail {
-/// The same as explain_heuristic of all three of a policy's roles, of which one object may play
-/// several.
+/// As explain_heuristic, of all three of a policy's roles.
 template <class P>
 consteval bool explain_policy() {
   static_cast<void>(explain_heuristic<heuristic_of_type<P>>());
@@ -264,10 +248,9 @@ consteval bool explain_policy() {
   return true;
 }
 
-// `manager` and `policy` take any types: of a constraint that is not met the compiler
-// would say in its own words that it is not. Instead each names a checked_... of every part. Of a
-// right type that is the type itself; of a wrong one it instantiates the explain_... that prints
-// the sentences, and is a stand_in_..., so that the rest compiles and no other error hides them.
+// `manager` and `policy` take any types and name a checked_... of every part: of a right type the
+// type itself; of a wrong one a stand_in_..., so that the rest compiles and no other error hides
+// the sentences that explain_... prints.
 
 /// Models all roles with as little as each needs, and is made from anything. Never linked.
 struct stand_in_policy {

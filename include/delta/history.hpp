@@ -1,15 +1,9 @@
-// delta: the steps that a manager has seen, and forecasts from them. A training step repeats, so
-// the one before tells when each tensor will be used next, how long operators take, and when memory
-// will be shortest.
-//
-//   recorded     the step under way, operator by operator (detail/history/step_log.hpp); kept when
-//                it ends (kept_steps.hpp)
-//   followed     the record that the step under way has agreed with so far, if there is one
-//                (step_matcher.hpp)
-//   forecast     what the followed record says of a tensor: here
-//
-// The manager writes it (detail/history/step_recorder.hpp), policies read it through their context.
-// It is written only where a role declares `learns` (concepts.hpp); else every forecast is unknown.
+// delta: the steps that a manager has seen, and forecasts from them: when each tensor will be used
+// next, how long operators take, when memory will be shortest. The step under way is recorded
+// (detail/history/step_log.hpp), kept when it ends (kept_steps.hpp), and follows the record that it
+// agrees with (step_matcher.hpp); what that says of a tensor is a forecast. The manager writes it
+// (step_recorder.hpp) where a role declares `learns` (concepts.hpp); policies read it through their
+// context. Else every forecast is unknown.
 #pragma once
 
 #include <cstddef>

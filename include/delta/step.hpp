@@ -13,12 +13,10 @@
 namespace delta {
 
 /// What one step of the program did, in order: its operators, the storages that they touched, and
-/// when those were made, used and dropped. Positions are operators, counted from 0; what the
-/// manager computed again does not count. Storages are numbered in the order in which the step
-/// first touched them, so two steps that begin alike number alike; those that it held without
-/// touching them come last.
-///
-/// About 100 bytes an operator, 48 a storage and 12 a change. Nothing in it points anywhere.
+/// when those were made, used and dropped. Positions are operators, counted from 0, replays not
+/// counted. Storages are numbered as first touched, so two steps that begin alike number alike;
+/// held ones that were not touched come last. About 100 bytes an operator, 48 a storage, 12 a
+/// change.
 struct step_record {
   static constexpr std::uint32_t none = 0xffffffffu;
 
@@ -81,8 +79,7 @@ struct step_record {
   [[nodiscard]] std::span<const std::uint32_t> outputs(const operation& o) const noexcept {
     return std::span(lists).subspan(std::size_t{o.first} + o.inputs + o.updates, o.outputs);
   }
-  /// What tells its structure from others': the last operator's prefix, whatever the sizes. 0: it
-  /// has no operators. O(1).
+  /// Identifies its structure, whatever the sizes: the last prefix; 0: it has no operators. O(1).
   [[nodiscard]] std::uint64_t structure() const noexcept {
     return operations.empty() ? 0 : operations.back().prefix;
   }

@@ -1,16 +1,12 @@
-// delta: the rows of members that concepts are made of. A row says of one member how it is called,
-// and in a sentence what its signature is; from it come the test whether a type has the member, the
-// test whether it is right, and the error for a type in which it is not.
+// delta: the rows of members that concepts are made of. A row says how a member is called, and in a
+// sentence its signature; from it come the test whether a type has the member, the test whether it
+// is right, and the error for a type in which it is wrong.
 //
-// A member that is detected, and has a default, may be left out, but not be there with another
-// signature: it would be passed over in silence. `double weight(delta::context&,
-// delta::tensor_id)`, without the first const, is not detected, and the heuristic would be one
-// without a weight. So a detected member is right, or the type has no member of that name, whatever
-// its signature.
-//
-// Seen by their names: functions, data and enumerators; overloads and templates where they can be
-// called with what the manager has to give. Not seen: what is private or constrained away, and
-// overloads and templates that take something else altogether.
+// An optional member with another signature would be passed over in silence: `double
+// weight(delta::context&, delta::tensor_id)`, without the first const, would make a heuristic
+// without a weight. So a type has the member right, or nothing of that name. Names are seen of
+// functions, data and enumerators, and of overloads and templates that can be called with what the
+// manager gives; not of what is private or constrained away.
 #pragma once
 
 #include <concepts>
@@ -28,15 +24,13 @@ struct event;
 
 namespace delta::detail {
 
-/// Can anything be derived from it, without overriding something? Else its names are looked at
-/// closely at once.
+/// True if a class can be derived from it without overriding anything.
 template <class T>
 concept can_be_derived_from =
     std::is_class_v<T> && !std::is_final_v<T> && !std::is_polymorphic_v<T>;
 
-/// `Call` calls the member on its first argument, with the others. The lists are those that any of
-/// the detected members takes, and a few wrong ones that are easily written: a missing context, the
-/// arguments turned round.
+/// `Call` calls the member on its first argument, with any list that a detected member takes, or a
+/// wrong one that is easily written: without the context, or with swapped arguments.
 template <class T, class Call>
 concept can_be_called =
     std::invocable<Call, T&, const context&> ||
@@ -47,10 +41,9 @@ concept can_be_called =
     std::invocable<Call, T&, const block&, tensor_id> || std::invocable<Call, T&, bytes> ||
     std::invocable<Call, T&, direction> || std::invocable<Call, T&, stamp>;
 
-/// `names_NAME<T>`: T has a member of that name. In `beside_NAME<T>` a name that T has, too, is
-/// ambiguous: so one look says of most members that they are absent, as most are, and no call has
-/// to be tried. `T::name` finds data and enumerators, the address functions too, the calls
-/// overloads and templates, whose address is ambiguous.
+/// `names_NAME<T>`: T has a member of that name. `beside_NAME<T>` is a cheap first look: a name
+/// that T has, too, is ambiguous in it. `T::name` finds data and enumerators, its address
+/// functions, the calls overloads and templates.
 #define DELTA_DETAIL_NAMES(name)                                                \
   struct only_##name {                                                          \
     int name;                                                                   \
@@ -125,8 +118,7 @@ struct signature<R(A...)> : signature_of<false, R, A...> {};
 template <class R, class... A>
 struct signature<R(A...) const> : signature_of<true, R, A...> {};
 /// `checked_NAME<T>`: T where it models `Concept`; else its sentences are printed, and it is
-/// `stand_in`, so that the rest compiles. What is right is not asked for its sentences, which would
-/// take the compiler longer than the concept.
+/// `stand_in`, so that the rest compiles. A right type is not asked, to spare compile time.
 // NOLINTBEGIN(bugprone-macro-parentheses): names of templates have none
 #define DELTA_DETAIL_CHECKED(name, Concept, stand_in) \
   template <class T>                                  \
@@ -162,8 +154,7 @@ consteval bool all_of(auto... has) {
 consteval bool none_of(auto... has) {
   return !(has || ...);
 }
-/// A constant that is detected, and its value or the default. Types are compared to the letter:
-/// `static bool` or `enum { name }` would be something else.
+/// A constant that is detected, and its value or the default. Its type must match to the letter.
 #define DELTA_DETAIL_CONSTANT(name, type, type_said, otherwise)  \
   DELTA_DETAIL_DETECTED(                                         \
       name, "'static constexpr " type_said " " #name "'",        \
@@ -191,10 +182,9 @@ struct rows {
   /// All of them are as they should be.
   template <class T>
   static constexpr bool right = (Row::template right<T> && ...);
-  /// True; an error with a sentence for each row that is not right. All of them, whether or not
-  /// others failed, so that a type is mended in one go. Of a right type the bodies of its functions
-  /// are compiled: a concept looks at signatures only, so a body with a mistake in it would come
-  /// out deep in the manager; here it comes out beside the type.
+  /// True; an error with a sentence for each row that is not right, whether or not others failed.
+  /// The bodies of a right type's functions are compiled, so that a mistake in one comes out here
+  /// and not deep in the manager.
   template <class T>
   static consteval bool tell() {
     (Row::template tell<T>(), ...);

@@ -33,9 +33,8 @@ class kept_steps {
   [[nodiscard]] std::uint64_t key_of(std::uint32_t i) const noexcept {
     return entries_[i].step.structure();
   }
-  /// What comes after the step that was kept last; and after one like the record `i`, if that is
-  /// next. As many in a row as the last time, then what came then; the same again where that is not
-  /// known, or there have been more. O(records).
+  /// What comes after the step kept last, and after one like the record `i` if that is next: as
+  /// many in a row as last time, then what came then; the same if not known, or more. O(records).
   [[nodiscard]] std::uint32_t next() const noexcept { return after(last_, run_); }
   [[nodiscard]] std::uint32_t behind(std::uint32_t i) const noexcept {
     return after(i, i == last_ ? run_ + 1 : 1);
@@ -47,9 +46,8 @@ class kept_steps {
   }
   /// A step has agreed with that record.
   void agreed(std::uint32_t i) noexcept { entries_[i].used = ++agreements_; }
-  /// Keeps a step that has ended and has operators; `step` holds the record of that place then, for
-  /// its memory: clear it. The place is that of a record just like it, else a new one, else the one
-  /// that was of no use for longest. O(records).
+  /// Keeps an ended step that has operators, in place of an equal record, in a new place, or in
+  /// that unused for longest. `step` then holds the old record there: clear it. O(records).
   std::uint32_t keep(step_record& step) {
     const std::uint64_t exact = step.operations.back().exact;
     auto at = std::ranges::find_if(entries_, [&](const entry& e) {

@@ -30,8 +30,7 @@ class pending_times {
   }
 
  private:
-  // How many may wait before the oldest is given up: a storage need not ever know their times, and
-  // the list must not grow. A GPU may be as many behind the host.
+  // How many may wait: a storage need not ever know their times. A GPU may be as many behind.
   static constexpr std::size_t patience = 1024;
   struct piece {
     stamp done;

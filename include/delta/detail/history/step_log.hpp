@@ -162,9 +162,8 @@ class step_log {
     kept = first ? cost : kept + cost;
   }
 
-  /// At the end of the step: what it held without touching it, behind all that it touched.
-  /// `living(visit)` calls `visit(t, size, pinned)` for all that the program holds. O(changes +
-  /// tensors).
+  /// At the end of the step: what it held without touching it, behind all that it touched. `living`
+  /// calls `visit(t, size, pinned)` for all that the program holds. O(changes + tensors).
   template <class Living>
   void enter_untouched(const Living& living) {
     for (step_record::change& c : record_.changes) {
@@ -205,8 +204,7 @@ class step_log {
   /// The step's number goes on; its tensors are still those of the one that has ended.
   void count_step() noexcept { ++step_; }
 
-  /// A step of another history in place of the one under way, which has not begun: its operators
-  /// are nameless.
+  /// A step of another history, its operators nameless, replaces the one that has not begun.
   void copy(const step_record& step) {
     record_ = step;
     prefix_ = exact_ = 0;

@@ -13,12 +13,10 @@
 
 namespace delta::detail {
 
-/// Follows a record through the step under way: what its operators and storages are called there.
-/// `now` is always the step under way.
-///
-/// Where an operator does not agree, another record with the same beginning is taken up. Without
-/// one, the step may have up to `most_differing` operators in a row more, or less, than the record;
-/// beyond that, no record is followed.
+/// Follows a record through the step under way (`now`): what its operators and storages are called
+/// there. Where an operator does not agree, another record with the same beginning is taken up.
+/// Without one, the step may have up to `most_differing` operators in a row more, or less, than the
+/// record; beyond that, no record is followed.
 class step_matcher {
  public:
   static constexpr std::uint32_t none = step_record::none;
@@ -47,8 +45,7 @@ class step_matcher {
     while (at < s.uses && e.uses[s.first_use + at] < done_) ++at;
     return at < s.uses ? e.uses[s.first_use + at] : none;
   }
-  /// ns of operators from now to the beginning of that one; beyond the record's length, of the step
-  /// behind it. O(1).
+  /// ns of operators from now to the start of `position`, which may be in the step behind. O(1).
   [[nodiscard]] double time_until(std::uint32_t position) const noexcept {
     const step_record &e = followed(), &next = behind();
     const double at = position < e.length() ? e.operations[position].start
@@ -57,8 +54,7 @@ class step_matcher {
                           : e.time + next.time;
     return std::max(0.0, (at - elapsed()) * time_scale_);
   }
-  /// What an operator of the step took in the record, in ns; `otherwise` where that does not have
-  /// it.
+  /// What an operator of the step took in the record, in ns; `otherwise` where the record lacks it.
   [[nodiscard]] double cost_of(std::uint32_t here, double otherwise) const noexcept {
     const bool has = follows() && matches_[here] != none;
     return has ? followed().operations[matches_[here]].cost : otherwise;
@@ -100,8 +96,7 @@ class step_matcher {
     running_ = true;
     match(now, prefix);
   }
-  /// It was given up, and with it the storages from that number on. (A record that was taken for it
-  /// stays, as that begins as the step did so far.)
+  /// It was given up, with the storages from that number on. (A record taken up for it stays.)
   void abort(std::uint32_t storages) {
     running_ = false;
     matches_.pop_back();
@@ -156,8 +151,7 @@ class step_matcher {
     const std::uint32_t at = within ? done_ - 1 : done_;
     return at < e.length() ? e.operations[at].start : e.time;
   }
-  // The operator at hand against what comes next: in the record, in another one with the same
-  // beginning, or a little further on.
+  // Matches the operator at hand: in the record, in one with the same beginning, or further on.
   void match(const step_record& now, std::uint64_t prefix) {
     const std::uint32_t here = now.length() - 1;
     if (follows() && agrees(now, done_)) return take(now, done_);
@@ -172,8 +166,7 @@ class step_matcher {
       if (agrees(now, done_ + i)) return take(now, done_ + i);
     if (++extra_ > most_differing) diverge();
   }
-  // Could the operator at hand be number `at` of the record? The same kind, and it touches the
-  // same, as far as that is known: what only this step has may stand for anything.
+  // May the operator at hand be number `at`? Same kind and storages; unknown ones match any.
   [[nodiscard]] bool agrees(const step_record& now, std::uint32_t at) const noexcept {
     const step_record& e = followed();
     if (at >= e.length()) return false;

@@ -1,6 +1,5 @@
 // delta: writes the history of steps. The runtime tells the recorder of every tensor, operator and
-// end of a step; policies read the history that comes of it. The runtime itself uses one answer of
-// the recorder: that an operator begins a step which the program has not marked.
+// end of a step; policies read the history. The runtime asks only whether an unmarked step begins.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +19,9 @@
 
 namespace delta::detail {
 
-/// Notices that a step begins, in a program that has never marked the end of one: its first
-/// operator comes again, on the same parameters, and next to nothing of what operators have made
-/// since is left. The second condition tells it from the cell of a recurrent network, which comes
-/// again in the middle of a step, when what the cells before it made is still there.
+/// Notices that a step begins, in a program that never marks the end of one: its first operator
+/// comes again on the same parameters, and next to nothing made since is left. (The cell of a
+/// recurrent network comes again, too, but what the cells before it made is still there.)
 class step_detector {
  public:
   /// The program marks its steps: from now on nothing is noticed.
@@ -73,8 +71,7 @@ class step_detector {
   bool marked_ = false;
 };
 
-/// The history as its owner has it, where a policy learns: with functions that write it. Where
-/// `tensors` is handed over, `tensors[t]` is the tensor's record.
+/// The history of a policy that learns, and its writing. `tensors[t]` is a tensor's record.
 class step_recorder : public history {
  public:
   static constexpr bool enabled = true;
@@ -83,8 +80,7 @@ class step_recorder : public history {
 
   // --- tensors ----------------------------------------------------------------------------------
 
-  /// A tensor appears, of that many rounded bytes: a source, or what an operator has made.
-  /// Amortised O(1).
+  /// A tensor appears, of `size` rounded bytes: a source, or an output. Amortised O(1).
   void created(tensor_id t, bytes size, bool source, bool pinned) {
     log_.cover(t);
     live_ += size.count;
@@ -111,16 +107,14 @@ class step_recorder : public history {
 
   // --- operators --------------------------------------------------------------------------------
 
-  /// An operator is about to begin: does a step begin with it that the program has not marked? Then
-  /// the engine ends the one before. O(touched).
+  /// Does this operator begin a step that is not marked? Then the engine ends the last. O(touched).
   template <class Tensors>
   [[nodiscard]] bool begins_step(std::string_view name, std::span<const tensor_id> touched,
                                  const Tensors& tensors) {
     return detector_.begins(name, touched,
                             [&](tensor_id t) { return tensors[t].producer == operator_id::none; });
   }
-  /// It begins, at `clock`; with the first of all begins the first step, whatever took time before.
-  /// O(touched), but for one that differs.
+  /// It begins, at `clock`; the first of all begins a step. O(touched), but for one that differs.
   template <class Tensors>
   void begin(std::string_view name, std::span<const tensor_id> touched, std::size_t inputs,
              nanoseconds clock, const Tensors& tensors) {
@@ -135,8 +129,7 @@ class step_recorder : public history {
         });
     matcher_.begin(log_.record(), log_.prefix());
   }
-  /// It was given up: it leaves no trace. (But of a record that was taken up for it, as that begins
-  /// as the step did so far.) O(storages of the step).
+  /// It was given up; only a record taken up for it stays. O(storages of the step).
   void abort() noexcept {
     const std::uint32_t storages = log_.abort([&](tensor_id t) {
       if (const row& r = log_.of(t); r.before_step == log_.step())
@@ -144,9 +137,8 @@ class step_recorder : public history {
     });
     matcher_.abort(storages);
   }
-  /// It has made these. Its time is the sum over `pieces`, where `cost_of` knows all of them by
-  /// now; else until then `prior`, what the program said, or what it took in the step before, or
-  /// `guess()`. `workspace` is rounded.
+  /// It has made these. Its time is the sum over `pieces` if `cost_of` knows all of them; until
+  /// then `prior`, or what it took in the step before, or `guess()`. `workspace` is rounded.
   template <class Guess, class Tensors, class CostOf>
   void end(std::span<const tensor_id> made, bytes workspace, trait traits, nanoseconds prior,
            const Guess& guess, std::span<const stamp> pieces, const Tensors& tensors,
@@ -195,8 +187,7 @@ class step_recorder : public history {
 
   /// The program says where its steps end: the detector need not look for it.
   void mark() noexcept { detector_.mark(); }
-  /// Before a step ends: takes note of the times that are known by now, and waits for no others, as
-  /// the next step counts its operators anew.
+  /// Before a step ends: notes the times known by now; the next step counts its operators anew.
   template <class CostOf>
   void forget_times(const CostOf& cost_of) {
     poll_times(cost_of);
@@ -312,8 +303,7 @@ class step_recorder : public history {
   pending_times<piece> untimed_;
 };
 
-/// The same door where no policy learns: what is told is not looked at, nothing is kept, and
-/// nothing of it is left in the code.
+/// The same interface where no policy learns: empty, so that nothing is left in the code.
 class no_recorder {
  public:
   static constexpr bool enabled = false;
