@@ -1,8 +1,6 @@
-// delta: deciders, the Director's rule: how a tensor leaves, and how it comes back.
-//
-// Asked by the reclaimer (detail/runtime/reclaimer.hpp), once per tensor that the Filter has found.
-// An answer that is impossible is put right there (pins, no producer, a full host), so a Decider
-// may be as short as evict_only.
+// delta: deciders, the Director's rule: how a tensor leaves, and how it comes back. The reclaimer
+// (detail/runtime/reclaimer.hpp) asks once per tensor that the Filter has found, and corrects an
+// impossible answer (pins, no producer, a full host).
 #pragma once
 
 #include "delta/concepts.hpp"
@@ -14,8 +12,7 @@ namespace delta {
 /// repairs P-15), with c_s = m / (0.35 b) as equation (6) and the text have it (P-14). A tensor on
 /// the host that can be recomputed is recomputed (Algorithm 1, lines 5 and 6; P-11).
 struct paper_director {
-  /// Assumption 2 to the letter: nothing is released in the backward pass, so that a run which
-  /// would have to release there fails (P-7).
+  /// Assumption 2 to the letter: no release in the backward pass; a run that needs one fails (P-7).
   bool strict = false;
 
   /// Pinned one way: the other (lines 1 to 4). Else c_r / c_s, both in ns. O(closure).
@@ -37,8 +34,7 @@ struct paper_director {
   static constexpr double used_share = 0.35;
 };
 
-/// The cheaper of recomputing and of swapping behind the copies already queued; ties evict. How it
-/// comes back is left to the default: the cheaper then.
+/// The cheaper of recomputing and swapping behind the queued copies; ties evict. Restores likewise.
 struct cheaper {
   /// c_r against the exposed c_s, in ns; what can't be done is infinite. O(closure).
   action decide(const context& c, tensor_id t) const {
@@ -48,24 +44,21 @@ struct cheaper {
   static constexpr bool may_keep() noexcept { return false; }
 };
 
-/// Recomputation only, as DTR does. Variables therefore stay: they have no producer. As it promises
-/// never to offload, small restores are searched exactly (restore.hpp).
+/// Recomputation only, as DTR does. Variables therefore stay: they have no producer.
 struct evict_only {
   static constexpr bool offloads = false;
   action decide(const context&, tensor_id) const noexcept { return action::evict; }
   static constexpr bool may_keep() noexcept { return false; }
 };
 
-/// Swapping only, as vDNN and its kin do. As it promises never to evict, no operator is recorded
-/// and no kernel is kept.
+/// Swapping only, as vDNN and its kin. It never evicts: no operator or kernel is recorded.
 struct offload_only {
   static constexpr bool evicts = false;
   action decide(const context&, tensor_id) const noexcept { return action::offload; }
   static constexpr bool may_keep() noexcept { return false; }
 };
 
-/// The null model: nothing leaves. The baseline: its peak is what the program takes by itself; what
-/// it drops goes at once.
+/// The null model: nothing leaves. Its peak is the program's own; what that drops goes at once.
 struct never_release {
   static constexpr bool evicts = false;
   static constexpr bool offloads = false;

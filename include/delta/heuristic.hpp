@@ -1,9 +1,6 @@
-// delta: heuristics, the Filter's scores. Lower leaves first.
-//
-// The Filter asks one about every candidate, whenever room is lacking
-// (detail/runtime/reclaimer.hpp). All of them are empty structs that read a context and nothing
-// else. Most give a weight w, which stands for the score 1 / (w s): a heavy tensor leaves early,
-// and one of weight 0 last of all. To write one: docs/writing_a_policy.md, and verify_heuristic in
+// delta: heuristics, the Filter's scores: empty structs that read a context and nothing else, asked
+// about every candidate when room is lacking. Lower leaves first. Most give a weight w, which
+// stands for the score 1 / (w s). To write one: docs/writing_a_policy.md,
 // testing/verify_heuristic.hpp.
 #pragma once
 
@@ -21,23 +18,20 @@ struct base {
   double weight(const context& c, tensor_id t) const noexcept { return c.bytes(t); }
 };
 
-/// The paper's equation (2): 1 / s. Least recently used, whatever its size. Reads nothing else: the
-/// null model. O(1).
+/// The paper's equation (2): 1 / s. Least recently used, whatever its size: the null model. O(1).
 struct lru {
   static constexpr quantity depends_on = quantity::none;
   double weight(const context&, tensor_id) const noexcept { return 1.0; }
 };
 
-/// The paper's equation (3): 1 / m. The biggest leaves first, used or not; so staleness plays no
-/// part, and it is a score. O(1): a candidate has bytes, so nothing is divided by zero.
+/// The paper's equation (3): 1 / m. The biggest leaves first, used or not. O(1).
 struct greedy {
   static constexpr quantity depends_on = quantity::bytes;
   double score(const context& c, tensor_id t) const noexcept { return 1.0 / c.bytes(t); }
 };
 
 /// DTR's h (Kirisame et al. 2020): c / (m s), c the cost of the evicted neighbourhood, ancestors
-/// and descendants, in ns. What can't be recomputed has infinite cost: weight 0. O(closure). Costs
-/// below 1 ns count as 1, or an operator of unknown cost would make the weight infinite.
+/// and descendants, in ns, at least 1. Weight 0 where it can't be recomputed. O(closure).
 struct dtr {
   static constexpr bool later_if_dearer = true;
   static constexpr quantity depends_on = quantity::bytes | quantity::neighbourhood_cost;
@@ -46,10 +40,9 @@ struct dtr {
   }
 };
 
-/// Both ways out weighed, and the root of the staleness: min(c_r, exposed c_s) / (m sqrt(s)), where
-/// the exposed swap waits for the copies queued before it. It ranks as its square does, so it has a
-/// weight. By the staleness itself it would cost less at ample budgets, and fail at small ones. The
-/// heuristic of the preset `online`. O(closure).
+/// Both ways out weighed, and the root of the staleness, as staleness itself fails at small
+/// budgets: min(c_r, exposed c_s) / (m sqrt(s)); the exposed swap waits for queued copies. It ranks
+/// as its square does, so it has a weight. The heuristic of the preset `online`. O(closure).
 struct cheapest_way_root {
   static constexpr bool later_if_dearer = true;
   static constexpr quantity depends_on =

@@ -1,7 +1,5 @@
-// delta: prefetchers: what comes back early, and what leaves early.
-//
-// Asked after every operator (detail/runtime/idle_work.hpp), when nobody waits. All they do is
-// soft: where there is no room it is left undone, and a reload on demand does it later.
+// delta: prefetchers: what comes back early, and what leaves early. Asked after every operator
+// (detail/runtime/idle_work.hpp). Where there is no room a reload on demand does it later.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +15,12 @@ struct no_prefetch {
   tensor_id next(const context&) const noexcept { return tensor_id::none; }
 };
 
-/// The paper's Algorithm 4: in the backward pass, after every operator, reload from the queue of
-/// offloaded tensors while memory is enough, but at most n of them (P-8 and P-10: AND, and an empty
-/// queue ends it). Memory is enough when the tensor fits under the high watermark and leaves what
-/// the coming operator is likely to need. n is halved when a tensor leaves again unused, and never
-/// raised. In the forward pass release starts early, at the watermark (Algorithm 1, line 11; P-4).
-///
-/// Only a program that calls manager::backward gets its reloads. All members are O(1).
+/// The paper's Algorithm 4, for programs that call manager::backward: in the backward pass, after
+/// every operator, reload from the queue of offloaded tensors while memory is enough, but at most n
+/// of them (P-8 and P-10: AND, and an empty queue ends it). Memory is enough when the tensor fits
+/// under the high watermark and leaves what the coming operator is likely to need. n is halved when
+/// a tensor leaves again unused, and never raised. In the forward pass release starts early, at the
+/// watermark (Algorithm 1, line 11; P-4). All members are O(1).
 struct fifo_prefetch {
   std::uint32_t n = 8;      ///< reloads after one operator, at most
   double watermark = 0.75;  ///< share of the budget

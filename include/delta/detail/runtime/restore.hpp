@@ -1,6 +1,5 @@
 // delta: restoring. Brings the inputs of an operator together on the device: by a plan whose peak
-// is known before it runs, else on demand. Two ways, as each fails where the other does not:
-//
+// is known before it runs, else on demand. Each way fails where the other does not:
 //   way         memory                               time                     fails
 //   plan        the closure's peak, known before     each operator once       too much at once
 //   on demand   one operator's inputs and outputs    10 x records at most     goes in circles
@@ -24,8 +23,7 @@
 
 namespace delta::detail {
 
-/// What both ways share: the table, the reclaimer and the launcher (`Kernels`) as a restore uses
-/// them.
+/// What both ways share: the table, the reclaimer and the launcher (`Kernels`).
 template <class Reclaimer, class Kernels>
 class restore_context {
  public:
@@ -145,8 +143,7 @@ class restore_limits {
     const bytes need = more + footprint({in, out});
     if (!fits(need)) throw budget_exceeded(means_->reclaimer.report(need, name, shortage::room));
   }
-  // Some of these are to be made again. When the last of them is, the others are here: whichever it
-  // is, that has to fit.
+  // When the last of these is made again, the others are here: whichever it is, that must fit.
   void check_last(std::span<const tensor_id> together, const char* operation) {
     const graph& g = means_->table.tensors;
     const bytes all = footprint({together});
@@ -170,9 +167,8 @@ class restore_limits {
   std::vector<operator_id> closure_;  // kept for its memory
 };
 
-/// Brings back what is missing (repairs P-6, P-11, P-13). Used by `operator_run` before every
-/// operator, and by `update_guard`. It runs within one entry point of the manager and keeps nothing
-/// from one call to the next but buffers.
+/// Brings back what is missing (repairs P-6, P-11, P-13), for `operator_run` before every operator,
+/// and for `update_guard`. Keeps nothing from one call to the next but buffers.
 template <class Reclaimer>
 class restorer {
   using means = restore_context<Reclaimer, launcher<Reclaimer>>;
@@ -181,11 +177,10 @@ class restorer {
   restorer(typename Reclaimer::table_type& table, Reclaimer& r, launcher<Reclaimer>& k)
       : means_(table, r, k), limits_(means_), by_plan_(means_), on_demand_(means_) {}
 
-  /// Makes all of `targets` resident and locks each once (a tensor named twice: twice). `tail`:
-  /// bytes that the caller then allocates at once; `later`: bytes that it allocates one by one;
-  /// `unlisted()`: its other bytes, asked once where no plan fits. Throws budget_exceeded or
-  /// thrash; nothing stays locked. Where nothing is missing, as mostly: O(targets + copies under
-  /// way).
+  /// Makes all of `targets` resident and locks each, once per mention. `tail`: bytes that the
+  /// caller then allocates at once; `later`: one by one; `unlisted()`: its other bytes, asked once
+  /// where no plan fits. Throws budget_exceeded or thrash; nothing stays locked. Where nothing is
+  /// missing, as mostly: O(targets + copies under way).
   template <class F = bytes (*)()>
   void bring(std::span<const tensor_id> targets, bytes tail, const char* operation,
              bytes later = {}, const F& unlisted = nothing_more) {

@@ -1,6 +1,5 @@
 // delta: restores a closure as a whole, by a plan whose peak is known before it begins. Nothing
-// recurses (repairs P-13): a chain of evicted tensors may be thousands long, and the stack of a
-// thread is not.
+// recurses (repairs P-13): a chain of evicted tensors may be longer than a thread's stack.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +27,6 @@ struct plan_step {
 /// A topological closure of what is missing: every operator once, inputs before consumers,
 /// temporaries dropped at their last use. Where x is here, a and b are evicted, c is on the host,
 /// and an operator reads b and c:
-///
 ///   x -> a -> b      steps: replay a's operator, replay b's, reload c
 ///   c (host)         rows:  x 1, a 1, b 1, c 1 (uses)
 ///                    peak:  a + b while b is made, or b + c and what the operator allocates
@@ -49,17 +47,15 @@ struct plan {
 /// Builds closures. Keeps its buffers: one plan at a time.
 class planner {
  public:
-  /// The closure that makes all `targets` resident. `reload(t)` says whether a tensor on the host
-  /// is reloaded (else recomputed); `rounded(bytes)` is the storage's; `tail` is what the operator
-  /// that asked will allocate once all targets are there. The plan is valid until the next call,
-  /// and `tensor::planned` is the caller's to reset (`forget`). O(closure).
+  /// The closure that makes all `targets` resident. `reload(t)`: a tensor on the host is reloaded,
+  /// else recomputed; `rounded(bytes)` is the storage's; `tail`: allocated once all targets are
+  /// there. Valid until the next call; the caller resets `tensor::planned` (`forget`). O(closure).
   template <class Reload, class Rounded>
   plan& closure(graph& g, std::span<const tensor_id> targets, bytes tail, const Reload& reload,
                 const Rounded& rounded) {
     plan_.clear();
     order(g, targets, reload);
-    // Rows count uses, so that carrying the plan out can lock a tensor when it comes and let it go
-    // after its last reader.
+    // Rows count uses: a tensor is locked when it comes, and let go after its last reader.
     const auto use = [&](tensor_id t) {
       tensor_record& r = g[t];
       if (r.planned == tensor_record::nowhere) {
@@ -84,9 +80,8 @@ class planner {
 
  private:
   // Post-order over what is missing, with an explicit stack: a tensor stays on it until its inputs
-  // are in the plan. What is in the plan already is marked in a table of the planner's own: asking
-  // `reload` walks the graph too, and its marks would overwrite these. One operator brings all of
-  // its outputs.
+  // are in the plan. What is in the plan is marked in the planner's own table, as `reload` walks
+  // the graph and overwrites its marks. One operator brings all of its outputs.
   template <class Reload>
   void order(graph& g, std::span<const tensor_id> targets, const Reload& reload) {
     ++round_;
@@ -122,9 +117,8 @@ class planner {
     }
   }
 
-  // Walks the plan with its use counts and finds the peak of what it adds. What is on the device
-  // already is not counted, as it is locked or may be released: the caller compares with what can
-  // be made free. `tail` comes on top of what is there at the end.
+  // Finds the peak of what the plan adds, by its use counts. What is on the device is not counted,
+  // as it is locked or may be released. `tail` comes on top of what is there at the end.
   template <class Rounded>
   void measure(graph& g, bytes tail, const Rounded& rounded) {
     left_.clear();
@@ -145,8 +139,7 @@ class planner {
       // During a replay its inputs and all outputs are there, missing or not: a kernel writes all.
       plan_.peak = std::max(plan_.peak, live + replay_need(g, s.op, rounded(o.workspace)));
       for (const tensor_id t : g.outputs(s.op)) came(t);
-      // The last reader is done: what is missing gives its bytes back. What was here before never
-      // counted.
+      // After its last reader what was missing gives its bytes back; what was here never counted.
       for (const tensor_id t : g.inputs(s.op))
         if (--left_[g[t].planned] == 0 && !on_device(g[t].where)) live -= g[t].footprint;
     }

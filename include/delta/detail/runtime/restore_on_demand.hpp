@@ -15,19 +15,17 @@ namespace delta::detail {
 /// nothing is locked, and it is to be tried anew.
 struct restore_anew {};
 
-/// Depth first with an explicit stack. An input that waits for its siblings is not locked: it is
-/// released when nothing else can be (to the host where possible), so that a chain never locks more
-/// than one operator's inputs. A cap on replays bounds it: in a budget too small two siblings can
-/// take each other away for ever (P-26). At a fifth of it, and there, the reclaimer is asked for
-/// another way to go on; where there is none, the restore keeps what it has. `Means` is a
-/// restore_context.
+/// Depth first with an explicit stack. An input that waits for its siblings is not locked but
+/// released last (to the host where possible), so that a chain never locks more than one operator's
+/// inputs. In a small budget two siblings can take each other away for ever, so replays are capped
+/// (P-26). At a fifth of the cap, and at it, the reclaimer is asked for another way to go on;
+/// without one, the restore keeps what it has. `Means` is a restore_context.
 template <class Means>
 class restore_on_demand {
  public:
   explicit restore_on_demand(Means& m) : means_(&m) {}
 
-  /// Makes all of `targets` resident; nothing stays locked at its end. Throws restore_anew, thrash,
-  /// budget_exceeded.
+  /// Makes all of `targets` resident, locks none. Throws restore_anew, thrash, budget_exceeded.
   void run(std::span<const tensor_id> targets, const char* operation) {
     targets_ = targets;
     // The operator that asked is at the bottom: it has no record yet, so none stands for it.
@@ -63,8 +61,7 @@ class restore_on_demand {
     const operator_id o = frames_.back();
     const auto ins = inputs(o);
     for (const tensor_id t : ins) table.claim(t);
-    // One that can only be recomputed goes deeper; those on the host wait until all others are
-    // here.
+    // One that can only be recomputed goes deeper; those on the host wait for all others.
     const auto next = std::find_if(ins.begin(), ins.end(), [&](tensor_id t) {
       return means_->missing(t) && g[t].where != residency::host;
     });
@@ -84,8 +81,7 @@ class restore_on_demand {
     if (asks && means_->reclaimer.go_on()) throw restore_anew{};
     if (over) throw thrash(means_->report(operation), replays_, most * once_);
     means_->kernels.replay(o);
-    // Unlocked first: `unwant` lets go of what nobody needs any more, and passes over what is
-    // locked.
+    // Unlocked first: `unwant` lets go of what nobody needs any more, but not of what is locked.
     let_go();
     means_->drop_unneeded(o);
     unwant(o);

@@ -1,6 +1,5 @@
 // delta: the three roles of a policy as the runtime asks them, and the defaults of their optional
-// member functions (those of constants are in concepts.hpp). An answer that is impossible is put
-// right by the reclaimer.
+// functions (of constants: concepts.hpp). The reclaimer corrects impossible answers.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +52,7 @@ class roles {
     return value_of_offloads<decider_type>() && !may_answer_keep(decider());
   }
   /// True if what the program drops, and records read, is to stay for a recomputation. Where it is
-  /// not, what a recomputation has made stays while there is room. `view()` is asked only if
-  /// needed.
+  /// not, what that makes stays while there is room. `view()` is asked only if needed.
   template <class View>
   [[nodiscard]] bool keeps_dropped(const View& view, tensor_id t) const {
     if constexpr (has_keeps_dropped<decider_type>) return decider().keeps_dropped(view(), t);

@@ -1,5 +1,4 @@
-// delta: this function repeats a recorded operator some of whose outputs take over the blocks of
-// its inputs.
+// delta: repeats a recorded operator some of whose outputs take over the blocks of its inputs.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +11,10 @@
 
 namespace delta::detail {
 
-/// Runs `op`, and appends to what it lists as outputs one for each of `old`, in the block of that
-/// input: `made` receives them all, in that order. Where one of these can't be made again under the
-/// manager's policy, all of them are changed for good: they are updated, the outputs share them,
-/// and the operator is never replayed. O(inputs * old) besides the operator. Throws as
-/// `manager::run` and `handle::replace`.
+/// Runs `op` with one more output for each of `old`, in that input's block; `made` receives all
+/// outputs, in order. Where one of `old` can't be made again under the manager's policy, all are
+/// changed for good: they are updated, the outputs share them, and the operator is never replayed.
+/// O(inputs * old) besides the operator. Throws as `manager::run` and `handle::replace`.
 template <class Manager, class Work>
 void run_in_place(Manager& m, operation_span op, std::span<const tensor_id> old,
                   std::vector<tensor_id>& made, const Work& work) {

@@ -1,6 +1,5 @@
 // delta: updates in place. A mutation makes a new version of a tensor; what was computed from the
-// old one can't be computed again (repairs P-19). The order is: scope, bring, renew, run. Keeping
-// the old bytes until nobody can need them instead would double an optimizer's memory.
+// old one can't be computed again (repairs P-19). The order is: scope, bring, renew, run.
 #pragma once
 
 #include <array>
@@ -24,10 +23,9 @@ class update_guard {
  public:
   update_guard(Table& table, Restorer& r) : table_(&table), restorer_(&r) {}
 
-  /// Before an update: what is evicted and depends on the old version comes back, one after the
-  /// other, and while this lives nothing that depends on it is evicted. Bringing one back may need
-  /// room and evict another, which could not be computed again after the update. Dependents may
-  /// still be offloaded. O(dependents), and what bringing them takes.
+  /// Before an update: what is evicted and depends on the old version comes back, one by one. While
+  /// this lives no dependent is evicted, as bringing one back may need room; they may be offloaded.
+  /// O(dependents), and what bringing them takes.
   class scope {
    public:
     scope(update_guard& v, std::span<const tensor_id> updates, const char* name) : owner_(v) {
@@ -46,8 +44,7 @@ class update_guard {
         p = p | pin::evict;
       }
       try {
-        // All are pinned by now. One after the other, and unlocked again: together they need not
-        // fit.
+        // All are pinned by now. One by one, and unlocked again: together they need not fit.
         for (const tensor_id d : v.dependents_) {
           if (g[d].where != residency::evicted) continue;
           const std::array<tensor_id, 1> one{d};
@@ -76,9 +73,8 @@ class update_guard {
     update_guard& owner_;
   };
 
-  /// The new version: nothing can be recomputed from the old one, nor can what made that one make
-  /// this; host copies are stale. Called once the updated tensors are resident and locked; what
-  /// happens to the operator afterwards does not undo it.
+  /// The new version: nothing can be recomputed from the old one, nor this one by its producer;
+  /// host copies are stale. Updated tensors are resident and locked by then. Never undone.
   void renew(std::span<const tensor_id> updates) {
     for (const tensor_id t : updates) {
       table_->forget_records_around(t);
