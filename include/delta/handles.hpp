@@ -1,6 +1,5 @@
 // delta: what a manager hands out besides ids: the view of a tensor's bytes, and the operator that
-// the program runs itself. Both are class templates over their manager's type, `delta::manager` or
-// `manager_interface`.
+// the program runs itself. Class templates over `delta::manager` or `manager_interface`.
 #pragma once
 
 #include <cstddef>
@@ -42,16 +41,13 @@ class tensor_view {
   bytes size_;
 };
 
-/// An operator between begin and end. Its inputs and updates are resident. What `arguments` has
-/// shown stays where it is, so free bytes may lie in pieces that can't be joined: allocate first,
-/// ask for addresses then, and whatever fits by its size fits. Destroyed without `end` (an
-/// exception, say) it is given up: no outputs, nothing recorded, what it updated is as it was left.
-/// It must not outlive the manager. After `end`, or moved from, it can only be destroyed.
+/// An operator between begin and end, with its inputs and updates resident. What `arguments` has
+/// shown stays in place, so free bytes may lie in pieces: allocate first, then ask for addresses.
+/// Destroyed without `end` it is given up: no outputs, nothing recorded, updates are as they were
+/// left. It must not outlive the manager. After `end`, or moved from, it can only be destroyed.
 ///
 ///   auto op = manager.begin({.inputs = {x}, .name = "filter"});
-///   op.allocate(bytes_needed(op.arguments()));
-///   delta::call now = op.arguments();
-///   kernel(now);
+///   op.allocate(64_KiB);  // then: delta::call now = op.arguments(); kernel(now);
 ///   const delta::tensor_id y = op.end(kernel);
 template <class Manager>
 class open_operator {
@@ -74,17 +70,17 @@ class open_operator {
   /// One more output whose bytes exist: written already, or to be written. As `variable` with a
   /// block, but that they stay where they are until the end.
   std::size_t allocate(bytes size, block&& b) { return owner_->allocate(size, std::move(b)); }
-  /// One more output, in the block of an input: of an operator that writes over what it has read.
-  /// From now on the input has no bytes on the device, also if the operator is given up: its
-  /// producer makes it again when it is used, or its host copy comes back. Until the kernel writes
-  /// them, both addresses are the same and hold the input's bytes; a replay has two blocks, and its
-  /// kernel copies first. Takes no room, a replay does. O(inputs).
+  /// One more output, in the block of an input that the operator writes over. From now on the input
+  /// has no bytes on the device, even if the operator is given up: its producer or its host copy
+  /// brings it back when it is used. Until the kernel writes, both addresses are the same and hold
+  /// the input's bytes; a replay has two blocks, and its kernel copies first. Takes no room, a
+  /// replay does. O(inputs).
   ///
   /// Under a policy that never evicts nothing is `recomputable`: an operator's output of this step
-  /// may be replaced all the same, and if it has no host copy that is its last use. It can be
-  /// dropped then; any other use is misuse. Throws misuse where the tensor is no input, an update
-  /// too, replaced already, forbidden to be evicted, held by a view, or where its bytes would be
-  /// lost: not recomputable under any other policy, or under this one shared, too.
+  /// may be replaced all the same; without a host copy only `drop` is possible then, any other use
+  /// is misuse. Throws misuse where the tensor is no input, an update too, replaced already,
+  /// forbidden to be evicted, held by a view, or where its bytes would be lost: not recomputable
+  /// under any other policy, or under this one shared, too.
   std::size_t replace(tensor_id input) { return replace(std::span(&input, 1)); }
   /// Several at once; gives the place of the first. All of them, or where it throws misuse none.
   std::size_t replace(std::span<const tensor_id> inputs) { return owner_->replace(inputs); }

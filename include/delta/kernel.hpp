@@ -38,9 +38,8 @@ constexpr bool has(trait set, trait t) noexcept {
 
 namespace detail {
 
-/// True if a replay makes the same outputs: not from an input that the operator itself changed, nor
-/// of an update that would happen twice (P-19, P-23). Of tensors, or of their storages in a record.
-/// O(inputs x updates).
+/// True if a replay makes the same outputs: not from an input that the operator changed, nor of an
+/// update that would happen twice (P-19, P-23). Of tensors or storages. O(inputs x updates).
 template <class T>
 [[nodiscard]] constexpr bool may_be_replayed(std::span<const T> inputs, std::span<const T> updates,
                                              trait traits) noexcept {
@@ -60,8 +59,7 @@ class outputs_to_come {
   outputs_to_come() = default;
   outputs_to_come(const outputs_to_come&) = delete;
   outputs_to_come& operator=(const outputs_to_come&) = delete;
-  /// Sizes; what is not known is left out. The list lives until the operator has begun. Must not
-  /// call the manager.
+  /// Sizes, if known; the list lives until the operator has begun. Must not call the manager.
   [[nodiscard]] virtual std::span<const bytes> sizes() = 0;
 
  protected:
@@ -69,11 +67,9 @@ class outputs_to_come {
 };
 
 /// An operator whose lists are known at run time. The spans must live until `run` or `begin`
-/// returns; nothing keeps them longer.
-///
-/// A tensor may be among the inputs and among the updates. An operator with updates is recorded for
-/// recomputation only with trait::effect_once, and only when it reads none of what it updates: a
-/// replay would start from bytes that are changed already (repairs P-19, P-23).
+/// returns. A tensor may be among inputs and updates. With updates it is recorded for recomputation
+/// only with trait::effect_once, and only if it reads none of them: a replay would start from
+/// changed bytes (repairs P-19, P-23).
 struct operation_span {
   std::span<const tensor_id> inputs = {};   ///< read
   std::span<const bytes> outputs = {};      ///< sizes; the kernel writes every byte
@@ -111,10 +107,8 @@ struct operation {
   }
 };
 
-/// What a kernel sees of the operator that it carries out. One type for every manager, so that
-/// kernels can be stored. Addresses hold until the kernel returns: later the blocks may be moved,
-/// released, or given to another tensor.
-///
+/// What a kernel sees of the operator that it carries out; one type for every manager. Addresses
+/// hold until the kernel returns: later the blocks may be moved, released, or another tensor's.
 ///   const auto add = [](delta::call& c) { sum(c.in(0), c.in(1), c.out(0)); };
 class call {
  public:
@@ -137,8 +131,7 @@ class call {
   [[nodiscard]] std::byte* out(std::size_t i) const noexcept { return out_[i]; }
   /// A tensor updated in place; null when an operator with an effect once is replayed.
   [[nodiscard]] std::byte* update(std::size_t i) const noexcept { return update_[i]; }
-  /// Scratch, with any contents: the `i`-th that the operator asked for; null when it asked for
-  /// fewer.
+  /// Scratch, with any contents: the `i`-th asked for; null where the operator asked for fewer.
   [[nodiscard]] std::byte* workspace(std::size_t i = 0) const noexcept {
     return i < workspaces_.size() ? workspaces_[i] : nullptr;
   }
@@ -150,8 +143,7 @@ class call {
   [[nodiscard]] std::size_t workspaces() const noexcept { return workspaces_.size(); }
   /// True if the library runs it again, rather than the program for the first time.
   [[nodiscard]] bool replaying() const noexcept { return replaying_; }
-  /// The operator's number in the program's order (its tick); the same in its replays. Seeds
-  /// counter-based random generators (repairs P-23).
+  /// The operator's tick, the same in its replays. Seeds counter-based random generators (P-23).
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
   /// The same call with other scratch. The list lives as long as the call is used.
   [[nodiscard]] call with_workspaces(addresses scratch) const noexcept {
@@ -168,8 +160,7 @@ class call {
 };
 
 /// A stored kernel: a callable `void(call&)`, move-only. Captures up to 32 bytes live inside;
-/// larger ones, over-aligned ones and ones whose move may throw on the heap. std::function was
-/// rejected: it wants callables that can be copied, and with g++ keeps only 16 bytes inside.
+/// larger ones, over-aligned ones and ones whose move may throw on the heap.
 class kernel {
  public:
   /// Holds nothing; calling it then is undefined.
@@ -209,8 +200,7 @@ class kernel {
 
  private:
   static constexpr std::size_t inline_bytes = 32;
-  // What the stored type can do: one table per type, so a kernel is five words. (A virtual base
-  // would put every capture on the heap, or need the same placement by hand.)
+  // What the stored type can do: one table per type, so a kernel is five words.
   struct face {
     void (*invoke)(void*, call&);
     void (*relocate)(void* to, void* from) noexcept;

@@ -27,8 +27,7 @@ struct workload {
   std::span<const replaced_input> replaced = {};  ///< by tensor
 };
 
-/// The bracket of the kernel at hand: one at a time. Lists are kept between calls: in the long run
-/// no heap is used, which matters where operators take microseconds.
+/// The bracket of the kernel at hand: one at a time. Lists are kept, to save calls of the heap.
 template <class Table>
 class kernel_bracket {
  public:
@@ -48,8 +47,7 @@ class kernel_bracket {
       if (b) writes_.push_back(&b);
     begin(reads_, writes_);
   }
-  /// What the kernel sees. Valid until the next call of this: the addresses are in a list that is
-  /// kept.
+  /// What the kernel sees. Valid until the next call, which reuses the list of addresses.
   [[nodiscard]] call view(const workload& w) {
     // One list for all of them, filled before it is viewed: growing would move it.
     pointers_.clear();
@@ -112,8 +110,7 @@ class kernel_bracket {
     call c = view(w);
     return finish(body, c, cost);
   }
-  /// How many addresses of each kind there are in a list of inputs, outputs, updates and
-  /// workspaces.
+  /// Numbers of addresses in a list of inputs, outputs, updates and workspaces.
   struct kinds {
     std::size_t inputs, outputs, updates;
   };

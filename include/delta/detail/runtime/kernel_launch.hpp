@@ -1,11 +1,9 @@
 // delta: runs kernels, the first time and again: the blocks that they write, the records from which
-// they are replayed, and what they were found to cost. The first run and a replay take the same way
-// (kernel_bracket.hpp), or a replay could differ from the run that it repeats.
-//
-// A cost starts as what the program said (its prior), or where it said nothing, as a guess by the
-// bytes that the operator touches (guessed_costs.hpp). It is replaced by what the storage measured,
-// when that is known: at once, or before one of the next operators. A replay measures anew. So c_r
-// is what the operator took last (repairs P-12, P-16).
+// they are replayed, and their costs. First runs and replays take the same way
+// (kernel_bracket.hpp), so that a replay can't differ from its first run. A cost starts as the
+// program's prior, or as a guess by the bytes touched (guessed_costs.hpp), until the storage's
+// measured one is known: at once, or before a later operator. A replay measures anew: c_r is what
+// the operator took last (repairs P-12, P-16).
 #pragma once
 
 #include <algorithm>
@@ -115,9 +113,8 @@ class launcher : public kernel_bracket<typename Reclaimer::table_type> {
                                             trait traits) noexcept {
     return Reclaimer::evicts && outputs > 0 && may_be_replayed(inputs, updates, traits);
   }
-  /// A record from which `ids` can be made again. `pieces`: the stamps of the work that made them,
-  /// one per bracket. What their times are is learned now or later; until then `prior` stands in,
-  /// what the program said, or where it said nothing, a guess.
+  /// A record from which `ids` can be made again. `pieces`: stamps of the work that made them, one
+  /// per bracket. Until their times are learned `prior` stands in, or a guess if there is none.
   void record(const workload& w, std::span<const tensor_id> ids, kernel&& body, bytes workspace,
               trait traits, const char* name, nanoseconds prior, std::span<const stamp> pieces) {
     const operator_id o = table_->tensors.add_record(w.inputs, ids, w.updates);

@@ -1,6 +1,5 @@
 // delta: blocks that no tensor has yet: those that the program has taken by `take_block`, and those
-// of an operator between begin and end, with where they came from, and which of them may not move
-// any more.
+// of an open operator, with where they came from, and which of them may not move any more.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +15,7 @@
 namespace delta::detail {
 
 /// Held in place by the manager, as the program knows their addresses, until they become a tensor's
-/// or are given back. A number per row of the storage's table; O(1) each, but for the storage's
-/// part.
+/// or are given back. O(1) each, but for the storage's part.
 template <class Table, class Launcher>
 class program_blocks {
  public:
@@ -35,15 +33,13 @@ class program_blocks {
     rows_[b.index()] = 1 + kernels_->bracket();
     kernels_->hold(b);
   }
-  /// The block of that row is one no longer, if it was; somebody else holds it from now on, or
-  /// nobody.
+  /// The block of that row is one no longer, if it was: another owner holds it, or nobody.
   void hand_over(std::uint32_t row) {
     if (!has(row)) return;
     rows_[row] = 0;
     kernels_->unhold(block{row});
   }
-  /// Frees it, behind all that was launched so far. What is none of them stays as it is: it is
-  /// somebody's by now.
+  /// Frees it, behind all that was launched so far; a block that is none of them stays as it is.
   void give_back(block&& b) noexcept {
     block mine = std::move(b);
     if (!has(mine.index())) return;
@@ -226,9 +222,8 @@ class open_blocks {
   std::size_t seen_outputs_ = 0, seen_scratch_ = 0;  // shown to the caller
 };
 
-/// A stored kernel whose operator asked for several pieces of scratch: a replay allocates them as
-/// one block, and the kernel sees them one by one, as it did the first time. `ends`: where each
-/// piece ends in the block, rising.
+/// A stored kernel whose operator asked for several pieces of scratch: a replay allocates one
+/// block, and the kernel sees the pieces as at first. `ends`: of each piece in the block, rising.
 template <class Kernel>
 [[nodiscard]] auto split_scratch(std::vector<bytes> ends, Kernel&& body) {
   std::vector<std::byte*> places(ends.size());

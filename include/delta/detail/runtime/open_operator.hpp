@@ -19,9 +19,8 @@
 namespace delta::detail {
 
 /// The open operator, of which there is at most one. The storage's bracket is closed while memory
-/// is allocated and opened again behind it: nothing is allocated or released within a bracket, but
-/// where the storage says that it may be, and nothing has to leave for it. A block whose address
-/// the caller has seen is held where it is; until then it may be moved like any other.
+/// is allocated, unless the storage allows allocation within it and nothing has to leave. A block
+/// whose address the caller has seen is held where it is; until then it may be moved.
 template <class Reclaimer>
 class open_operator {
   using frame_type = operator_context<Reclaimer>;
@@ -34,8 +33,7 @@ class open_operator {
   /// What it has allocated so far, and what only a replay does, rounded. O(pieces of scratch).
   [[nodiscard]] bytes asked_for() const { return blocks_.held() + blocks_.again(); }
 
-  /// Begins: inputs together, tick taken, bracket open. If the outputs and the workspace that `op`
-  /// lists do not fit, nothing is open afterwards.
+  /// Begins: inputs together, tick taken, bracket open; nothing, if what `op` lists does not fit.
   void open(const operation_span& op) {
     blocks_.clear(), pieces_.clear();
     typename frame_type::operator_inputs inputs(*frame_, op, false);
@@ -111,8 +109,7 @@ class open_operator {
     });
     return outputs() - 1;
   }
-  /// An output more for each, in the block of that input, which has its old bytes on the device no
-  /// longer; the place of the first.
+  /// For each input an output in its block, where its old bytes end; gives the place of the first.
   std::size_t replace(std::span<const tensor_id> inputs) {
     const std::size_t first = outputs();
     pausing_for({}, [&] {
@@ -122,8 +119,7 @@ class open_operator {
         // It was held as what it was, by each mention that was shown.
         for (const tensor_id shown : shown_inputs())
           if (shown == t) frame_->kernels.unhold(t);
-        // The record that reads it is yet to come: until then the operator itself refers to it, or
-        // what it is made from could be given up.
+        // Until the record that reads it is there, this reference keeps what it is made from.
         ++r.references;
         blocks_.note_replaced(t, r.footprint);
         blocks_.add_in_place(r.size, frame_->table.hand_over(t));
@@ -178,8 +174,7 @@ class open_operator {
 
   /// As if it had begun with trait::never_replay. O(1).
   void forbid_replay() noexcept { traits_ = traits_ | trait::never_replay; }
-  /// Ends it: its outputs become tensors, made by `body` when they are needed again. The record
-  /// gets the stamps of all pieces: its cost is their sum.
+  /// Ends it: its outputs become tensors, which `body` makes again. Its cost is that of all pieces.
   template <class F>
   void close(std::span<tensor_id> ids, F&& body) {
     const workload w = as_it_is();
@@ -204,8 +199,7 @@ class open_operator {
     frame_->note_end(ids, scratch, traits_, cost_, pieces_, w.replaced);
     finish();
   }
-  /// Gives it up: no outputs, and no number. What it updated in place is as it was left, and
-  /// nothing depends on the old version any more.
+  /// Gives it up: no outputs, no number. Its updates stay; nothing depends on old versions.
   void abort() {
     if (bracket_) close_bracket({});
     unhold();
@@ -213,8 +207,7 @@ class open_operator {
     frame_->take_number_back();
     finish();
   }
-  /// Frees what an operator that never ended holds. For the end of the manager, where it must not
-  /// throw: the blocks go back even if the storage fails.
+  /// At the manager's end: frees what is open, even where the storage fails. Never throws.
   void let_go() noexcept {
     if (!open_) return;
     try {
@@ -268,9 +261,8 @@ class open_operator {
     else
       frame_->reclaimer.expect({.need = need, .largest = largest});
   }
-  // Closes the bracket, if there is one, for as long as `f` takes. After a typed error, and after
-  // what a kernel has thrown that `f` ran, it is open again, as the operator is; after any other
-  // the manager is poisoned.
+  // Closes the bracket, if there is one, for as long as `f` takes. It is open again after a typed
+  // error, and after what a kernel in `f` has thrown; any other error poisons the manager.
   template <class F>
   void pausing(const F& f) {
     if (!open_) return f();

@@ -22,8 +22,7 @@
 
 namespace delta::detail {
 
-/// Runs each operator twice for an observer that asks for it: delta/testing/replay_check.hpp has
-/// it, and is included where one does.
+/// Runs each operator twice for an observer that asks for it: delta/testing/replay_check.hpp.
 template <class Reclaimer>
 class replay_checker;
 /// Nobody asks for checks: nothing of them is compiled.
@@ -52,8 +51,7 @@ struct checker_of<Reclaimer, true> {
   using type = std::conditional_t<included, replay_checker<Reclaimer>, no_replay_checker>;
 };
 
-/// The operator at hand: what it reads and updates. There is one at a time. The frame's members are
-/// public because `operator_run` and `open_operator` use them.
+/// The operator at hand, one at a time. Members are public for `operator_run`, `open_operator`.
 template <class Reclaimer>
 class operator_context {
   using recorder = typename Reclaimer::recorder;
@@ -82,9 +80,8 @@ class operator_context {
   static constexpr bool may_check = has_checks_replays<typename Reclaimer::observer_type>;
   [[no_unique_address]] typename checker_of<Reclaimer, may_check>::type check;
 
-  /// What an operator reads and updates, together on the device, locked, in its new version, and
-  /// its number taken. One that does not come to its end gives its number back: a program that
-  /// frees something and tries again draws the same random numbers.
+  /// What an operator reads and updates: on the device, locked, in its new version, and numbered.
+  /// One that does not end gives its number back: a second try draws the same random numbers.
   class operator_inputs {
    public:
     /// `at_once`: what it lists is allocated in one go, else block by block.
@@ -153,8 +150,7 @@ class operator_context {
   [[nodiscard]] std::span<const tensor_id> updates() const noexcept {
     return touched().subspan(inputs_);
   }
-  /// Bytes of what the operator touches, each tensor once, but for constants, which are part of
-  /// every operator's need. O(inputs + updates).
+  /// Bytes of what the operator touches, each tensor once, but constants. O(inputs + updates).
   [[nodiscard]] bytes footprint() const {
     return table.tensors.footprint({touched_},
                                    [](const tensor_record& r) { return r.pinned != pin::both; });

@@ -1,15 +1,10 @@
-// delta: runs operators (Algorithm 1, repairs P-6): as a whole where their lists are known, or
-// open, where sizes turn up on the way. What lies between beginning and end differs only in when
-// memory is allocated:
-//
+// delta: runs operators (Algorithm 1, repairs P-6): as a whole where their lists are known, or open
+// (open_operator.hpp) where sizes turn up on the way; the end of a step; and views and blocks that
+// the program takes between operators. The two ways differ only in when memory is allocated; [ and
+// ] are the storage's bracket, which stays open where the storage allows it and there is room:
 //   run               gather, make room for all, allocate, [ kernel ] admit, record, leave
 //   begin ... end     gather, [ ... ] admit, record, leave
 //   allocate within   ] make room, allocate [
-//
-// where [ and ] are the storage's bracket, which stays open where the storage allows it and there
-// is room. Here are the whole one, the end of a step, and what the program takes between operators
-// (views, blocks of its own); open_operator.hpp has the open one, operator_context.hpp what both
-// have in common.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +32,7 @@ class operator_run {
   [[nodiscard]] open_operator<Reclaimer>& opened() noexcept { return open_; }
   [[nodiscard]] const open_operator<Reclaimer>& opened() const noexcept { return open_; }
 
-  /// A block for the program's own use, held in place. While an operator is open it is allocated in
-  /// that one's bracket, behind which the storage orders it.
+  /// A block for the program's own use, held in place; an open operator's bracket orders it.
   block take_block(bytes n, lifetime expected) {
     block b = open_.take_block(n, expected);
     frame_.taken.add(b);
@@ -48,8 +42,7 @@ class operator_run {
   [[nodiscard]] auto& taken() noexcept { return frame_.taken; }
 
   /// The operator as a whole. Room is made for all of its blocks at once, so that nothing is
-  /// allocated in vain. The kernel is stored before it runs only where it may run again; otherwise
-  /// it is called where it stands.
+  /// allocated in vain. The kernel is stored only if it may run again; else it is called in place.
   template <class F>
   void run(const operation_span& op, std::span<tensor_id> ids, F&& body) {
     typename frame_type::operator_inputs inputs(frame_, op, true);
@@ -83,8 +76,7 @@ class operator_run {
   }
 
   /// Makes a tensor resident and locks it; for writing, as a new version. The host may touch its
-  /// bytes until `unlock`. An empty kernel orders the compute lane behind all users, and the host
-  /// waits for that: the storage needs no other call for it.
+  /// bytes until `unlock`: it has waited for an empty kernel, ordered behind all users.
   void acquire(tensor_id t, bool writes) {
     const std::span<const tensor_id> one(&t, 1), none;
     auto& table = frame_.table;
@@ -119,9 +111,8 @@ class operator_run {
     frame_.restore.unlock(std::span(&t, 1));
   }
 
-  /// What is still referenced becomes a variable, every record goes. What was evicted and is still
-  /// referenced comes back first, one by one: the others may be offloaded meanwhile. If there is no
-  /// room the step goes on, and what has become a variable stays one.
+  /// What is still referenced becomes a variable (what was evicted comes back first, one by one),
+  /// and every record goes. Where there is no room the step goes on; variables stay variables.
   void end_of_step() {
     auto& table = frame_.table;
     frame_.reclaimer.expect({.restores = true});
