@@ -12,11 +12,9 @@
 
 namespace delta {
 
-/// Base of all errors that the manager throws by itself. `what()` is one line, kept in the object:
-/// nothing of it is on the heap, which may be what has run out.
-///
-/// After any of them the manager can be used on (unless it is `poisoned`). What a kernel, a storage
-/// or a device throws passes through as it is, and is not an `error`.
+/// Base of all errors that the manager throws by itself. `what()` is one line, kept in the object,
+/// as the heap may have run out. The manager can be used on afterwards (unless it is `poisoned`).
+/// What a kernel, a storage or a device throws passes through as it is, and is not an `error`.
 class error : public std::exception {
  public:
   /// One line of text; lives as long as the error does.
@@ -136,8 +134,7 @@ enum class budget_basis : std::uint8_t {
   trial          ///< it was tried out, by who made the report
 };
 
-/// Who holds the memory: the report that a failed reservation carries (all numbers in bytes). Taken
-/// when it failed; O(tensors + blocks), no heap.
+/// Who held the memory when a reservation failed. Numbers in bytes. O(tensors + blocks), no heap.
 struct memory_report {
   shortage what = shortage::room;  ///< what there was too little of
   bytes requested{};      ///< the reservation at hand: outputs, workspace, what must come back
@@ -149,9 +146,8 @@ struct memory_report {
   bytes host_capacity{};  ///< the host budget
   bytes host_used{};      ///< taken of it
   /// The smallest budget with which the program, run anew over such a storage, is known to come
-  /// past what failed, whatever the policy decides then; 0: none is known, and `basis` says why.
-  /// Later operators may need more, and so may a program that has caught such an error before: what
-  /// failed then would run now.
+  /// past what failed; 0: none is known, and `basis` says why. Later operators may need more, and
+  /// so may a program that has caught such an error before.
   bytes smallest_budget{};
   budget_basis basis = budget_basis::nothing;
   /// Less than that, and enough in the same sense, where the host has `enough_host` bytes; by a
@@ -165,15 +161,9 @@ struct memory_report {
   std::uint64_t held = 0;           ///< times that a view or `arguments` holds a block where it is
 };
 
-/// The budget can't hold what one operator needs, even with everything else released (repairs P-4:
-/// instead of the paper's loop without an exit). Nothing was created; what was released meanwhile
-/// stays released, and comes back when it is used. A program may drop something and try again:
-///
-///   try {
-///     y = manager.run(op, kernel);
-///   } catch (const delta::budget_exceeded& e) {
-///     std::cerr << e.what() << '\n';  // or look at e.report
-///   }
+/// The budget can't hold what one operator needs, even with everything else released (repairs P-4).
+/// Nothing was created; what was released comes back when it is used. A program may drop something
+/// and try again: `catch (const delta::budget_exceeded& e)`, then `e.what()` or `e.report`.
 class budget_exceeded : public error {
  public:
   /// The line says what was wanted, who is in the way, and which budget would do.
@@ -241,9 +231,8 @@ class budget_exceeded : public error {
   }
 };
 
-/// Recomputation got out of hand: the cap on replays was reached without the operator's inputs ever
-/// being together (repairs P-26). A kind of budget_exceeded, as a larger budget helps. Only a
-/// restore on demand throws it.
+/// Recomputation got out of hand: a restore on demand reached the cap on replays before the
+/// operator's inputs were together (repairs P-26). A larger budget helps.
 class thrash : public budget_exceeded {
  public:
   /// `done` replays were made where `most` are allowed.

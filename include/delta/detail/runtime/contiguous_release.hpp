@@ -1,6 +1,5 @@
-// delta: releases neighbours where free bytes lie scattered, a request needs them in one piece, and
-// moving blocks together would cost more (Coop's contiguous release). Releasing the lowest scores
-// one by one, as the Filter would, frees bytes all over the memory and no piece.
+// delta: Coop's contiguous release: releases neighbours where a request needs scattered free bytes
+// in one piece and moving blocks would cost more. The lowest scores one by one free no piece.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +16,16 @@
 
 namespace delta::detail {
 
-/// Finds the cheapest window of neighbours. Keeps its buffers, so that in the long run it asks no
-/// heap. Knows neither storage nor policy: the reclaimer hands both in as callables. For 3 bytes in
-/// one piece, costs in ns:
-///
+/// Finds the cheapest window of neighbours; keeps its buffers. Knows neither storage nor policy:
+/// the reclaimer hands both in as callables. For 3 bytes in one piece, costs in ns:
 ///   | hole 1 | x 2, 50 | w 1, stays | y 1, 10 | hole 1 | z 1, 20 |
 ///   y, the hole and z: 30 ns. x and the hole before it: 50 ns. Nothing across w.
 class window_search {
  public:
   /// The tensors to release so that `size` bytes are free in one piece, for less than `limit` ns in
-  /// all; empty: there is no such window. `walk(visit)` calls `visit(row, size, used)` in address
-  /// order, `owner(row)` is the tensor of a used row or none, `cost(tensor)` what getting it back
-  /// takes in ns (infinite: it stays). Valid until the next call. O(blocks), and as many calls of
-  /// `cost`.
+  /// all; empty: there is no such window. `walk(visit)` calls `visit(row, size, used)` by address;
+  /// `owner(row)`: the tensor of a used row or none; `cost(tensor)`: ns to get it back (infinite:
+  /// it stays). Valid until the next call. O(blocks), and as many calls of `cost`.
   template <class Walk, class Owner, class Cost>
   [[nodiscard]] std::span<const tensor_id> cheapest(bytes size, double limit, const Walk& walk,
                                                     const Owner& owner, const Cost& cost) {
@@ -102,9 +98,8 @@ void release_all(Reclaimer& r, std::span<const tensor_id> leaving) {
   }
 }
 
-/// Releases the window of neighbours that is cheapest to get back, if that is cheaper than moving
-/// what lies between the holes. Nothing where a hole is large enough, which is the usual case, or
-/// in a memory without places. O(blocks).
+/// Releases the cheapest window of neighbours, if that costs less than moving what lies between the
+/// holes. Nothing where a hole is large enough, or in a memory without places. O(blocks).
 template <class Reclaimer>
 void clear_window(Reclaimer& r, window_search& windows, bytes n) {
   if constexpr (has_holes<typename Reclaimer::storage_type>) {

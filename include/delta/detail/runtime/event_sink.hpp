@@ -1,12 +1,7 @@
 // delta: hands events to the observer. With no_observer every function here is empty, and nothing
-// is computed for an event: scores and costs of a tensor that leaves walk the graph.
-//
-// Two kinds of statements, and when they reach the observer:
-//
-//   leaving or returning, then tell    a decision: at once, when it was carried out
-//   copy, work                         something queued: when its times are known, so after
-//                                      decisions that were made while it ran
-//   flush                              a point at which more times may be known
+// is computed for an event. A decision (`leaving` or `returning`, then `tell`) is told at once,
+// when it was carried out; queued work (`copy`, `work`) when its times are known (`flush`), so
+// after decisions that were made while it ran.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +17,8 @@
 
 namespace delta::detail {
 
-/// Makes events and hands them to the observer. Decisions are told at once; work is remembered
-/// until its times are known, as a lane may run behind the host. The callers' statements are
-/// plain calls, without an `if constexpr` each: test/observer_cost holds that to the byte.
+/// Makes events and hands them to the observer. The callers' statements are plain calls, without an
+/// `if constexpr` each: test/observer_cost holds that to the byte.
 template <class Table, Observer O>
 class event_sink {
   static constexpr bool listens = !std::is_same_v<O, no_observer>;
@@ -41,11 +35,9 @@ class event_sink {
   /// The observer, for manager::observer.
   [[nodiscard]] O& observer() noexcept { return observer_; }
 
-  // The fronts are inlined before the compiler weighs what their callers cost, so that without an
-  // observer nothing is left of them, not even a reason to inline something else differently.
+  // Inlined before the compiler weighs their callers: without an observer nothing is left of these.
 
-  /// A tensor that may leave, with its score and what getting it back would cost: by recomputing,
-  /// by swapping.
+  /// A tensor that may leave, its score, and what recomputing or swapping it back would cost.
   template <Heuristic H>
   [[nodiscard, gnu::always_inline]] draft leaving(const context& c, tensor_id t,
                                                   const H& heuristic) const {
@@ -100,8 +92,7 @@ class event_sink {
   }
 
  private:
-  // Work that was queued, and the event that will tell of it. The list is as long as the lanes
-  // are behind; where no observer listens it is not there at all.
+  // Queued work, and the event that will tell of it. As many as the lanes are behind.
   struct untold {
     event said;
     stamp done;

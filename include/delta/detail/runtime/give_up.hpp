@@ -1,7 +1,6 @@
-// delta: the last resorts, when no policy can let a tensor go any more: host copies beside bytes on
-// the device are given up, tensors on the host alone that can be computed again, and tensors that
-// the program has dropped but records still read. Dropped tensors also go while the program fits
-// without a policy (reclaimer.hpp).
+// delta: the last resorts, when no policy can let a tensor go any more: gives up host copies beside
+// bytes on the device, recomputable tensors on the host alone, and dropped tensors that records
+// still read. The last also go while the program fits without a policy (reclaimer.hpp).
 #pragma once
 
 #include <algorithm>
@@ -94,9 +93,8 @@ template <class Table>
   return tensor_id::none;
 }
 
-/// True if such a tensor had better go than be copied to the host: all that hangs on it has its
-/// bytes, and if ever that has to leave, copying it out takes no longer than this one's way out and
-/// back. O(what hangs on it).
+/// True if such a tensor had better go than be copied to the host: all that hangs on it is here,
+/// and can be copied out in the time of this one's way out and back. O(what hangs on it).
 template <class Table>
 [[nodiscard]] bool is_not_worth_a_copy(const Table& table, tensor_id t,
                                        std::vector<operator_id>& walk) {

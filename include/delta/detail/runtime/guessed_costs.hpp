@@ -17,9 +17,8 @@ namespace delta::detail {
 inline constexpr nanoseconds assumed_launch{1000};
 
 /// A guess at what an operator takes: a launch, and the bytes that it touches, each tensor once, at
-/// the rate at which the storage moves bytes (`move_rate`; where it has none, or moves take no
-/// time, `assumed_move_rate`). What computes much for each byte takes longer, and nobody knows. At
-/// least 1 us. O(tensors in the lists).
+/// the storage's `move_rate` (none, or 0: `assumed_move_rate`). At least 1 us; too low for what
+/// computes much per byte. O(tensors in the lists).
 template <class Table>
 [[nodiscard]] nanoseconds guess_cost(Table& table, std::span<const tensor_id> inputs,
                                      std::span<const tensor_id> updates,
@@ -51,8 +50,7 @@ class guess_watch {
     if (guess && c.guessed_costs > 0) --c.guessed_costs;
   }
   /// Asked between operators, and when a step ends. True once: when it is certain that the storage
-  /// measures nothing, and the policy decides by guesses. O(1): at most two calls of the storage,
-  /// for `cost_of` (a stamp's time, if known) and for its own.
+  /// measures nothing, and the policy decides by guesses. O(1): at most two calls of the storage.
   template <Storage S, class CostOf>
   [[nodiscard]] bool warns(S& storage, counters& c, const CostOf& cost_of, bool step_ends) {
     if (measures_ || warned_) return false;
@@ -66,8 +64,7 @@ class guess_watch {
   }
 
  private:
-  // How many operators may be unmeasured after the first of them is over: times may be read in
-  // batches.
+  // Unmeasured operators after the first of them is over: times may be read in batches.
   static constexpr std::uint64_t patience = 32;
   bool measures_ = false, certain_ = false, warned_ = false;
   std::uint64_t undecided_ = 0;  // guesses, until it is certain

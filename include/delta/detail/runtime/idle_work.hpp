@@ -11,9 +11,8 @@
 
 namespace delta::detail {
 
-/// True if a copy in of `n` bytes, which takes `copy` ns, finds a hole, or one can be made by
-/// moving blocks for a small part of that time. Nobody waits for the copy yet, but if it begins too
-/// late, its operator waits for all of it. O(1); O(blocks) where some have to move.
+/// True if a copy in of `n` bytes, which takes `copy` ns, finds a hole, or moving blocks makes one
+/// in a small part of that time. O(1); O(blocks) where some have to move.
 template <class S>
 [[nodiscard]] bool can_place_early(S& storage, bytes n, double copy) {
   constexpr double part = 0.25;
@@ -23,8 +22,7 @@ template <class S>
   return true;
 }
 
-/// Releases as many bytes as the prefetcher wants early; fewer, where the Filter finds no more that
-/// nothing waits for.
+/// Releases the bytes that the prefetcher wants early; fewer, where the Filter finds no more.
 template <class Reclaimer>
 void release_early(Reclaimer& r) {
   auto& table = r.table();
@@ -44,8 +42,7 @@ void reload_early(Reclaimer& r) {
   for (;;) {
     const context c = r.view();
     const tensor_id t = r.policy().prefetcher().next(c);
-    // A tensor that is not on the host is no answer; nor is one that does not fit, as asking
-    // again would name the same.
+    // No answer: what is not on the host, or does not fit, as the next answer would be the same.
     if (t == tensor_id::none || table.tensors[t].where != residency::host) break;
     const bytes need = table.tensors[t].footprint;
     if (table.free_bytes() + table.candidates().cached_bytes() < need) break;
@@ -66,8 +63,7 @@ void copy_ahead(Reclaimer& r) {
   for (;;) {
     const context c = r.view();
     const tensor_id t = r.policy().prefetcher().copy_ahead(c);
-    // What has a copy already, or is not to have one, is no answer; nor is what somebody holds, who
-    // may be writing it: the copy would be of neither version.
+    // No answer: what has a copy or may have none; and what is held, as its holder may write it.
     if (t == tensor_id::none || !c.candidates().contains(t) || c.is_held(t) ||
         table.tensors[t].host || !c.can_offload(t))
       break;
@@ -78,9 +74,8 @@ void copy_ahead(Reclaimer& r) {
   }
 }
 
-/// All three, after the operator `o`; none of them after one that is `asynchronous`: nothing tells
-/// yet which tensors it still uses, so each may be released, overwritten or copied half written.
-/// Never throws for lack of memory.
+/// All three, after the operator `o`; none after an `asynchronous` one: tensors that it still uses
+/// could be released, overwritten or copied half written. Never throws for lack of memory.
 template <class Reclaimer>
 void do_idle_work(Reclaimer& r, const ended_operator& o, bool asynchronous) {
   using prefetcher = typename Reclaimer::policy_roles::prefetcher_type;

@@ -101,10 +101,9 @@ class reclaimer {
     }
     roles_.end_of_step({table_->tensors, table_->now, shown});
   }
-  /// Recomputation thrashes: the policy decides otherwise, or else, for the rest of the step, what
-  /// can leave by a copy does, so that what is made again is not made once more. False: neither is
-  /// open. Then it is to be asked for room on the host (`clear_host`), behind the restore. O(tensors
-  /// + records).
+  /// Recomputation thrashes: the policy decides otherwise, or else what can leave by a copy does so
+  /// for the rest of the step. False: neither is open, and `clear_host` is to be called behind the
+  /// restore. O(tensors + records).
   bool go_on() {
     if (decide_otherwise()) return true;
     table_->refresh_machine_state();
@@ -268,8 +267,7 @@ class reclaimer {
   }
 
   // One turn of Algorithm 1, lines 12 to 19. False: nobody is left to ask. `at_once`: copies under
-  // way will do, so only what is so cheap to let go now that it beats waiting; another copy out
-  // would only queue behind them.
+  // way will do, so only what is cheaper to let go than waiting is released.
   bool release_one(tier up_to, bool at_once = false) {
     table_->refresh_machine_state();
     const context c = view();
@@ -294,9 +292,8 @@ class reclaimer {
       throw budget_exceeded(report(need, operation_, shortage::room));
     }
   }
-  /// One more tensor on its way, or one copy less under way; false: nothing more can leave. Waiting
-  /// comes before what would soon be fetched again, and that before host copies and sources, which
-  /// once given up are lost.
+  /// One more tensor on its way, or one copy less; false: nothing more can leave. Waiting comes
+  /// before what is soon fetched again, that before host copies and sources, whose loss is final.
   bool release_any() {
     if (drop_cached() || release_one(tier::idle) || drop_cached(true)) return true;
     if (table_->copying()) return wait(), true;
@@ -324,9 +321,8 @@ class reclaimer {
     if (t == tensor_id::none) return false;
     return bounds_.give_up(*table_, t), true;
   }
-  /// What is kept for replays alone goes, rather than that the peak rises above the program's own.
-  /// Constants that were dropped wait for the first step's end: nobody knows whether the program
-  /// will fit, and where it does not, their holes among what stays cost more than they are worth.
+  /// What is kept for replays alone goes before the peak rises above the program's own. Dropped
+  /// constants wait for the first step's end: their holes may cost more than they are worth.
   void stay_within_own_peak(bytes need) {
     while (rises_above_own_peak(need))
       if (!drop_cached(true) && !give_up_source(table_->now.step_over))

@@ -1,6 +1,5 @@
-// delta: who holds the memory, and which budget would do: what an error about memory says. The
-// bounds of such budgets are kept up operator by operator: an error may name one only if the
-// program, run anew with it, comes past the operator that failed.
+// delta: what an error about memory says: who holds it, and which budget would do: one with which
+// the program, run anew, passes the operator that failed. Bounds are kept operator by operator.
 #pragma once
 
 #include <algorithm>
@@ -30,21 +29,17 @@ struct demand {
   bool replayed = false;  ///< it is an operator, which may have to run again
 };
 
-/// Two budgets, each the largest of what every call so far asked for. Under another budget a policy
-/// decides otherwise, so neither depends on what was decided:
-///
-///   least      constants, what views hold, bytes that no tensor has, and the largest operator:
-///              enough where all else can always go to the host
-///   all        what the program has at once, and what is allocated beside it: nothing has to
-///              leave, so what a policy may do does not count. What is kept for replays alone goes
-///              before anything else has to (`reclaimer::stay_within_own_peak`). It counts, and a
-///              replay, where tensors may leave though there is room: by a policy that lets them go
-///              early, or as neighbours, where that is cheaper than to move blocks. It could not go
-///              then, as they hang on it
-///
+/// Two budgets, each the largest of what every call so far asked for. Neither depends on what a
+/// policy decided, as it decides otherwise under another budget.
+/// `least`: constants, what views hold, bytes that no tensor has, and the largest operator: enough
+/// where all else can always go to the host.
+/// `all`: what the program has at once, and what is allocated beside it: nothing has to leave. What
+/// is kept for replays alone goes first (`reclaimer::stay_within_own_peak`), so it counts, as a
+/// replay does, only where tensors may leave though there is room: early, or as neighbours, where
+/// that is cheaper than to move blocks.
 /// Bytes alone do where blocks move. With `k` blocks held where they are, free bytes lie in k + 1
-/// pieces at worst, so that one of `n` bytes is free for certain when (k + 1) n bytes are: each
-/// bound has k n more, by the blocks that are held then.
+/// pieces at worst, so that a piece of `n` bytes is free for certain when (k + 1) n bytes are: each
+/// bound has k n more.
 class budget_bounds {
  public:
   /// `replays`: operators may run again. `early`: tensors may leave though there is room.
@@ -113,9 +108,8 @@ class budget_bounds {
   [[nodiscard]] bytes all(bool moves) const noexcept { return early_ || moves ? all_ : own_; }
   [[nodiscard]] std::uint64_t holds() const noexcept { return holds_; }
   [[nodiscard]] bool replays() const noexcept { return replays_; }
-  /// The least host that always has a slab for everything; none: not everything may go there. Slabs
-  /// don't move: of n slabs there are at most n + 1 holes between, each too small only if it is
-  /// smaller than what leaves. Where the storage doesn't scatter there are none.
+  /// The least host that always has a slab for everything; none: not everything may go there. n
+  /// slabs leave n + 1 holes at most, each too small only if it is smaller than what leaves.
   [[nodiscard]] std::optional<bytes> enough_host(bool may_fragment) const noexcept {
     if (stays_) return std::nullopt;
     return kept_ + (may_fragment ? times(largest_, tensors_ + 1) : bytes{});
@@ -175,8 +169,7 @@ inline void add_holder(memory_report& r, const holder& h) noexcept {
 }
 
 /// The report of an error about `need` more bytes for `operation`, without a budget. Where free
-/// bytes lie in pieces the holders are what can't move, else what can't leave. O(tensors), and no
-/// heap.
+/// bytes lie in pieces the holders can't move, else they can't leave. O(tensors), no heap.
 template <class Table>
 [[nodiscard]] memory_report shortage_of(Table& table, const context& c, std::uint64_t reservation,
                                         bytes need, const char* operation, shortage what,
