@@ -13,21 +13,15 @@
 
 namespace delta::detail {
 
-/// Resident tensors, in three sets:
-///
-///   candidates  not pinned both ways: a policy says who leaves. What is locked stays in the set
-///               and is passed over: an operator locks its inputs, and few searches come between
-///   parked      of these, they that have no way out whatever the others do: nobody is asked about
-///               them until something happens to them
-///   cached      dropped by the program, computed again on the way to something else, and kept
-///               while there is room
-///
-/// Beside them, wherever their bytes are:
-///
+/// Sets of ids: O(1), and no heap but in `cover`, as what unlocks a tensor must not fail.
+/// Of resident tensors:
+///   candidates  not pinned both ways: a policy says who leaves. Locked ones stay in the set and
+///               are passed over: an operator locks its inputs, few searches come between
+///   parked      of these, those without any way out: unasked until something happens to them
+///   cached      dropped by the program, computed again on the way, and kept while there is room
+/// Wherever their bytes are:
 ///   retained    dropped by the program, made by no record, and read by some: kept so that what was
 ///               computed from them can be computed again
-///
-/// Sets of ids: O(1), and no heap but in `cover`, as what unlocks a tensor must not fail.
 class candidate_list {
  public:
   [[nodiscard]] const id_set& all() const noexcept { return list_; }

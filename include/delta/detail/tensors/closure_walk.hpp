@@ -110,8 +110,7 @@ class closure_walk {
       for (std::size_t i = ancestors; i < count_; ++i)
         (*graph_)[found_[i]].swept_up = (*graph_)[found_[i]].grown_up = false;
   }
-  // A reader counts when some output of it is gone that somebody may ask for: the program, or who
-  // computes what the program holds from it.
+  // A reader counts if a missing output may be asked for: by the program, or a recomputation.
   void add_reader(operator_id c) noexcept {
     if (std::ranges::any_of(graph_->outputs(c), [&](tensor_id o) {
           return missing(at(o)) && (at(o).references > 0 || at(o).edges != tensor_record::nowhere);
@@ -144,12 +143,10 @@ struct closure_pricing {
   const machine_state* now;
   cost_query* asked = nullptr;  ///< lower bounds will do; null: the cost must be exact
 
-  /// In ns, as far as it is asked for. Of a closure that meets a tensor on the host a lower bound
-  /// is kept: the price of a reload changes with the queue. O(closure), or what of it costs
-  /// `enough`.
+  /// In ns, as far as it is asked for. Of a closure with a tensor on the host a lower bound is
+  /// kept: reload prices change with the queue. O(closure), or what of it costs `enough`.
   [[nodiscard]] double cost(tensor_id t, closure what, double enough) const noexcept {
-    // A rough answer looks at four records, which tell most of what is short; each closer question
-    // at four times as many.
+    // A rough answer looks at four records, each closer question at four times as many.
     constexpr std::uint8_t first_reach = 1, deepest = 5;
     static_assert(closure_walk::limit == std::size_t{1} << (2 * deepest));
     const tensor_record& r = (*tensors)[t];

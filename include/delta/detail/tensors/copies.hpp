@@ -15,15 +15,11 @@
 
 namespace delta::detail {
 
-/// In the order in which they were queued, of three kinds:
-///
-///   claims     out, after which the tensor's device bytes go; or in, before anybody needs it:
-///              these hold the transfer
-///   copies     out, of a resident tensor whose host end is not valid yet
-///   detached   those that no tensor waits for any more: they still take the copy lane's time
-///
-/// And the last copies whose tensors were used before they were over: landings. Few at a time, so
-/// the list is searched: O(copies) per copy, but where it says otherwise.
+/// In the order in which they were queued. *Claims* hold the transfer: out, after which the
+/// tensor's device bytes go; or in, before anybody needs the tensor. *Copies* go out of a resident
+/// tensor whose host end is not valid yet. No tensor waits for *detached* ones any more, but they
+/// take the lane's time. *Landings* are the last copies whose tensors were used before they were
+/// over. Few at a time: O(copies) per copy, but where it says otherwise.
 class copies_under_way {
  public:
   struct copy {
@@ -102,8 +98,7 @@ class copies_under_way {
     return any;
   }
 
-  /// All of them, those out first, each lane's in the order in which they were queued. Valid until
-  /// the next call. O(copies log copies).
+  /// All, those out first, each lane's as queued. Valid until the next call. O(copies log copies).
   [[nodiscard]] std::span<const queued_copy> queued() {
     sorted_.clear();
     for (const copy& c : list_) {

@@ -14,10 +14,9 @@
 
 namespace delta::detail {
 
-/// Hands out runs of elements. A run of more than eight is rounded up to a power of two; a run is
-/// used again by lists of its class, so a steady program stops asking the heap. Runs are named by
-/// where they begin: they stay where they are by number, but a span over one holds until the next
-/// `take`.
+/// Hands out runs of elements. A run of more than eight is rounded up to a power of two, and used
+/// again by lists of its class: a steady program stops asking the heap. Runs are named by where
+/// they begin; a span over one holds until the next `take`.
 template <class T>
 class slices {
  public:
@@ -60,9 +59,8 @@ class slices {
   std::array<std::vector<std::uint32_t>, 38> unused_;
 };
 
-/// Edges from tensors to the records that read them, one per mention among the inputs. A record's
-/// lie side by side, named by the first; a tensor's are linked, named by the newest, which the
-/// tensor keeps. So an edge goes in O(1), however many read the tensor.
+/// Edges from tensors to the records that read them, one per mention. A record's lie side by side,
+/// named by the first; a tensor's are linked, named by the newest: an edge goes in O(1).
 class edge_lists {
  public:
   static constexpr std::uint32_t none = ~std::uint32_t{0};

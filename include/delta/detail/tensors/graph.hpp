@@ -28,15 +28,11 @@ enum class closure : std::uint8_t {
 };
 
 /// Tensors and operator records. Invariant: a tensor with a producer can be computed again, because
-/// every input of a living record either has its bytes somewhere or has a producer itself; losing
-/// the one takes the record away (`residency_table::forget_record`). So "can it be recomputed?" is
-/// one comparison, without a walk.
-///
-/// Edges are strong (repairs P-20): a tensor that the program has dropped keeps its record while
-/// something may be recomputed through it. Records and their lists are recycled, so a steady
-/// program stops asking the heap.
-///
-/// A record's lists lie in one table for all.
+/// every input of a living record has its bytes somewhere or has a producer; losing the one takes
+/// the record away (`residency_table::forget_records_around`). So "can it be recomputed?" is one
+/// comparison. Edges are strong (repairs P-20): a dropped tensor keeps its record while something
+/// may be recomputed through it. Records and lists are recycled: a steady program stops asking the
+/// heap.
 class graph {
   static constexpr std::uint32_t none = edge_lists::none;
 
@@ -86,8 +82,7 @@ class graph {
     tensor_id t;
     if (free_tensors_.empty()) {
       t = static_cast<tensor_id>(tensors_.size());
-      // Whole words of rows, as they are read a word at a time; and before the record, which counts
-      // them.
+      // Whole words of rows; and before the record, which counts them.
       if (last_use_.size() == tensors_.size())
         last_use_.resize(tensors_.size() + id_set::word_bits);
       changed_.cover(tensors_.size() + 1);
@@ -105,9 +100,8 @@ class graph {
     return t;
   }
 
-  /// When an operator touched the tensor: ns, by `machine_state::clock`; as a double, which is
-  /// exact for 104 days. By row, apart from the records: who looks for a victim reads those of all
-  /// candidates.
+  /// When an operator touched the tensor: ns, by `machine_state::clock`; a double is exact for 104
+  /// days. Apart from the records, as a search for a victim reads those of all candidates.
   [[nodiscard]] double last_use(tensor_id t) const noexcept { return last_use_[index(t)]; }
   void set_last_use(tensor_id t, nanoseconds when) noexcept {
     last_use_[index(t)] = static_cast<double>(when.count());
@@ -155,8 +149,7 @@ class graph {
     return o;
   }
 
-  /// What the operator reads, makes and updates, as it stated them. Valid until the next
-  /// add_record.
+  /// What the operator reads, makes and updates, as stated. Valid until the next add_record.
   [[nodiscard]] std::span<const tensor_id> inputs(operator_id o) const noexcept {
     const operator_record& r = (*this)[o];
     return lists_.at(r.lists_, r.inputs_);
@@ -175,8 +168,7 @@ class graph {
   [[nodiscard]] auto readers(tensor_id t) const noexcept { return edges_.from((*this)[t].edges); }
 
   /// Takes a record away: its outputs can't be computed again, its inputs lose a reader. `orphans`
-  /// receives every tensor that may have become useless; what becomes of them is the caller's
-  /// affair (`residency_table::sweep`), so that nothing recurses. O(inputs + outputs).
+  /// gets each tensor that may be useless now, for `residency_table::sweep`. O(inputs + outputs).
   void disconnect(operator_id o, std::vector<tensor_id>& orphans) {
     operator_record& r = (*this)[o];
     for (const tensor_id t : outputs(o)) {
@@ -196,8 +188,7 @@ class graph {
     free_records_.push_back(o);
   }
 
-  /// Records visited to answer questions about costs, and to forget what was kept of the answers:
-  /// what they took, as a count.
+  /// Records visited for costs, and to forget kept ones: what decisions took, as a count.
   [[nodiscard]] std::uint64_t walked() const noexcept { return walked_; }
   void note_walk(std::size_t records) const noexcept { walked_ += records; }
 
@@ -244,11 +235,10 @@ class graph {
     });
   }
 
-  /// Calls `visit(u)` for every referenced tensor that is computed from `t` directly, or through
-  /// tensors that the program has dropped: what could not be computed again without `t`. The same
-  /// for the record that made `t`, if there is one: `t` itself and its siblings. A referenced
-  /// tensor ends the walk: once its bytes are safe, so is what follows it. Nothing is visited
-  /// twice. `walk` is scratch. O(descendants).
+  /// Calls `visit(u)`, once, for every referenced tensor that is computed from `t` directly or
+  /// through dropped tensors: what could not be computed again without `t`. The same for the record
+  /// that made `t`, if any: `t` itself and its siblings. A referenced tensor ends the walk: once
+  /// its bytes are safe, so is what follows it. `walk` is scratch. O(descendants).
   template <class Visit>
   void for_each_dependent(tensor_id t, std::vector<operator_id>& walk, const Visit& visit) const {
     const std::uint32_t mark = next_mark();

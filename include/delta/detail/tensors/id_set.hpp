@@ -1,5 +1,4 @@
-// delta: sets of ids: a bit per row of a table. Small, dense numbers that come and go with every
-// operator want no node and no hash.
+// delta: sets of ids, as a bit per row of a table: ids are small, dense, and change often.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +13,8 @@
 
 namespace delta::detail {
 
-/// Ids, iterated from the lowest up. `cover` says up to which; afterwards nothing allocates, so
-/// that what unlocks a tensor can't fail. O(1) each; iteration and `clear` O(rows / 64), of an
-/// empty set O(1).
+/// Ids, iterated from the lowest up. Only `cover` allocates, so that what unlocks a tensor can't
+/// fail. O(1) each; iteration and `clear` O(rows / 64), of an empty set O(1).
 class id_set {
  public:
   static constexpr std::size_t word_bits = 64;

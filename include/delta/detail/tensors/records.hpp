@@ -36,8 +36,7 @@ constexpr bool on_device(residency r) noexcept {
 }
 
 /// The record of one managed tensor: one storage's bytes, shared by its views (repairs P-19). The
-/// graph owns the records, the residency table changes them; policies see them through a context.
-/// `where` says which of the two tokens are set.
+/// graph owns it, the residency table changes it. `where` says which of the two tokens are set.
 struct tensor_record {
   /// No place in a list: of `planned` and of `edges`.
   static constexpr std::uint32_t nowhere = 0xffffffffu;

@@ -1,6 +1,5 @@
 // delta: the residency table: where every tensor's bytes are, and the moves between those places.
-// It never chooses: records.hpp says what is legal, reclaimer.hpp asks the policy. It is long, as
-// all moves keep the same lists and sums: parts of it would have to change those for each other.
+// records.hpp says which moves are legal, reclaimer.hpp asks the policy which to make.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +24,8 @@
 namespace delta::detail {
 
 /// Tensors, records, and their bytes in a storage. Every change of residency passes through here,
-/// so the lists below, the counts and the storage agree. Only a storage that throws can break that:
-/// the manager is poisoned then. `Recorder` is told of it: `step_recorder`, or `no_recorder` where
-/// no policy learns.
+/// so that lists, counts and storage agree; a storage that throws breaks that, and poisons the
+/// manager. `Recorder`: `step_recorder`, or `no_recorder` where no policy learns.
 template <class Storage, class Recorder>
 class residency_table {
  public:
@@ -53,15 +51,13 @@ class residency_table {
   [[nodiscard]] bytes in_flight() const noexcept { return copies_.claimed(); }
   /// Bytes of constants: they are part of every operator's need.
   [[nodiscard]] bytes constants() const noexcept { return constants_; }
-  /// Bytes of all tensors that the program references, or an operator or a view holds, wherever
-  /// they are: what would exist if nothing were kept for replays.
+  /// Bytes of all tensors that are referenced or held: what would exist without replays.
   [[nodiscard]] bytes in_use() const noexcept { return in_use_; }
   /// Of the others, bytes of constants.
   [[nodiscard]] bytes dropped_constants() const noexcept { return dropped_constants_; }
   /// Bytes of all tensors that are kept, wherever they are: dropped ones with a record, too.
   [[nodiscard]] bytes existing() const noexcept { return existing_; }
-  /// Of these, bytes of those that have a block: what else is taken is an operator's, or the
-  /// program's own.
+  /// Of these, bytes of those with a block: what else is taken is an operator's, or the program's.
   [[nodiscard]] bytes here() const noexcept { return here_; }
   [[nodiscard]] bool copying() const noexcept { return copies_.any_claim(); }
   /// What a policy may choose from, and what is set aside.
@@ -69,8 +65,7 @@ class residency_table {
   [[nodiscard]] candidate_list& candidates() noexcept { return candidates_; }
   [[nodiscard]] std::span<const tensor_id> offloaded() const noexcept { return offloaded_; }
 
-  /// Whose bytes a block is, by the token's index; none for scratch. Rows are used again, so the
-  /// table may be behind: the tensor's own token has the last word.
+  /// Whose block that is, by its token's index; none: scratch. The tensor's own token decides.
   [[nodiscard]] tensor_id owner(std::uint32_t row) const noexcept {
     if (row >= owners_.size() || owners_[row] == tensor_id::none) return tensor_id::none;
     return tensors[owners_[row]].device.index() == row ? owners_[row] : tensor_id::none;
@@ -89,9 +84,8 @@ class residency_table {
     return now.clock;
   }
   void follow_clock() { now.clock = std::max(now.clock, storage_->now()); }
-  /// What work on the compute lane costs, where that is known: what it took, or where the storage
-  /// can tell, would have taken without copies beside it. What those cost is counted as theirs: a
-  /// rehearsal slows operators down by itself.
+  /// What work on the compute lane costs, if known: what it took, less what copies beside it cost
+  /// where the storage can tell. A rehearsal slows operators down by itself.
   [[nodiscard]] std::optional<nanoseconds> cost_of(stamp done) {
     if constexpr (has_burdens<Storage>)
       return storage_->alone(done);
@@ -133,8 +127,7 @@ class residency_table {
     recomputed(t, std::move(b));
     return t;
   }
-  /// The bytes of a replayed output. A host copy, if there is one, stays valid: a replay gives the
-  /// same bits.
+  /// The bytes of a replayed output. A host copy stays valid: a replay gives the same bits.
   void recomputed(tensor_id t, block&& b) {
     own(t, std::move(b));
     tell_owner(tensors[t].device, t);
@@ -184,8 +177,7 @@ class residency_table {
     become(t, residency::host);
   }
   /// Gives the block of a resident tensor to who writes other bytes into it. A host copy stays
-  /// valid, also while it is being made; else its producer can make the tensor again; without one
-  /// it is dead, whoever refers to it.
+  /// valid, also one being made; else the producer can make the tensor again, or it is dead.
   block hand_over(tensor_id t) {
     tensor_record& r = tensors[t];
     end_copy(t);
@@ -232,18 +224,15 @@ class residency_table {
 
   // --- copies under way -------------------------------------------------------------------------
 
-  /// Takes note of copies that are done: frees the blocks of those that went out. O(copies under
-  /// way).
+  /// Takes note of copies that are done: frees the blocks of those out. O(copies under way).
   void harvest() {
     copies_.take_done([&](stamp done) { return storage_->reached(done); },
                       [&](copies_under_way::copy&& c) { arrive(std::move(c)); });
   }
-  /// All copies under way, those out first, each lane's in the order in which they were queued.
-  /// Where the steps are learned also those that nobody uses: they take their time. O(copies log
-  /// copies).
+  /// All copies under way, those out first, each lane's as queued. Where steps are learned also
+  /// those that nobody uses, as they take time. O(copies log copies).
   [[nodiscard]] std::span<const queued_copy> queued_copies() { return copies_.queued(); }
-  /// The device's memory in address order, where the storage shows it and has places; else empty.
-  /// Valid until the next call. O(blocks + copies).
+  /// The device's memory by address, if shown. Valid until the next call. O(blocks + copies).
   [[nodiscard]] std::span<const layout_extent> layout() {
     layout_.clear();
     if constexpr (has_holes<Storage>)
@@ -265,8 +254,7 @@ class residency_table {
     if (oldest) arrive(std::move(*oldest));
     return oldest.has_value();
   }
-  /// Waits for the copies of tensors that are in use already: until then their blocks can't be
-  /// moved together with others. False: there were none since the last call.
+  /// Waits for copies of tensors in use, which can't move before. False: none since the last call.
   bool wait_for_landings() {
     return copies_.wait_for_landings([&](stamp done) { storage_->wait(done); });
   }
@@ -291,8 +279,7 @@ class residency_table {
     candidates_.delist(tensors, t);
     candidates_.enlist(tensors, t);
   }
-  /// While locked it can't leave, and dropping it waits (repairs P-22). A cached one is wanted
-  /// again. O(1).
+  /// While locked it can't leave; a drop waits (repairs P-22); a cached one is wanted again. O(1).
   void lock(tensor_id t) {
     tensor_record& r = tensors[t];
     if (r.locks++ == 0 && r.references == 0) {
@@ -334,8 +321,7 @@ class residency_table {
     r.prefetched_unused = false;
     if (!candidates_.cache(tensors, t)) free_if_useless(t);
   }
-  /// An operator that began at `when` has used it: s starts anew, and it has come back for
-  /// something.
+  /// An operator that began at `when` has used it: s starts anew; a prefetch was not in vain.
   void touch(tensor_id t, nanoseconds when) noexcept {
     tensors.set_last_use(t, when);
     tensors[t].prefetched_unused = false;
@@ -343,9 +329,8 @@ class residency_table {
 
   // --- the end ----------------------------------------------------------------------------------
 
-  /// One reference less; at none the bytes go, unless something can only be recomputed from them.
-  /// Whoever still locks it frees it when he unlocks. `keep`: they stay, as if a restore had
-  /// computed it.
+  /// One reference less; at none the bytes go, unless something can only be recomputed from them,
+  /// or `keep`. The last unlock frees a locked one.
   void drop(tensor_id t, bool keep = false) {
     if (--tensors[t].references > 0) return;
     if (tensors[t].locks == 0) fall_out_of_use(tensors[t]);
@@ -488,8 +473,7 @@ class residency_table {
     if (std::exchange(tensors[t].copying, false))
       detach(copies_.take_copy(t), tensors[t].footprint);
   }
-  // Nobody waits for that copy any more. Destructors come here: without memory it is not counted
-  // among the queued ones.
+  // Nobody waits for that copy. Destructors come here: without memory it isn't listed as queued.
   void detach(stamp done, bytes size) noexcept {
     if constexpr (Recorder::enabled) try {
         copies_.add(tensor_id::none, size, done);
@@ -500,8 +484,7 @@ class residency_table {
   transfer resume(tensor_id t) {
     return {std::move(tensors[t].device), std::move(tensors[t].host), copies_.take_copy(t)};
   }
-  // A copy that is over. Of a claim in, the tensor is here; of one out, its block goes, and it
-  // joins the queue. Of a copy ahead the host end is valid.
+  // A copy is over: in, the tensor is here; out, its block goes; ahead, its host copy is valid.
   void arrive(copies_under_way::copy&& c) {
     if (c.tensor == tensor_id::none) return;
     tensor_record& r = tensors[c.tensor];
@@ -531,8 +514,7 @@ class residency_table {
     forget_host_copy(t);
     if (r.where != residency::dead) become(t, residency::dead);
   }
-  // A list instead of recursion: what goes may make its inputs useless in turn, through any number
-  // of records.
+  // A list, not recursion: what goes may make its inputs useless, through any number of records.
   void sweep() {
     while (!orphans_.empty()) {
       const tensor_id t = orphans_.back();

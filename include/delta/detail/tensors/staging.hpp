@@ -154,8 +154,7 @@ class stage {
     storage_->begin_operator({}, {});
     storage_->end_operator(t);
   }
-  // The copies under way, so that each direction's end when they should: of the first of each a
-  // part is over.
+  // The copies under way, ending when they should: of each direction's first a part is over.
   void queue(const residency_snapshot& s) {
     const auto over = [&](direction d) { return s.over[static_cast<std::size_t>(d)]; };
     direction first = direction::out, second = direction::in;

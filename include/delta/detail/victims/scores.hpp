@@ -15,9 +15,8 @@
 
 namespace delta::detail {
 
-// What is no weight, or no number, leaves last: a heuristic that breaks its word loses no more than
-// its say. None is so heavy that its product with a staleness overflows: what the program has
-// dropped leaves before it.
+// What is no weight, or no number, leaves last: a broken heuristic loses only its say. Bounded, so
+// that no product with a staleness overflows: dropped tensors leave before all others.
 constexpr double valid_weight(double w) noexcept {
   return w > 0 ? std::min(w, 0x1p960) : 0.0;
 }
@@ -37,9 +36,8 @@ double score_of(const H& heuristic, const context& c, tensor_id t) {
     return valid_score(heuristic.score(c, t));
 }
 
-/// The lowest score offered so far, of equal ones that with the lower id. A score that is not a
-/// number counts as infinite. In whatever order tensors are offered, the same one wins: the order
-/// of the candidates changes with every lock, and decisions must not depend on it.
+/// The lowest score offered so far, of equal ones that with the lower id; no number counts as
+/// infinite. The order of the offers does not matter, as locks reorder the candidates.
 class lowest_score {
  public:
   /// Takes `t` into account. O(1).
@@ -121,8 +119,7 @@ tensor_id first_row(const victim_rows& rows, std::span<const double> per_word) n
   if (rows.candidates->empty()) return tensor_id::none;
   const double highest = std::ranges::max(per_word);
   if (highest == not_urgent) return *rows.candidates->begin();
-  // No score is lower than this one's, and rows come in the order of their ids: the first that has
-  // it is the one.
+  // No score is lower, and rows come in the order of ids: the first that has it is the one.
   const double lowest = score_at<Form>(highest);
   const double enough = nearly<Form>(highest);
   for (std::size_t w = 0; w < per_word.size(); ++w) {

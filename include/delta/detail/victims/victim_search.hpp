@@ -1,5 +1,4 @@
-// delta: the Filter, Algorithm 2: which tensor leaves. Exact: the lowest score, ties to the lower
-// id.
+// delta: the Filter, Algorithm 2: which tensor leaves. The lowest score, ties to the lower id.
 #pragma once
 
 #include <array>
@@ -23,14 +22,12 @@ enum class permission : std::uint8_t {
   not_as_is  ///< not before something happens to it (it is locked, pinned or dropped)
 };
 
-/// Finds the victim, by one of two searches which both find the same one:
-///
+/// Finds the victim, by one of two searches which both find the same one (docs/results/decisions.md
+/// has the figures):
 ///   scan    each candidate is asked (Algorithm 2, lines 2 to 6): where answers can't be kept, as
 ///           the heuristic does not say what it depends on, or its score reads the staleness
 ///   rows    answers are kept by row, asked again when what they depend on changes, and compared,
 ///           64 rows at a time
-///
-/// docs/results/decisions.md has the figures.
 template <Heuristic H>
 class filter {
   static constexpr quantity reads = value_of_depends_on<H>();
@@ -50,10 +47,9 @@ class filter {
       keeps_answers && value_of_later_if_dearer<H>() && keeps_costs != closure::none;
 
   /// The candidate that `h`, the same in every call, names as the victim, else the one with the
-  /// lowest score, of those that `may_leave`; none if there is none. `c` shows `g` and `now`;
-  /// `may_leave(t)` is a `permission`, asked first, so that nothing is scored in vain; what may not
-  /// leave as it is is parked. Throws std::bad_alloc, and what `may_leave` throws. O(candidates) at
-  /// worst; docs/results/decisions.md has what it takes as a rule.
+  /// lowest score, of those that `may_leave`; none if there is none. `may_leave(t)` is a
+  /// `permission`, asked before scoring; what may not leave as it is is parked. Throws
+  /// std::bad_alloc, and what `may_leave` throws. O(candidates) at worst.
   template <class MayLeave>
   tensor_id select(const H& h, const context& c, graph& g, const machine_state& now,
                    candidate_list& list, const MayLeave& may_leave) {
@@ -67,8 +63,7 @@ class filter {
       scanned_ = false;
       renew(h, asking, g, now, list);
       tensor_id t = tensor_id::none;
-      // Few are found in vain, as a rule: what an operator has locked, what came back early. Where
-      // many are, it is cheaper to ask each whether it may leave.
+      // As a rule few are in vain: locked, or back early. Where many are, asking each is cheaper.
       const std::size_t patience = 2 + list.all().size() / 128;
       for (std::size_t vain = 0;;) {
         const bool ask_each = vain >= patience;
@@ -182,8 +177,7 @@ class filter {
         touches(reads, quantity::copy_cost | quantity::swap_cost | quantity::exposed_swap_cost);
     list.ask_again_of_returned(sees_ways_out || host);
   }
-  // The row that comes first: is its value what the heuristic says now, exactly? Else it has
-  // another from now on, and other rows may come first.
+  // Is the value of the row that comes first exact now? Else it changes, and so may the order.
   bool settled(const H& h, const context& c, const graph& g, const machine_state& now,
                candidate_list& list, tensor_id t) {
     if constexpr (!asks_for_bounds) return true;
