@@ -1,8 +1,6 @@
-// delta: the arena. Two regions taken from a device once, at the start, and everything in them:
-// tensors, workspace, both ends of copies in flight. So the budget can't be exceeded.
-//
-// A machine needs a Device only: the smallest is host_device.hpp (malloc, memcpy, and
-// everything done when a function returns), one with threads is the executor's.
+// delta: the arena: two regions taken from a device once, at the start, which hold all tensors,
+// workspace, and both ends of copies in flight, so that the budget can't be exceeded. A machine
+// needs a Device only: the smallest is host_device.hpp.
 #pragma once
 
 #include <cstddef>
@@ -63,9 +61,8 @@ class arena_lanes : public machine_lanes<D> {
 
 }  // namespace detail
 
-/// The Storage over a device, which outlives it. Its other members are storage_rules' (placing,
-/// fences, figures such as peak() and waited()). A device that is wrong is told so in sentences.
-///
+/// The Storage over a device, which outlives it. Its other members are storage_rules' (such as
+/// peak() and waited()). A device that is wrong is told so in sentences.
 ///   my_device machine;
 ///   delta::arena storage{machine, {.capacity = 512_MiB, .host_capacity = 2_GiB}};
 ///   delta::manager manager{delta::online(), storage};
@@ -86,9 +83,8 @@ class arena : public detail::storage_rules<DeviceLanes> {
   [[nodiscard]] std::byte* data(const slab& h) const {
     return this->lanes().host_memory() + this->offset(h);
   }
-  /// Copies bytes of a block from its byte `from` on to the host's heap, and back: for checks and
-  /// tests. Over when it returns; whoever uses the block must be done. Always true: there are
-  /// bytes.
+  /// Copies bytes of a block from its byte `from` on to the host's heap, and back: for tests. Over
+  /// when it returns; whoever uses the block must be done. Always true: there are bytes.
   bool read_bytes(const block& b, std::uint64_t from, std::span<std::byte> to) {
     if (!to.empty())
       this->lanes().copy_now(direction::out, this->offset(b) + from, to.data(), bytes{to.size()});

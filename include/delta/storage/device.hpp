@@ -1,6 +1,5 @@
-// delta: the concepts Lanes and Device: three serial lanes, what a device_heap needs of a
-// machine; and two memories beside them, for an arena. The fences that these are given are all that
-// they must obey; who waits for whom is decided in storage_rules.
+// delta: the concepts Lanes (three serial lanes, for a device_heap) and Device (two memories beside
+// them, for an arena). They obey the fences that they are given; storage_rules says who waits.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +28,7 @@ namespace detail {
   DELTA_DETAIL_FUNCTION(lanes_##name, name, false, "Lanes need ", params, same, "", __VA_ARGS__)
 
 /// `copy(direction, to, from, size, after)`, with any address on the host's side, queues a copy on
-/// that direction's lane, to start when `after` is reached. A copy of zero bytes still gives a
-/// stamp; its addresses may be null.
+/// that direction's lane, behind `after`. Zero bytes give a stamp, too; addresses may be null then.
 DELTA_DETAIL_LANES(copy,
                    (delta::direction, std::byte* to, const std::byte* from, delta::bytes,
                     const delta::fence& after),
@@ -76,29 +74,17 @@ using device_rows = rows<device_memory_row, host_memory_row, move_row>;
 
 }  // namespace detail
 
-/// What a machine must have for a device_heap, whose memory is a framework's: work of three lanes
-/// on addresses that they are told. `static_assert(delta::explain_lanes<my_lanes>());` says
-/// what is missing.
+/// What a device_heap needs of a machine: three lanes of work on addresses that they are told.
+/// `static_assert(delta::explain_lanes<my_lanes>());` says what is missing.
 template <class D>
 concept Lanes = detail::lanes_rows::right<D>;
 
-/// What a machine must have for an arena: 14 functions. In outline, where everything is done at
-/// once:
-///
-///   struct my_device {
-///     std::byte* device_memory(delta::bytes n);  // and host_memory: kept by the device
-///     delta::stamp copy(delta::direction d, std::byte* to, const std::byte* from, delta::bytes n,
-///                       const delta::fence& after);  // wait for `after`, copy, count up
-///     void begin(const delta::fence& after);         // and move, end
-///     bool reached(delta::stamp s);                  // and wait, elapsed
-///     double rate(delta::direction d) const;         // and latency, backlog, now, waited
-///   };
-///   static_assert(delta::explain_device<my_device>());
+/// What an arena needs of a machine: 14 functions; host_device.hpp is a whole one.
+/// `static_assert(delta::explain_device<my_device>());` says what is missing.
 template <class D>
 concept Device = Lanes<D> && detail::device_rows::right<D>;
 
-/// Of Lanes: a sentence per function that is not there, and per optional function that is wrong. A
-/// device_heap says them of its machine.
+/// Of Lanes: a sentence per function that is missing, or optional and wrong.
 template <class D>
 consteval bool explain_lanes() {
   return detail::lanes_rows::tell<D>();
@@ -110,9 +96,8 @@ consteval bool explain_device() {
 }
 
 namespace detail {
-/// The least that is a Device; declared only. In an arena it takes the place of one that is wrong,
-/// once its sentences are printed, so that nothing else is said about it; so it can be const, and
-/// be made from anything.
+/// The least that is a Device; declared only. It takes the place of a wrong device in an arena,
+/// once its sentences are printed; so it can be const, and be made from anything.
 struct device_archetype {
   template <class T>
   explicit(false) device_archetype(const T&);

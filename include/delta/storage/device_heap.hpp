@@ -61,12 +61,11 @@ using heap_rules = storage_rules<addressed_lanes<checked_lanes<D>>,
                                  allocations<addressed_lanes<checked_lanes<D>>::synchronous>>;
 }  // namespace detail
 
-/// A budget of bytes, in allocations as many as there are blocks, on a machine whose lanes run
-/// on: what is free is always in one piece, nothing moves, and addresses hold until a block is
-/// freed. Order between kernels and copies is storage_rules', as are the members that are not here.
-/// The machine and the sources outlive it. One thread at a time. Any other allocation of the
-/// program counts once it was `adopt`ed. Whatever the machine throws comes through, with blocks and
-/// slabs as they were, where nothing else is said.
+/// A budget of bytes, one allocation per block, on a machine whose lanes run on: what is free is
+/// always in one piece, nothing moves, and addresses hold until a block is freed. storage_rules has
+/// the order between kernels and copies, and the members that are not here. The machine and the
+/// sources outlive it. One thread at a time. Other allocations count once they are `adopt`ed. What
+/// the machine throws comes through, with blocks and slabs as they were, unless said otherwise.
 ///
 ///   my_lanes machine;
 ///   delta::device_heap memory{machine, {.capacity = 8_GiB, .host_capacity = 32_GiB,
@@ -103,11 +102,10 @@ class device_heap : public detail::heap_rules<D> {
   using release_function = void (*)(void* self, void* memory, std::size_t size);
 
   /// Bytes of the program's own as a block: they count from now on, and `given_back` is called,
-  /// with `n`, when the block is freed. Work that the compute lane was given before it is copied
-  /// for the first time may use them; while an operator runs they are that operator's, too.
-  /// nullopt: the budget has no room for rounded(n) more. O(log blocks). Throws misuse
-  /// where bytes of it are a block's already, std::bad_alloc, and what the machine throws; then
-  /// nothing has changed.
+  /// with `n`, when the block is freed. Work on the compute lane before its first copy may use
+  /// them; while an operator runs they are that operator's, too. nullopt: no room for rounded(n)
+  /// more. O(log blocks). Throws misuse where bytes of it are a block's already, std::bad_alloc,
+  /// and what the machine throws; then nothing has changed.
   [[nodiscard]] std::optional<block> adopt(std::byte* at, bytes n, release_function given_back,
                                            void* self = nullptr) {
     const bytes size = this->rounded(n);
@@ -125,10 +123,9 @@ class device_heap : public detail::heap_rules<D> {
     if (!this->running()) used_unseen(this->device()[i]);
     return block{i};
   }
-  /// The bytes of a block are the program's again, with whatever gives them back; the block is
-  /// gone, and they count no more. The compute lane waits for the copies of them: they are for
-  /// work that it is given from now on. Whose they were is told that they go. O(log blocks). If it
-  /// throws nothing has changed.
+  /// The bytes of a block are the program's again, with what gives them back; the block is gone,
+  /// and they count no more. The compute lane waits for the copies of them before later work;
+  /// `on_owner_changed` is told that they go. O(log blocks). If it throws nothing has changed.
   [[nodiscard]] std::pair<std::byte*, memory_source> surrender(block&& b) {
     detail::allocation& r = row_of(b);
     let_compute_wait(r);
@@ -139,10 +136,9 @@ class device_heap : public detail::heap_rules<D> {
     base::free(std::move(b));
     return {at, from};
   }
-  /// The program is about to use the block's bytes by work on the compute lane that no operator
-  /// brackets: that lane waits for the copies of them, and the next copy of them for what that
-  /// lane is given until then. A block that was just allocated between operators needs it only
-  /// where nothing is `shared`. O(1).
+  /// Called before work on the compute lane uses the block's bytes outside any operator: that lane
+  /// waits for the copies of them, and their next copy for what the lane is given until then. A
+  /// block just allocated between operators needs it only where nothing is `shared`. O(1).
   void settle(const block& b)
     requires(!synchronous)
   {
@@ -150,11 +146,10 @@ class device_heap : public detail::heap_rules<D> {
     let_compute_wait(r);
     used_unseen(r);
   }
-  /// The bytes of the block at that address go back to their source now, while the block counts as
-  /// before: somebody else, who has no room of his own, gets them there. Freeing the block gives
-  /// back nothing more; meanwhile it is a block without bytes, and its tensor is nobody's to read.
-  /// For the scratch of an operator that runs, order is kept as by `free`. False: no block is
-  /// there. O(log blocks). If it throws nothing has changed.
+  /// The bytes of the block at that address go back to their source now, for an allocation
+  /// elsewhere that lacks room; the block counts as before. Until it is freed, which gives back
+  /// nothing more, it has no bytes, and its tensor must not be read. In an operator order is kept
+  /// as by `free`. False: no block is there. O(log blocks). If it throws nothing has changed.
   bool lend(std::byte* at)
     requires(!synchronous)
   {

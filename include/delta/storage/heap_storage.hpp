@@ -19,7 +19,6 @@ struct own_host {
 
 /// A device_heap on the host, with a machine of its own: copies and kernels are over when their
 /// call returns, and are measured. One thread at a time.
-///
 ///   delta::heap_storage memory{{.capacity = 512_MiB, .host_capacity = 2_GiB}};
 ///   delta::manager manager{delta::adaptive(), memory};
 ///   const auto w = manager.variable(size, "weights", memory.adopt(address, size, freed).value());

@@ -18,26 +18,22 @@
 
 namespace delta {
 
-/// Both memories are the host's; a copy is a memcpy that is over when the call returns, and so is a
-/// kernel. What operators take is measured, and known at once; copy rates are those of the copies
-/// so far (`assumed_rate` before the first one of 64 KiB or more), the latency is assumed. One
-/// thread at a time calls it; kernels may use as many as they like. For one arena.
-///
+/// Both memories are the host's own: recomputing saves memory, offloading only moves bytes to the
+/// second one. A copy is a memcpy, over when the call returns, and so is a kernel. What operators
+/// take is measured, and known at once; copy rates are those of the copies so far (`assumed_rate`
+/// before the first one of 64 KiB or more), the latency is assumed. One thread at a time calls it;
+/// kernels may use as many as they like. For one arena.
 ///   delta::host_device machine;
 ///   delta::arena storage{machine, {.capacity = 512_MiB, .host_capacity = 2_GiB}};
 ///   delta::manager manager{delta::adaptive(), storage};
-///
-/// Both memories are the machine's own: recomputing saves memory, offloading only moves bytes to
-/// the second one.
 class host_device {
  public:
   /// Nothing runs on behind a call.
   static constexpr bool synchronous = true;
   /// Bytes per second in each direction, until a copy was measured.
   static constexpr double assumed_rate = 8e9;
-  /// Of every copy: a guess at what it costs beside its bytes, two allocations and the manager's
-  /// own work. Without it many small tensors leave in place of a few large ones, which takes longer
-  /// (docs/results/pytorch.md).
+  /// Of every copy, a guess: two allocations and the manager's own work. Without it many small
+  /// tensors leave in place of a few large ones, which takes longer (docs/results/pytorch.md).
   static constexpr nanoseconds assumed_latency{4000};
   /// Of both memories' addresses, in bytes: an arena's granularity may not be more.
   static constexpr std::uint64_t alignment = 4096;
@@ -48,8 +44,7 @@ class host_device {
   host_device& operator=(const host_device&) = delete;
   ~host_device() = default;
 
-  /// Aligned to 4096. Pages are taken by the operating system when they are touched. Throws
-  /// std::bad_alloc.
+  /// Aligned to 4096; the system takes pages when they are touched. Throws std::bad_alloc.
   std::byte* device_memory(bytes n) { return take(device_, n); }
   std::byte* host_memory(bytes n) { return take(host_, n); }
 

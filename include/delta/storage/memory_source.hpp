@@ -12,8 +12,7 @@
 namespace delta {
 
 /// Where the bytes of a heap_storage or a device_heap come from. `allocate` gives as many bytes as
-/// it is asked for, or null; what it gave goes back to `release`, with the same size. Both with
-/// `self`.
+/// it is asked for, or null; `release` gets them back, with the same size. Both with `self`.
 struct memory_source {
   void* (*allocate)(void* self, std::size_t size) = nullptr;
   void (*release)(void* self, void* memory, std::size_t size) = nullptr;
@@ -21,10 +20,9 @@ struct memory_source {
 };
 
 namespace detail {
-// No lambdas: g++ warns where a program has a global of their parameters' names.
-// What malloc gave stands before the aligned bytes. Not by aligned_alloc: what the GNU C library's
-// has freed does not hold another block of the same size, as that asks for more before it is
-// aligned; where tensors leave and come back the process would grow without end.
+// No lambdas: g++ warns where a program has a global of their parameters' names. Not aligned_alloc:
+// what glibc frees of that can't hold the same block again, and the process would grow without end.
+// malloc's address stands before the aligned bytes.
 template <std::size_t alignment>
 void* take_from_heap(void*, std::size_t size) noexcept {
   constexpr std::size_t unit = std::max(alignment, alignof(std::max_align_t));

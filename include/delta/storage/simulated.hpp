@@ -16,8 +16,7 @@
 
 namespace delta {
 
-/// How fast copies are: what a virtual clock needs to know of a machine. For timed_arena
-/// (testing/timed_arena.hpp); simulated_options has the same under longer names.
+/// How fast copies are, for timed_arena (testing/timed_arena.hpp); as in simulated_options.
 struct copy_rates {
   double out = 12e9;      ///< bytes per second, device to host
   double in = 12e9;       ///< bytes per second, host to device
@@ -49,15 +48,11 @@ struct copy_rates {
 
 namespace detail {
 
-/// Three serial lanes in exact virtual time, without memory: what storage_rules wants of a machine,
-/// so that decisions can be tried where there is none. A stamp's point is the virtual time, in ns,
-/// at which its work ends; zero-length work may share a point. So points of all lanes are
-/// comparable, and a fence is reached at the latest of its three. All functions are O(1) and do not
-/// allocate; none throws.
-///
-/// The host has one clock, `now`, which goes on only when it is told to: nothing depends on how
-/// fast the program really is, and every run repeats exactly (repairs P-17). It runs in lock-step
-/// with the compute lane.
+/// Three serial lanes in exact virtual time, without memory: what storage_rules wants of a machine.
+/// A stamp's point is the virtual time, in ns, at which its work ends; zero-length work may share a
+/// point. So points of all lanes are comparable, and a fence is reached at the latest of its three.
+/// The host's one clock, `now`, goes on only when it is told to, in lock-step with the compute
+/// lane: every run repeats exactly (repairs P-17). O(1) each, no heap; none throws.
 class virtual_lanes {
  public:
   /// Copies take what `real` says; who asks for rates is told `told`.
@@ -89,8 +84,7 @@ class virtual_lanes {
   [[nodiscard]] nanoseconds now() const noexcept { return to_time(now_); }
   /// How long the host and the compute lane waited for copies in all.
   [[nodiscard]] nanoseconds waited() const noexcept { return waited_; }
-  /// The cost of one of the last pieces of work (64 are remembered, of all lanes together), else
-  /// nullopt; when it began; and what it would have taken alone.
+  /// The cost of one of the last 64 pieces of work, else nullopt; its beginning; its cost alone.
   [[nodiscard]] std::optional<nanoseconds> elapsed(stamp s) const noexcept {
     const piece* const p = find(s);
     return p ? std::optional(p->cost) : std::nullopt;
@@ -183,8 +177,7 @@ class virtual_lanes {
 
 }  // namespace detail
 
-/// What a simulated machine has. The rates are those of a PCIe 3 x16 link with pinned memory, more
-/// or less; name your own.
+/// A simulated machine. The rates are about those of PCIe 3 x16 with pinned memory; name your own.
 struct simulated_options {
   bytes capacity{};               ///< the budget
   bytes host_capacity{};          ///< the host budget; 0: nothing can be offloaded
@@ -194,31 +187,25 @@ struct simulated_options {
   std::uint64_t granularity = 1;  ///< sizes are rounded up to it; a power of two
   double rate_move = 0;           ///< bytes per second within the device; 0: moves take no time
   bool moving = true;             ///< blocks may be moved together to make room
-  /// What the lanes reach of the rates that they are said to have, positive: `rate` gives what
-  /// was promised, `backlog` and every stamp the time that copies really take. Latency and moves
-  /// are as promised.
+  /// What the lanes reach of these rates, positive: `rate` gives what was promised, `backlog` and
+  /// every stamp the time that copies really take. Latency and moves are as promised.
   double real_rate = 1.0;
-  /// Blocks have places. Without, free bytes are always in one piece, as behind a table of
-  /// pages, and nobody waits for who used them before.
+  /// Blocks have places. Without, free bytes are in one piece, and nobody waits for past users.
   bool places = true;
-  /// What compute loses by copies beside it, in ns per ns of copying: from 0, nothing, to 1, as if
-  /// it did the copying itself.
+  /// ns that compute loses per ns of copying beside it: 0 (nothing) to 1 (all of its time).
   double burden_out = 0;
   double burden_in = 0;
 };
 
 /// A Storage of bytes alone, in virtual time: what a policy would do on a machine, asked without
-/// one. Kernels get null addresses. An operator takes the `cost` that it states.
+/// one. Kernels get null addresses. An operator takes the `cost` that it states, and now() is its
+/// completion when end_operator returns; waited() counts what operators waited for copies. Blocks
+/// have places as in an arena (unless told not to): both say yes and no to the same requests.
 ///
 ///   delta::simulated storage{{.capacity = 100_B, .host_capacity = 400_B, .rate_out = 1e9}};
 ///   delta::manager manager{delta::paper(), storage};
 ///   manager.run({.inputs = {x}, .outputs = {40_B}, .cost = 7us}, [](delta::call&) {});
 ///   std::cout << storage.now().count() << " ns, " << storage.waited().count() << " ns of waiting";
-///
-/// The host runs in lock-step with the compute lane: end_operator(cost) returns when the operator
-/// is done, so now() is then its completion; a begin that waits for copies advances now() to the
-/// operator's start, and waited() by as much. Blocks have places as in an arena (unless told not
-/// to), so both say yes and no to the same requests and read the same clock.
 class simulated : public detail::storage_rules<detail::virtual_lanes> {
  public:
   /// Nothing is taken from the machine but the table of blocks.

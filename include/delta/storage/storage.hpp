@@ -1,9 +1,5 @@
 // delta: the Storage concept: where bytes live, how they move, and in what order. A storage
-// includes this header alone, no policy's.
-//
-//   static_assert(delta::explain_storage<my_storage>());
-//
-// lists everything that is missing or wrong in a storage of one's own, in sentences.
+// includes this header alone, no policy's. `explain_storage` says what a type lacks.
 #pragma once
 
 #include <cstddef>
@@ -22,17 +18,15 @@ namespace delta {
 // Semantic rules (a compiler can't check them; test/support/storage_contract.hpp does):
 //  * capacity() is hard: used() <= capacity() at every instant; blocks, workspace and both ends of
 //    copies in flight count, each rounded up by rounded().
-//  * Order between the lanes is kept by the storage, per block: an operator begins after the
-//    last writer of what it reads, and after the last reader and writer of what it writes; a copy
-//    out after the last writer; a copy in after its own copy out and after the last reader and
-//    writer of its destination; memory given out again is written only after its last user is
-//    done. The caller therefore never orders anything; it waits only when it needs bytes back.
+//  * Order between the lanes is kept by the storage, per block: an operator begins after the last
+//    writer of what it reads, and all users of what it writes; a copy out after the last writer; a
+//    copy in after its own copy out and all users of its destination; memory given out again is
+//    written only after its last user is done. The caller orders nothing, and waits only for bytes.
 //  * A freed block may be handed out again at once; a copy still reading it delays the next writer.
 //  * Nothing moves between begin_operator and end_operator, nor what is held.
-//  * Who shares the storage with a manager allocates and frees beside it, on its thread: between
-//    its calls, and from within a kernel. Those bytes count in used(). Between begin_operator and
-//    end_operator what is allocated is written by that operator, and may be freed at once; what
-//    the bracket names is not freed.
+//  * Who shares the storage with a manager allocates and frees on its thread, between its calls and
+//    from within a kernel; those bytes count in used(). What is allocated in an operator's bracket
+//    is written by it, and may be freed at once; what the bracket names is not freed.
 //  * Each lane is serial and first in, first out.
 // ---------------------------------------------------------------------------------------------
 
@@ -48,8 +42,7 @@ DELTA_DETAIL_STORAGE(allocate, allocate, (delta::bytes, delta::lifetime), " (nul
 /// `free(block&&)` and `free(slab&&)` take memory back.
 DELTA_DETAIL_STORAGE(free_block, free, (delta::block&&), "", void);
 DELTA_DETAIL_STORAGE(free_slab, free, (delta::slab&&), "", void);
-/// `copy_out(block&)` queues a copy to a new slab. The block is moved from only on success;
-/// nullopt means that the host side is full.
+/// `copy_out(block&)` queues a copy to a new slab and takes the block, or gives nullopt.
 DELTA_DETAIL_STORAGE(copy_out, copy_out, (delta::block&), " (nullopt: the host is full)",
                      std::optional<delta::transfer>);
 /// `copy_in(slab&&, block&&)` queues a copy of the slab into a block allocated before.
@@ -66,9 +59,8 @@ DELTA_DETAIL_STORAGE(begin_operator, begin_operator,
 /// the operator to take: a storage in virtual time advances by it, others ignore it.
 DELTA_DETAIL_STORAGE(end_operator, end_operator, (delta::nanoseconds cost), "", delta::stamp);
 /// `reached(stamp)` asks, `wait(stamp)` makes the host wait (in virtual time: advances the clock),
-/// `elapsed(stamp)` is an operator's or a copy's measured time: known now, later, or never. Where
-/// it is never known, say what operators cost (operation::cost): else they are priced by the bytes
-/// that they touch, and counters::guessed_costs counts them.
+/// `elapsed(stamp)` is a measured time of an operator or copy, known now, later, or never. Where
+/// never, set operation::cost: else operators are priced by bytes (counters::guessed_costs).
 DELTA_DETAIL_STORAGE(reached, reached, (delta::stamp), "", bool);
 DELTA_DETAIL_STORAGE(wait, wait, (delta::stamp), "", void);
 DELTA_DETAIL_STORAGE(elapsed, elapsed, (delta::stamp), " (nullopt: not known)",
@@ -94,11 +86,10 @@ DELTA_DETAIL_DETECTED_CALL(data, (const delta::block&), same, "", std::byte*);
 DELTA_DETAIL_DETECTED_CALL(hold, (const delta::block&), anything, "", void);
 DELTA_DETAIL_DETECTED_CALL(unhold, (const delta::block&), anything, "", void);
 DELTA_DETAIL_TOGETHER(holds, "'hold', 'unhold'", has_hold<T>, has_unhold<T>);
-/// `largest_hole()`; `bytes_to_move(n)` for `n` bytes in one piece (nullopt: it can't be done now,
-/// or for 0 bytes: blocks never move); `walk_blocks(f)`: `f(row, size, used)` for blocks (`row` is
-/// the token's index) and holes in address order. Together with `move_rate` they let the manager
-/// weigh moving blocks against releasing a window of neighbours where free bytes lie scattered
-/// (default: it does not ask).
+/// `largest_hole()`; `bytes_to_move(n)` for `n` bytes in one piece (nullopt: not possible now, or
+/// for 0 bytes: blocks never move); `walk_blocks(f)`: `f(row, size, used)` for blocks (`row` is the
+/// token's index) and holes by address. With `move_rate` they let the manager weigh moving blocks
+/// against releasing neighbours where free bytes lie scattered (default: it does not ask).
 DELTA_DETAIL_DETECTED_CALL(largest_hole, (), same, "", delta::bytes);
 DELTA_DETAIL_DETECTED_CALL(bytes_to_move, (delta::bytes), same, "", std::optional<delta::bytes>);
 DELTA_DETAIL_DETECTED_CALL(walk_blocks, (void (*f)(std::uint32_t row, delta::bytes, bool used)),
@@ -119,10 +110,9 @@ DELTA_DETAIL_TOGETHER(bytes, "'read_bytes', 'write_bytes'", has_read_bytes<T>, h
 /// `knows(block, n)`: is it a block in use here, of rounded(n) bytes? Asked of blocks that the
 /// program hands over (default: the program is taken at its word).
 DELTA_DETAIL_DETECTED_CALL(knows, (const delta::block&, delta::bytes) const, same, "", bool);
-/// `on_owner_changed(block, t)`: tensor `t`'s bytes are in this block from now on, or on their way
-/// into it, until it is freed or told of another tensor; none: they are nobody's, as an operator is
-/// about to write over them. For who shows tensors by address: told whenever bytes come, and `free`
-/// says when they go (default: nobody is told).
+/// `on_owner_changed(block, t)`: tensor `t`'s bytes are in this block, or on their way into it,
+/// until it is freed or told of another tensor; none: they are nobody's, as an operator is about to
+/// write over them. For who shows tensors by address (default: nobody is told).
 DELTA_DETAIL_DETECTED_CALL(on_owner_changed, (const delta::block&, delta::tensor_id), same, "",
                            void);
 /// `may_fragment()`: may free bytes lie in several pieces (default: they may)? Where each block,
@@ -130,9 +120,8 @@ DELTA_DETAIL_DETECTED_CALL(on_owner_changed, (const delta::block&, delta::tensor
 DELTA_DETAIL_DETECTED_CALL(may_fragment, () const, same, "", bool);
 /// `may_allocate_in_operator()`: may the manager allocate blocks, adopt and free them between
 /// begin_operator and end_operator (default: it ends the bracket first)? True only where blocks
-/// never move, kernels are over when their call returns, and the lists that begin_operator was
-/// given are not kept: blocks of them may be another's by the end. An open operator then leaves its
-/// bracket open as long as nothing has to leave for what it allocates.
+/// never move, kernels are over when their call returns, and the lists given to begin_operator are
+/// not kept: blocks of them may be another's by the end.
 DELTA_DETAIL_DETECTED_CALL(may_allocate_in_operator, () const, same, "", bool);
 
 using storage_rows =
@@ -144,8 +133,7 @@ using storage_rows =
          alone_row, burdens_row, read_bytes_row, write_bytes_row, bytes_row, began_row, knows_row,
          on_owner_changed_row, may_fragment_row, may_allocate_in_operator_row>;
 
-/// What moves are taken to reach where nobody says, in bytes per second: one core of a current
-/// machine.
+/// Bytes per second of moves where nobody says: one core of a current machine.
 inline constexpr double assumed_move_rate = 8e9;
 
 }  // namespace detail
@@ -160,8 +148,7 @@ template <class S>
 [[nodiscard]] bool may_fragment(const S& storage) {
   return answer_or<may_fragment_row>(true, storage);
 }
-/// What moving blocks takes until `n` bytes are free in one piece, in ns; nullopt: what can't move
-/// now prevents that. O(blocks).
+/// ns of moving blocks until `n` bytes are free in one piece; nullopt: not possible now. O(blocks).
 template <class S>
 [[nodiscard]] std::optional<double> time_to_move(S& storage, bytes n) {
   const auto in_the_way = storage.bytes_to_move(n);
@@ -177,8 +164,7 @@ template <class S>
 
 }  // namespace detail
 
-/// Of a Storage: a sentence per atom. `const` is said alone: the others are asked of the type
-/// without it.
+/// Of a Storage: a sentence per member that is missing or wrong; `const` is said alone.
 template <class T>
 consteval bool explain_storage() {
   static_assert(!std::is_const_v<T>, "a Storage changes: it can't be const");
@@ -187,10 +173,9 @@ consteval bool explain_storage() {
 }
 
 namespace detail {
-/// Takes the place of a storage that is wrong, once its sentences are printed, so that nothing else
-/// is said about it. It models Storage with as little as that needs, and is made from anything. A
-/// manager takes a reference: this one is used as const, so that it can be a temporary. Never
-/// linked.
+/// Takes the place of a wrong storage, once its sentences are printed, so that nothing else is
+/// said. Models Storage with as little as that needs, is made from anything, and used as const, so
+/// that it can be a temporary. Never linked.
 struct stand_in_storage {
   template <class T>
   explicit(false) stand_in_storage(const T&);
@@ -218,8 +203,7 @@ struct stand_in_storage {
 
 DELTA_DETAIL_CHECKED(storage, Storage, const stand_in_storage);
 
-/// For a storage given as a temporary: it would be gone after the declaration, and the manager's
-/// reference with it.
+/// For a storage given as a temporary, which would be gone after the declaration.
 template <class S>
 consteval bool explain_temporary() {
   static_assert(std::is_lvalue_reference_v<S>,
