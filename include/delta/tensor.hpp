@@ -10,9 +10,8 @@
 
 namespace delta {
 
-/// Where a tensor's bytes are. One state instead of the paper's flags evicted, onGPU and swapout,
-/// which can contradict each other (repairs P-21). "Clean" (a valid host copy exists beside the
-/// device's) is resident with a slab.
+/// Where a tensor's bytes are: one state instead of the paper's flags evicted, onGPU and swapout
+/// (repairs P-21). "Clean" (a valid host copy beside the device's) is resident with a slab.
 enum class residency : std::uint8_t {
   resident,    ///< on the device
   offloading,  ///< on the device, a copy out under way, after which the device bytes go
@@ -35,9 +34,8 @@ constexpr std::string_view name(residency r) noexcept {
 /// What the host does with the bytes of a tensor that it acquires: look, or make a new version.
 enum class access : std::uint8_t { read, write };
 
-/// What may not happen to a tensor, by the user's word (the paper's evict_pinned and
-/// offload_pinned; both: it stays, repairs P-2). A tensor without a producer can't be evicted
-/// whatever its pin is (P-3). See manager::forbid.
+/// What may not happen to a tensor, by the user's word (the paper's evict_pinned, offload_pinned;
+/// both: it stays, repairs P-2; manager::forbid). Without a producer none is evicted (P-3).
 enum class pin : std::uint8_t { none = 0, evict = 1, offload = 2, both = 3 };
 
 /// All that either forbids.

@@ -1,5 +1,4 @@
-// delta: units, identifiers and the tokens that stand for memory. The lowest floor: no other delta
-// header is included here.
+// delta: units, identifiers and the tokens that stand for memory. Includes no other delta header.
 #pragma once
 
 #include <array>
@@ -35,20 +34,17 @@ constexpr bytes saturating_sub(bytes a, bytes b) noexcept {
 }
 }  // namespace detail
 
-/// `n` rounded up to a multiple of `granularity`, which is a power of two (not checked here).
-/// Storages count every request so; see Storage's `rounded`.
+/// `n` rounded up to a multiple of `granularity`, a power of two (not checked): as storages count.
 constexpr bytes round_up(bytes n, std::uint64_t granularity) noexcept {
   return bytes{(n.count + granularity - 1) & ~(granularity - 1)};
 }
 
 namespace detail {
-/// The most that one call of a manager may ask for: more is misuse, so that no sum of sizes leaves
-/// 64 bits. Whoever asks for more has computed a size that is negative.
+/// The most that one call of a manager may ask for (else misuse): no sum of sizes leaves 64 bits.
 inline constexpr bytes largest_request{std::uint64_t{1} << 62};
 }  // namespace detail
 
-/// Sizes as literals: `512_MiB` is bytes{512 << 20}. Powers of two throughout. For users outside of
-/// the namespace: `using namespace delta::literals`.
+/// Sizes as literals: `512_MiB` is bytes{512 << 20}. Elsewhere: `using namespace delta::literals`.
 inline namespace literals {
 constexpr bytes operator""_B(unsigned long long n) noexcept {
   return bytes{n};
@@ -64,20 +60,16 @@ constexpr bytes operator""_GiB(unsigned long long n) noexcept {
 }
 }  // namespace literals
 
-/// Time, measured or virtual. Policies compute in double (ns); clocks and records keep integers. 64
-/// bits hold 292 years, so sums of costs do not overflow.
+/// Time, measured or virtual; 64 bits hold 292 years of ns. Policies compute in double (ns).
 using nanoseconds = std::chrono::duration<std::int64_t, std::nano>;
 
-/// The operator counter: one tick per operator that the program runs (replays do not count). Random
-/// kernels draw from it.
+/// The operator counter: one tick per operator that the program runs, replays not counted.
 using tick = std::uint64_t;
 
-/// A managed tensor: one storage's bytes, shared by its views. The manager gives ids out and gives
-/// them out again after the tensor is gone, so an id that is kept too long may name another one.
-/// Ties between equal scores go to the lower id.
+/// A managed tensor: one storage's bytes, shared by its views. Ids are given out again after the
+/// tensor is gone, so one kept too long may name another. Equal scores: the lower id leaves first.
 enum class tensor_id : std::uint32_t { none = 0xffffffffu };
-/// An operator record: who made which tensors from what. Only the graph uses it; a program knows
-/// tensors.
+/// An operator record: who made which tensors from what. Only the graph uses it.
 enum class operator_id : std::uint32_t { none = 0xffffffffu };
 
 /// The id as a row number, for tables by tensor or by record. O(1).
@@ -88,8 +80,7 @@ constexpr std::uint32_t index(operator_id o) noexcept {
   return static_cast<std::uint32_t>(o);
 }
 
-/// The three serial lanes of a device. Work on one runs in the order in which it was queued; the
-/// three run side by side, and order between them is by stamps.
+/// The three serial lanes of a device: each first in, first out; stamps order them.
 enum class lane : std::uint8_t { compute, copy_out, copy_in };
 inline constexpr std::size_t lane_count = 3;
 
@@ -100,18 +91,16 @@ constexpr lane lane_of(direction d) noexcept {
   return d == direction::out ? lane::copy_out : lane::copy_in;
 }
 
-/// A point on one lane: everything queued there up to and including it. What `point` counts (a
-/// sequence number, a virtual time) is the storage's own affair; on one lane it only grows, so of
-/// two stamps of a lane the larger point comes later. Stamps of two lanes are not comparable.
+/// A point on one lane: everything queued there up to and including it. What `point` counts is the
+/// storage's own affair; on one lane it only grows. Stamps of two lanes are not comparable.
 struct stamp {
   lane where = lane::compute;
   std::uint64_t point = 0;  ///< 0: reached from the beginning
   constexpr bool operator==(const stamp&) const = default;
 };
 
-/// One point per lane: reached when all three are. Joining two fences is an element-wise max: as
-/// a lane is first in, first out, its latest point stands for all earlier ones. So a fence never
-/// grows, however many users it stands for. A fence of zeros is reached from the beginning.
+/// One point per lane: reached when all three are; zeros, from the beginning. Joining two fences is
+/// an element-wise max, as a lane's latest point stands for all earlier ones: a fence never grows.
 struct fence {
   std::array<std::uint64_t, lane_count> point{};
 
@@ -129,18 +118,13 @@ struct fence {
   constexpr bool operator==(const fence&) const = default;
 };
 
-/// How long a block is expected to live: the time of a few operators, or across steps. Storages may
-/// place the two kinds apart (regions grow them from opposite ends), so that long-lived blocks do
-/// not split the room of short-lived ones. A hint: nothing but the placement depends on it.
+/// How long a block is expected to live: a few operators, or across steps. A hint for placement
+/// alone: kept apart, long-lived blocks do not split the room of short-lived ones.
 enum class lifetime : std::uint8_t { transient, persistent };
 
 /// A move-only handle to memory that a storage owns. It does not free by itself: only the storage
-/// that gave it can take it back, so a token that is copied, forgotten or used twice is a bug that
-/// the type makes hard to write. `index` names a row in the storage's own table, not an address:
+/// that gave it takes it back. `index` names a row in the storage's own table, not an address:
 /// blocks may be moved together between operators.
-///
-/// An owner that frees itself, as std::unique_ptr does, was rejected: it would need the storage's
-/// address in each of thousands of tokens.
 template <class Kind>
 class token {
  public:
@@ -172,8 +156,7 @@ using block = token<struct block_kind>;  ///< bytes on the device
 using slab = token<struct slab_kind>;    ///< bytes on the host, in the budgeted host arena
 
 /// A copy under way. It owns both of its ends, so nobody else can name a block or a slab in motion
-/// (the eight transfer rules; detail/storage/storage_rules.hpp keeps them). `Storage::land` gives
-/// both back.
+/// (detail/storage/storage_rules.hpp has the rules). `Storage::land` gives both back.
 class transfer {
  public:
   /// For storages: a copy between these two that is over when `done` is reached.

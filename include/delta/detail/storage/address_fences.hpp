@@ -1,6 +1,5 @@
 // delta: a fence per range of addresses that went back to their source: the last users of these
-// bytes. Whoever gets the addresses next waits for the fence; without it a copy that still reads
-// freed bytes would read those of another tensor.
+// bytes. Whoever gets the addresses next waits for it, as a copy may still read the freed bytes.
 #pragma once
 
 #include <algorithm>
@@ -36,10 +35,9 @@ struct stretch {
   void write_at(stamp s) noexcept { written = fence{}.join(s), read = {}; }
 };
 
-/// Ranges of addresses that are nobody's now, with the fence of those who used them. They lie side
-/// by side in address order and do not overlap. At most `most`: of more, each next user of any
-/// address waits for all of them, which is never wrong. Memory is taken once, at the beginning;
-/// nothing else throws. O(log ranges) and a shift of the ranges behind for each.
+/// Ranges of addresses that are nobody's now, in order and apart, with the fence of their users. At
+/// most `most`: of more, every next user waits for all, which is never wrong. Memory is taken once;
+/// nothing else throws. O(log ranges), and a shift of the ranges behind for each.
 class address_fences {
  public:
   static constexpr std::size_t most = 1024;
@@ -79,8 +77,7 @@ class address_fences {
 
   /// They have doubled since it was last asked which of them are over.
   [[nodiscard]] bool should_forget() const noexcept { return ranges_.size() >= next_; }
-  /// Forgets the ranges whose users are over, as far as `reached(stamp)` says so; it is asked as
-  /// seldom as can be: of two points of a lane the later one says it of both.
+  /// Forgets ranges whose users are over by `reached(stamp)`, which is asked as seldom as can be.
   template <class Reached>
   void forget(Reached&& reached) {
     fence over;

@@ -44,13 +44,11 @@ struct allocation : stretch {
 };
 
 /// As many allocations as there are blocks, within a budget: `region`'s interface as far as
-/// storage_rules needs it, without holes and moves. Bytes that are released go back to their source
-/// at once, whoever still uses them. What the source hands out again waits for these
-/// (address_fences). `place` and `release` are O(log allocations) beside that; no heap is used once
-/// the table has grown, and never by `release`.
-///
-/// Where nobody uses bytes that went back, as work is over when its call returns (`synchronous`),
-/// no address is looked up either: `place` and `release` are O(1).
+/// storage_rules needs it, without holes and moves. Released bytes go back to their source at once,
+/// whoever still uses them; what the source hands out again waits for these (address_fences). No
+/// heap is used once the table has grown, and never by `release`. `place` and `release` are O(log
+/// allocations), or O(1) where work is over when its call returns (`synchronous`): nobody is waited
+/// for.
 template <bool synchronous>
 class allocations {
  public:
@@ -91,9 +89,8 @@ class allocations {
   void set_capacity(bytes n) noexcept { capacity_ = n.count; }
   void reset_peak() noexcept { peak_ = used_; }
 
-  /// `n` bytes of the source, which count, of which `asked` are used; or nullopt where the budget
-  /// has no room, or the source no memory. Whoever used them before is among the users. If the heap
-  /// or the source throws nothing has changed.
+  /// `n` bytes of the source, which count, of which `asked` are used; nullopt: no room in the
+  /// budget, or no memory. Whoever used them before is among the users. A throw changes nothing.
   [[nodiscard]] std::optional<std::uint32_t> place(std::uint64_t n, lifetime, std::uint64_t asked) {
     if (n > largest_hole().count) return std::nullopt;
     prepare_row();
@@ -175,8 +172,7 @@ class allocations {
   friend struct storage_check;
   using index_type = std::map<std::uint64_t, std::uint32_t>;
 
-  // A spare row. Each brings its node of the index, and its place among the spare ones, so that
-  // neither taking nor releasing asks the heap.
+  // A spare row, with its node of the index and a place among the spares: no heap later on.
   void prepare_row() {
     if (!spare_rows_.empty()) return;
     const auto i = static_cast<std::uint32_t>(rows_.size());

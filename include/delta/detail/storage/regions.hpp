@@ -21,15 +21,12 @@ namespace delta::detail {
 /// The bytes [0, capacity) of one memory, tiled by stretches. Best fit: the smallest hole that
 /// holds the request; long-lived stretches from the low end, short-lived ones from the high end.
 /// O(log holes) each; no heap is used once the table has grown, and never by `release`.
-///
 ///   0                                                      capacity
 ///   | weights | weights |   hole   | x | hole |   y   |   z   |
 ///     persistent: from here ->              <- from here: transient
-///
-/// Rows are kept in a vector and linked in address order, holes are indexed by size besides. A row
-/// number is what a token carries, so moving a stretch changes no token. Always true: no two holes
-/// are neighbours, and every hole is in the index; of index nodes there is one per row, in use or
-/// spare.
+/// Rows are linked in address order, holes indexed by size. A token carries a row number, so moving
+/// a stretch changes no token. Always true: no two holes are neighbours, every hole is in the
+/// index, and there is one index node per row, in use or spare.
 class region {
  public:
   /// No row: before the first stretch, behind the last.
@@ -43,9 +40,8 @@ class region {
     std::uint64_t moved;
   };
 
-  /// One hole. A memory of no bytes has no stretches at all. Without places only bytes are counted:
-  /// what is free is always in one piece, as behind a table of pages, and nobody waits for who used
-  /// it before.
+  /// One hole; no stretch where there are no bytes. Without places only bytes are counted: what is
+  /// free is in one piece, as behind a table of pages, and nobody waits for past users.
   explicit region(bytes capacity, bool places = true) : capacity_(capacity.count), places_(places) {
     if (capacity_ == 0 || !places_) return;
     head_ = tail_ = fresh_row();
@@ -53,8 +49,7 @@ class region {
     index(head_);
   }
 
-  /// By the index of a token. Asserts that the row is in use: most tokens of freed stretches show
-  /// there.
+  /// By the index of a token. Asserts that the row is in use: most freed tokens show there.
   [[nodiscard]] stretch& operator[](std::uint32_t i) noexcept {
     assert(i < rows_.size() && rows_[i].used && "a token that was freed, or another storage's");
     return rows_[i];
@@ -86,8 +81,7 @@ class region {
       rows_[i] = {.size = n, .before = none, .after = none};
       return take(i);
     }
-    // The smallest size that will do; of equal holes the lowest for what stays, the highest for
-    // what goes soon.
+    // The smallest that will do; of equals the lowest for what stays, else the highest.
     auto hole = holes_.lower_bound({n, 0, 0});
     if (hole == holes_.end()) return std::nullopt;
     const bool high = life == lifetime::transient;
@@ -169,10 +163,8 @@ class region {
   }
 
   /// Slides what is in the window together, away from the end that `life` is placed at, so that its
-  /// holes become one where `life` is placed. `lanes` begins after everybody who used the window,
-  /// moves, and ends. Gives the number of stretches moved. O(stretches of the window, log holes for
-  /// each hole).
-  ///
+  /// holes become one there. `lanes` begins after everybody who used the window, moves, and ends.
+  /// Gives the number of stretches moved. O(stretches of the window, log holes for each hole).
   ///   transient:   | hole | x | hole | y | hole |  ->  | x | y |     hole      |
   ///   persistent:  | hole | x | hole | y | hole |  ->  |     hole      | x | y |
   template <class Lanes>
@@ -187,8 +179,7 @@ class region {
       after.join(rows_[i].users());
     lanes.begin(after);
     std::uint64_t to = 0, count = 0;
-    // Twice over the same places: first the bytes, then the books. The order of the walk is such
-    // that nothing is written over before it was moved.
+    // First the bytes, then the books; in an order that writes over nothing before it was moved.
     const auto slide = [&](const auto& place) {
       to = down ? begin : end;
       for (std::uint32_t i = down ? w.first : w.last; i != (down ? outside_high : outside_low);
@@ -203,8 +194,7 @@ class region {
     slide([&](const stretch& r) { lanes.move(to, r.offset, r.size); });
     const stamp done = lanes.end_moves(bytes{w.moved});
     slide([&](stretch& r) { r.offset = to, ++count; });  // only now: the device may throw
-    // Everything in the window was written by the move. Its holes go, but for one row, which
-    // becomes the hole that was made.
+    // The move wrote all of the window. Of its holes' rows one stays, and becomes the new hole.
     for (std::uint32_t i = w.first, next; i != outside_high; i = next) {
       next = rows_[i].after;
       rows_[i].write_at(done);
@@ -244,8 +234,7 @@ class region {
 
  private:
   friend struct storage_check;
-  // By size, so that the smallest that fits is found, then by address, so that placing repeats
-  // exactly. No two stretches share an address.
+  // By size, for the smallest that fits; then by address, all different: placing repeats exactly.
   struct hole_key {
     std::uint64_t size, offset;
     std::uint32_t row;
@@ -260,9 +249,8 @@ class region {
     peak_ = std::max(peak_, used_);
     return i;
   }
-  /// A row to fill in. Each row brings the index node that it may need as a hole, so that neither
-  /// splitting nor releasing asks the heap; a std::set would otherwise, at the worst moment. The
-  /// lists of spares grow with the table, as a release may not.
+  /// A row to fill in. Each row brings the index node that it may need as a hole, and the lists of
+  /// spares grow with the table: so neither splitting nor releasing asks the heap.
   std::uint32_t fresh_row() {
     if (spare_rows_.empty()) {
       if (rows_.size() == rows_.capacity()) {
@@ -280,8 +268,7 @@ class region {
     spare_rows_.pop_back();
     return i;
   }
-  // A node is taken from the spares and given back to them: there is one for every row, in the
-  // index or spare.
+  // A node comes from the spares and goes back there: each row has one, in the index or spare.
   void index(std::uint32_t i) noexcept {
     auto node = std::move(spare_nodes_.back());
     spare_nodes_.pop_back();

@@ -1,7 +1,6 @@
 // delta: the rules of a storage, written once for every kind of lanes: who may have which bytes,
-// and what must be over before they are touched. Below it are `Places` of each memory and `Lanes`
-// (work and time); above it are `simulated` and `arena`, which differ in their lanes only, and
-// `device_heap`, whose places are allocations. So no two of them can follow different rules.
+// and what must be over before they are touched. `simulated` and `arena` differ in their lanes
+// only; the places of `device_heap` are allocations.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +18,10 @@
 
 namespace delta::detail {
 
-/// The Storage calls, written once: places in two memories (a `region`, or `allocations`), and the
-/// fences between three lanes, whatever these are (virtual ones in simulated.hpp, a device's in
-/// arena.hpp). Every stretch of memory knows who wrote it last and who reads it since; a call joins
-/// the fences of what it touches, queues its work behind them, and leaves its own stamp. The eight
-/// transfer rules are kept here and nowhere else:
+/// The Storage calls: places in two memories (a `region`, or `allocations`), and the fences between
+/// three lanes. Every stretch of memory knows who wrote it last and who reads it since; a call
+/// joins the fences of what it touches, queues its work behind them, and leaves its own stamp. The
+/// eight transfer rules are kept here and nowhere else:
 ///
 ///  1 a copy out follows the last writer         5 an operator follows the copy in of what it reads
 ///  2 reuse of a block follows its copy out      6 reuse of a slab follows its copy in
@@ -31,15 +29,10 @@ namespace delta::detail {
 ///  4 a copy in follows all former users of         no "current stream" to be captured too late
 ///    its destination                            8 packing is an operator like any other: rule 1
 ///
-/// For example, x leaves and y comes into its block, and the host waits for nothing:
-///
-///   copy_out(x)          behind the operator that wrote x; the block is being read       rule 1
-///   land, free(block)    a hole, which remembers the copy
-///   allocate(y)          the same bytes, at once
-///   begin_operator(y)    an operator that writes y: behind the copy                       rule 2
-///
-/// `Lanes` throws where its device does. Whatever throws leaves the books in order, and every
-/// token with its owner: the device's bytes may then be half moved, so the manager is poisoned.
+/// For example, y may take x's block while x's copy out still reads it: the operator that writes y
+/// is ordered behind the copy (rule 2), and the host waits for nothing. `Lanes` throws where its
+/// device does. Whatever throws leaves the books in order, and every token with its owner: the
+/// device's bytes may then be half moved, so the manager is poisoned.
 template <class Lanes, class Places = region>
 class storage_rules : protected Lanes {
   friend struct storage_check;
@@ -50,10 +43,9 @@ class storage_rules : protected Lanes {
   storage_rules& operator=(const storage_rules&) = delete;
 
   /// A block of rounded(n) bytes; zero bytes take none and always fit. nullopt: no room, or room
-  /// only between blocks that can't move now (held, being copied, or an operator runs). Otherwise
-  /// free bytes >= rounded(n) means that it fits: what is in the way slides together. A copy may
-  /// still read what the block held before; the block's next writer, which is the operator if one
-  /// runs, is ordered behind it. O(log holes); O(blocks) where something has to move.
+  /// only between blocks that can't move now (held, being copied, or an operator runs); else what
+  /// is in the way slides together. The block's next writer, the operator if one runs, is ordered
+  /// behind copies that still read its bytes. O(log holes); O(blocks) where something has to move.
   [[nodiscard]] std::optional<block> allocate(bytes n, lifetime life) {
     const bytes size = rounded(n);
     // The first test also keeps rounding from wrapping round.
@@ -75,9 +67,8 @@ class storage_rules : protected Lanes {
     }
     return block{*i};
   }
-  /// Makes a hole at once: the fence of the last users stays with the hole, so nobody has to wait
-  /// for them here (rule 2). It may be freed while a copy reads it, and while the operator runs
-  /// that it was allocated in. O(log holes), no heap.
+  /// Makes a hole at once, which keeps the fence of the last users (rule 2): also while a copy
+  /// reads it, or the operator runs that it was allocated in. O(log holes), no heap.
   void free(block&& b) noexcept {
     const std::uint32_t i = std::exchange(b, block{}).index();
     if (running_) leave_operator(i);
@@ -85,9 +76,8 @@ class storage_rules : protected Lanes {
   }
   void free(slab&& h) noexcept { host_.release(std::exchange(h, slab{}).index()); }
 
-  /// Queues a copy to a fresh slab; takes the block. nullopt, and the block as it was: the host
-  /// side has no hole that is large enough. Slabs do not move, so free bytes in pieces do not help.
-  /// O(log holes).
+  /// Queues a copy to a fresh slab; takes the block. nullopt, and the block as it was: the host has
+  /// no hole that is large enough (slabs do not move). O(log holes).
   [[nodiscard]] std::optional<transfer> copy_out(block& b) {
     stretch_of& from = device_[b.index()];
     const auto i = host_.place(from.size, lifetime::transient, from.content().count);
@@ -174,8 +164,7 @@ class storage_rules : protected Lanes {
   using Lanes::elapsed, Lanes::began, Lanes::alone, Lanes::reached, Lanes::wait, Lanes::waited;
   using Lanes::rate, Lanes::latency, Lanes::backlog, Lanes::burden, Lanes::move_rate, Lanes::now;
 
-  /// The budgets, rounded down to whole granules; what is taken of them; the most that ever was.
-  /// O(1).
+  /// The budgets, in whole granules; what is taken of them; the most that ever was. O(1).
   [[nodiscard]] bytes capacity() const noexcept { return device_.capacity(); }
   [[nodiscard]] bytes used() const noexcept { return device_.used(); }
   [[nodiscard]] bytes peak() const noexcept { return device_.peak(); }
@@ -186,8 +175,7 @@ class storage_rules : protected Lanes {
   [[nodiscard]] bytes rounded(bytes n) const noexcept { return round_up(n, granularity_); }
   [[nodiscard]] bytes largest_hole() const noexcept { return device_.largest_hole(); }
   /// How many bytes would have to move for `n` bytes in one piece (0: a hole is large enough);
-  /// nullopt: what can't move now prevents it, or of 0 bytes: blocks never move. For the manager,
-  /// which weighs it against releasing a window. O(blocks).
+  /// nullopt: what can't move now prevents it, or of 0 bytes: blocks never move. O(blocks).
   [[nodiscard]] std::optional<bytes> bytes_to_move(bytes n) {
     if (n == bytes{}) return moving_ ? std::optional(n) : std::nullopt;
     if constexpr (Places::can_move)
@@ -245,8 +233,7 @@ class storage_rules : protected Lanes {
     }
     ++device_[i].holds;
   }
-  // The operator that runs may use these bytes, which are about to go: who gets them next waits for
-  // it.
+  // The operator that runs may use these bytes, which go: who gets them next waits for it.
   void note_left(std::uint64_t offset, std::uint64_t size) {
     reserve_left(1);
     left_.emplace_back(offset, size);
