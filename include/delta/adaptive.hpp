@@ -1,7 +1,6 @@
-// delta: the adaptive policy, the default: a search over the step that was recorded finds who is
-// away when, and which way; the steps behind it follow that plan, as long as it keeps what it
-// promises. Where nothing is known, or the step is another one, it answers as the preset `online`
-// does.
+// delta: the adaptive policy, the default. A search over the recorded step finds which tensor is
+// away when, and which way; later steps follow that plan while it keeps its promise. Where nothing
+// is known, or the step differs, the policy answers as the preset `online` does.
 #pragma once
 
 #include <algorithm>
@@ -22,30 +21,22 @@
 
 namespace delta {
 
-/// Plans each kind of step from its record, and follows that: O(log absences) for each tensor that
-/// an operator touches. The first plan of a kind may cost what `worth` such steps lose without one,
-/// by a rehearsal; that of an n-th kind an n-th of it, as each of many kinds comes back less often.
-/// Its search takes at most `share` of the step's time, and an eighth of what the plan may cost
-/// where none fits before. Where even the shortest costs far more, and for further plans,
-/// `invested` of all that steps took beyond their operators has to cover it; each search is twice
-/// as long as the one before. So planning never takes much of what it may save. Costs are counted,
-/// not measured: the same program gives the same plans on every machine. Where steps never repeat,
-/// one of `steps_per_plan` is planned.
+/// Plans each kind of step from its record and follows the plan: O(log absences) for each tensor
+/// that an operator touches. The first plan of a kind may cost what `worth` such steps lose without
+/// one, by a rehearsal; that of an n-th kind 1/n of that. Its search takes at most `share` of the
+/// step's time, and an eighth of what the plan may cost where nothing fits yet. Where even the
+/// shortest search costs far more, and for further plans, `invested` of all that steps took beyond
+/// their operators has to cover the cost; each search is twice as long as the one before. Costs are
+/// counted, not measured: the same program gives the same plans on every machine. Where steps never
+/// repeat, one of `steps_per_plan` is planned.
 ///
-/// A plan is used where a rehearsal of the step says that it saves `least_gain` of what the step
-/// takes beyond its operators without one: for less, what is measured step by step by a policy that
-/// adapts is safer than what was foreseen once. It is left
-///
-///   within the step   where that has taken `regress` times what it should by then, or what a step
-///                     without a plan would, if that is more, or recomputation thrashes: the rest
-///                     is decided without it, and the next steps
-///   behind a step     that is the second in a row to take longer than the last one without a plan:
-///                     as measured, else as rehearsed
-///   by others         where steps of other kinds, which begin alike, have lost more by it than it
-///                     has saved
-///
-/// A step without a plan that takes longer than with one brings the plan back, `most_left` times
-/// at most; so does a change of the operators' times.
+/// A plan is used where a rehearsal says that it saves `least_gain` of what the step takes beyond
+/// its operators. It is left within a step that has taken `regress` times what it should by then
+/// (or what a step without a plan would, if that is more) or whose recomputation thrashes; behind a
+/// step that is the second in a row to take longer than the last one without a plan; and where
+/// steps of other kinds, which begin alike, have lost more by it than it has saved. A plan that was
+/// left comes back, `most_left` times at most, when a step without it takes longer, or the
+/// operators' times change.
 class adaptive : public detail::script_follower {
  public:
   adaptive() = default;
@@ -67,8 +58,7 @@ class adaptive : public detail::script_follower {
     leave_plan(c);
     return true;
   }
-  /// A step has ended: plans it, and the one that is expected, where that is due. Throws
-  /// std::bad_alloc.
+  /// A step has ended: plans it, and the one that is expected, where due. Throws std::bad_alloc.
   void end_of_step(const context& c) {
     const history& past = c.past();
     const bool was_left = take_scripts_up();
@@ -83,8 +73,7 @@ class adaptive : public detail::script_follower {
     const kind* const k = known(step);
     return k == nullptr || !k->follows() ? 0 : step.time + k->promised;
   }
-  /// What searches for plans, and their rehearsals, have cost so far, in ns: counted, for some
-  /// processor.
+  /// ns that searches for plans and their rehearsals have cost so far: counted, not measured.
   [[nodiscard]] double planning() const noexcept { return planning_; }
   /// How the last steps came out, in order.
   [[nodiscard]] const std::vector<learning_report::outcome>& outcomes() const noexcept {
@@ -107,8 +96,7 @@ class adaptive : public detail::script_follower {
   static constexpr int most_rounds = 6;       // of planning for the waits that were rehearsed
   static constexpr double unplanned = 0.002;  // of a step's time: not worth another round
   static constexpr double off = 0.02;         // the same: not worth a plan for a part of the budget
-  // What a copy costs that is hidden, as part of its time. Few copies leave lanes free, and blocks
-  // where they are; but where lanes are idle, copies are cheaper than any recomputation.
+  // A hidden copy's price, as part of its time: high keeps lanes free, low suits idle lanes.
   static constexpr double dear_copies = 0.02, cheap_copies = 0.004;
   static constexpr std::array parts{1.0, 0.9, 0.8, 0.7};  // of the budget
 
@@ -133,9 +121,8 @@ class adaptive : public detail::script_follower {
     const double slower = (past.followed().time + std::max(under->promised, without)) / all;
     return c.clock() - past.began() > slower * (regress * should + slack * all);
   }
-  // What the step that has ended took. If it is late under its plan, and the first, copies may be
-  // slower than the storage says: if slower rates explain it, plans are made for these. If two in a
-  // row are, it is planned anew: where tensors lie by now another plan may do better.
+  // Compares the step that has ended with its plan. Where slower copies explain a first late step,
+  // plans are made for such rates; after a second in a row, the step is planned anew.
   void compare(const context& c, bool was_left) {
     const history& past = c.past();
     const step_record& step = past.last();

@@ -38,21 +38,18 @@ struct context_parts {
   const ended_operator* ended = &nothing_ended;
   const id_set* candidates = &nobody;
   std::span<const tensor_id> offloaded{};
-  // At the end of a step, where a policy learns: the copies under way, of each direction in the
-  // order in which they were queued; the device's memory in address order, empty where the storage
-  // does not show it or has no places, and bytes per second that move in it (0: in no time).
+  // Where a policy learns, at the end of a step: copies under way, per direction as queued; the
+  // device's memory by address (empty: not known); bytes per second that move in it (0: no time).
   std::span<const queued_copy> copies{};
   std::span<const layout_extent> layout{};
   double move_rate = 0;
 };
 }  // namespace detail
 
-/// Read-only view of the tensors for heuristics, deciders and prefetchers. Cheap to make and to
-/// copy; valid during the call that it is given to. A policy may query the tensor that it is given,
-/// and those of `offloaded` and `candidates`.
-///
-/// Nothing here throws or uses the heap. O(1) unless it says otherwise. Walks leave marks in the
-/// records, so two threads can't share a graph.
+/// Read-only view of the tensors for heuristics, deciders and prefetchers. Cheap to copy; valid
+/// during the call that it is given to. A policy may query the tensor that it is given, and those
+/// of `offloaded` and `candidates`. Nothing throws or uses the heap; O(1) unless said otherwise.
+/// Walks leave marks in the records, so two threads can't share a graph.
 class context {
  public:
   /// Made by the manager; both outlive it.
@@ -68,18 +65,16 @@ class context {
   [[nodiscard]] double bytes(tensor_id t) const noexcept {
     return static_cast<double>(at(t).footprint.count);
   }
-  /// s: ns since an operator touched it, at least one (repairs P-16). Time rather than ticks, as
-  /// DTR has it: an operator that takes long makes everything else older. Where the storage's clock
-  /// stands still, as no cost is known, it counts operators (P-17).
+  /// s: ns since an operator touched it, at least 1, by time as in DTR (repairs P-16). Where the
+  /// storage's clock stands still, as no cost is known, it counts operators (P-17).
   [[nodiscard]] double staleness(tensor_id t) const noexcept {
     return detail::staleness(clock(), pricing_.tensors->last_use(t));
   }
   /// c_r, in ns: its operator and every operator that must run before it because an input is gone;
-  /// an ancestor on the host counts as its reload (or its own operator, where that is cheaper and
-  /// its inputs are here). Infinite where it can't be recomputed. The walk stops after 1,024
-  /// records and then gives what it has: a lower bound (repairs P-12). Who need not know more than
-  /// whether it is over `enough` says so: then it is exact up to that, and else any cost over it.
-  /// O(closure), or what of it costs `enough`.
+  /// an ancestor on the host counts as its reload (or its operator, where that is cheaper and its
+  /// inputs are here). Infinite where it can't be recomputed. A walk stops after 1,024 records,
+  /// with a lower bound (repairs P-12). Exact up to `enough`, else any cost over it. O(closure), or
+  /// what of it costs `enough`.
   [[nodiscard]] double recompute_cost(tensor_id t, double enough = never) const noexcept {
     return can_recompute(t) ? pricing_.cost(t, detail::closure::ancestors, enough) : never;
   }
@@ -92,8 +87,7 @@ class context {
   [[nodiscard]] double copy_cost(tensor_id t, direction d) const noexcept {
     return latency(d) + 1e9 * bytes(t) / rate(d);
   }
-  /// c_s, in ns: out and in again; out is 0 when a clean host copy exists. Infinite where it can't
-  /// be offloaded (repairs P-14, P-16).
+  /// c_s, in ns: a copy out (0 if clean) and in; infinite: not possible (repairs P-14, P-16).
   [[nodiscard]] double swap_cost(tensor_id t) const noexcept {
     if (!can_offload(t)) return never;
     return (is_clean(t) ? 0.0 : copy_cost(t, direction::out)) + copy_cost(t, direction::in);
@@ -102,14 +96,12 @@ class context {
   [[nodiscard]] double exposed_swap_cost(tensor_id t) const noexcept {
     return swap_cost(t) + (is_clean(t) ? 0.0 : backlog(direction::out));
   }
-  /// What bringing it back from the host costs from now, in ns, the wait for the copy-in queue
-  /// included; infinite without a host copy.
+  /// ns to reload it from now, with the wait for the copy-in queue; infinite without a host copy.
   [[nodiscard]] double reload_cost(tensor_id t) const noexcept {
     return at(t).host ? detail::closure_walk::reload(at(t), *pricing_.now) : never;
   }
-  /// What getting it back would cost if it left the cheaper way, in ns; 0 if nobody wants it back.
-  /// The way by recomputing counts where a producer is there, whether or not a pin or the decider
-  /// forbids to evict. O(closure).
+  /// ns to get it back if it left the cheaper way; 0 if nobody wants it back. Recomputing counts
+  /// where it has a producer, even if a pin or the decider forbids to evict. O(closure).
   [[nodiscard]] double release_cost(tensor_id t) const noexcept {
     if (is_released(t)) return 0.0;
     const double swap = exposed_swap_cost(t);
@@ -122,8 +114,7 @@ class context {
   [[nodiscard]] double rate(direction d) const noexcept { return of(pricing_.now->rate, d); }
   /// ns of every copy in that direction, before its first byte.
   [[nodiscard]] double latency(direction d) const noexcept { return of(pricing_.now->latency, d); }
-  /// What kernels lose by copies that way beside them, in ns per ns of copying, as the storage
-  /// measures it; 0: nothing, or it is not known. 1: as if compute did the copying.
+  /// ns that kernels lose per ns of copies that way, as measured: 0 (or not known) to 1.
   [[nodiscard]] double burden(direction d) const noexcept { return of(pricing_.now->burden, d); }
   /// Bytes of the host budget that are not taken.
   [[nodiscard]] double host_free() const noexcept { return count(pricing_.now->host_free); }
@@ -134,8 +125,7 @@ class context {
   }
   /// True if it is resident, and being copied to the host: it can leave when that is done.
   [[nodiscard]] bool is_copying(tensor_id t) const noexcept { return at(t).copying; }
-  /// The program has dropped it, no restore under way waits for it, and it can be made again:
-  /// letting it go costs nothing.
+  /// The program dropped it, no restore waits for it, and it can be made again: it leaves for free.
   [[nodiscard]] bool is_released(tensor_id t) const noexcept {
     const detail::tensor_record& r = at(t);
     return r.references == 0 && r.restore_references == 0 && r.producer != operator_id::none;
@@ -144,9 +134,8 @@ class context {
   [[nodiscard]] bool can_recompute(tensor_id t) const noexcept {
     return at(t).producer != operator_id::none;
   }
-  /// True if its bytes may be dropped: not without a producer (P-3), not of a persistent tensor,
-  /// not against its pin or the decider's own word; and not when its operator was replayed too
-  /// often in this step while the program holds it (P-26).
+  /// True if its bytes may be dropped: it has a producer (P-3), not replayed too often in this step
+  /// while the program holds it (P-26); is not persistent; and neither pin nor decider forbids it.
   [[nodiscard]] bool can_evict(tensor_id t) const noexcept {
     const detail::tensor_record& r = at(t);
     return pricing_.now->may_evict && r.producer != operator_id::none && !r.persistent &&
@@ -154,21 +143,18 @@ class context {
            (r.references == 0 ||
             (*pricing_.tensors)[r.producer].replays < pricing_.now->recompute_cap);
   }
-  /// True if it may go to the host: not against its pin or the decider's word; and if a copy is
-  /// there already or the host has as many bytes left (P-16). They may lie in pieces: the storage
-  /// has the last word.
+  /// True if it may go to the host: neither pin nor decider forbids it, and it has a copy there or
+  /// the host as many bytes left (P-16). These may lie in pieces: the storage has the last word.
   [[nodiscard]] bool can_offload(tensor_id t) const noexcept {
     const detail::tensor_record& r = at(t);
     return pricing_.now->may_offload && !covers(r.pinned, pin::offload) &&
            (r.host || r.footprint <= pricing_.now->host_free);
   }
-  /// The name of the operator that made it; "" of what came from outside the step. Known of every
-  /// policy, with or without records.
+  /// Name of the operator that made it, with or without records; "" if from outside the step.
   [[nodiscard]] std::string_view made_by(tensor_id t) const noexcept {
     return at(t).persistent ? std::string_view() : std::string_view(at(t).label);
   }
-  /// True while an operator or a view uses it and may be writing it: it neither leaves nor is
-  /// copied.
+  /// True while an operator or a view uses it and may write it: it neither leaves nor is copied.
   [[nodiscard]] bool is_held(tensor_id t) const noexcept { return at(t).locks > 0; }
   /// Where its bytes are now.
   [[nodiscard]] residency where(tensor_id t) const noexcept { return at(t).where; }

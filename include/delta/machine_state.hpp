@@ -19,8 +19,7 @@ struct queued_copy {
   direction way = direction::out;
 };
 
-/// A stretch of the device's memory, of those that tile it: a tensor's bytes, or with
-/// tensor_id::none bytes that are free, or of no tensor.
+/// A stretch of the device's memory: a tensor's, or with tensor_id::none free or of no tensor.
 struct layout_extent {
   tensor_id tensor = tensor_id::none;
   bytes size{};
@@ -35,8 +34,7 @@ struct ended_operator {
 
 namespace detail {
 
-/// The state of the machine, refreshed by the manager before it asks a policy
-/// (`residency_table::refresh_machine_state`).
+/// The state of the machine, as of the last `residency_table::refresh_machine_state`.
 struct machine_state {
   tick now = 0;             ///< the operator at hand, or the last one
   nanoseconds clock{};      ///< the storage's, but at least 1 ns passes with every operator
@@ -57,8 +55,7 @@ struct machine_state {
   std::uint32_t recompute_cap = 0;   ///< replays of one operator per step (repairs P-26)
 };
 
-/// How closely the costs of closures are told (`context::set_cost_query`). Who compares many
-/// tensors need not know them exactly: a lower bound parts most from the best.
+/// How closely costs of closures are told: a lower bound parts most tensors from the best.
 struct cost_query {
   tensor_id refine = tensor_id::none;  ///< of this one four times as many records as before
   bool bounded = false;                ///< told: some answer since was a lower bound

@@ -1,6 +1,5 @@
-// delta: the manager, the one stateful coordinator (Algorithm 1, repairs P-6). It alone knows the
-// policy's roles and the storage, which don't know each other. Here is the interface, who may call
-// what and when: long, as half of it says that. The work is done in detail/ (docs/architecture.md).
+// delta: the manager, the one stateful coordinator (Algorithm 1, repairs P-6), which alone knows
+// the policy's roles and the storage. The work is done in detail/ (docs/architecture.md).
 #pragma once
 
 #include <algorithm>
@@ -42,29 +41,20 @@ class stage;
 ///   delta::manager manager{delta::online(), storage};
 ///   const delta::tensor_id w = manager.variable(1_MiB, "weights");
 ///
-/// Every member that may need room throws budget_exceeded or thrash when there is none; the manager
-/// stays usable, also after a kernel throws (no output is created; updates in place are as the
-/// kernel left them). Any other exception, from the storage or a policy, poisons it: every later
-/// call that changes something throws `poisoned`, but for `backward` and the destructors.
-///
-/// An id that names nothing, or what was dropped, is told as unknown_tensor before anything is
-/// done. A call that changes something, from within a kernel or its destructor, a policy, an
-/// observer or the storage, is misuse, but for share, drop and give_back; and so is one that needs
-/// the manager to itself while an operator is open.
+/// A member that needs room throws budget_exceeded or thrash when there is none; the manager stays
+/// usable, also after a kernel throws (no output is created; updates in place are as the kernel
+/// left them). Any other exception, from the storage or a policy, poisons it: every later call that
+/// changes something throws `poisoned`, but for `backward` and the destructors. An id that names
+/// nothing, or what was dropped, throws unknown_tensor before anything is done. A call that changes
+/// something, from within a kernel or its destructor, a policy, an observer or the storage, throws
+/// misuse, but for share, drop and give_back; so does one that needs the manager to itself while an
+/// operator is open.
 ///
 /// A wrong role, storage or observer is a compile error in sentences, however the types are given.
-///
-/// As a member it is named by its policy's type:
-///
-///   struct trainer {
-///     delta::simulated storage;
-///     delta::manager<decltype(delta::online()), delta::simulated> manager{delta::online(),
-///     storage};
-///   };
+/// The type of a member: `delta::manager<decltype(delta::online()), delta::simulated>`.
 template <class P, class S, class O = no_observer>
 class manager {
-  // The types themselves. First, so that nothing is said before the sentences about a wrong one
-  // (concepts.hpp).
+  // The types themselves, first: sentences about a wrong one (concepts.hpp) come before all else.
   using policy_type = detail::checked_policy<P>;
   using observer_type = detail::checked_observer<O>;
   using reclaimer = detail::reclaimer<policy_type, detail::checked_storage<S>, observer_type>;
@@ -98,8 +88,7 @@ class manager {
     table_.tensors.forget_kernels();
   }
 
-  /// Replays of one operator in one step, after which its outputs are offloaded or stay while the
-  /// program holds them (P-26). Far above what a plan needs: it ends what would never end.
+  /// Replays of one operator in a step, after which its outputs are not evicted while held (P-26).
   static constexpr std::uint32_t recompute_cap = 256;
 
   // --- tensors ----------------------------------------------------------------------------------
@@ -115,12 +104,11 @@ class manager {
   [[nodiscard]] tensor_id variable(bytes size, const char* label = "variable") {
     return source(size, pin::none, label);
   }
-  /// The same of bytes that exist: `b`, a block of this storage of rounded(size) bytes that no
-  /// tensor has, from `take_block` or from the storage itself. They keep their contents and their
-  /// address, the address until something is allocated, as any tensor's. Needs no room. O(1).
-  /// Throws misuse where `b` names nothing, a tensor's block, or as far as the storage can tell one
-  /// of another storage or size, and then `b` is the caller's still; so it is after any other
-  /// exception, unless it names nothing by then.
+  /// The same of bytes that exist: `b`, a block of rounded(size) bytes of this storage that no
+  /// tensor has, from `take_block` or the storage itself. They keep their contents, and their
+  /// address until something is allocated. Needs no room. O(1). Throws misuse where `b` names
+  /// nothing, a tensor's block, or as far as the storage can tell one of another storage or size.
+  /// After an exception `b` is the caller's still, unless it names nothing by then.
   [[nodiscard]] tensor_id constant(bytes size, const char* label, block&& b) {
     return adopt(size, pin::both, label, b);
   }
@@ -167,7 +155,6 @@ class manager {
   /// the host may touch it. Writing makes a new version, as an update does, so only variables and
   /// constants can be written (else misuse): what was computed from the old one comes back first,
   /// and can't be computed again (repairs P-19). Takes no tick, and counts as a use.
-  ///
   ///   const auto w = manager.acquire(weights, delta::access::write);
   ///   std::memcpy(w.data(), initial, w.size().count);
   [[nodiscard]] view acquire(tensor_id t, access how = access::read) {
@@ -176,10 +163,8 @@ class manager {
 
   // --- operators --------------------------------------------------------------------------------
 
-  /// Runs an operator with one output.
-  ///
-  ///   y = manager.run({.inputs = {x, w}, .outputs = {64_KiB}, .name = "multiply"},
-  ///                   [](delta::call& c) { multiply(c.in(0), c.in(1), c.out(0)); });
+  /// Runs an operator with one output:
+  ///   y = manager.run({.inputs = {x, w}, .outputs = {64_KiB}, .name = "multiply"}, kernel);
   template <class F>
   tensor_id run(const operation& op, F&& body) {
     return run<1>(op, std::forward<F>(body))[0];
@@ -193,13 +178,11 @@ class manager {
   }
   /// Runs an operator (Algorithm 1): brings inputs and updates together, makes room, calls the
   /// kernel, and keeps it if it may have to run again. `ids` receives the outputs, in order, each
-  /// with one reference. `body` is called as `body(call&)`: now and, if the outputs are recomputed,
-  /// again. What it captures by reference must live that long.
-  ///
-  /// Takes one tick, also when it updates only. If it throws, no output exists, the tick is given
-  /// back, and the same call may be tried again: budget_exceeded, thrash, misuse (`ids` and
-  /// `outputs` differ in length), and whatever a kernel throws, this one's or a replayed one's.
-  /// What was released for it stays so. O(candidates) per tensor released.
+  /// with one reference. `body(call&)` is called now and, if the outputs are recomputed, again:
+  /// what it captures by reference must live that long. Takes one tick. If it throws
+  /// (budget_exceeded, thrash, misuse where `ids` and `outputs` differ in length, or whatever a
+  /// kernel throws, this one's or a replayed one's) no output exists, the tick is given back, and
+  /// the call may be tried again; what was released stays so. O(candidates) per tensor released.
   template <class F>
   void run(const operation_span& op, std::span<tensor_id> ids, F&& body) {
     if (ids.size() != op.outputs.size()) throw misuse("run: one id per output is needed");
@@ -224,11 +207,10 @@ class manager {
     open_one(op);
     return open_operator(*this);
   }
-  /// Releases tensors until `need` bytes are free: what an allocator calls that has run out. Not in
-  /// one piece, and not reserved: the next to allocate has them. Throws as `run` does. From within
-  /// a kernel, and so from a replay, it is misuse: what a replay takes is said beforehand, as
-  /// workspace or replay_workspace. `operation`: who needs them, as errors say it, where no
-  /// operator is open; it outlives the call.
+  /// Releases tensors until `need` bytes are free, in however many pieces and not reserved: what an
+  /// allocator calls that has run out. Throws as `run` does. From within a kernel it is misuse: say
+  /// beforehand what a replay takes, as workspace or replay_workspace. `operation` names who asks,
+  /// in errors, where no operator is open; it outlives the call.
   void make_room(bytes need, const char* operation = "make_room") {
     (void)plus({}, need);
     guarded(open::allowed, [&] { run_.opened().make_room(need, operation); });
@@ -242,9 +224,8 @@ class manager {
     return guarded(open::allowed, [&] { return run_.take_block(size, expected); });
   }
   /// Takes a block back that `take_block` gave; anything else is left alone. Also from within a
-  /// kernel. Whoever gets its bytes next comes behind all work that was launched so far. One that
-  /// was taken before the open operator's last allocation is free with the next, or at its end.
-  /// O(log holes).
+  /// kernel. Whoever gets its bytes next comes behind all work launched so far. One taken before
+  /// the open operator's last allocation is free with the next, or at its end. O(log holes).
   void give_back(block&& b) noexcept { run_.taken().give_back(std::move(b)); }
 
   // --- marks ------------------------------------------------------------------------------------
@@ -266,17 +247,16 @@ class manager {
   /// What the policy sees now. Between steps.
   [[nodiscard]] context seen() const { return reclaimer_.view(); }
   /// A step that was seen elsewhere, as if it had just ended here: the next one may follow it. Its
-  /// operators are told apart by what they touch alone, not by their names. `here`: by the record's
-  /// storages, those from outside the step that are here already, and expected in it; `next`: the
-  /// step behind it, if that is another one. Where no role of the policy learns, nothing is done.
-  /// Between steps only. O(step).
+  /// operators are told apart by what they touch, not by name. `here`: by the record's storages,
+  /// those from outside the step that are here, and expected in it; `next`: the step behind it, if
+  /// another. Nothing is done where no role learns. Between steps only. O(step).
   void preload(const step_record& step, std::span<const tensor_id> here = {},
                const step_record* next = nullptr) {
     guarded(open::refused, [&] { table_.steps.preload(step, here, next); });
   }
-  /// Between two steps of another manager: this one's tensors are those, with the same ids, where
-  /// they are there. Of a manager that has none, over a storage in virtual time.
-  /// Takes time by its clock. Throws budget_exceeded where they do not fit. O(tensors).
+  /// Takes over where another manager's tensors are between two steps, with the same ids. Of a
+  /// manager without tensors, over a storage in virtual time, whose clock goes on. Throws
+  /// budget_exceeded. O(tensors).
   void stage(const detail::residency_snapshot& s) {
     guarded(open::refused, [&] { detail::stage<typename reclaimer::table_type>(table_).set(s); });
   }
@@ -285,15 +265,13 @@ class manager {
 
   /// What was done since the manager was made (observer.hpp). Always up to date.
   [[nodiscard]] const counters& counts() const noexcept { return table_.counts; }
-  /// Answers of the Heuristic asked for by the Filter since then: what decisions took, as a count
-  /// that repeats exactly.
+  /// Answers of the Heuristic asked for by the Filter since then: a count that repeats exactly.
   [[nodiscard]] std::uint64_t evaluations() const noexcept {
     return reclaimer_.policy().victims.evaluations();
   }
   /// Likewise, records visited for the costs of closures, whoever asked.
   [[nodiscard]] std::uint64_t walked() const noexcept { return table_.tensors.walked(); }
-  /// Tensors that are kept, dropped ones that something hangs on included. Of a program that ends
-  /// its steps they do not grow from step to step.
+  /// Tensors that are kept, also dropped ones that something hangs on: constant over ended steps.
   [[nodiscard]] std::size_t live_tensors() const noexcept { return table_.tensors.live_tensors(); }
   /// Records that are kept, likewise.
   [[nodiscard]] std::size_t live_records() const noexcept { return table_.tensors.live_records(); }
@@ -451,10 +429,9 @@ class manager {
         throw misuse("a block of another storage, or of another size, can't become a tensor's");
   }
 
-  // Every entry point: refuses when poisoned, called from a kernel, or between begin and end; an
+  // Every entry point: refuses when poisoned, called from a kernel, or between begin and end. An
   // exception that is neither typed nor a kernel's leaves records and memory in disagreement, and
-  // poisons. A typed one may come after tensors were released: no harm, they come back when they
-  // are used. So nothing is rolled back beyond what `operator_run` does.
+  // poisons. After a typed one nothing more is rolled back: released tensors come back when used.
   template <class F>
   auto guarded(open while_open, F&& body) {
     if (poisoned_) throw poisoned();

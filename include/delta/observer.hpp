@@ -9,8 +9,7 @@
 
 namespace delta {
 
-/// Counts since the manager was made (bytes where it says so). Always kept: they cost an addition
-/// each. `manager::counts` shows them.
+/// Counts since the manager was made (bytes where it says so), always kept: `manager::counts`.
 struct counters {
   std::uint64_t operators = 0;                ///< run by the program, replays not counted
   std::uint64_t evictions = 0;                ///< bytes dropped, to be recomputed
@@ -28,9 +27,8 @@ struct counters {
   nanoseconds recompute_time{};               ///< as measured, where known
   std::uint64_t replays_checked = 0;          ///< operators run twice and compared (replay_check)
   std::uint64_t replays_unchecked = 0;        ///< that should have been, and no room was to be had
-  /// Operators whose cost is a guess, by the bytes that they touch: the program said none
-  /// (operation::cost), and the storage measures none (Storage::elapsed). 0 until it is certain
-  /// that the storage measures none.
+  /// Operators whose cost is guessed by the bytes that they touch: neither the program
+  /// (operation::cost) nor the storage (Storage::elapsed) tells it. 0 until that is certain.
   std::uint64_t guessed_costs = 0;
   std::uint64_t replacements = 0;  ///< outputs that took the block of an input over
 };
@@ -94,18 +92,12 @@ DELTA_DETAIL_DETECTED_CALL(checks_replays, () const, same, "", bool);
 using observer_rows = rows<on_row, listens_row, checks_replays_row>;
 }  // namespace detail
 
-/// `on(event)`: called for every event, from within the manager. It must not call the manager
-/// (that throws misuse) nor throw, which would poison it. What it costs, the program waits for.
-///
-/// Detected: `listens()` -> bool, whether it wants to be told at all (default: yes). Asked before
-/// an event is made, as its scores and costs walk the graph; the answer never changes.
-/// `checks_replays()` -> bool, whether operators shall be run twice and compared (default: no, and
-/// nothing of it is compiled; testing/replay_check.hpp has what compares).
-///
-///   struct evictions {
-///     void on(const delta::event& e) { count += e.what == delta::event_kind::evict; }
-///     int count = 0;
-///   };
+/// `on(event)`: called for every event, from within the manager, which waits for it. It must not
+/// call the manager (that throws misuse) nor throw, which would poison it. Detected: `listens()` ->
+/// bool, asked before an event is made, with an answer that never changes (default: yes);
+/// `checks_replays()` -> bool, whether operators shall be run twice and compared (default: no;
+/// testing/replay_check.hpp has what compares).
+///   struct counter { void on(const delta::event&) { ++count; } int count = 0; };
 template <class O>
 concept Observer = detail::observer_rows::right<O>;
 

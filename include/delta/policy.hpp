@@ -5,16 +5,10 @@
 
 namespace delta {
 
-/// A composition of three roles by value: what most presets are. Its parts take no room where they
-/// have no state. A wrong part is a compile error in sentences.
-///
+/// A composition of three roles by value: what most presets are. A wrong part is a compile error in
+/// sentences. Roles that share a state are one object instead, with the members of all three.
 ///   const delta::policy mine{my_heuristic{}, delta::cheaper{}, delta::no_prefetch{}};
-///
-/// Roles that share a state are one object instead, with the members of all three:
-///
-///   struct mine : delta::evict_only, delta::no_prefetch {
-///     double score(const delta::context& c, delta::tensor_id t) const;
-///   };
+///   struct own : delta::evict_only, delta::no_prefetch { double score(...) const; };
 template <class H, class D, class P>
 struct policy {
   // Of several assertions clang reports the first: one function tells of all three.

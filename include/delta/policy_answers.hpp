@@ -6,8 +6,7 @@
 
 namespace delta {
 
-/// How a tensor leaves the device (Algorithm 3); `keep`: not now (not asked about again in this
-/// reservation).
+/// How a tensor leaves the device (Algorithm 3); `keep`: not asked again in this reservation.
 enum class action : std::uint8_t { evict, offload, keep };
 /// How a tensor on the host comes back (Algorithm 1, lines 4 to 8).
 enum class restoration : std::uint8_t { recompute, reload };

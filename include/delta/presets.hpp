@@ -1,12 +1,7 @@
-// delta: named compositions of the three roles of a policy. Values, to be handed to a manager:
-//
-//   delta::manager manager{delta::online(), storage};
-//
-//   delta::manager other{my_heuristic{}, delta::cheaper{}, delta::no_prefetch{}, storage};
-//
-// The second is a composition of one's own, without a name. The preset `adaptive` is a policy of
-// its own, in adaptive.hpp: it plans, which takes a compiler as long as all else. policy_names.hpp
-// lists the names, and docs/paper.md what leaves under each, and how it comes back.
+// delta: named compositions of the three roles of a policy, as values for a manager:
+// `delta::manager manager{delta::online(), storage};`. The preset `adaptive` plans, which takes a
+// compiler as long as all else: adaptive.hpp has it. policy_names.hpp lists the names, and
+// docs/paper.md what leaves under each, and how it comes back.
 #pragma once
 
 #include "delta/decider.hpp"
@@ -21,8 +16,7 @@ namespace delta {
 inline policy<base, never_release, no_prefetch> unmanaged() {
   return {};
 }
-/// The paper's composition, for comparison; it needs manager::backward. Against its Assumption 2 it
-/// releases in backward, too (repairs P-7). What it keeps and what not: docs/paper.md.
+/// The paper's composition, with releases in backward, too (P-7). It needs manager::backward.
 inline policy<base, paper_director, fifo_prefetch> paper() {
   return {};
 }
