@@ -146,8 +146,8 @@ struct memory_report {
   bytes host_capacity{};  ///< the host budget
   bytes host_used{};      ///< taken of it
   /// The smallest budget with which the program, run anew over such a storage, is known to come
-  /// past what failed; 0: none is known, and `basis` says why. Later operators may need more, and
-  /// so may a program that has caught such an error before.
+  /// past what failed, whatever the policy decides then; 0: none is known, and `basis` says why.
+  /// Later operators may need more, and so may a program that has caught such an error before.
   bytes smallest_budget{};
   budget_basis basis = budget_basis::nothing;
   /// Less than that, and enough in the same sense, where the host has `enough_host` bytes; by a

@@ -51,7 +51,7 @@ class stage;
 /// operator is open.
 ///
 /// A wrong role, storage or observer is a compile error in sentences, however the types are given.
-/// The type of a member: `delta::manager<decltype(delta::online()), delta::simulated>`.
+/// As a class member: `delta::manager<decltype(delta::online()), delta::simulated>`.
 template <class P, class S, class O = no_observer>
 class manager {
   // The types themselves, first: sentences about a wrong one (concepts.hpp) come before all else.

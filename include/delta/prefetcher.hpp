@@ -1,5 +1,6 @@
 // delta: prefetchers: what comes back early, and what leaves early. Asked after every operator
-// (detail/runtime/idle_work.hpp). Where there is no room a reload on demand does it later.
+// (detail/runtime/idle_work.hpp). Where there is no room they do nothing; a reload on demand
+// follows.
 #pragma once
 
 #include <algorithm>

@@ -99,8 +99,8 @@ struct stamp {
   constexpr bool operator==(const stamp&) const = default;
 };
 
-/// One point per lane: reached when all three are; zeros, from the beginning. Joining two fences is
-/// an element-wise max, as a lane's latest point stands for all earlier ones: a fence never grows.
+/// One point per lane: reached when all three are, of zeros from the beginning. Joining is an
+/// element-wise max, as a lane's latest point stands for all earlier ones: a fence never grows.
 struct fence {
   std::array<std::uint64_t, lane_count> point{};
 

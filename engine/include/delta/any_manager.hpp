@@ -12,12 +12,11 @@
 //                   [](const delta::any_call& c) { twice(c.in(0), c.out(0)); }).value();
 //
 // Functions give an any_result: a value, or an any_error. Those of delta::throwing_manager, which
-// is the same otherwise, give the value and throw any_failure. What a function means and costs
-// stands in manager.hpp, at the member of the same name. Names are copied here. A kernel must not
-// call the manager, and what it captures by reference must live as long as its outputs may be made
-// again. After a failure the manager can be used on, but for DELTA_POISONED, DELTA_FAILED and, from
-// within an operator, DELTA_OUT_OF_MEMORY. Nothing of delta that is C++20 is included; a program
-// may use both.
+// is the same otherwise, give the value and throw any_failure. See the same-named member in
+// manager.hpp for meaning and cost; here names are copied. A kernel must not call the manager, and
+// what it captures by reference must live as long as its outputs may be made again. After a failure
+// the manager can be used on, but for DELTA_POISONED, DELTA_FAILED and, from within an operator,
+// DELTA_OUT_OF_MEMORY. Nothing of delta that is C++20 is included; a program may use both.
 #pragma once
 
 #include <cstddef>
@@ -101,8 +100,8 @@ class basic_any_manager {
 
   // --- tensors ----------------------------------------------------------------------------------
 
-  /// `constant`: bytes that stay on the device. `variable`: bytes that may be offloaded. Either's
-  /// contents are whatever the memory held: `write` them.
+  /// `constant`: bytes that stay; `variable`: bytes that may be offloaded. Their contents are
+  /// whatever the memory held: `write` them.
   result<any_tensor> constant(std::uint64_t size, const char* label = "constant") {
     delta_tensor t = 0;
     if (delta_constant(raw(), size, label, &t) != DELTA_OK) return failed<any_tensor>();

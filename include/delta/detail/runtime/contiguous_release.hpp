@@ -1,5 +1,5 @@
 // delta: Coop's contiguous release: releases neighbours where a request needs scattered free bytes
-// in one piece and moving blocks would cost more. The lowest scores one by one free no piece.
+// in one piece and moving blocks would cost more. Releasing by score alone makes no large hole.
 #pragma once
 
 #include <cstddef>

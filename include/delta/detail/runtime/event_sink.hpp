@@ -35,7 +35,7 @@ class event_sink {
   /// The observer, for manager::observer.
   [[nodiscard]] O& observer() noexcept { return observer_; }
 
-  // Inlined before the compiler weighs their callers: without an observer nothing is left of these.
+  // Inlined before the compiler weighs their callers: without an observer nothing of them is left.
 
   /// A tensor that may leave, its score, and what recomputing or swapping it back would cost.
   template <Heuristic H>

@@ -24,8 +24,8 @@ class update_guard {
   update_guard(Table& table, Restorer& r) : table_(&table), restorer_(&r) {}
 
   /// Before an update: what is evicted and depends on the old version comes back, one by one. While
-  /// this lives no dependent is evicted, as bringing one back may need room; they may be offloaded.
-  /// O(dependents), and what bringing them takes.
+  /// this lives no dependent is evicted: bringing one back may need room, and another that left for
+  /// it would be lost. They may be offloaded. O(dependents), and what bringing them takes.
   class scope {
    public:
     scope(update_guard& v, std::span<const tensor_id> updates, const char* name) : owner_(v) {

@@ -18,9 +18,10 @@ namespace delta::detail {
 ///                                                       b's closure: q, p, o
 ///                                                       a's neighbourhood: o, p
 ///
-/// What leaves the device makes these costs rise, so kept ones are lower bounds from then on; all
-/// else forgets them. A walk stops at a record that no kept cost includes, never read or not since
-/// an earlier walk (`swept_down`, `swept_up`; of exact costs `grown_down`, `grown_up`).
+/// What leaves the device makes these costs rise, so what is kept of them is a lower bound from
+/// then on; all else forgets them. A walk stops at a record that no kept cost includes: it was
+/// never read, or not since an earlier walk (`swept_down`, `swept_up`; of exact costs `grown_down`,
+/// `grown_up`): so walks cost no more than the questions that they make necessary.
 class closure_watch {
  public:
   /// The bytes of `t` have gone from the device (`left`); or have come, or are missing where they

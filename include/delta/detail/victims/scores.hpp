@@ -15,8 +15,8 @@
 
 namespace delta::detail {
 
-// What is no weight, or no number, leaves last: a broken heuristic loses only its say. Bounded, so
-// that no product with a staleness overflows: dropped tensors leave before all others.
+// A weight that is negative or NaN counts as 0, which leaves last: a broken heuristic loses only
+// its say. Bounded, so that no product with a staleness overflows: dropped tensors leave first.
 constexpr double valid_weight(double w) noexcept {
   return w > 0 ? std::min(w, 0x1p960) : 0.0;
 }
@@ -36,8 +36,8 @@ double score_of(const H& heuristic, const context& c, tensor_id t) {
     return valid_score(heuristic.score(c, t));
 }
 
-/// The lowest score offered so far, of equal ones that with the lower id; no number counts as
-/// infinite. The order of the offers does not matter, as locks reorder the candidates.
+/// The lowest score offered so far, of equal ones that with the lower id; a NaN counts as infinite.
+/// The order of the offers does not matter, as locks reorder the candidates.
 class lowest_score {
  public:
   /// Takes `t` into account. O(1).

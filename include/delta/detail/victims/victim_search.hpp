@@ -63,7 +63,7 @@ class filter {
       scanned_ = false;
       renew(h, asking, g, now, list);
       tensor_id t = tensor_id::none;
-      // As a rule few are in vain: locked, or back early. Where many are, asking each is cheaper.
+      // As a rule few tries are in vain. Where many are, asking each if it may leave is cheaper.
       const std::size_t patience = 2 + list.all().size() / 128;
       for (std::size_t vain = 0;;) {
         const bool ask_each = vain >= patience;
