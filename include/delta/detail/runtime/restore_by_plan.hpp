@@ -38,7 +38,7 @@ struct plan {
     bool locked = false;  ///< by the plan
   };
   std::vector<plan_step> steps;  ///< in order
-  std::vector<row> rows;         ///< `tensor::planned` is an index into it
+  std::vector<row> rows;         ///< `tensor_record::planned` is an index into it
   bytes peak{};  ///< the most that the plan adds to what is on the device when it starts
 
   void clear() noexcept { steps.clear(), rows.clear(), peak = {}; }
@@ -49,7 +49,7 @@ class planner {
  public:
   /// The closure that makes all `targets` resident. `reload(t)`: a tensor on the host is reloaded,
   /// else recomputed; `rounded(bytes)` is the storage's; `tail`: allocated once all targets are
-  /// there. Valid until the next call; the caller resets `tensor::planned` (`forget`). O(closure).
+  /// there. Valid until the next call; the caller `forget`s the rows. O(closure).
   template <class Reload, class Rounded>
   plan& closure(graph& g, std::span<const tensor_id> targets, bytes tail, const Reload& reload,
                 const Rounded& rounded) {

@@ -14,7 +14,7 @@ namespace delta::detail {
 /// Runs `op` with one more output for each of `old`, in that input's block; `made` receives all
 /// outputs, in order. Where one of `old` can't be made again under the manager's policy, all are
 /// changed for good: they are updated, the outputs share them, and the operator is never replayed.
-/// O(inputs * old) besides the operator. Throws as `manager::run` and `handle::replace`.
+/// O(inputs * old) besides the operator. Throws as `manager::run` and `open_operator::replace`.
 template <class Manager, class Work>
 void run_in_place(Manager& m, operation_span op, std::span<const tensor_id> old,
                   std::vector<tensor_id>& made, const Work& work) {
