@@ -9,12 +9,3 @@
 /// One number that grows with every version, for `#if DELTA_VERSION >= 200`.
 #define DELTA_VERSION \
   (DELTA_VERSION_MAJOR * 10000 + DELTA_VERSION_MINOR * 100 + DELTA_VERSION_PATCH)
-
-namespace delta {
-
-/// The same as values.
-inline constexpr struct {
-  int major, minor, patch;
-} version{DELTA_VERSION_MAJOR, DELTA_VERSION_MINOR, DELTA_VERSION_PATCH};
-
-}  // namespace delta
