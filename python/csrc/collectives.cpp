@@ -137,7 +137,8 @@ const char* refused_group(const operator_info& info, const c10::OperatorHandle& 
       group = c10d::resolve_process_group(value.toStringRef());
     else if (value.isCustomClass())
       group = value.toCustomClass<c10d::ProcessGroup>();
-    if (!group || !group->hasBackendForDeviceType(c10::kCPU) ||
+    if (!group ||
+        !std::ranges::any_of(group->getDeviceTypes(), [](c10::Device d) { return d.is_cpu(); }) ||
         group->getBackend(c10::kCPU)->getBackendName() != "gloo")
       why = "delta orders collectives of the backend gloo alone";
   }
