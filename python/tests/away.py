@@ -11,6 +11,8 @@ import delta_torch
 from delta_torch import _C
 
 ELEMENTS = 2**18  # a MiB of float32
+# PyTorch 2.11 has one way to ask for an address, which nobody hears of.
+READS = "const_data_ptr" if hasattr(torch._C.TensorBase, "const_data_ptr") else "data_ptr"
 
 
 def is_away(tensor: torch.Tensor) -> bool:
@@ -18,7 +20,7 @@ def is_away(tensor: torch.Tensor) -> bool:
     try:
         # Past what delta_torch wraps, and only to read. PyTorch 2.11 gives 0, later ones refuse.
         with torch._C.DisableTorchFunctionSubclass():
-            return torch._C.TensorBase.const_data_ptr(tensor) == 0
+            return getattr(torch._C.TensorBase, READS)(tensor) == 0
     except RuntimeError:
         return True
 
