@@ -301,7 +301,7 @@ def test_command_line_refuses(words: list[str], sentence: str, capsys) -> None:
     assert line.startswith(f"delta_torch: {sentence}")
 
 
-def test_configurations_have_no_other_keys(monkeypatch, capsys) -> None:
+def test_configurations_have_no_other_keys(monkeypatch, capsys, tmp_path: Path) -> None:
     class Config:
         model_type = "tiny"
         attribute_map = {"num_hidden_layers": "n_layer"}
@@ -313,6 +313,8 @@ def test_configurations_have_no_other_keys(monkeypatch, capsys) -> None:
     library.models = library.auto = library.configuration_auto = library
     library.CONFIG_MAPPING = {"tiny": Config}
     monkeypatch.setitem(sys.modules, "transformers", library)
+    monkeypatch.chdir(tmp_path)
+    Path("tiny").mkdir()  # no configuration, though it has the name of a model
     words = ["plan", "--model", "transformers:tiny", "--config", "n_layer=2", "num_hidden_layer=2"]
     assert main(words) == 2
     assert capsys.readouterr().err.splitlines() == [

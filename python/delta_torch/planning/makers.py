@@ -102,18 +102,17 @@ def _transformers(name: str, training: Training) -> Maker:
     transformers = _library("transformers")
     kinds = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     given: dict[str, Any] = {}
-    if os.path.exists(name):
+    known = name if name in kinds else name.removesuffix("Config").lower()
+    if known not in kinds:  # a folder of a type's name has to be ./bert
+        if not os.path.exists(name):
+            raise ValueError(
+                f"transformers has no model {name!r}: a model's type is wanted, such as bert or "
+                "llama, or the path of a config.json"
+            )
         known, given = _read_config(name)
         if known not in kinds:
             raise ValueError(
                 f"transformers has no model of the type {known!r}, which {name} asks for"
-            )
-    else:
-        known = name if name in kinds else name.removesuffix("Config").lower()
-        if known not in kinds:
-            raise ValueError(
-                f"transformers has no model {name!r}: a model's type is wanted, such as bert or "
-                "llama, or the path of a config.json"
             )
     _check_config(kinds[known], training.config)
 
