@@ -22,7 +22,16 @@ from .group_report import GroupReport
 from .modules import keep
 from .options import policies
 from .own_policy import PolicyError, compile_policy
-from .planning import Machine, Plan, Recording, machines, plan, record
+from .planning import (
+    Comparison,
+    Machine,
+    Plan,
+    Recording,
+    compare_policies,
+    machines,
+    plan,
+    record,
+)
 from .report import Report
 from .run import Run, TensorDiffers, budget, pin, step, stop
 from .smallest_budget import FoundBudget, NoBudgetFound, find_budget
@@ -30,6 +39,7 @@ from .threads import attach
 from .timelines import merge_timelines
 
 __all__ = [
+    "Comparison",
     "FoundBudget",
     "GroupReport",
     "Machine",
@@ -44,6 +54,7 @@ __all__ = [
     "__version__",
     "attach",
     "budget",
+    "compare_policies",
     "compile_policy",
     "find_budget",
     "keep",

@@ -323,6 +323,24 @@ def test_configurations_have_no_other_keys(monkeypatch, capsys, tmp_path: Path) 
     ]
 
 
+def test_policies_beside_each_other() -> None:
+    """Each has the figures of a plan of its own; and the bound is that of all."""
+    shares = (0.7, 0.4)
+    found = delta_torch.compare_policies(deep, ["dtr", "adaptive"], device=SMALL, shares=shares)
+    for name, points in found.points.items():
+        (alone,) = delta_torch.plan(deep, device=SMALL, policy=name, shares=shares).batches
+        assert points == alone.points
+    head, *rows = str(found).splitlines()[1:-1]
+    assert head.split() == ["budget", "of", "peak", "dtr", "adaptive", "bound"]
+    assert len(rows) == 3
+    for row in rows:
+        bound = float(row.split()[-1])
+        assert all(float(time) >= bound - 1e-3 for time in row.split()[3:-1] if time != "-")
+    for policies in ("dtr", [], ["no_such_policy"]):
+        with pytest.raises(ValueError, match="policies is a list|policy"):
+            delta_torch.compare_policies(deep, policies, device=SMALL)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

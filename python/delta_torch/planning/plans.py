@@ -103,9 +103,9 @@ class Plan:
         name = "" if b.batch is None else f"batch {b.batch}: "
         fits = "fits" if b.peak_bytes <= self.memory_bytes else "does not fit"
         waited = b.points[0].network_ns if b.points else 0
-        network = f", {_time(waited)} of it for the network" if self.ranks is not None else ""
+        network = f", {format_time(waited)} of it for the network" if self.ranks is not None else ""
         lines = [
-            f"{name}peak {format_bytes(b.peak_bytes)} ({fits}), step {_time(b.step_ns)}{network}, "
+            f"{name}peak {format_bytes(b.peak_bytes)} ({fits}), step {format_time(b.step_ns)}{network}, "
             f"{b.operators:,} operators",
             "  of the peak: "
             + ", ".join(f"{role} {format_bytes(n)}" for role, n in b.at_peak.items()),
@@ -134,12 +134,13 @@ def _row(p: Point) -> str:
     if not p.fits:
         return f"{start} {p.verdict:>26}"
     return (
-        f"{start} {_time(p.step_ns):>9} {p.overhead:>7.3f} {bound:>7} "
+        f"{start} {format_time(p.step_ns):>9} {p.overhead:>7.3f} {bound:>7} "
         f"{p.recomputes:>11,} {p.offloads:>11,}"
     )
 
 
-def _time(ns: int) -> str:
+def format_time(ns: int) -> str:
+    """Such as "1.5 s" or "12 ms"."""
     return f"{ns / 1e9:.3g} s" if ns >= 1e9 else f"{ns / 1e6:.3g} ms"
 
 
