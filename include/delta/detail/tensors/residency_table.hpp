@@ -94,8 +94,9 @@ class residency_table {
   }
   /// Refreshes what policies see: some calls of the storage. O(1).
   void refresh_machine_state() {
-    follow_clock();
-    now.ahead = now.clock - storage_->now();
+    const nanoseconds time = storage_->now();
+    now.clock = std::max(now.clock, time);
+    now.ahead = now.clock - time;
     now.budget = storage_->capacity();
     now.used = storage_->used() - candidates_.cached_bytes();
     now.leaving = leaving_;
