@@ -16,8 +16,8 @@ import unittest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1] / "bench/gpu"
 sys.path.insert(0, str(SCRIPTS))
-import torch_contact  # noqa: E402
 sys.dont_write_bytecode = True
+import torch_contact  # noqa: E402
 
 TRAIN = """#!/usr/bin/env python3
 import json, os, sys, time
