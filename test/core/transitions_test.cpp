@@ -131,3 +131,23 @@ TEST_CASE("a tensor is weighed anew when a copy of it begins, is over, and is fo
   it.table.forget_host_copy(it.t);
   CHECK(it.weighed_anew());
 }
+
+namespace {
+/// A storage whose clock moves with each look at it, as clocks of real devices do.
+struct runs_on : simulated {
+  using simulated::simulated;
+  [[nodiscard]] nanoseconds now() const { return simulated::now() + nanoseconds{++looks}; }
+  mutable int looks = 0;
+};
+}  // namespace
+
+TEST_CASE("the manager's clock is never behind that of a storage whose time passes by itself") {
+  runs_on storage{{.capacity = 4_KiB, .host_capacity = 4_KiB}};
+  detail::residency_table<runs_on, detail::step_recorder> table{storage};
+  for (int i = 0; i < 20; ++i) {
+    table.advance();
+    table.refresh_machine_state();
+    CHECK(table.now.ahead >= nanoseconds{0});
+    CHECK(table.now.clock == nanoseconds{storage.looks} + table.now.ahead);
+  }
+}
