@@ -196,7 +196,8 @@ class reclaimer {
     if (a == action::evict && !c.can_evict(t)) a = action::offload;
     if (a == action::offload && !under_way && is_not_worth_a_copy(*table_, t, walk_))
       return left(c, t), bounds_.give_up(*table_, t);
-    if (a == action::offload && c.can_offload(t) && offload(c, t, draft)) return;
+    if (a == action::offload && c.can_offload(t) && offload(c, t))
+      return events_.tell(event_kind::offload, operation_, draft);
     if (c.can_evict(t)) {
       left(c, t);
       table_->evict(t);
@@ -244,19 +245,21 @@ class reclaimer {
   }
 
   // False: the host has no hole for it.
-  bool offload(const context& c, tensor_id t, const auto& draft) {
+  bool offload(const context& c, tensor_id t) {
     const bool under_way = table_->tensors[t].copying;
     const auto done = table_->offload(t);
     if (!done) return false;
     left(c, t);
     // A copy is told of once, though what it frees may be wanted back and leave again under it.
     events_.copy(event_kind::copy_out, operation_, t, *done, !under_way);
-    events_.tell(event_kind::offload, operation_, draft);
     return true;
   }
   bool offload_cached(tensor_id t) {
     const context c = view();
-    return c.can_offload(t) && offload(c, t, events_.leaving(c, t, roles_.heuristic()));
+    const auto draft = events_.leaving(c, t, roles_.heuristic());
+    if (!c.can_offload(t) || !offload(c, t)) return false;
+    events_.tell(event_kind::offload, operation_, draft);
+    return true;
   }
   // Takes note of a release: one in the backward pass, or of what was brought back for nothing.
   void left(const context& c, tensor_id t) {
