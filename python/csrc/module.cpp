@@ -171,8 +171,16 @@ bool bring_back(py::handle object) {
   return each_entry(object,
                     [](session& s, entry& e) { const auto here = s.manager().acquire(e.id); });
 }
-void hold(py::handle object) {
-  each_entry(object, [](session& s, entry& e) { s.hold(e); });
+// True: something was not held before.
+bool hold(py::handle object) {
+  bool anew = false;
+  each_entry(object, [&](session& s, entry& e) { anew = anew || !e.held, s.hold(e); });
+  return anew;
+}
+void let_go(py::handle object) {
+  each_entry(object, [](session& s, entry& e) {
+    if (!e.lent) s.let_go(e);
+  });
 }
 void lend(py::handle object) {
   each_entry(
@@ -324,6 +332,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("leave_module", leave_module);
   m.def("bring_back", wrapped(bring_back));
   m.def("hold", wrapped(hold));
+  m.def("let_go", wrapped(let_go));
   m.def("lend", wrapped(lend));
   m.def("mapped", wrapped(mapped));
   m.def("empty", wrapped(empty));

@@ -1,4 +1,4 @@
-"""Reads of a tensor's memory that no operator makes: numpy, tolist, data_ptr, storages, torch.save.
+"""Reads of a tensor's memory that no operator makes: numpy, tolist, data_ptr, storages.
 
 PyTorch calls these without its dispatcher, so the manager would not learn of them. While a run is
 on, they are wrapped: the tensor's bytes come back first. They stay
@@ -8,7 +8,8 @@ on, they are wrapped: the tensor's bytes come back first. They stay
   for before is not computed again, nor is what uses it meanwhile;
 * for good where the memory is shared from then on (numpy, DLPack), with the same consequences.
 
-What takes an address without a function of Python is seen by the extension (addresses.hpp).
+What takes an address without a function of Python is seen by the extension (addresses.hpp); what
+saves tensors is in saving.py.
 
 Tensors that are not managed, and those without memory of their own (sparse ones, those of fake
 tensor mode, wrappers), pass through.
@@ -16,12 +17,11 @@ tensor mode, wrappers), pass through.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import torch
 
-from . import _C
+from . import _C, saving
 from .patching import Patches
 
 # Methods of torch.UntypedStorage: (name, may whoever called it write as well, at any later time).
@@ -40,20 +40,11 @@ _STORAGE_READS = (
 _EXPORTS = ("_to_dlpack", "_to_dlpack_versioned")
 
 
-class _Saving(threading.local):
-    """Is this thread within torch.save?"""
-
-    now = False
-
-
-_saving = _Saving()
-
-
 def install() -> Patches:
     """Wraps them all; `undo` of what is returned ends it."""
     patches = Patches()
     try:
-        patches.wrap(torch.Tensor, "data_ptr", lend)
+        saving.install(patches, lend)
         patches.wrap(torch.Tensor, "const_data_ptr", hold)
         for name in ("apply_", "map_", "map2_"):
             patches.wrap(torch.Tensor, name, expose)
@@ -67,7 +58,6 @@ def install() -> Patches:
         _install_clones(patches)
         _install_lists(patches)
         _install_exports(patches)
-        _install_saving(patches)
     except BaseException:
         patches.undo()
         raise
@@ -128,7 +118,7 @@ def _before_copying(to: Any, source: Any = None, *_args: Any, **_options: Any) -
     # The copy itself is an operator. torch.save copies all that is on an accelerator, one storage
     # after the other: more than the budget holds.
     for storage in (to, source):
-        if _saving.now and isinstance(storage, torch.UntypedStorage) and _C.active():
+        if saving.within_torch_save() and isinstance(storage, torch.UntypedStorage) and _C.active():
             _C.bring_back(storage)
         else:
             hold_storage(storage)
@@ -187,39 +177,3 @@ def _install_exports(patches: Patches) -> None:
                     patches.replace(module, known_as, getattr(torch._C, name))
     # A way into a tensor's memory that calls no function of Python: others then use __dlpack__.
     patches.hide(torch.Tensor, "__dlpack_c_exchange_api__")
-
-
-def _install_saving(patches: Patches) -> None:
-    # torch.save writes storage by storage. One at a time comes back for that, so that more can be
-    # saved than the budget holds.
-    writer = getattr(torch._C, "PyTorchFileWriter", None)
-    if writer is not None:
-        patches.wrap(writer, "write_record", _before_writing)
-
-    save = getattr(torch.serialization, "_save", None)
-    if save is not None:
-
-        def saving(*args: Any, **kwargs: Any) -> Any:
-            before, _saving.now = _saving.now, True
-            try:
-                return save(*args, **kwargs)
-            finally:
-                _saving.now = before
-
-        patches.replace(torch.serialization, "_save", saving)
-
-    data_ptr = torch.UntypedStorage.data_ptr
-
-    def address(storage: torch.UntypedStorage) -> int:
-        # torch.save only asks which storages are the same one.
-        if _saving.now and _C.active():
-            return storage._cdata if storage.nbytes() > 0 else 0
-        lend(storage)
-        return data_ptr(storage)
-
-    patches.replace(torch.UntypedStorage, "data_ptr", address)
-
-
-def _before_writing(_writer: Any, _name: Any, data: Any = None, *_rest: Any) -> None:
-    if isinstance(data, torch.UntypedStorage) and _C.active():
-        _C.bring_back(data)

@@ -41,7 +41,7 @@ class Active:
         self.on = False
         self.report: Report | None = None  # at its end
         self.log: _C.MemoryLog | None = None  # its memory over time; None: it has not begun
-        self.within_step = 0  # contexts of each_step() that are entered
+        self.step_contexts: int | None = None  # of each_step() that are entered; None: never one
         self._measures = isinstance(options.size, Share) and unmanaged_peak is None
         self._known_peak = unmanaged_peak
         self._measured_ns = 0
@@ -210,7 +210,7 @@ class Active:
             self._step_by_optimizer()
 
     def _step_by_optimizer(self) -> None:
-        if self.within_step:
+        if self.step_contexts is not None:
             return
         self._steps_alone += not self._backward
         self.step()

@@ -168,8 +168,8 @@ class Run:
             trainer.maybe_activation_offload_context = run.each_step()  # of TRL's trainers
 
         For programs that have a place for a context manager around a step, and none around the
-        training. It can be entered again and again. Optimizers that step within it do not end
-        steps.
+        training. It can be entered again and again. From the first time on optimizers end no step,
+        as those that step behind it, as TRL's do, would end each a second time.
         """
         return EachStep(self)
 
@@ -287,7 +287,7 @@ class EachStep:
             self._run.__enter__()
         active = self._run._active
         assert active is not None
-        active.within_step += 1
+        active.step_contexts = (active.step_contexts or 0) + 1
         self._entered.append(active)
         return self._run
 
@@ -300,8 +300,8 @@ class EachStep:
         if isinstance(error, Exception):
             group.explain(error)
         active = self._entered.pop()
-        active.within_step -= 1
-        if active.on and not active.within_step:
+        active.step_contexts -= 1
+        if active.on and not active.step_contexts:
             active.step()
 
 

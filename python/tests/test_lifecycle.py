@@ -124,9 +124,11 @@ def test_each_step_in_a_slot() -> None:
                 training.step(i)
             assert run.report().steps == i, "optimizers end no steps within it"
         assert _C.active() and run.report().steps == i + 1
+    training.step(3)
+    assert run.report().steps == 3, "nor do they behind it"
     with pytest.raises(LookupError), run.each_step():
         raise LookupError
-    assert run.report().steps == 4
+    assert run.report().steps == run.report().batches == 4
     assert delta_torch.stop() is run.report()
     assert nothing_is_managed() and nothing_is_wrapped()
     with run.each_step():

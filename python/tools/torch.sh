@@ -147,7 +147,7 @@ run_torch_tests() {
     esac
   done
   install_delta_torch
-  torch_pip -q pytest expecttest hypothesis  # the last two: PyTorch's own databases of operators
+  torch_pip -q pytest safetensors expecttest hypothesis  # the last two: PyTorch's own databases of operators
   if [ "${#flags[@]}" -gt 0 ]; then
     install_models
     install_recipes
