@@ -238,7 +238,8 @@ void name_budget(memory_report& r, S& storage, const budget_bounds& known, bool 
     // `make_room` may have asked for part of a granule.
     const bytes budget = storage.rounded(least);
     // A budget that has just failed is none: the storage, or who else uses it, broke a rule.
-    if (budget <= r.capacity || r.smallest_budget.count > 0) return;
+    const bool named = r.smallest_budget.count > 0;
+    if (budget <= r.capacity || (named && budget >= r.smallest_budget)) return;
     r.smallest_budget = budget;
     r.basis = basis;
   };
