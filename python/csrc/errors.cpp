@@ -118,9 +118,14 @@ std::string record_failure(session& s, const delta::budget_exceeded& e, const ch
   text += hosted;
   if (for_the_host && hosted.empty())
     text += "; to copy tensors out pass host=, such as host=\"16GiB\"";
-  if (r.smallest_budget.count > 0 && !r.unfinished && s.past().own.steps == 0) {
-    text += "; no step has ended yet, so later operators may need more";
-    if (!hosted.empty()) text += ", and what copies take is not known";
+  const bool reads = r.operation == std::string_view("acquire");  // past any operator
+  if (reads) replace(text, "operator 'acquire' needs", "reading a tensor needs");
+  if (r.smallest_budget.count > 0 && !r.unfinished) {
+    const bool first = s.past().own.steps == 0;
+    text += reads   ? "; what is read stays until the step's end, so reading more needs more"
+            : first ? "; no step has ended yet, so later operators may need more"
+                    : "; other steps than those so far may need more";
+    if (first && !hosted.empty()) text += ", and what copies take is not known";
   }
   // They are cut into pieces, but make lists of temporaries, each for all weights.
   if (std::string_view(r.operation).find("aten::_foreach_") != std::string_view::npos)

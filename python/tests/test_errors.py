@@ -104,13 +104,27 @@ def test_optimizer_state_has_its_parameters_name() -> None:
     assert "1.weight's exp_avg (optimizer state, 0.2 MiB, " in text or "1.weight (par" in text
 
 
-def test_a_budget_that_is_named_behind_a_step_is_the_last_word() -> None:
+def test_a_budget_that_is_named_behind_a_step_is_for_steps_like_it() -> None:
     def second_step() -> None:
         train(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256)), torch.ones(4, 256))
         torch.ones(2**20)
 
     text, _ = out_of_memory("3MiB", second_step)
     assert "smallest budget known to work" in text and "no step has ended yet" not in text
+    assert "; other steps than those so far may need more" in text
+
+
+def test_reading_many_tensors() -> None:
+    tensors = []
+
+    def read() -> None:
+        tensors.extend(torch.ones(2**16) * i for i in range(16))
+        for tensor in tensors:
+            tensor.numpy()
+
+    text, _ = out_of_memory("1MiB", read, host="1GiB")
+    assert "out of memory. reading a tensor needs 0.2 MiB" in text
+    assert "; what is read stays until the step's end, so reading more needs more" in text
 
 
 def test_names_are_of_living_tensors() -> None:
