@@ -122,7 +122,7 @@ def test_reading_many_tensors() -> None:
         for tensor in tensors:
             tensor.numpy()
 
-    text, _ = out_of_memory("1MiB", read, host="1GiB")
+    text, _ = out_of_memory("2MiB", read, policy="swap_lru", host="1GiB")
     assert "out of memory. reading a tensor needs 0.2 MiB" in text
     assert "; what is read stays until the step's end, so reading more needs more" in text
 
