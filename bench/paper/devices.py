@@ -5,12 +5,13 @@ from workbench import MODELS, overhead
 
 PART = 0.4
 NETWORK = "25GB/s"  # of each device, in and out
+EIGHT = ["--ranks", 8, "--network", NETWORK]
 WAYS = {
     "one device": [],
-    "8, a link each": ["--ranks", 8],
-    "8, copies on the same link": ["--ranks", 8, "--one-link"],
-    "8, jitter of 3 %": ["--ranks", 8, "--jitter", 0.03],
-    "8, memory of pages": ["--ranks", 8, "--memory", "pages"],
+    "8, a link each": EIGHT,
+    "8, copies on the same link": [*EIGHT, "--one-link"],
+    "8, jitter of 3 %": [*EIGHT, "--jitter", 0.03],
+    "8, memory of pages": [*EIGHT, "--memory", "pages"],
 }
 
 
@@ -20,8 +21,7 @@ def section(bench, out):
     for model in MODELS:
         trace = bench.trace(model)
         policies = ("paper", "adaptive") if model == "ResNet-50" else ("adaptive",)
-        found = [bench.replays(trace, policies, [PART], [*flags, *(["--network", NETWORK] if flags else [])])
-                 for flags in WAYS.values()]
+        found = [bench.replays(trace, policies, [PART], flags) for flags in WAYS.values()]
         for policy in policies:
             cells = [overhead(rows.get((policy, PART))) for rows in found]
             lines.append([SIMULATED, model, f"`{policy}`", *cells])

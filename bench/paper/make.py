@@ -18,7 +18,8 @@ import sys
 from page import write
 from workbench import ROOT, Failed, Workbench, say
 
-ORDER = ["reality", "memory", "models", "max_batch", "devices", "overlap", "costs", "convergence", "filters", "peers", "curves"]
+ORDER = ["reality", "memory", "models", "max_batch", "devices", "overlap", "costs", "convergence", "filters",
+         "peers", "curves"]
 HEAD = """# The paper's evidence
 
 Every table and figure of the DELTA paper (Tang et al. 2022), as published and as delta has it.

@@ -1,10 +1,11 @@
-"""Checkpoints within a run: torch.save and safetensors name and write tensors one by one.
+"""Lets torch.save and safetensors write checkpoints within a run, and keeps no tensor for them after.
 
 Both tell tensors that share memory from others by their storages' addresses, as libraries about them
 do. Such an address is only compared: here it is a number that a storage keeps while it lives, and
 nothing has to come back for it. torch.save then writes storage by storage: each comes back for that,
 and may leave again. safetensors takes the addresses of all tensors before it writes the first one:
-up to half of the budget they stay meanwhile, what is beyond is copied to memory outside of it.
+up to half of the budget they stay meanwhile; what is beyond, and what somebody else holds and may let
+go, is copied to memory outside of it.
 """
 
 from __future__ import annotations
@@ -38,8 +39,6 @@ _COMPARING = frozenset(
 # Those whose tensors are written by a function of the same module that is called later.
 _WRITING = frozenset({("safetensors.torch", "_to_ndarray"), ("safetensors.torch", "_tobytes")})
 _WRITERS = ("serialize", "serialize_file")
-
-
 # PyTorch 2.11 has one way to ask for an address, which says nothing of writing.
 _read_address: Callable[[torch.Tensor], int] = getattr(
     torch._C.TensorBase, "const_data_ptr", torch._C.TensorBase.data_ptr
@@ -51,14 +50,15 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.torch_saves = False  # is it within torch.save?
-        self.taken: list[weakref.ref[torch.Tensor] | bytes | None] = []  # of safetensors; None: stays
-        self.held = 0  # bytes of these that stay until they are written
+        self.taken: list[weakref.ref[torch.Tensor] | bytes] = []  # of safetensors: held, or copied
+        self.held = 0  # bytes of those that are held until they are written
 
 
 _thread = _Thread()
 
 
 def within_torch_save() -> bool:
+    """True if this thread is within torch.save."""
     return _thread.torch_saves
 
 
@@ -132,12 +132,13 @@ def _to_be_written(tensor: torch.Tensor) -> int:
     """An address at which a tensor's bytes are until safetensors has written them."""
     limit = _C.stats()["budget"]
     anew = _C.hold(tensor)
-    if not anew or limit is None or _thread.held + tensor.nbytes <= limit // 2:
-        _thread.taken.append(weakref.ref(tensor) if anew else None)
-        _thread.held += tensor.nbytes if anew else 0
+    if anew and (limit is None or _thread.held + tensor.nbytes <= limit // 2):
+        _thread.taken.append(weakref.ref(tensor))
+        _thread.held += tensor.nbytes
         return _read_address(tensor)
     copy = ctypes.string_at(_read_address(tensor), tensor.nbytes)
-    _C.let_go(tensor)
+    if anew:
+        _C.let_go(tensor)
     _thread.taken.append(copy)
     at = ctypes.cast(ctypes.c_char_p(copy), ctypes.c_void_p).value
     assert at is not None

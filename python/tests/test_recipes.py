@@ -118,7 +118,7 @@ def sft_trainer(folder: Path, run: delta_torch.Run | None = None) -> Any:
     transformers = pytest.importorskip("transformers")
     texts = [" ".join(f"w{i}" for i in row) for row in torch.randint(0, 62, (32, 20)).tolist()]
     trained = trl.SFTTrainer(
-        # Large, as what TRL takes for losses, 400 KiB a word, depends on no size of it.
+        # Large, as TRL's losses take 400 KiB a word, however small the model is.
         small_gpt(transformers, n_layer=8, n_embd=256),
         trl.SFTConfig(
             output_dir=str(folder),
