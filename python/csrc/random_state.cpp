@@ -17,6 +17,13 @@ namespace {
 at::CPUGeneratorImpl* twister_of(const at::Generator& g) {
   return g.device().is_cpu() ? g.get<at::CPUGeneratorImpl>() : nullptr;
 }
+// The block that the generator makes from that one.
+random_state::words block_after(const random_state::words& block) {
+  at::mt19937 engine;
+  engine.set_data({.seed_ = 0, .left_ = 1, .seeded_ = true, .next_ = 0, .state_ = block});
+  engine();  // nothing is left of this block
+  return engine.data().state_;
+}
 }  // namespace
 
 // The last one may go with the manager.
@@ -26,6 +33,32 @@ tensor_reference::~tensor_reference() {
       manager->drop(tensor_);
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): of an unusable manager
     }
+}
+
+std::optional<std::uint32_t> random_block::later(const random_state::words& now,
+                                                 std::uint32_t next) {
+  if (!tensor_) return std::nullopt;
+  const auto follows = [&] {
+    for (; last_ != now; ++later_) {
+      if (later_ == most_later) return false;
+      last_ = block_after(last_);
+    }
+    return true;
+  };
+  const bool from_first = later_ == 0;
+  if (!follows()) {
+    // A program may have set the generator back.
+    last_ = first_, later_ = 0;
+    if (from_first || !follows()) return std::nullopt;
+  }
+  const std::int64_t drawn = std::int64_t{later_} * std::int64_t{random_state::block_words} +
+                             std::int64_t{next} - std::int64_t{began_};
+  return drawn <= most_drawn ? std::optional(later_) : std::nullopt;
+}
+
+void random_block::begin(tensor_reference&& t, const random_state::words& now, std::uint32_t next) {
+  tensor_ = std::move(t);
+  first_ = last_ = now, later_ = 0, began_ = next;
 }
 
 delta::tensor_id random_state::take(at::Generator g, session& s) {
@@ -44,16 +77,17 @@ delta::tensor_id random_state::take(at::Generator g, session& s) {
     double_normal_ = twister->next_double_normal_sample();
   }
   seed_ = now.seed_, left_ = now.left_, seeded_ = now.seeded_, next_ = now.next_;
-  random_block& last = s.random;
   auto& manager = s.manager();
-  if (!last.tensor || last.words != now.state_) {
-    last.tensor = {};
-    last.tensor = tensor_reference(manager.variable(delta::bytes{block_bytes}, "random numbers"));
-    const auto bytes = manager.acquire(last.tensor.tensor(), delta::access::write);
+  const auto later = s.random.later(now.state_, now.next_);
+  if (!later) {
+    s.random.end();
+    tensor_reference block(manager.variable(delta::bytes{block_bytes}, "random numbers"));
+    const auto bytes = manager.acquire(block.tensor(), delta::access::write);
     std::memcpy(bytes.data(), now.state_.data(), block_bytes);
-    last.words = now.state_;
+    s.random.begin(std::move(block), now.state_, now.next_);
   }
-  block_ = tensor_reference(manager.share(last.tensor.tensor()));
+  later_ = later.value_or(0);
+  block_ = tensor_reference(manager.share(s.random.tensor()));
   return block_.tensor();
 }
 
@@ -87,6 +121,7 @@ void random_state::put(const at::Generator& g, const std::byte* block) const {
   }
   at::mt19937_data_pod then{seed_, left_, seeded_, next_, {}};
   std::memcpy(then.state_.data(), block, block_bytes);
+  for (std::uint32_t i = 0; i < later_; ++i) then.state_ = block_after(then.state_);
   at::mt19937 engine;
   engine.set_data(then);
   at::CPUGeneratorImpl* const twister = twister_of(g);

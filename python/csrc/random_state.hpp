@@ -36,13 +36,15 @@ class tensor_reference {
   delta::tensor_id tensor_ = delta::tensor_id::none;
 };
 
-/// The CPU's generator (a Mersenne twister) makes its numbers in blocks of 624, of 2,496 bytes.
-/// Operators that draw from one block share it: it is a tensor of the run's, which counts in the
-/// budget, may leave, and is one more input of each of them. Beside it an operator remembers only
-/// its place in the block. Of any other generator it keeps a clone, which is a seed and an offset.
+/// The CPU's generator (a Mersenne twister) makes its numbers in blocks of 624, of 2,496 bytes,
+/// each from the one before. Operators of one step that draw soon after one another share the first
+/// one's block: it is a tensor of the run's, which counts in the budget, may leave, and is one more
+/// input of each of them. Beside it an operator remembers how many blocks later it began, and where
+/// in that one. Of any other generator it keeps a clone, which is a seed and an offset.
 class random_state {
  public:
   static constexpr std::size_t block_words = 624, block_bytes = block_words * 4;
+  using words = std::array<std::uint32_t, block_words>;
 
   /// As `g` is now. Gives the tensor of its block; `none` where it has none. Under the session's
   /// locks, while no operator is open; makes room as any tensor does.
@@ -72,7 +74,8 @@ class random_state {
 
   bool taken_ = false;
   tensor_reference block_;
-  at::Generator clone_;  // of one that has no blocks
+  at::Generator clone_;      // of one that has no blocks
+  std::uint32_t later_ = 0;  // blocks
   std::uint64_t seed_ = 0;
   int left_ = 0;
   bool seeded_ = false;
@@ -81,10 +84,30 @@ class random_state {
   std::optional<double> double_normal_;
 };
 
-/// The block that was drawn from last, and its tensor. Under the session's locks.
-struct random_block {
-  tensor_reference tensor;
-  std::array<std::uint32_t, random_state::block_words> words{};
+/// The block that operators share, and the one that was drawn from last. Who shares it depends on
+/// how many numbers were drawn in the step, never on where blocks of the generator happen to end:
+/// with other inputs a step would be of another kind. Under the session's locks.
+class random_block {
+ public:
+  /// How many blocks after the shared one the generator is, at the number `next` of the block
+  /// `now`; nothing where it has drawn more than `most_drawn` since. A few us at most.
+  [[nodiscard]] std::optional<std::uint32_t> later(const random_state::words& now,
+                                                   std::uint32_t next);
+  /// `now` is shared from here on: `next` numbers of it were drawn before.
+  void begin(tensor_reference&&, const random_state::words& now, std::uint32_t next);
+  /// A step has ended, or the run: the next operator begins a block.
+  void end() { tensor_ = {}; }
+  [[nodiscard]] delta::tensor_id tensor() const noexcept { return tensor_.tensor(); }
+
+ private:
+  static constexpr std::uint32_t most_later = 4;  // each takes about 1 us
+  // So many are always found `most_later` blocks on, wherever the first was drawn in its own.
+  static constexpr std::int64_t most_drawn = (most_later - 1) * random_state::block_words;
+
+  tensor_reference tensor_;
+  std::uint32_t began_ = 0;  // in `first_`
+  std::uint32_t later_ = 0;  // from `first_` to `last_`
+  random_state::words first_{}, last_{};
 };
 
 }  // namespace delta_torch

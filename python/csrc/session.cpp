@@ -143,7 +143,7 @@ session::lost_tensors session::stop() {
   on_.store(false, std::memory_order_release);
   drain();  // what other threads have freed meanwhile
   names_.clear();
-  random = {};
+  random.end();
   std::optional<delta::hashes::tensor_differs> differs;
   if (hashes_ != nullptr) {
     record_.own.tensors_compared = hashes_->counts().compared();
@@ -177,6 +177,7 @@ void session::detach(entry& e) {
 void session::end_of_step() {
   let_all_go();
   drain();
+  random.end();
   manager_->end_of_step();
   if (hashes_ != nullptr) hashes_->check(), hashes_->end_of_step();
   ++record_.own.steps;
