@@ -51,17 +51,12 @@ def test_where_all_fits_it_takes_what_fsdp_takes(
     right = counted_ranks.right("fsdp_cases.generations", frozen=frozen)
     own = max(a["own"] for a in right)
     run = {"size": int(times * own), "policy": policy, "host": 0}
-    peaks = []
-    # A busy machine's gloo may let go of a block's parameters late, in a run or without one: what is
-    # kept for replays would be there each time.
-    while not peaks or (min(peaks) > 1.05 * own and len(peaks) < 4):
-        got = counted_ranks.same("fsdp_cases.generations", run, frozen=frozen)
-        peaks.append(max(b["peak"] for b in got))
-        for b in got:
-            assert b["left"] == 0
-            assert b["unsharded"]
-            assert not any(b["unsharded"])
-    assert min(peaks) <= 1.05 * own
+    got = counted_ranks.same("fsdp_cases.generations", run, frozen=frozen)
+    for b in got:
+        assert b["peak"] <= 1.05 * own
+        assert b["left"] == 0
+        assert b["unsharded"]
+        assert not any(b["unsharded"])
 
 
 @pytest.mark.parametrize(("share", "host"), [("75%", 0), ("60%", "1GiB"), ("45%", "1GiB")])
