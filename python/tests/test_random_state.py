@@ -22,7 +22,7 @@ Draws = Callable[[torch.Tensor], torch.Tensor]
 
 
 def noise(*counts: int) -> Draws:
-    """Draws that many numbers, one operator after another; up to 15 each one is drawn for itself."""
+    """Draws each of these counts of numbers twice: uniform and normal, one operator after another."""
 
     def draw(x: torch.Tensor) -> torch.Tensor:
         for count in counts:
